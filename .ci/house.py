@@ -32,13 +32,13 @@ LIMITS: dict[str, tuple[float, float]] = {
     "words of the longest page": (4_000, 4_000),
     "terms of the glossary": (75, 75),
     "terms that the glossary has twice": (0, 0),
-    "lines of Python by hand": (28_000, 34_003),
+    "lines of Python by hand": (28_000, 34_080),
     "lines by hand in both colours": (150, 520),
     "places that ask whether a queue is sharded": (0, 0),
-    "fields of the largest class that keeps state": (16, 47),
+    "fields of the largest class that keeps state": (16, 16),
     "modules directly in _core": (4, 4),
     "names of headrace": (42, 42),
-    "methods of Queue": (18, 47),
+    "methods of Queue": (18, 20),
     "numeric constants of modules": (180, 241),
     "`# fmt: skip`": (40, 129),
     "lines of test support and conftest": (2_000, 3_722),
@@ -100,7 +100,8 @@ def largest_state() -> int:
                 continue
             decorators = [ast.unparse(one) for one in node.decorator_list]
             if any(one.startswith("define") for one in decorators):
-                most = max(most, sum(isinstance(item, ast.AnnAssign) for item in node.body))
+                fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+                most = max(most, sum("ClassVar" not in ast.unparse(item.annotation) for item in fields))
             init = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
             if init is not None:
                 assigned = [item for item in ast.walk(init) if isinstance(item, ast.Assign)]

@@ -108,7 +108,7 @@ def _consumer(
     if recurring is not None and isinstance(ops, PartOps):
         recurring = recurring.within(ops.shard)
     made = kind(ops, handler, worker, DEFAULT_WAIT, recurring=recurring, **options)
-    made.behind = made.shared is not None and ops.settings.ordered  # until the table was read
+    made.leasing.behind = made.shared is not None and ops.settings.ordered  # until the table was read
     return made
 
 

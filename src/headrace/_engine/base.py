@@ -270,7 +270,7 @@ class BaseEngine(ABC):
 
     def _say_stopping(self) -> None:
         consumers = self.lifecycle.consumers
-        running = sum(bool(held.started) for consumer in consumers for held in list(consumer.held.values()))
+        running = sum(bool(held.started) for consumer in consumers for held in list(consumer.jobs.held.values()))
         waits = f", and waits for {running} that run; told again, it gives them back" if running else ""
         words = "%s takes no more jobs%s"
         log.say("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
@@ -279,7 +279,7 @@ class BaseEngine(ABC):
         """Release all jobs now; handlers are told, async ones cancelled."""
         self.lifecycle.advance_to(Phase.HALTING)
         for consumer in self.lifecycle.consumers:
-            self.abort(list(consumer.held.values()))
+            self.abort(list(consumer.jobs.held.values()))
         self.drain()
 
     def _over(self, farewell: Farewell, now: float) -> bool:
@@ -304,8 +304,8 @@ class BaseEngine(ABC):
         worker = self.lifecycle.consumers[0].worker
         back: dict[str, int] = {}
         for one in self.lifecycle.consumers:
-            if one.given_back:  # by all shards of a queue
-                back[str(one.ops.keys.queue)] = back.get(one.ops.keys.queue, 0) + one.given_back
+            if one.jobs.given_back:  # by all shards of a queue
+                back[str(one.ops.keys.queue)] = back.get(one.ops.keys.queue, 0) + one.jobs.given_back
         what = ", ".join(f"{number} of {queue!r}" for queue, number in back.items()) or "nothing"
         log.say("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
 

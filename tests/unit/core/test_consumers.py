@@ -31,7 +31,7 @@ def special(kind: Any, *, lease: float = 60.0, concurrency: int = 2, **options: 
     handler = HandlerSettings("q", print, concurrency, retry, deadline, settings, BytesCodec(), **options)
     plain = make_consumer(lease=lease)
     consumer = kind(plain.ops, handler, "w", plain.default_wait)
-    consumer.registered = consumer.declared = True
+    consumer.registration.registered = consumer.registration.declared = True
     return consumer
 
 
@@ -71,9 +71,9 @@ def test_jobs_of_no_handler_get_no_slot() -> None:
     retry, lease = sent(effect)
     assert retry[4:8] == ("2-0", "1", "+10000", "0")
     assert lease[0] == "lease"
-    assert list(consumer.held) == ["1-0"]
+    assert list(consumer.jobs.held) == ["1-0"]
     assert isinstance(hand.go([[True], grant(consumer)]), Sleep)
-    assert consumer.due_at is None  # it leaves it to others to look for it
+    assert consumer.timers.due_at is None  # it leaves it to others to look for it
 
 
 def test_a_deadline_of_each_kind() -> None:
@@ -82,7 +82,7 @@ def test_a_deadline_of_each_kind() -> None:
     consumer.handler = evolve(consumer.handler, deadline=4.0, kinds={"a": evolve(a, deadline=4.0), "b": b})
     hand = keep(consumer, heartbeat=4.0)
     running = [of_kind(consumer, 1, "a"), of_kind(consumer, 2, "b")]
-    consumer.held = {held.entry: held for held in running}
+    consumer.jobs.held = {held.entry: held for held in running}
     for held in running:
         held.since = hand.now
         consumer.begin([held], hand.now)
@@ -101,10 +101,10 @@ def ended(
     """How a persistent job is settled whose handler ended so: (operation, delay, spend)."""
     consumer = special(PersistentConsumer, **options)
     held = make_held(consumer, attempt=attempt)
-    consumer.held = {held.entry: held}
+    consumer.jobs.held = {held.entry: held}
     consumer.begin([held], 100.0)
     consumer.finished([held], 100.0 + after, error, result)
-    assert not consumer.held
+    assert not consumer.jobs.held
     (op,) = settled(consumer)
     return (op[0], *op[6:8]) if op[0] == "retry" else op[0]
 
@@ -186,14 +186,14 @@ def test_what_was_lost_is_not_settled() -> None:
     consumer.phase = Phase.HALTING
     consumer.finished([held], 2.0, None)
     assert held.ended
-    assert not consumer.done
+    assert not consumer.jobs.done
 
 
 def holding(consumer: Any, now: float) -> Held:
     held = make_held(consumer, since=now)
-    consumer.held = {held.entry: held}
+    consumer.jobs.held = {held.entry: held}
     consumer.begin([held], now)
-    consumer.beaten = now
+    consumer.registration.beaten = now
     return held
 
 
@@ -212,7 +212,7 @@ def test_who_hears_nothing_gives_up_before_others_take_over(heartbeat: float, ti
     assert hand.go().seconds <= heartbeat / 4
     assert hand.aborted == [held]
     assert held.job.lost
-    assert not consumer.held
+    assert not consumer.jobs.held
     assert consumer.name != name  # what it held under the old one is left to its peers
     assert not consumer.registered
     hand.now += timeout
@@ -244,12 +244,12 @@ def test_a_beat_counts_from_when_it_was_sent() -> None:
     sent_at = hand.now
     hand.now += 1.0
     assert hand.go([True]) == Sleep(2.0)
-    assert consumer.beaten == sent_at
+    assert consumer.registration.beaten == sent_at
     hand.now += 2.0
     hand.go()
     hand.now += 3.0
     assert hand.go([True]) == Sleep(0.0)
-    assert consumer.beaten == sent_at + 3.0
+    assert consumer.registration.beaten == sent_at + 3.0
 
 
 def test_a_stop_sends_no_beat_behind_another() -> None:
@@ -261,7 +261,7 @@ def test_a_stop_sends_no_beat_behind_another() -> None:
     assert hand.go([True, True]) == Sleep(2.0)
     worker.advance_to(Phase.DRAINING)
     hand.now += 0.9
-    consumers[1].registered = False
+    consumers[1].registration.registered = False
     anew = [(op[0], op[1]) for op in sent(hand.go())]  # which was declared dead meanwhile
     assert anew == [("beat", consumers[1].name), ("company", consumers[1].name)]
     assert hand.go([True]) == Sleep(1.0)

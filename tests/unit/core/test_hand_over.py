@@ -165,7 +165,10 @@ def test_what_was_not_closed_is_not_over() -> None:
 def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
     """Nothing completes there unheard, and none rests where an outbox has something."""
     shared = ShardSlots(map=KNOWN, make=lambda _: pytest.fail("no shard is new"))
-    some = [SimpleNamespace(shared=shared, ops=ops, left=False, rest=SimpleNamespace(calm=False)) for ops in PARTS]
+    some = [
+        SimpleNamespace(shared=shared, ops=ops, leasing=SimpleNamespace(left=False), rest=SimpleNamespace(calm=False))
+        for ops in PARTS
+    ]
     worker: Any = SimpleNamespace(phase=Phase.RUNNING, settings=SimpleNamespace(heartbeat=2.0))
     role, now, looked = hand(worker, some), 100.0, list[int]()  # type: ignore[arg-type]
     answer: Any = None

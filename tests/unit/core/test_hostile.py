@@ -214,7 +214,7 @@ def consumers(attempt: int) -> Iterator[tuple[Consumer, list[Held]]]:
         for held in unit:
             if kind is FlowConsumer:
                 held.job = evolve(held.job, queue="f/s", headers={FLOW: flow.run(held.job.id)})
-            made.held[held.entry] = held
+            made.jobs.held[held.entry] = held
         yield made, unit
 
 
@@ -230,7 +230,7 @@ def test_whatever_a_handler_raises_or_returns_settles_its_jobs(
         for held in unit:
             held.started = 1.0
         consumer.finished(unit, 2.0, error, result)
-        assert not consumer.held
+        assert not consumer.jobs.held
         assert all(held.ended for held in unit)
         settling = settlements(consumer)
         assert sorted(claim.entry for claim in settling.claims) == [held.entry for held in unit]
@@ -293,7 +293,7 @@ def run(consumer: Consumer, rows: list[Any], fresh: list[Any], messages: list[by
     def drive(hand: Hand) -> None:
         effect = hand.go()
         while isinstance(effect, Send):
-            ended.extend(claim.entry for settling in consumer.under_way for claim in settling.claims)
+            ended.extend(claim.entry for settling in consumer.jobs.under_way for claim in settling.claims)
             effect = hand.go([answer(op) for op in effect.ops])
 
     hand = Hand(fetch(consumer))
@@ -327,7 +327,7 @@ def test_whatever_entries_and_messages_say_each_job_is_held_lost_or_settled(
     names = entries[len(rows) :]
     pairs = [value for entry, payload in zip(names, fresh, strict=True) for value in (entry.encode(), payload)]
     for consumer, _ in consumers(1):
-        consumer.held.clear()
-        consumer.registered = consumer.declared = True
+        consumer.jobs.held.clear()
+        consumer.registration.registered = consumer.registration.declared = True
         ended = run(consumer, taken, pairs, messages, Picks(numbers.copy()))
-        assert sorted([*ended, *consumer.held]) == sorted(entries)
+        assert sorted([*ended, *consumer.jobs.held]) == sorted(entries)

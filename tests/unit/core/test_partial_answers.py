@@ -30,11 +30,11 @@ def flow_consumer(*sizes: int) -> FlowConsumer:
     ops = flow.declare("a", [], [], {}).ops
     handler = HandlerSettings("shop/a", print, 10, Retry(), None, QueueSettings(), BytesCodec())
     consumer = FlowConsumer(ops, handler, "w", wait_fixed(7), flow=flow)
-    consumer.registered, consumer.phase = True, Phase.DRAINING
+    consumer.registration.registered, consumer.phase = True, Phase.DRAINING
     for number, size in enumerate(sizes):
         held = Held(Job(f"r{number}", b"x", "shop/a"), consumer.name, f"{number}-0", 1, 1, size=size)
         step = Step(flow.run(f"r{number}"), ["move", f"r{number}", "a", f"{number}-0", 1, 0, "", "", "", 0])
-        consumer.done.append(Settlement("step", held, step=step))
+        consumer.jobs.done.append(Settlement("step", held, step=step))
     return consumer
 
 
@@ -52,7 +52,7 @@ def test_steps_that_a_script_had_no_room_for_are_taken_in_the_next() -> None:
     assert len(consumer.kept()) == 2
     assert runs(hand.go([[True]])) == [["r3"]]
     assert hand.go([[True]]) is None
-    assert (consumer.lost, consumer.kept()) == (1, [])
+    assert (consumer.jobs.lost, consumer.kept()) == (1, [])
 
 
 def test_steps_of_large_jobs_go_apart() -> None:
@@ -69,9 +69,9 @@ def test_a_step_whose_result_the_server_refuses_goes_without(result: bytes, chil
     """Its handler is not run again; children that are too large are its failure, as they have to be there."""
     consumer = flow_consumer(10)
     consumer.phase = Phase.RUNNING
-    settlement = consumer.done.pop()
+    settlement = consumer.jobs.done.pop()
     step = evolve(settlement.step, args=[*settlement.step.args[:5], 1, result, "", "fail", 1, child])
-    consumer.done.append(evolve(settlement, step=step))
+    consumer.jobs.done.append(evolve(settlement, step=step))
     hand, notes = Hand(fetch(consumer)), noted(consumer)
     hand.go()
     error = TooLarge("a value of 100 bytes")

@@ -63,7 +63,7 @@ def make_consumer(
     settings = QueueSettings(lease=lease)
     handler = HandlerSettings("q", print, concurrency, retry or Retry(), deadline, settings, BytesCodec(), **batch)
     consumer = Consumer(Ops(Keys.of("q", "headrace"), settings), handler, "w", wait_fixed(7))
-    consumer.registered = consumer.declared = True
+    consumer.registration.registered = consumer.registration.declared = True
     return consumer
 
 
@@ -169,16 +169,16 @@ def test_a_job_whose_result_the_server_refuses_completes_without() -> None:
     hand.go([grant(consumer, 1, 2, 3)])
     for result in (b"x" * 100, b"y" * 10, None):
         hand.run(consumer, result=result)
-    consumer.woken = True
+    consumer.leasing.woken = True
     assert names(hand.go()) == ["complete", "complete", "lease"]
-    asked = consumer.asking
+    asked = consumer.leasing.asking
     error = TooLarge("complete: a value of 100 bytes")
     error.limit = 99
     again = sent(hand.thrown(error))
     assert [op[0] for op in again] == ["complete", "complete", "lease"]
     assert " ".join(again[1][:8]) == "complete  2 0 1 0 1-0 2-0"  # and the result of the second
     assert notes == [("result_dropped", "1-0", error)]
-    assert (len(consumer.under_way), consumer.asking, consumer.available) == (1, asked, True)
+    assert (len(consumer.jobs.under_way), consumer.leasing.asking, consumer.leasing.available) == (1, asked, True)
 
 
 def test_a_refusal_that_no_result_explains_ends_the_role() -> None:
@@ -234,10 +234,10 @@ def test_settles_and_leases_in_one_round_trip() -> None:
 
 def test_nothing_is_leased_before_the_worker_is_registered() -> None:
     consumer = make_consumer()
-    consumer.registered = False
+    consumer.registration.registered = False
     hand = Hand(fetch(consumer))
     assert isinstance(hand.go(), Sleep)
-    consumer.registered = consumer.declared = True
+    consumer.registration.registered = consumer.registration.declared = True
     assert names(hand.go()) == ["lease"]
 
 
@@ -246,7 +246,7 @@ def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None
     """Two lease calls may be answered in either order: with one slot, which promises order, there is but one."""
     took = START_WITHIN_S / 10
     consumer = make_consumer(concurrency=concurrency)
-    consumer.mean = took
+    consumer.jobs.mean = took
     first, second = Hand(fetch(consumer)), Hand(fetch(consumer))
     room = limit(first.go())
     assert room == 11 * concurrency
@@ -284,12 +284,12 @@ def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> No
     riding = waiting.go()
     assert isinstance(riding, BlockThen)
     assert [(op.args[1], op.args[-2]) for op in (riding.op, riding.again)] == [(5, 2), (1, 2)]
-    assert (consumer.riding, consumer.room()) == (5, 5)
+    assert (consumer.leasing.riding, consumer.room()) == (5, 5)
     assert isinstance(waiting.go((True, grant(consumer, 1, 2))), BlockThen)
     assert [unit[0].entry for unit in waiting.backlog] == ["1-0", "2-0"]
-    assert (list(consumer.held), waiting.pokes) == (["1-0", "2-0"], [])
+    assert (list(consumer.jobs.held), waiting.pokes) == (["1-0", "2-0"], [])
     assert isinstance(waiting.go((True, grant(consumer, *range(3, 7)))), Sleep)  # as many as it asked for
-    assert (consumer.riding, consumer.available, waiting.pokes) == (0, True, [False])
+    assert (consumer.leasing.riding, consumer.leasing.available, waiting.pokes) == (0, True, [False])
     assert limit(fetching.go()) == 4
 
 
@@ -300,23 +300,23 @@ def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
     fetching.go()
     fetching.go([Grant([])])
     waiting.go()
-    consumer.stuck = True
+    consumer.leasing.stuck = True
     assert isinstance(waiting.go((True, grant(consumer, 1, 2))), Sleep)
-    assert (waiting.backlog, waiting.pokes, consumer.held) == ([], [False], {})
+    assert (waiting.backlog, waiting.pokes, consumer.jobs.held) == ([], [False], {})
     assert names(fetching.go()) == ["release"]
 
 
 def test_what_comes_behind_a_blocked_read_and_waits_for_something_slow_goes_back() -> None:
     """`fetch`, which slept as it had nothing to do, looks after what was leased ahead of a slot."""
     consumer = make_consumer(concurrency=1)
-    consumer.mean = START_WITHIN_S / 9
+    consumer.jobs.mean = START_WITHIN_S / 9
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
     assert fetching.go([Grant([])]) == Sleep(IDLE_S)
     waiting.go()
     waiting.go((True, grant(consumer, 1, 2)))
     assert waiting.pokes == [False]
-    consumer.available = False  # it was all that there is
+    consumer.leasing.available = False  # it was all that there is
     fetching.backlog = waiting.backlog
     consumer.begin(fetching.backlog.pop(0), fetching.now)
     pause = fetching.go()
@@ -335,7 +335,7 @@ def test_a_reply_behind_a_blocked_read_that_is_not_known() -> None:
     fetching.go([Grant([])])
     waiting.go()
     assert isinstance(waiting.go((True, None)), Sleep)
-    assert (consumer.riding, consumer.available, waiting.pokes) == (0, True, [False])
+    assert (consumer.leasing.riding, consumer.leasing.available, waiting.pokes) == (0, True, [False])
     assert names(fetching.go()) == ["lease"]
 
 
@@ -367,7 +367,7 @@ def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> Non
 def test_who_leases_behind_a_blocked_read(options: dict[str, Any], due: float | None, riders: int) -> None:
     """With one slot nobody while a job is due later, as one lease call waits; batches are gathered elsewhere."""
     consumer = make_consumer(**options)
-    consumer.due_at = due
+    consumer.timers.due_at = due
     assert consumer.riders() == riders
 
 
@@ -394,17 +394,17 @@ def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
     assert fetching.go([Grant([])]) == Sleep(IDLE_S)
     hand.go()
     hand.go([evolve(NOTHING, next_due=0.5, next_tick=3.0)])
-    assert (consumer.due_at, consumer.tick_at) == (hand.now + 0.5, hand.now + 3.0)
+    assert (consumer.timers.due_at, consumer.timers.tick_at) == (hand.now + 0.5, hand.now + 3.0)
     assert hand.pokes == [False]
     assert fetching.go() == Sleep(0.5)
     hand.go()
     hand.go([NOTHING])
-    assert (consumer.due_at, consumer.tick_at) == (hand.now + 0.5, None)
+    assert (consumer.timers.due_at, consumer.timers.tick_at) == (hand.now + 0.5, None)
 
 
 def test_a_worker_declares_its_queue_once() -> None:
     consumer = make_consumer()
-    consumer.declared = False
+    consumer.registration.declared = False
     hand = keep(consumer)
     assert names(hand.go()) == ["declare"]
     assert names(hand.go([Declaration(2, {"rate": "(Rate(5),)"})])) == ["reclaim"]
@@ -421,7 +421,7 @@ def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
     fetching.go()
     fetching.go([Grant([])])
     assert ticker.go() == Sleep(IDLE_S)
-    consumer.woken = consumer.available = True
+    consumer.leasing.woken = consumer.leasing.available = True
     fetching.go()
     fetching.go([Grant([])])
     assert names(ticker.go()) == ["schedules"]
@@ -431,7 +431,7 @@ def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
 def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
     """What can't be computed here is said once, and left to others."""
     consumer = make_consumer()
-    consumer.tick_at = 0.0
+    consumer.timers.tick_at = 0.0
     hand = Hand(tick(consumer))
     hand.go()
     rows = [("a", 1000, "every 1000", "once"), ("b", 1000, "every no", "once")]
@@ -439,10 +439,10 @@ def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
     assert round(hand.go([[True]]).seconds, 6) == 0.8
     assert len(hand.said) == 1
     assert "schedule 'b' of queue 'q'" in hand.said[0]
-    consumer.tick_at = 0.0
+    consumer.timers.tick_at = 0.0
     hand.go()
     hand.go([DueSchedules(1200, None, rows[1:])])
-    assert (consumer.tick_at, len(hand.said)) == (None, 1)
+    assert (consumer.timers.tick_at, len(hand.said)) == (None, 1)
     consumer.phase = Phase.DRAINING
     assert hand.go() is None
 
@@ -450,7 +450,7 @@ def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
 def test_jobs_are_leased_ahead_as_far_as_they_will_start_soon() -> None:
     consumer = make_consumer(concurrency=2)
     for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, LEASE_AT_MOST)]:
-        consumer.mean = took
+        consumer.jobs.mean = took
         assert consumer.room() == most, f"{took}: 2 slots and what starts within {START_WITHIN_S} s"
 
 
@@ -474,7 +474,7 @@ def test_the_mean_follows_the_handler() -> None:
 def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
     """Two handlers that hang keep nothing from other workers: what was leased ahead is released, unspent."""
     consumer = make_consumer(concurrency=1)
-    consumer.mean = START_WITHIN_S / 3
+    consumer.jobs.mean = START_WITHIN_S / 3
     hand = Hand(fetch(consumer))
     hand.go()
     pause = hand.go([grant(consumer, 1, 2, 3, 4)])
@@ -513,7 +513,7 @@ def test_what_comes_behind_a_blocked_read_goes_back_while_nothing_runs() -> None
     fetching.go()
     fetching.go([Grant([])])
     waiting.go()
-    consumer.stuck, waiting.runs = True, False
+    consumer.leasing.stuck, waiting.runs = True, False
     waiting.go((True, grant(consumer, 1, 2)))
     assert names(fetching.go()) == ["release"]
     assert consumer.waits()  # for what it gives back, among others
@@ -522,7 +522,7 @@ def test_what_comes_behind_a_blocked_read_goes_back_while_nothing_runs() -> None
 def test_a_slot_that_becomes_free_as_others_are_given_back() -> None:
     """The handler ends once its consumer is stuck, and before that has been told that it runs."""
     consumer = make_consumer(concurrency=1)
-    consumer.mean = START_WITHIN_S / 3
+    consumer.jobs.mean = START_WITHIN_S / 3
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
@@ -544,7 +544,7 @@ def test_settlements_are_grouped_and_bounded() -> None:
     consumer = make_consumer(concurrency=3000)
     old = consumer.name
     claims = [make_held(consumer, number) for number in range(JOBS_PER_SCRIPT + 10)]
-    consumer.registered = False
+    consumer.registration.registered = False
     consumer.rename()
     claims += [make_held(consumer, JOBS_PER_SCRIPT + 10)]
     for claim in claims:
@@ -570,7 +570,7 @@ def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
     hand.go()
     hand.go([grant(consumer, 1)])
     hand.run(consumer, error=RetryLater(0.5))
-    assert not consumer.available
+    assert not consumer.leasing.available
     assert names(hand.go()) == ["retry"]
     pause = hand.go([[True]])
     assert pause.seconds == pytest.approx(0.5)
@@ -586,14 +586,14 @@ def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn()
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([Grant([])])
-    busy.held["1-0"] = make_held(busy, 1)
+    busy.jobs.held["1-0"] = make_held(busy, 1)
     consumer.expect(hand.now, 0.0)
     assert hand.go() == Sleep(0.0)
     pause = hand.go()
     assert isinstance(pause, Sleep)
     assert pause.seconds <= ASKS_S
     assert shared.next() is None
-    busy.held.clear()
+    busy.jobs.held.clear()
     assert shared.next() is consumer
     assert names(hand.go()) == ["lease"]
 
@@ -629,7 +629,7 @@ def test_shards_with_a_backlog_take_few_round_trips_and_little_memory() -> None:
             effects[id(one)] = hand.go(replies)
         if turn == 20:  # the first lease before it is known what there is
             jobs = most = 0
-        most = max(most, sum(len(one.held) + one.asking for one in consumers))
+        most = max(most, sum(len(one.jobs.held) + one.leasing.asking for one in consumers))
         for one in consumers:
             hand, ended = hands[id(one)], False
             while hand.backlog:
@@ -651,7 +651,7 @@ def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
-    ended = [weakref.ref(held) for held in consumer.held.values()]
+    ended = [weakref.ref(held) for held in consumer.jobs.held.values()]
     hand.run(consumer)
     hand.run(consumer)
     assert names(hand.go()) == ["complete"]
@@ -664,9 +664,9 @@ def test_what_a_consumer_s_end_of_a_job_wakes() -> None:
     consumer = make_consumer()
     assert set(HEEDS) <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
     assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": False, "tick": False}
-    consumer.available, consumer.tick_at = False, 0.0
+    consumer.leasing.available, consumer.timers.tick_at = False, 0.0
     assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": True, "tick": True}
-    consumer.available, consumer.tick_at, consumer.phase = True, None, Phase.DRAINING
+    consumer.leasing.available, consumer.timers.tick_at, consumer.phase = True, None, Phase.DRAINING
     assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": True, "tick": True}
 
 
@@ -687,8 +687,8 @@ def test_settlements_that_came_too_late_are_counted() -> None:
     hand.run(consumer)
     hand.go()
     hand.go([[True, False], grant(consumer)])
-    assert consumer.lost == 1
-    assert not consumer.held
+    assert consumer.jobs.lost == 1
+    assert not consumer.jobs.held
 
 
 # -- batches -----------------------------------------------------------------------------------------------
@@ -733,7 +733,7 @@ def test_a_batch_is_run_on_what_is_left_of_it() -> None:
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([grant(consumer, 1, 2)])
-    list(lose(consumer, [consumer.held["1-0"]]))
+    list(lose(consumer, [consumer.jobs.held["1-0"]]))
     assert [job.id for job in hand.run(consumer)] == ["2-0"]
     assert [op[-1] for op in settled(consumer)] == ["2-0"]
 
@@ -802,21 +802,21 @@ def test_phases_only_go_up() -> None:
 def test_declared_dead() -> None:
     """It stops what it runs, forgets what it has not begun, and is back under a new name at once."""
     consumer = make_consumer()
-    consumer.registered = False
+    consumer.registration.registered = False
     old = consumer.name
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
     assert sent(beating.go())[0][-2:] == ("1", "")  # the first beat registers, for jobs of all kinds
     assert beating.go([True]) == Sleep(2.0)
     fetching.go()
     fetching.go([grant(consumer, 1, 2)])
-    running, waiting = consumer.held.values()
+    running, waiting = consumer.jobs.held.values()
     unit = fetching.backlog.pop(0)
     consumer.begin(unit, fetching.now)
     assert sent(beating.go())[0][-1] == "0"
     assert beating.go([False]) == Sleep(0.0)
     assert consumer.name != old
     assert not consumer.registered
-    assert not consumer.held
+    assert not consumer.jobs.held
     assert beating.aborted == [running]
     assert True in beating.pokes
     assert fetching.run(consumer) == []  # `waiting` does not start
@@ -831,7 +831,7 @@ def test_declared_dead() -> None:
 def test_a_name_of_its_own() -> None:
     """It looks for one and a half heartbeats whether somebody lives under it; then it is in, and an heir."""
     consumer = make_consumer()
-    consumer.named, consumer.registered = True, False
+    consumer.named, consumer.registration.registered = True, False
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
     assert sent(beating.go())[0] == ("register", consumer.name, "w", "10000", "60000", "", "0", "")
     assert beating.go([Entered(0, "w.1 5")]) == Sleep(0.5)
@@ -845,17 +845,17 @@ def test_a_name_of_its_own() -> None:
     assert beating.go([Entered(1, "w.1")]) == Sleep(2.0)
     assert sent(fetching.go())[0][-1] == "w.1"
     fetching.go([Grant([], paused=True)])
-    consumer.available = True
+    consumer.leasing.available = True
     assert sent(fetching.go())[0][-1] == "w.1"  # nothing was handed out yet
     fetching.go([Grant([])])
-    consumer.available = True
+    consumer.leasing.available = True
     assert sent(fetching.go())[0][-1] == ""
     assert sent(beating.go())[0][0] == "beat"
 
 
 def test_a_name_that_is_taken() -> None:
     consumer = make_consumer()
-    consumer.named, consumer.registered = True, False
+    consumer.named, consumer.registration.registered = True, False
     beating = Hand(beat(Lifecycle(WorkerSettings(), [consumer])))
     beating.go()
     with pytest.raises(NameTaken, match=r"name='w': w\.1 lives under this name, on queue 'q'; give each"):
@@ -908,7 +908,7 @@ def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
     list(died(consumer))
     assert isinstance(hand.go([late]), Sleep)
     assert hand.backlog == []
-    assert not consumer.held
+    assert not consumer.jobs.held
     assert not settled(consumer)
 
 
@@ -944,27 +944,30 @@ def test_a_queue_at_rest_is_left_alone(options: dict[str, Any], timeout: float, 
     hand = keep(consumer, timeout=timeout)
     hand.go()
     hand.go([evolve(NOTHING, again=0.33 * timeout, rests=True)])
-    assert consumer.look_at - hand.now == pytest.approx(rest)
+    assert consumer.timers.look_at - hand.now == pytest.approx(rest)
     slept = 0.0
     while isinstance(effect := hand.go(), Sleep):
         slept += effect.seconds
         hand.now += effect.seconds
     assert slept <= rest + 0.01
     hand.go([evolve(NOTHING, again=0.33 * timeout)])  # a death is to be found then
-    assert consumer.look_at <= hand.now
+    assert consumer.timers.look_at <= hand.now
     assert names(hand.go()) == ["reclaim"]
     hand.go([evolve(NOTHING, again=0.33 * timeout, rests=True)])
-    consumer.held = {"1-0": make_held(consumer)}
+    consumer.jobs.held = {"1-0": make_held(consumer)}
     assert names(hand.go()) == ["reclaim"]  # with what is held it is looked at as before
 
 
 def test_leases_are_renewed_after_a_third() -> None:
     consumer = make_consumer(lease=9.0)
     hand = renewal(consumer)
-    consumer.held = {"1-0": make_held(consumer, 1, since=hand.now), "2-0": make_held(consumer, 2, since=hand.now - 3.0)}
+    consumer.jobs.held = {
+        "1-0": make_held(consumer, 1, since=hand.now),
+        "2-0": make_held(consumer, 2, since=hand.now - 3.0),
+    }
     assert names(hand.go()) == ["renew"]
     assert hand.go([[True]]) == Sleep(1.0)
-    assert consumer.held["2-0"].since == hand.now
+    assert consumer.jobs.held["2-0"].since == hand.now
     for _ in range(2):
         hand.now += 1.0
         assert hand.go() == Sleep(1.0)
@@ -976,21 +979,21 @@ def test_a_lease_that_is_not_renewed_is_lost() -> None:
     consumer = make_consumer(lease=9.0)
     hand = renewal(consumer)
     running, waiting = make_held(consumer, 1), make_held(consumer, 2)
-    consumer.held = {"1-0": running, "2-0": waiting}
+    consumer.jobs.held = {"1-0": running, "2-0": waiting}
     consumer.begin([running], 1.0)
     hand.go()
     hand.go([[False, False]])
     assert hand.aborted == [running]
     assert running.job.lost
     assert waiting.ended
-    assert not consumer.held
+    assert not consumer.jobs.held
 
 
 def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
     """At one look: with a short lease there is no other in time."""
     consumer = make_consumer(lease=9.0)
     hand = renewal(consumer)
-    consumer.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * CLAIMS_PER_SCRIPT + 300)}
+    consumer.jobs.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * CLAIMS_PER_SCRIPT + 300)}
     sizes: list[int] = []
     effect = hand.go()
     while not isinstance(effect, Sleep):
@@ -1010,7 +1013,7 @@ def test_leases_are_renewed_for_a_bounded_time_while_nothing_turns(deadline: flo
     worker = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(renew(worker))
     held, name = make_held(consumer), consumer.name
-    consumer.held = {"1-0": held}
+    consumer.jobs.held = {"1-0": held}
     consumer.begin([held], hand.now)
     worker.stalled_since = hand.now
     hand.now += bound - 0.1
@@ -1020,7 +1023,7 @@ def test_leases_are_renewed_for_a_bounded_time_while_nothing_turns(deadline: flo
     hand.now += 0.1
     assert isinstance(hand.go(), Sleep)
     assert held.job.lost
-    assert (consumer.name != name, consumer.registered, consumer.held) == (True, False, {})
+    assert (consumer.name != name, consumer.registered, consumer.jobs.held) == (True, False, {})
     consumer.finished([held], hand.now, None)
     assert not consumer.unsettled()
 
@@ -1029,17 +1032,17 @@ def test_what_turned_again_is_not_given_up() -> None:
     consumer = make_consumer(lease=9.0)
     worker = Lifecycle(WorkerSettings(), [consumer], stalled_since=1.0)
     hand = Hand(renew(worker))
-    consumer.held = {"1-0": make_held(consumer, since=hand.now)}
+    consumer.jobs.held = {"1-0": make_held(consumer, since=hand.now)}
     worker.stalled_since = None
     assert isinstance(hand.go(), Sleep)
-    assert consumer.held
+    assert consumer.jobs.held
 
 
 def test_past_the_deadline() -> None:
     consumer = make_consumer(deadline=4.0)
     hand = keep(consumer, heartbeat=4.0)
     held = make_held(consumer, since=hand.now)
-    consumer.held = {"1-0": held}
+    consumer.jobs.held = {"1-0": held}
     consumer.begin([held], hand.now)
     hand.go()
     assert hand.go([NOTHING]).seconds <= 1.0
@@ -1062,7 +1065,7 @@ def test_a_coroutine_past_its_deadline_is_cut_off_by_its_loop_first() -> None:
     consumer = make_consumer(deadline=4.0)
     consumer.handler = evolve(consumer.handler, function=body)
     held = make_held(consumer)
-    consumer.held = {"1-0": held}
+    consumer.jobs.held = {"1-0": held}
     consumer.begin([held], 100.0)
     assert consumer.overdue(104.0 + CUT_OFF_S / 2) == []
     assert consumer.overdue(104.0 + CUT_OFF_S) == [held]  # it goes on all the same
@@ -1081,7 +1084,7 @@ def test_a_sweep_goes_on_when_it_is_asked_to() -> None:
 
 def test_who_is_not_registered_reclaims_nothing() -> None:
     consumer = make_consumer()
-    consumer.registered = False
+    consumer.registration.registered = False
     hand = keep(consumer)
     assert isinstance(hand.go(), Sleep)
 
@@ -1091,7 +1094,7 @@ def test_leases_are_kept_while_handlers_finish() -> None:
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(renew(roles))
     held = make_held(consumer)
-    consumer.held = {"1-0": held}
+    consumer.jobs.held = {"1-0": held}
     roles.advance_to(Phase.DRAINING)
     assert "renew" in names(hand.go())
     roles.advance_to(Phase.HALTING)
@@ -1208,7 +1211,7 @@ def hearing(*numbers: int) -> tuple[Consumer, Hand]:
     for number in numbers:
         held = make_held(consumer, number)
         held.started = 1.0
-        consumer.held[held.entry] = held
+        consumer.jobs.held[held.entry] = held
     return consumer, Hand(listen(Lifecycle(WorkerSettings(), [consumer])))
 
 
@@ -1223,7 +1226,7 @@ def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
     assert sent(effect) == [("renew", consumer.name, "", "0", "2-0", "1", "3-0", "1")]
     assert isinstance(hand.go([[False, True]]), Receive)
     assert [held.entry for held in hand.aborted] == ["2-0"]
-    assert sorted(consumer.held) == ["1-0", "3-0"]
+    assert sorted(consumer.jobs.held) == ["1-0", "3-0"]
 
 
 @pytest.mark.parametrize("heard", [said("*"), said(state="anew"), said("5-0", "*")])
@@ -1234,7 +1237,7 @@ def test_everything_is_asked_about(heard: Received) -> None:
     assert sent(hand.go(heard)) == [("renew", consumer.name, "", "0", "1-0", "1", "2-0", "1")]
     assert isinstance(hand.go([[False, False]]), Receive)
     assert len(hand.aborted) == 2
-    assert consumer.held == {}
+    assert consumer.jobs.held == {}
 
 
 def test_many_are_asked_about_in_parts() -> None:
@@ -1245,7 +1248,7 @@ def test_many_are_asked_about_in_parts() -> None:
     second = hand.go([[True] * CLAIMS_PER_SCRIPT])
     assert len(sent(second)[0]) == 4 + 2 * 2
     assert isinstance(hand.go([[True] * 2]), Receive)
-    assert len(consumer.held) == CLAIMS_PER_SCRIPT + 2
+    assert len(consumer.jobs.held) == CLAIMS_PER_SCRIPT + 2
 
 
 def test_who_can_not_hear_tries_again() -> None:
@@ -1330,7 +1333,7 @@ def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
     consumer = make_consumer(deadline=10.0)
     roles = Lifecycle(WorkerSettings(), [consumer], Phase.DRAINING)
     held = make_held(consumer)
-    consumer.held[held.entry] = held
+    consumer.jobs.held[held.entry] = held
     farewell = Farewell(roles, 1.0, 100.0, 5)
     held.started = 100.0
     assert not any(farewell.over(100.0 + tick / 2, 5) for tick in range(20))  # a handler runs, up to its deadline
@@ -1360,7 +1363,7 @@ def test_tracebacks_are_kept_where_they_are_asked_for(keeps: bool) -> None:
         with pytest.raises(type(error)):
             raises(error)
         consumer.ended(held, error)
-    found = {settlement.claim.entry: settlement for settlement in consumer.done}
+    found = {settlement.claim.entry: settlement for settlement in consumer.jobs.done}
     assert [found[held.entry].kind for held in made] == ["retry", "dead", "retry", "release"]
     ends = ["ValueError: no\n", "OSError: never\n", "RetryLater: retry in 5 s\n"] if keeps else ["", "", ""]
     for held, end in zip(made, ends, strict=False):

@@ -18,6 +18,7 @@ from headrace._core.worker.slots import (
     WORTH_A_CALL,
     SharedSlots,
 )
+from headrace._core.worker.state import ActiveJobs, Leasing
 
 
 @define
@@ -34,15 +35,8 @@ class One:
 
     handler: Options = field(factory=Options)
     a_second: int = 0
-    held: dict[str, Any] = field(factory=dict[str, Any])
-    asking: int = 0
-    asked_at: float = 0.0
-    slot_moved_at: float = 0.0
-    backlog: bool = False
-    sending: int = 0
-    available: bool = True
-    stuck: bool = False
-    gathered: list[Any] = field(factory=list[Any])
+    leasing: Leasing = field(factory=Leasing)
+    jobs: ActiveJobs = field(factory=ActiveJobs)
     left: int = 1000
     leases: bool = True
 
@@ -71,10 +65,10 @@ def members() -> list[Any]:
 def test_free_slots_are_divided(members: list[Any]) -> None:
     slots = SharedSlots(members)
     assert slots.share(members[0], 900) == 300
-    members[2].available = False
+    members[2].leasing.available = False
     assert slots.share(members[0], 900) == 450
     assert slots.share(members[0], 150) == 75  # rather than many small calls
-    members[2].available = True
+    members[2].leasing.available = True
     assert slots.share(members[0], 240) == 120
     assert slots.share(members[0], 1) == 1
 
@@ -133,13 +127,13 @@ def test_a_batch_that_has_begun_is_filled_first(members: list[Any]) -> None:
     for one in members:
         one.handler = Options(batch=True, max_size=1000)
     slots = SharedSlots(members, now=100.0)
-    a.asking, a.asked_at = 400, 100.0
+    a.leasing.asking, a.leasing.asked_at = 400, 100.0
     assert slots.share(b, 600) == 0
-    a.asking, a.gathered = 0, [None] * 400
+    a.leasing.asking, a.jobs.gathered = 0, [None] * 400
     assert slots.share(a, 600) == 600
     assert slots.share(b, 1600) == 1000  # in its turn
     assert slots.share(c, 1099) == 0
-    a.available = False  # there are no more for it
+    a.leasing.available = False  # there are no more for it
     assert slots.share(c, 600) == 600
 
 
@@ -148,7 +142,7 @@ def test_no_slots_are_kept_for_a_batch_from_a_node_out_of_reach(members: list[An
     for one in members:
         one.handler = Options(batch=True, max_size=1000)
     slots = SharedSlots(members, now=100.0)
-    a.asking, a.asked_at, a.gathered = 600, 100.0 - ASKS_S, [None] * 400
+    a.leasing.asking, a.leasing.asked_at, a.jobs.gathered = 600, 100.0 - ASKS_S, [None] * 400
     assert slots.share(b, 500) == 500
 
 
@@ -172,10 +166,10 @@ def test_none_is_kept_for_a_node_out_of_reach(members: list[Any]) -> None:
     slots = SharedSlots(members, now=100.0)
     a, b, _ = members
     slots.share(b, 0)
-    b.sending, b.asking, b.asked_at = 1, 5, 100.0 - ASKS_S / 2
-    a.held["1-0"] = None
+    b.leasing.sending, b.leasing.asking, b.leasing.asked_at = 1, 5, 100.0 - ASKS_S / 2
+    a.jobs.held["1-0"] = None
     assert slots.used() == 6
-    b.asked_at = 100.0 - ASKS_S
+    b.leasing.asked_at = 100.0 - ASKS_S
     assert slots.used() == 1
     assert slots.next() is None
     assert slots.share(a, 1) == 1
@@ -183,16 +177,16 @@ def test_none_is_kept_for_a_node_out_of_reach(members: list[Any]) -> None:
 
 def test_an_end_frees_those_that_were_stuck(members: list[Any]) -> None:
     slots = SharedSlots(members)
-    members[1].stuck = slots.stuck = True
+    members[1].leasing.stuck = slots.stuck = True
     slots.moved()
-    assert not members[1].stuck
+    assert not members[1].leasing.stuck
     assert not slots.stuck
 
 
 @pytest.fixture
 def crowd() -> list[Any]:
     """Shards of quick jobs, each with a backlog."""
-    return [One(a_second=1_000_000, backlog=True, asked_at=100.0) for _ in range(6)]
+    return [One(a_second=1_000_000, leasing=Leasing(backlog=True, asked_at=100.0)) for _ in range(6)]
 
 
 def test_few_shards_with_a_backlog_lease_at_a_time(crowd: list[Any]) -> None:
@@ -202,11 +196,11 @@ def test_few_shards_with_a_backlog_lease_at_a_time(crowd: list[Any]) -> None:
     assert slots.next() is None
     a, b, c, *_ = crowd
     for one in (a, b):
-        one.asking = 250
+        one.leasing.asking = 250
     for _ in range(CALLS_A_TURN - 1):
         assert slots.share(a, 2000) > 0
     assert slots.next() is None  # the last call of its turn is not answered
-    a.asking = 0
+    a.leasing.asking = 0
     assert slots.next() is c
     assert slots.share(a, 2000) == 0
     assert slots.share(c, 2000) > 0
@@ -216,7 +210,7 @@ def test_a_turn_ends_with_the_backlog(crowd: list[Any]) -> None:
     slots = SharedSlots(crowd, now=100.0)
     a, b, c, *_ = crowd
     assert [slots.share(one, 2000) > 0 for one in (a, b, c)] == [True, True, False]
-    b.available = False
+    b.leasing.available = False
     assert slots.next() is c
     slots.leave(a)
     assert slots.share(c, 2000) > 0
@@ -228,22 +222,22 @@ def test_a_turn_is_another_s_where_its_node_or_its_jobs_take_long(crowd: list[An
     slots = SharedSlots(crowd, now=100.0)
     a, b, c, *_ = crowd
     assert [slots.share(one, 2000) > 0 for one in (a, b, c)] == [True, True, False]
-    a.asking = b.asking = 250
+    a.leasing.asking = b.leasing.asking = 250
     assert slots.look(a, 100.0 + STILL_S / 2) == STILL_S
     assert slots.look(c, 100.0 + STILL_S / 2) == ROUND_S
-    b.slot_moved_at = 100.0 + STILL_S / 2
+    b.jobs.slot_moved_at = 100.0 + STILL_S / 2
     slots.now = 100.0 + 1.25 * STILL_S
     assert slots.next() is c
     assert slots.share(c, 1750) > 0
     assert slots.share(crowd[3], 1500) == 0
-    b.slot_moved_at = 0.0
+    b.jobs.slot_moved_at = 0.0
     assert slots.share(crowd[3], 1500) > 0
 
 
 def test_what_waits_for_a_turn_holds_up_no_shard_without_a_backlog(crowd: list[Any]) -> None:
     slots = SharedSlots(crowd, now=100.0)
     assert [slots.share(one, 2000) > 0 for one in crowd] == [True, True, False, False, False, False]
-    crowd[5].backlog = False
+    crowd[5].leasing.backlog = False
     assert slots.share(crowd[5], WORTH_A_CALL) == WORTH_A_CALL
     assert slots.share(crowd[5], WORTH_A_CALL - 1) == 0  # but for a slot it waits, too
 
@@ -261,20 +255,20 @@ def test_turns_are_short_where_jobs_take_long(crowd: list[Any]) -> None:
 @pytest.mark.parametrize("number", [2, 6, 64])
 def test_those_found_empty_are_asked_again_within_a_round_while_no_slot_is_free(number: int) -> None:
     """A simulation: one shard has a backlog, its jobs take all slots, and one ends every 10 ms."""
-    members: list[Any] = [One(available=False, left=1) for _ in range(number)]
+    members: list[Any] = [One(leasing=Leasing(available=False), left=1) for _ in range(number)]
     hog, given = members[0], 0
-    hog.available = hog.backlog = True
+    hog.leasing.available = hog.leasing.backlog = True
     slots, asked = SharedSlots(members), {id(one): list[float]() for one in members}
     for turn in range(1_000):
         slots.now = turn / 100
         while True:
             one = slots.next() or hog
             assert slots.share(one, 1) == 1
-            one.asked_at = slots.now
+            one.leasing.asked_at = slots.now
             asked[id(one)].append(slots.now)
             if one is hog:
                 break
-            one.available = False  # nothing is there
+            one.leasing.available = False  # nothing is there
         given += 1
         assert slots.share(hog, 0) == 0
     longest = max(ROUND_S, number * ASK_EACH_S) + 0.03
@@ -286,12 +280,12 @@ def test_those_found_empty_are_asked_again_within_a_round_while_no_slot_is_free(
 
 def test_what_may_not_lease_or_is_under_way_is_not_asked(members: list[Any]) -> None:
     a, b, c = members
-    b.available = c.available = b.leases = False
-    c.sending = 1
+    b.leasing.available = c.leasing.available = b.leases = False
+    c.leasing.sending = 1
     slots = SharedSlots(members, now=100.0)
     assert slots.share(a, 1) == 1
     assert slots.next() is None
-    c.sending = 0
+    c.leasing.sending = 0
     assert slots.share(a, 0) == 0
     slots.leave(a)
     assert slots.next() is c

@@ -49,8 +49,8 @@ def make_consumers(number: int) -> list[Consumer]:
         settings = QueueSettings()
         handler = HandlerSettings(f"q{at}", print, 2, Retry(), None, settings, BytesCodec())
         consumer = Consumer(Ops(Keys.of(f"g/q{at}"), settings), handler, "w", wait_fixed(7))
-        consumer.registered = consumer.declared = True
-        consumer.available = False
+        consumer.registration.registered = consumer.registration.declared = True
+        consumer.leasing.available = False
         made.append(consumer)
     return made
 
@@ -103,17 +103,21 @@ def test_what_is_of_several_places_shares_no_read() -> None:
 
 def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     consumers = make_consumers(4)
-    consumers[1].available, consumers[2].asking = True, 2
+    consumers[1].leasing.available, consumers[2].leasing.asking = True, 2
     hand = Hand(wait_for_all(Together(consumers), consumers))
     effect = hand.go()
     assert queues(effect) == ["q0", "q3"]
     assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "bell", "COUNT")
     pause = hand.go([jobs(consumers[3])])
-    assert (consumers[3].available, consumers[3].woken, consumers[0].available) == (True, True, False)
+    assert (consumers[3].leasing.available, consumers[3].leasing.woken, consumers[0].leasing.available) == (
+        True,
+        True,
+        False,
+    )
     assert isinstance(pause, Sleep)
-    consumers[3].woken = False
+    consumers[3].leasing.woken = False
     assert queues(hand.go()) == ["q0"]
-    consumers[0].available = True
+    consumers[0].leasing.available = True
     hand.go([])
     assert hand.go() == Sleep(LOOK_S)
     consumers[0].phase = Phase.DRAINING
@@ -127,7 +131,7 @@ def test_reads_that_end_at_once_do_not_take_all_the_time() -> None:
     for _ in range(6):
         assert isinstance(hand.go(), BlockAmong)
         pauses.append(hand.go([jobs(consumers[0])]).seconds)
-        consumers[0].available = consumers[0].woken = False
+        consumers[0].leasing.available = consumers[0].leasing.woken = False
     assert pauses[0] < pauses[1] < pauses[2] == pauses[5] <= 0.01
     hand.go()
     hand.now += 1.0
@@ -141,9 +145,9 @@ def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
     hand.go()
     assert isinstance(hand.go([jobs(consumers[1])]), Sleep)
     assert isinstance(hand.go(), Sleep)
-    consumers[1].woken, consumers[1].asking = False, 2
+    consumers[1].leasing.woken, consumers[1].leasing.asking = False, 2
     assert isinstance(hand.go(), Sleep)
-    consumers[1].available, consumers[1].asking = False, 0
+    consumers[1].leasing.available, consumers[1].leasing.asking = False, 0
     assert queues(hand.go()) == ["q0", "q1", "q2"]
     effect = hand.go([jobs(consumers[1])])
     for _ in range(LEASED_LOOKS + 1):
@@ -154,13 +158,13 @@ def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
 
 def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
     consumers = make_consumers(3)
-    consumers[2].available = True
+    consumers[2].leasing.available = True
     together = Together(consumers)
     everything, fresh = Hand(wait_for_all(together, consumers)), Hand(wait_for_fresh(together))
     assert queues(everything.go()) == ["q0", "q1"]
     assert isinstance(fresh.go(), Sleep)
     assert not together.take_in(consumers[2])  # it has something to lease still
-    consumers[2].available = False
+    consumers[2].leasing.available = False
     assert together.take_in(consumers[2])
     together.take_in(consumers[0])  # it is in the long read
     effect = fresh.go()
@@ -180,7 +184,7 @@ def test_what_comes_to_wait_beside_several_long_reads_shares_a_short_one() -> No
     fresh = Hand(wait_for_fresh(together))
     assert (queues(first.go()), queues(second.go())) == (["q0", "q1"], ["q2", "q3"])
     first.go([jobs(consumers[1])])
-    consumers[1].available = consumers[1].woken = False
+    consumers[1].leasing.available = consumers[1].leasing.woken = False
     for consumer in consumers:
         together.take_in(consumer)
     assert queues(fresh.go()) == ["q0", "q1"]
@@ -198,7 +202,7 @@ def test_the_short_read_takes_no_more_than_a_long_one() -> None:
 
 def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None:
     consumers = make_consumers(3)
-    consumers[1].paused = True
+    consumers[1].leasing.paused = True
     together = Together(consumers)
     assert queues(Hand(wait_for_all(together, consumers)).go()) == ["q0", "q2"]
     hand = Hand(wait_for_resumed(together, consumers))
@@ -206,7 +210,7 @@ def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None
     assert effect.command[0] == "XREAD"
     assert queues(effect) == ["q1"]
     hand.go([])
-    assert consumers[1].available
+    assert consumers[1].leasing.available
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,7 @@ def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:
     """A worker of many queues; that many of them have nothing to do, and hear what others tell."""
     consumers = make_consumers(ALONE_AT_MOST + number)
     for consumer in consumers[number:]:
-        consumer.registered = False
+        consumer.registration.registered = False
     for consumer in consumers[:number]:
         consumer.rest.told = True
     return Lifecycle(WorkerSettings(), consumers), consumers[:number]
@@ -258,20 +262,20 @@ def test_where_nothing_happens_a_worker_rests_and_beats_before_it_leases_again()
     assert isinstance(beating.go(), Sleep)  # no beat
     keeping.now += LEAST_S / 2 - 1
     assert isinstance(keeping.go(), Sleep)  # and no look
-    consumer.available = True
+    consumer.leasing.available = True
     assert names(fetching.go()) == ["beat", "lease"]
     assert not consumer.rest.on
     assert names(beating.go()) == ["beat"]
     assert isinstance(fetching.go([True, Grant([])]), Sleep)
     assert names(keeping.go()) == ["reclaim"]
-    consumer.available = True
+    consumer.leasing.available = True
     assert names(fetching.go()) == ["lease"]
 
 
 def test_a_rest_is_renewed_in_time() -> None:
     worker, (consumer,) = resting()
     keeping, fetching = calm(worker, consumer)
-    keeping.now = fetching.now = consumer.look_at
+    keeping.now = fetching.now = consumer.timers.look_at
     assert isinstance(keeping.go(), Sleep)
     assert names(fetching.go()) == ["rest"]
     assert isinstance(fetching.go([0]), Sleep)  # something is to be done
@@ -319,7 +323,7 @@ def test_what_others_tell_ends_the_calm_at_once() -> None:
     assert isinstance(hearing.go(Received("on", [(channel, STIR)])), Receive)
     fetching.go([CALM])
     assert not consumer.rest.calm
-    assert consumer.look_at == 0.0
+    assert consumer.timers.look_at == 0.0
     assert isinstance(hearing.go(Received("cut")), Sleep)
     assert not consumer.may_rest()
 
@@ -346,17 +350,19 @@ def test_which_do_not_rest(what: str) -> None:
     _, (consumer,) = resting()
     assert consumer.may_rest()
     if what == "held":
-        consumer.held["1-0"] = make_held(consumer)
+        consumer.jobs.held["1-0"] = make_held(consumer)
     elif what == "asking":
-        consumer.asking = 1
+        consumer.leasing.asking = 1
     elif what == "done":
-        consumer.completed.append(make_held(consumer))
+        consumer.jobs.completed.append(make_held(consumer))
     elif what == "unheard":
         consumer.rest.told = False
     elif what == "persistent":
         consumer.handler = evolve(consumer.handler, persistent=True)
+    elif what == "paused":
+        consumer.leasing.paused = True
     else:
-        setattr(consumer, what, True)
+        consumer.named = True
     consumer.rest.asked = 60.0
     assert not consumer.may_rest()
 
@@ -372,7 +378,7 @@ def test_what_other_readers_have_left_is_looked_for_where_all_rest() -> None:
     assert "BLOCK" not in effect.command
     assert effect.command[-4:] == ("0",) * 4
     assert queues(hand.go([jobs(consumers[1])])) == ["q0", "q2"]
-    assert (consumers[1].available, consumers[1].woken) == (True, True)
+    assert (consumers[1].leasing.available, consumers[1].leasing.woken) == (True, True)
     hand.go([])
     assert "BLOCK" in hand.go().command
     hand.go([])
@@ -400,8 +406,8 @@ def test_many_queues_are_swept_in_few_round_trips_and_those_at_rest_less_often()
     hand = Hand(role)
     assert swept(hand, Reclaimed(0, 2.5, rests=True)) == [50, 50, 20]
     hand.now += 1.0
-    consumers[0].held = {"1-0": Any}  # type: ignore[dict-item]
-    consumers[1].look_at = 0.0
+    consumers[0].jobs.held = {"1-0": Any}  # type: ignore[dict-item]
+    consumers[1].timers.look_at = 0.0
     assert swept(hand, Reclaimed(0)) == [2]
     hand.now += 1.5
     assert sum(swept(hand, Reclaimed(0, 2.5, rests=True))) == len(consumers)

@@ -32,12 +32,12 @@ class FlowConsumer(Consumer):
     def prepare(self, claims: Sequence[Claim]) -> Role:
         """Read the states of the jobs' runs."""
         ours = [claim for claim in claims if self.flow.has(claim.job)]
-        self.asking += len(ours)  # they take up room while we ask about them
+        self.leasing.asking += len(ours)  # they take up room while we ask about them
         try:
             names = [claim.job.id for claim in ours]
             states = dict(zip(names, (yield from read(self.flow, names)), strict=True))
         finally:
-            self.asking -= len(ours)
+            self.leasing.asking -= len(ours)
         for claim in claims:
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
 
@@ -58,7 +58,7 @@ class FlowConsumer(Consumer):
         step = self.flow.step(held, result, None if trace is None else trace.headers, keep)
         if step is None:
             return super().completes(held, result)
-        self.done.append(Settlement("step", held, step=step))
+        self.jobs.done.append(Settlement("step", held, step=step))
         return True
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
@@ -70,13 +70,13 @@ class FlowConsumer(Consumer):
                 op = self.flow.advance([one.step for one in part])
                 yield evolve(op, items=part)  # what a script has no room for is sent again
         else:
-            self.tend_soon = self.tend_soon or some[0].kind in ("retry", "dead")
+            self.timers.tend_soon = self.timers.tend_soon or some[0].kind in ("retry", "dead")
             yield from super().operations(some)
 
     def tend(self) -> Role:
         """Take the steps for events outside of the flow: at once after a death here, otherwise at each look."""
-        if self.tend_soon or self.sweeper:
-            self.tend_soon = False
+        if self.timers.tend_soon or self.sweeper:
+            self.timers.tend_soon = False
             yield from sweep(self.flow)
 
 

@@ -47,7 +47,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
             yield Join(new)
         yield from _line_up(shared, known)
         for one in shared.members:
-            if not one.left and one.ops.keys.shard not in there:
+            if not one.leasing.left and one.ops.keys.shard not in there:
                 yield from _leave(one)
         if known.table.changing and now - changed_at >= GO_ON_AFTER_S:
             changed_at = now
@@ -64,9 +64,9 @@ def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
         return
     waiting = yield from behind(known, known.table)
     for one in shared.members:
-        was, one.behind = one.behind, isinstance(one.ops, PartOps) and one.ops.shard.number in waiting
-        if was and not one.behind:
-            one.available = True
+        was, one.leasing.behind = one.leasing.behind, isinstance(one.ops, PartOps) and one.ops.shard.number in waiting
+        if was and not one.leasing.behind:
+            one.leasing.available = True
             yield Wake(whose=one)
 
 
@@ -82,12 +82,12 @@ def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
 
 def _leave(consumer: Consumer) -> Role:
     """End the registration in a shard that is gone: it has no jobs."""
-    consumer.left, consumer.available, consumer.phase = True, False, max(consumer.phase, Phase.DRAINING)
+    consumer.leasing.left, consumer.leasing.available, consumer.phase = True, False, max(consumer.phase, Phase.DRAINING)
     yield Wake(whose=consumer)
-    while consumer.held or consumer.asking or consumer.unsettled():
+    while consumer.jobs.held or consumer.leasing.asking or consumer.unsettled():
         yield Sleep(0.05)
     if consumer.registered:
-        consumer.registered = False
+        consumer.registration.registered = False
         yield from send(consumer.ops.leave(consumer.name))
         if isinstance(consumer.ops, PartOps):
             yield from send(consumer.ops.wipe())

@@ -34,7 +34,7 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
         every = now - all_at >= AGAIN_S
         all_at = now if every else all_at
         for shared, some, targets in queues.values():
-            there = [one for one in some if not one.left and (every or not one.rest.calm)]
+            there = [one for one in some if not one.leasing.left and (every or not one.rest.calm)]
             outboxes = [one.ops for one in there if isinstance(one.ops, PartOps)]
             if outboxes:
                 wrong += yield from hand_over(shared.map, outboxes, targets)

@@ -29,11 +29,11 @@ class KindConsumer(Consumer):
         strange = [claim for claim in claims if handler.takes(claim.job) is None]
         if not any(unknown_kind(handler, claim).kind == "dead" for claim in strange):
             return
-        self.asking += len(claims)  # they take up room while we ask
+        self.leasing.asking += len(claims)  # they take up room while we ask
         try:
             self.known = yield from send(self.ops.known_kinds())
         finally:
-            self.asking -= len(claims)
+            self.leasing.asking -= len(claims)
 
     def _elsewhere(self, job: Job) -> bool:
         return "" in self.known or job.headers.get(KIND) in self.known

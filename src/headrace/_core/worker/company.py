@@ -43,7 +43,7 @@ class Company:
 
     def note(self, consumer: Consumer, grant: Grant) -> None:
         """Take in whether *consumer* is to lease nothing more until it holds nothing."""
-        if grant.alone and (consumer.held or consumer.under_way or consumer.unsettled()):
+        if grant.alone and (consumer.jobs.held or consumer.jobs.under_way or consumer.unsettled()):
             self.waiting.add(id(consumer))
         else:
             self.waiting.discard(id(consumer))
@@ -55,7 +55,7 @@ class Company:
 
     def beside(self, consumer: Consumer) -> bool:
         """Tell whether the others hold anything."""
-        return any(one.held for one in self.members if one is not consumer)
+        return any(one.jobs.held for one in self.members if one is not consumer)
 
 
 def joined(consumer: Consumer, fresh: Sequence[Held], alone_for: float | None) -> Step[Sequence[Held]]:
@@ -119,7 +119,7 @@ def part(consumer: Consumer) -> Step[None]:
     if suspect.until and (yield from current_time()) >= suspect.until:
         suspect.until = 0.0
         yield Wake(everyone=True)
-    ended = not (consumer.held or consumer.under_way or consumer.unsettled())
+    ended = not (consumer.jobs.held or consumer.jobs.under_way or consumer.unsettled())
     if suspect.consumer is not consumer or not suspect.proven or not (ended or suspect.asked_at is not None):
         return
     yield from send(consumer.ops.company(consumer.name, beside=True))

@@ -6,7 +6,6 @@ The roles are functions of a consumer, in files named after them; kinds of consu
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
@@ -15,13 +14,14 @@ from typing import Any, ClassVar, cast
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import BlockThen, Held, Phase, Role
+from headrace._core.effects import Held, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
 from headrace._core.worker.company import Company
 from headrace._core.worker.naming import NameClaim
 from headrace._core.worker.rest import Rest
 from headrace._core.worker.settling import Settling, operations
 from headrace._core.worker.slots import SharedSlots
+from headrace._core.worker.state import ActiveJobs, Leasing, Registration, Timers
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
@@ -51,59 +51,41 @@ class Consumer:
     handler: HandlerSettings
     worker: str
     default_wait: Callable[[Any], float]
-    name: str = ""
+    named: bool = field(default=False, kw_only=True)  # `worker` is the user's: no other worker may live under it
     phase: Phase = Phase.RUNNING
-    asking: int = 0  # jobs that lease calls under way ask for
-    asked_at: float = 0.0  # when the last of them was sent
-    sending: int = 0  # round trips of `fetch` that are under way
     shared: SharedSlots | None = None  # with the consumers of the other shards, if its queue has several
-    riding: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
-    rode: dict[tuple[str, int], BlockThen] = field(
-        factory=dict[tuple[str, int], BlockThen]
-    )  # the last of them, by name and number
-    held: dict[str, Held] = field(factory=dict[str, Held])
-    completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
-    done: deque[Settlement] = field(factory=deque[Settlement])  # all others
-    under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent, and are not answered
-    dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
-    registered: bool = False
-    left: bool = False  # its shard is gone
-    behind: bool = False  # older jobs of its keys are in other shards, and the queue is ordered
-    declared: bool = False
-    recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
-    available: bool = True
-    backlog: bool = False  # its last lease call brought all that it asked for
-    woken: bool = False
     company: Company = field(factory=Company)  # the consumers of its worker
-    gathered: list[Held] = field(factory=list[Held])
-    mean: float | None = None  # seconds a unit takes
-    slot_moved_at: float = 0.0  # when a unit last got a slot, or began to wait for one
-    stuck: bool = False  # no slot becomes free: lease nothing until one does
-    full_at: float = 0.0  # when the gathered jobs make a batch, full or not
-    due_at: float | None = None  # when a delayed job is due
-    tick_at: float | None = None  # when a schedule is due
-    look_at: float = 0.0  # when the role `keep` is to look at it again, if it holds nothing
+    leasing: Leasing = field(factory=Leasing)
+    jobs: ActiveJobs = field(factory=ActiveJobs)
+    registration: Registration = field(init=False)
+    timers: Timers = field(factory=Timers)
     rest: Rest = field(factory=Rest)
-    levels_told: int = 0  # levels of the queue that were logged, as they are more than those known here
-    losses_told: int = 0  # messages that leases were taken from us
-    lost: int = 0  # settlements that came too late
-    given_back: int = 0  # jobs, as the worker stops
-    tend_soon: bool = False  # call `tend` at once
-    paused: bool = False
-    named: bool = False  # `worker` was given by the user: no other worker may live under it
-    name_claim: NameClaim = field(init=False)
-    beaten: float = 0.0  # when the last answered beat was sent
+    recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
     note: Callable[[str, Held | None, Settlement | None, BaseException | None], object] = unobserved
     gauge: Any = None  # the telemetry that reads the counts
 
     def __attrs_post_init__(self) -> None:
-        self.rename()
+        self.registration = Registration(self.new_name(), NameClaim(self.ops, self.worker))
+
+    @property
+    def name(self) -> str:
+        """The name under which it is registered, or will be."""
+        return self.registration.name
+
+    @property
+    def registered(self) -> bool:
+        """Whether the server knows it by its name."""
+        return self.registration.registered
+
+    def new_name(self) -> str:
+        """Make a name that was never used before."""
+        return f"{self.worker}.{secrets.token_hex(6)}"
 
     def rename(self) -> None:
-        """Begin a new registration, under a name that was never used before."""
-        self.name = f"{self.worker}.{secrets.token_hex(6)}"
-        self.registered = self.rest.on = self.rest.calm = False
-        self.name_claim = NameClaim(self.ops, self.worker)
+        """Begin a new registration, under a new name."""
+        ours = self.registration
+        ours.name, ours.name_claim = self.new_name(), NameClaim(self.ops, self.worker)
+        ours.registered = self.rest.on = self.rest.calm = False
 
     @property
     def stalls_at_most(self) -> float:
@@ -132,7 +114,7 @@ class Consumer:
     def completes(self, held: Held, result: Any) -> bool:
         """Record that a job is done by its result; false if that is still to be judged."""
         if result is None:
-            self.completed.append(held)
+            self.jobs.completed.append(held)
         return result is None
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
@@ -151,7 +133,7 @@ class Consumer:
 
     def begin(self, unit: Sequence[Held], now: float) -> list[Job]:
         """Start a handler on *unit*: return the jobs of it that are still ours, none if the worker stops."""
-        self.slot_moved_at = now
+        self.jobs.slot_moved_at = now
         stopping = self.phase is not Phase.RUNNING
         if len(unit) == 1 and not stopping:  # nearly always
             held = unit[0]
@@ -166,11 +148,11 @@ class Consumer:
     def finished(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
         """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
-        self.mean = took if self.mean is None else self.mean + 0.2 * (took - self.mean)
+        self.jobs.mean = took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
         if self.shared is not None:
-            self.shared.mean, self.shared.now = self.mean, now
+            self.shared.mean, self.shared.now = self.jobs.mean, now
         if self.phase >= Phase.HALTING:  # it was told to give up: returning is no completion
-            self.dropped += [held for held in unit if not held.ended]
+            self.jobs.dropped += [held for held in unit if not held.ended]
             for held in unit:
                 held.ended = True
                 self.forget(held)
@@ -181,7 +163,7 @@ class Consumer:
                 continue
             if plain and self.completes_at_once:  # what `ended` comes to
                 held.ended = True
-                self.completed.append(held)
+                self.jobs.completed.append(held)
                 self.forget(held)
                 continue
             if plain:
@@ -195,7 +177,7 @@ class Consumer:
 
     def slot_freed(self) -> None:
         """Note that a slot is free: jobs that were returned for want of one may be leased again."""
-        self.stuck = False
+        self.leasing.stuck = False
         if self.shared is not None and self.shared.stuck:
             self.shared.moved()
 
@@ -221,13 +203,13 @@ class Consumer:
         if verdict.may_bury:
             verdict = evolve(verdict, error=error)
         if verdict.kind == "complete" or self.phase < Phase.HALTING:
-            self.done.append(verdict)
+            self.jobs.done.append(verdict)
             if verdict.kind == "release" and self.phase is not Phase.RUNNING:
-                self.given_back += 1
+                self.jobs.given_back += 1
             if verdict.kind != "complete" and not verdict.may_bury:
                 self.note("settled", held, verdict, error)
         else:
-            self.dropped.append(held)
+            self.jobs.dropped.append(held)
         self.forget(held)  # after its settlement: if both were missing, all would look settled
 
     def judge(
@@ -274,16 +256,16 @@ class Consumer:
         """Drop the results of *settling* that the server refused as too large, and send all again; what is too large
         otherwise fails its job.
         """
-        self.completed.extendleft(reversed(settling.plain))
+        self.jobs.completed.extendleft(reversed(settling.plain))
         for verdict in settling.verdicts:
             held = cast("Held", verdict.claim)
             if verdict.largest > error.limit and (less := verdict.without_result()).largest <= error.limit:
                 self.note("result_dropped", held, None, error)
-                self.done.append(less)
+                self.jobs.done.append(less)
             elif verdict.largest > error.limit:
                 self.settle(held, self.judge(held, error), error)
             else:
-                self.done.append(verdict)
+                self.jobs.done.append(verdict)
 
     def give_back(self, units: Sequence[Sequence[Held]]) -> None:
         """Release the jobs of *units* to the front, untouched."""
@@ -294,15 +276,15 @@ class Consumer:
 
     def forget(self, held: Held) -> None:
         """Stop counting a job as held; other threads may do so at the same time."""
-        if self.held.get(held.entry) is held:
-            self.held.pop(held.entry, None)
+        if self.jobs.held.get(held.entry) is held:
+            self.jobs.held.pop(held.entry, None)
 
     # -- what the roles ask ------------------------------------------------------------------------
 
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
         """Make the operation for a heartbeat: a beat, or the claim of our name."""
         if self.named and not self.registered:
-            return self.name_claim.op(self.name, settings, now, self.handler.told_kinds())
+            return self.registration.name_claim.op(self.name, settings, now, self.handler.told_kinds())
         if self.registered:
             return self.ops.beat(self.name, settings.timeout)
         return self.ops.beat(self.name, settings.timeout, register=True, kinds=self.handler.told_kinds())
@@ -317,16 +299,19 @@ class Consumer:
 
     def starts_within(self, seconds: float) -> int:
         """Return how many jobs will start within so many seconds, as handlers went so far; 0 if none has ended."""
-        mean = self.mean if self.shared is None else self.shared.mean
+        mean = self.jobs.mean if self.shared is None else self.shared.mean
         return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
 
     def free(self) -> int:
         """Return how many more jobs may be leased: for free slots, and to start within `START_WITHIN_S`."""
-        if self.stuck:
+        if self.leasing.stuck:
             return 0
         most = self.slots() + self.ahead()
-        used = len(self.held) + self.asking + self.riding if self.shared is None else self.shared.used()
-        return most - used
+        return most - (self.used() if self.shared is None else self.shared.used())
+
+    def used(self) -> int:
+        """Return how many jobs it holds, or has asked for."""
+        return len(self.jobs.held) + self.leasing.asking + self.leasing.riding
 
     def room(self) -> int:
         """Return how many more jobs may be leased by one call."""
@@ -334,13 +319,13 @@ class Consumer:
 
     def stick(self) -> None:
         """Lease nothing until a slot becomes free."""
-        self.stuck = True
+        self.leasing.stuck = True
         if self.shared is not None:
             self.shared.stuck = True
 
     def waits(self) -> bool:
         """Tell whether to block on the server: there is nothing to lease, as far as is known, and room for more."""
-        if self.available or self.alone or not self.registered or self.phase is not Phase.RUNNING:
+        if self.leasing.available or self.alone or not self.registered or self.phase is not Phase.RUNNING:
             return False
         if self.company.shuts_out(self):
             return False
@@ -348,7 +333,7 @@ class Consumer:
 
     def untouched(self) -> bool:
         """Tell whether none of its slots is taken or asked for."""
-        return self.shared is None and not (self.held or self.asking or self.riding or self.stuck)
+        return self.shared is None and not self.leasing.stuck and not self.used()
 
     @property
     def alone(self) -> bool:
@@ -357,13 +342,14 @@ class Consumer:
 
     def may_lease(self) -> bool:
         """Tell whether it may send lease calls."""
-        return self.phase is Phase.RUNNING and self.registered and not self.behind and not self.company.shuts_out(self)
+        running = self.phase is Phase.RUNNING and self.registered
+        return running and not self.leasing.behind and not self.company.shuts_out(self)
 
     def may_rest(self) -> bool:
         """Tell whether it has nothing to do here, and hears it if others have."""
         idle = self.registered and self.phase is Phase.RUNNING
-        idle = idle and not (self.held or self.asking or self.under_way or self.unsettled())
-        return idle and self.rest.told and not (self.named or self.paused or self.handler.persistent)
+        idle = idle and not (self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled())
+        return idle and self.rest.told and not (self.named or self.leasing.paused or self.handler.persistent)
 
     def stir(self) -> list[Op[bool]]:
         """Rest no more, as a lease call follows: make the beat that goes before it, if this one rested."""
@@ -371,7 +357,7 @@ class Consumer:
         if not self.rest.on:
             return []
         self.rest.on = self.rest.calm = False
-        self.look_at = 0.0
+        self.timers.look_at = 0.0
         return [self.ops.beat(self.name, self.rest.timeout)]
 
     def disturb(self) -> bool:
@@ -379,7 +365,7 @@ class Consumer:
         calm, self.rest.calm = self.rest.calm, False
         self.rest.heard += 1
         if calm:
-            self.look_at = 0.0
+            self.timers.look_at = 0.0
         return calm
 
     def riders(self) -> int:
@@ -389,37 +375,37 @@ class Consumer:
         by `fetch` alone.
         """
         room = self.room()
-        if self.handler.batch or self.paused or self.name_claim.heir_of or self.shared is not None:
+        if self.handler.batch or self.leasing.paused or self.registration.name_claim.heir_of or self.shared is not None:
             return 0
-        if self.due_at is None:
+        if self.timers.due_at is None:
             return max(1, room // 2)
         return room // 2 if self.handler.concurrency > 1 else 0
 
     def unsettled(self) -> bool:
         """Tell whether there are settlements to send."""
-        return bool(self.completed or self.done)
+        return bool(self.jobs.completed or self.jobs.done)
 
     def running(self, now: float) -> list[Held]:
         """List the jobs whose handlers still run, within their deadlines."""
         late = self.overdue(now)
-        return [held for held in list(self.held.values()) if held.started and not held.ended and held not in late]
+        return [held for held in list(self.jobs.held.values()) if held.started and not held.ended and held not in late]
 
     def kept(self) -> list[Claim]:
         """List the claims whose settlement, if any, was not answered."""
-        verdicts = [verdict.claim for verdict in list(self.done)]
-        under_way = chain(*(settling.claims for settling in self.under_way))
-        return [*list(self.held.values()), *self.dropped, *list(self.completed), *verdicts, *under_way]
+        verdicts = [verdict.claim for verdict in list(self.jobs.done)]
+        under_way = chain(*(settling.claims for settling in self.jobs.under_way))
+        return [*list(self.jobs.held.values()), *self.jobs.dropped, *list(self.jobs.completed), *verdicts, *under_way]
 
     def renewals(self, now: float) -> list[Held]:
         """List the jobs whose leases are to be renewed: a third of the lease has passed."""
         third = self.ops.settings.lease / 3
-        return [held for held in list(self.held.values()) if now - held.since >= third and not held.ended]
+        return [held for held in list(self.jobs.held.values()) if now - held.since >= third and not held.ended]
 
     def overdue(self, now: float) -> list[Held]:
         """List the jobs that have run past their handlers' deadlines, but coroutines that are cut off just now."""
         if self.handler.deadline is None:
             return []
-        running = [held for held in list(self.held.values()) if held.started and not held.ended]
+        running = [held for held in list(self.jobs.held.values()) if held.started and not held.ended]
         return [held for held in running if now - held.started >= self._ends_within(self.of(held))]
 
     @staticmethod
@@ -432,11 +418,11 @@ class Consumer:
         """Wait for a delayed job that is due *after* seconds. The worker waits itself: a blocked read may end 0.1 s
         late.
         """
-        self.due_at = now + after if self.due_at is None else min(now + after, self.due_at)
+        self.timers.due_at = now + after if self.timers.due_at is None else min(now + after, self.timers.due_at)
 
     def note_due(self, now: float, swept: Reclaimed) -> bool:
         """Take in from a reclaim when delayed jobs and schedules are due; true if sleeping roles are to hear it."""
-        self.tick_at = None if swept.next_tick is None else now + swept.next_tick
+        self.timers.tick_at = None if swept.next_tick is None else now + swept.next_tick
         if swept.next_due is not None:
             self.expect(now, swept.next_due)
-        return any(at is not None and at < now + IDLE_S for at in (self.due_at, self.tick_at))
+        return any(at is not None and at < now + IDLE_S for at in (self.timers.due_at, self.timers.tick_at))

@@ -51,7 +51,8 @@ def fetch(consumer: Consumer) -> Role:
     while True:
         if consumer.phase >= Phase.DRAINING:
             yield from _recall(consumer)
-            if consumer.phase >= Phase.HALTING or not (consumer.held or consumer.unsettled() or consumer.riding):
+            busy = consumer.jobs.held or consumer.unsettled() or consumer.leasing.riding
+            if consumer.phase >= Phase.HALTING or not busy:
                 break
         idle = yield from _exchange(consumer)
         if idle is not None:
@@ -74,25 +75,26 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     if not settling.ops and room <= 0:
         return (yield from _idle(consumer))
     ops: list[Op[Any]] = list(settling.ops)
-    name, woken, losses_told = consumer.name, consumer.woken, consumer.losses_told
+    name, woken, losses_told = consumer.name, consumer.leasing.woken, consumer.leasing.losses_told
     if room > 0:
-        consumer.woken = False
+        consumer.leasing.woken = False
         ops += consumer.stir()
-        ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=consumer.name_claim.heir_of))
-        consumer.asking += room
+        heir_of = consumer.registration.name_claim.heir_of
+        ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=heir_of))
+        consumer.leasing.asking += room
     asked = yield from current_time()
-    consumer.asked_at = asked
+    consumer.leasing.asked_at = asked
     try:
         replies = yield from _settled(consumer, settling, ops)
     finally:
-        consumer.asking -= max(0, room)
+        consumer.leasing.asking -= max(0, room)
     if not replies:
-        consumer.woken = woken
+        consumer.leasing.woken = woken
     elif room > 0:
         yield from _granted(consumer, replies[-1], room, name, woken, losses_told, asked)
-        if not consumer.available:
+        if not consumer.leasing.available:
             yield Wake()  # `wait` may block now
-    if consumer.tend_soon:
+    if consumer.timers.tend_soon:
         yield from consumer.tend()
     if (soonest := settling.next_due) is not None:
         consumer.expect((yield from current_time()), soonest)
@@ -102,8 +104,8 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
 
 def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
     """Send settlements, and all else in *ops*; return the replies, none if a value was too large."""
-    consumer.under_way.append(settling)
-    consumer.sending += 1
+    consumer.jobs.under_way.append(settling)
+    consumer.leasing.sending += 1
     if consumer.shared is not None and (other := consumer.shared.next()) is not None:
         yield Wake(whose=other)  # there may be slots left for it
     try:
@@ -111,15 +113,16 @@ def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> 
     except TooLarge as error:
         if all(verdict.largest <= error.limit for verdict in settling.verdicts):
             raise
-        consumer.under_way.remove(settling)
+        consumer.jobs.under_way.remove(settling)
         consumer.refused(settling, error)
         return []
     finally:
-        consumer.sending -= 1
-    consumer.under_way.remove(settling)
+        consumer.leasing.sending -= 1
+    consumer.jobs.under_way.remove(settling)
     for op, verdicts in zip(settling.ops, replies, strict=False):
-        consumer.lost += verdicts.count(False)
-        consumer.done.extendleft(reversed(op.items[len(verdicts) :]))  # what a script had no room for comes in the next
+        consumer.jobs.lost += verdicts.count(False)
+        rest = op.items[len(verdicts) :]  # the script had no room for these
+        consumer.jobs.done.extendleft(reversed(rest))
         if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):
             yield Bury(others)
     return replies
@@ -127,16 +130,16 @@ def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> 
 
 def settlements(consumer: Consumer) -> Settling:
     """Take the settlements to send, and make operations of them."""
-    plain = [consumer.completed.popleft() for _ in range(min(len(consumer.completed), JOBS_PER_SCRIPT))]
+    plain = [consumer.jobs.completed.popleft() for _ in range(min(len(consumer.jobs.completed), JOBS_PER_SCRIPT))]
     ops = [consumer.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
-    verdicts = [consumer.done.popleft() for _ in range(min(len(consumer.done), JOBS_PER_SCRIPT))]
+    verdicts = [consumer.jobs.done.popleft() for _ in range(min(len(consumer.jobs.done), JOBS_PER_SCRIPT))]
     groups: dict[Any, list[Settlement]] = {}
     for verdict in verdicts:
         groups.setdefault(alike(verdict), []).append(verdict)
     for some in groups.values():
         ops += consumer.operations(some)
-    if ops and consumer.ops.settings.ordered and not consumer.paused:
-        consumer.available = True  # the next of a key can be leased in the same round trip
+    if ops and consumer.ops.settings.ordered and not consumer.leasing.paused:
+        consumer.leasing.available = True  # the next of a key can be leased in the same round trip
     return Settling(plain, verdicts, ops)
 
 
@@ -151,46 +154,46 @@ def wait(consumer: Consumer) -> Role:
         if riders := consumer.riders():
             rung = yield from _ride(consumer, riders)
         else:
-            paused = consumer.paused
+            paused = consumer.leasing.paused
             rung = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
         if rung:  # or it may have been resumed
-            consumer.woken = consumer.available = True
+            consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()
     yield Wake()
 
 
 def blocks(consumer: Consumer) -> bool:
     """Tell whether `wait` may block, or end. What makes it so wakes it: jobs that were fewer than asked for."""
-    return not consumer.available or consumer.phase is not Phase.RUNNING
+    return not consumer.leasing.available or consumer.phase is not Phase.RUNNING
 
 
 def _ride(consumer: Consumer, riders: int) -> Step[bool]:
     """Block on the server, with a lease call behind that; return true if there was something, and it brought none."""
-    name, losses_told = consumer.name, consumer.losses_told
-    consumer.riding = riders
+    name, losses_told = consumer.name, consumer.leasing.losses_told
+    consumer.leasing.riding = riders
     try:
         rung, grant = yield from block_then(_riding(consumer, riders))
         if grant is None or not (grant.claims or grant.undecodable):  # what else it says, `fetch` hears, too
             return rung
-        consumer.available = True  # if there are fewer than it asked for, this is taken back
+        consumer.leasing.available = True  # if there are fewer than it asked for, this is taken back
         yield from _granted(consumer, grant, riders, name, True, losses_told)
-        if consumer.stuck:  # it has become so while this waited
+        if consumer.leasing.stuck:  # it has become so while this waited
             yield from _unburden(consumer)
     finally:
-        consumer.riding = 0
-    ahead = len(consumer.held) > consumer.slots()  # of a slot: `fetch` looks whether one becomes free
-    if ahead or consumer.available or consumer.unsettled() or grant.next_due is not None:
+        consumer.leasing.riding = 0
+    ahead = len(consumer.jobs.held) > consumer.slots()  # of a slot: `fetch` looks whether one becomes free
+    if ahead or consumer.leasing.available or consumer.unsettled() or grant.next_due is not None:
         yield Wake()
     return False
 
 
 def _riding(consumer: Consumer, riders: int) -> BlockThen:
     """Make the operation that `_ride` sends, or reuse the last one: an arriving job waits only for the server."""
-    made = consumer.rode.get((consumer.name, riders))
+    made = consumer.leasing.rode.get((consumer.name, riders))
     if made is None:
         op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=Held) for most in (riders, 1))
         made = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
-        consumer.rode = {(consumer.name, riders): made}
+        consumer.leasing.rode = {(consumer.name, riders): made}
     return made
 
 
@@ -209,7 +212,7 @@ def _rest(consumer: Consumer) -> Role:
         return
     began, rest.on = rest.on, True  # before it is looked whether a beat is under way, which would undo it
     if rest.beating and not began:
-        rest.on, rest.try_at, consumer.look_at = False, 0.0, 0.0  # so the next look, a tick from now, asks again
+        rest.on, rest.try_at, consumer.timers.look_at = False, 0.0, 0.0  # so the next look, a tick from now, asks again
         return
     heard = rest.heard
     verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
@@ -221,9 +224,9 @@ def _rest(consumer: Consumer) -> Role:
         yield from died(consumer)
     elif verdict == 0:
         rest.on = rest.calm = False
-        consumer.look_at = 0.0
+        consumer.timers.look_at = 0.0
     elif verdict == CALM:
-        rest.calm, consumer.look_at = True, now + seconds
+        rest.calm, consumer.timers.look_at = True, now + seconds
         if rest.heard != heard:
             consumer.disturb()
 
@@ -231,14 +234,14 @@ def _rest(consumer: Consumer) -> Role:
 def _room(consumer: Consumer) -> int:
     """Return how many jobs to lease now."""
     shared = consumer.shared
-    if consumer.alone and not (consumer.held or consumer.under_way):
+    if consumer.alone and not (consumer.jobs.held or consumer.jobs.under_way):
         consumer.company.waiting.discard(id(consumer))
-        consumer.available = True
-    if consumer.alone or not (consumer.available and consumer.may_lease()):
+        consumer.leasing.available = True
+    if consumer.alone or not (consumer.leasing.available and consumer.may_lease()):
         if shared is not None:
             shared.leave(consumer)
         return 0
-    if (consumer.asking or consumer.riding) and consumer.handler.concurrency == 1:
+    if (consumer.leasing.asking or consumer.leasing.riding) and consumer.handler.concurrency == 1:
         return 0  # two lease calls at a time may be answered in either order, and one slot promises order
     return consumer.room() if shared is None else min(consumer.room(), shared.share(consumer, consumer.free()))
 
@@ -247,21 +250,22 @@ def _idle(consumer: Consumer) -> Step[float]:
     """Do the rest while there is nothing to send; return the seconds to sleep, unless woken."""
     if consumer.rest.asked:
         yield from _rest(consumer)
-    left = (yield from _gather(consumer)) or (1.0 if consumer.held or consumer.company.suspect is not None else IDLE_S)
+    soon = consumer.jobs.held or consumer.company.suspect is not None
+    left = (yield from _gather(consumer)) or (1.0 if soon else IDLE_S)
     now = yield from current_time()
     if consumer.shared is not None:
         left = min(left, consumer.shared.look(consumer, now))
         if (other := consumer.shared.next()) not in (None, consumer):
             yield Wake(whose=other)  # it waits for what this one does not need
-    if consumer.due_at is not None:
-        if consumer.due_at <= now:
-            consumer.due_at, consumer.available = None, True
+    if consumer.timers.due_at is not None:
+        if consumer.timers.due_at <= now:
+            consumer.timers.due_at, consumer.leasing.available = None, True
             consumer.company.waiting.discard(id(consumer))
             if consumer.shared is not None or consumer.room() > 0:  # for a shared slot it waits in its turn
                 return 0.0
         else:
-            left = min(left, consumer.due_at - now)
-    slow = not consumer.stuck and consumer.held and now - consumer.slot_moved_at >= TAKE_BACK_AFTER_S
+            left = min(left, consumer.timers.due_at - now)
+    slow = not consumer.leasing.stuck and consumer.jobs.held and now - consumer.jobs.slot_moved_at >= TAKE_BACK_AFTER_S
     return 0.0 if slow and (yield from _unburden(consumer)) else left
 
 
@@ -296,25 +300,26 @@ def _granted(
     if name != consumer.name:  # declared dead while this came: our peers have put these back
         yield from lose(consumer, fresh)
         return
-    if consumer.losses_told != losses_told:  # the losses may be of these jobs
+    if consumer.leasing.losses_told != losses_told:  # the losses may be of these jobs
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
         held = cast("Held", claim)
         consumer.settle(held, undecoded(held, reason))
-    if grant.levels is not None and grant.levels != consumer.levels_told:
-        consumer.levels_told = grant.levels
+    if grant.levels is not None and grant.levels != consumer.leasing.levels_told:
+        consumer.leasing.levels_told = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
     consumer.company.note(consumer, grant)
-    consumer.paused = grant.paused or grant.alone > consumer.alone  # what it is said to hold is lost on its way to us
+    # If the server says that we hold a job, and we do not, its answer to an earlier call was lost.
+    consumer.leasing.paused = grant.paused or grant.alone > consumer.alone
     if not grant.paused or grant.claims:
-        consumer.name_claim.heir_of = ""
+        consumer.registration.name_claim.heir_of = ""
     if grant.next_due is not None:  # counted from when it was sent: the next takes as long
         consumer.expect(now if since is None else since, grant.next_due)
-    consumer.backlog = not grant.alone and (len(grant.claims) + len(grant.undecodable) >= asked or grant.more)
-    if not consumer.backlog:
-        consumer.available = False
+    consumer.leasing.backlog = not grant.alone and (len(grant.claims) + len(grant.undecodable) >= asked or grant.more)
+    if not consumer.leasing.backlog:
+        consumer.leasing.available = False
         if woken and not grant.claims:
-            consumer.tick_at = 0.0  # it may have been a new schedule that woke us
+            consumer.timers.tick_at = 0.0  # it may have been a new schedule that woke us
     yield from _share(consumer, (yield from joined(consumer, consumer.admit(fresh), grant.alone_for)), now)
 
 
@@ -331,10 +336,10 @@ def _hold(consumer: Consumer, fresh: Sequence[Held], now: float) -> list[Held]:
     over: list[Held] = []
     for held in fresh:
         held.since = now
-        if (other := consumer.held.get(held.entry)) is None:
-            consumer.held[held.entry] = held
+        if (other := consumer.jobs.held.get(held.entry)) is None:
+            consumer.jobs.held[held.entry] = held
         else:
-            earlier, consumer.held[held.entry] = sorted((other, held), key=attrgetter("token"))
+            earlier, consumer.jobs.held[held.entry] = sorted((other, held), key=attrgetter("token"))
             over.append(earlier)
     return over
 
@@ -342,35 +347,35 @@ def _hold(consumer: Consumer, fresh: Sequence[Held], now: float) -> list[Held]:
 def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
     """Give jobs to slots, or gather them for a batch."""
     if consumer.handler.batch:
-        if not consumer.gathered:
-            consumer.full_at = now + consumer.handler.max_wait
-        consumer.gathered += fresh
+        if not consumer.jobs.gathered:
+            consumer.timers.full_at = now + consumer.handler.max_wait
+        consumer.jobs.gathered += fresh
     elif fresh:
-        consumer.slot_moved_at = now
+        consumer.jobs.slot_moved_at = now
         yield Start([[held] for held in fresh])
 
 
 def _gather(consumer: Consumer) -> Step[float | None]:
     """Start the batches that are full, or old enough; return the seconds until the next one is."""
-    if not consumer.gathered:
+    if not consumer.jobs.gathered:
         return None
     now = yield from current_time()
     size = consumer.handler.max_size
     units: list[list[Held]] = []
-    consumer.gathered = [held for held in consumer.gathered if not held.ended]
-    while len(consumer.gathered) >= size:
-        units.append(consumer.gathered[:size])
-        consumer.gathered = consumer.gathered[size:]
+    consumer.jobs.gathered = [held for held in consumer.jobs.gathered if not held.ended]
+    while len(consumer.jobs.gathered) >= size:
+        units.append(consumer.jobs.gathered[:size])
+        consumer.jobs.gathered = consumer.jobs.gathered[size:]
     if units:
-        consumer.full_at = now + consumer.handler.max_wait  # what is left of it came just now
+        consumer.timers.full_at = now + consumer.handler.max_wait  # what is left of it came just now
     left: float | None = None
-    if consumer.gathered:
-        left = consumer.full_at - now
+    if consumer.jobs.gathered:
+        left = consumer.timers.full_at - now
         if left <= 0:
-            units.append(consumer.gathered)
-            consumer.gathered, left = [], None
+            units.append(consumer.jobs.gathered)
+            consumer.jobs.gathered, left = [], None
     if units:
-        consumer.slot_moved_at = now
+        consumer.jobs.slot_moved_at = now
         yield Start(units)
     return None if left is None else max(left, 0.001)
 
@@ -378,7 +383,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
 def _recall(consumer: Consumer) -> Role:
     """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
     units, _ = yield from take_back()
-    consumer.give_back([*units, consumer.gathered])
-    consumer.gathered = []
+    consumer.give_back([*units, consumer.jobs.gathered])
+    consumer.jobs.gathered = []
     if running := consumer.endless():
         yield Abort(running)

@@ -21,10 +21,10 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     while worker.phase < Phase.STOPPED:
         began = yield from current_time()
         wait = worker.settings.heartbeat
-        due = [consumer for consumer in consumers if not (consumer.rest.on or consumer.left)]
+        due = [consumer for consumer in consumers if not (consumer.rest.on or consumer.leasing.left)]
         if worker.phase is not Phase.RUNNING:  # each step of a stop wakes this role
             wait /= 2
-            due = [consumer for consumer in due if not (consumer.registered and began - consumer.beaten < wait)]
+            due = [one for one in due if not (one.registered and began - one.registration.beaten < wait)]
         for start in range(0, len(due), BEATS_AT_ONCE):
             wait = min(wait, (yield from _beat(worker, due[start : start + BEATS_AT_ONCE])))
         late = (yield from current_time()) - began
@@ -57,11 +57,11 @@ def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
         if consumer.name != name:
             wait = 0.0  # it died and was renamed while we asked
-        elif isinstance(yes, Entered) and not consumer.name_claim.admits(yes, now):
+        elif isinstance(yes, Entered) and not consumer.registration.name_claim.admits(yes, now):
             wait = min(wait, worker.settings.heartbeat / 4)
             continue
         elif yes:
-            consumer.beaten, consumer.registered = now, True
+            consumer.registration.beaten, consumer.registration.registered = now, True
         else:
             yield from died(consumer)
             wait = 0.0

@@ -13,7 +13,7 @@ def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
     """Renew *some* or all leases now, to learn which are still ours."""
     mine = [
         held
-        for held in (list(consumer.held.values()) if some is None else some)
+        for held in (list(consumer.jobs.held.values()) if some is None else some)
         if held.worker == consumer.name and not held.ended
     ]
     for start in range(0, len(mine), CLAIMS_PER_SCRIPT):
@@ -33,11 +33,11 @@ def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) 
 
 def check_named(consumer: Consumer, message: bytes) -> Role:
     """Check the leases that a message names, or all for `*`: the message may be wrong, only the server knows."""
-    consumer.losses_told += 1  # before we look: what is on its way to us is looked at when it comes
+    consumer.leasing.losses_told += 1  # before we look: what is on its way to us is looked at when it comes
     entries = message.decode("utf-8", "replace").split()
     if "*" in entries:  # the queue was deleted, with all that was declared
-        consumer.declared, consumer.look_at = False, 0.0
-    named = [held for entry in entries if (held := consumer.held.get(entry))]
+        consumer.registration.declared, consumer.timers.look_at = False, 0.0
+    named = [held for entry in entries if (held := consumer.jobs.held.get(entry))]
     yield from check(consumer, None if "*" in entries else named)
 
 
@@ -54,6 +54,6 @@ def died(consumer: Consumer) -> Role:
     """Start anew under another name, as peers declared this one dead: its jobs run elsewhere, and are stopped here."""
     consumer.rename()  # first: what a call under the old name still brings is then known to be lost
     consumer.note("worker_declared_dead", None, None, None)
-    yield from lose(consumer, [held for held in list(consumer.held.values()) if held.worker != consumer.name])
-    consumer.available = True
+    yield from lose(consumer, [held for held in list(consumer.jobs.held.values()) if held.worker != consumer.name])
+    consumer.leasing.available = True
     yield Wake(everyone=True)  # the new name wants registering

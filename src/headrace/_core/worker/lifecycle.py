@@ -65,8 +65,8 @@ class Lifecycle:
             more = "1"
             while more == "1":
                 number, more = yield from send(consumer.ops.leave(consumer.name))
-                consumer.given_back += int(number)
-            consumer.registered = False
+                consumer.jobs.given_back += int(number)
+            consumer.registration.registered = False
 
 
 def many(worker: Lifecycle) -> bool:

@@ -41,13 +41,13 @@ class PersistentConsumer(Consumer):
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)
             self.settle(held, verdict, told)
-        self.mean = None  # without a mean nothing is leased ahead of a slot
+        self.jobs.mean = None  # without a mean nothing is leased ahead of a slot
         if self.shared is not None:
             self.shared.mean = None
 
     def endless(self) -> list[Held]:
         """List the jobs that run and were not told to end."""
-        return [held for held in list(self.held.values()) if held.started and not held.job.lost]
+        return [held for held in list(self.jobs.held.values()) if held.started and not held.job.lost]
 
 
 def watch(consumer: Consumer, settings: WorkerSettings) -> Role:
@@ -56,9 +56,10 @@ def watch(consumer: Consumer, settings: WorkerSettings) -> Role:
     lease = consumer.ops.settings.lease
     while consumer.phase < Phase.HALTING:
         now = yield from current_time()
-        if consumer.registered and now - consumer.beaten >= patience:
+        if consumer.registered and now - consumer.registration.beaten >= patience:
             yield from died(consumer)
-        late = [held for held in list(consumer.held.values()) if held.started and now - held.since >= lease * 5 / 6]
+        held = list(consumer.jobs.held.values())
+        late = [one for one in held if one.started and now - one.since >= lease * 5 / 6]
         if late:
             yield from lose(consumer, late)
         yield Sleep(min(settings.heartbeat / 4, lease / 12))

@@ -23,7 +23,7 @@ def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     while worker.phase < Phase.HALTING:
         now = yield from current_time()
         for consumer in consumers:
-            if consumer.held and worker.stalled(now) >= consumer.stalls_at_most:
+            if consumer.jobs.held and worker.stalled(now) >= consumer.stalls_at_most:
                 yield from died(consumer)
             yield from check(consumer, consumer.renewals(now))  # in bounded scripts, each in a round trip of its own
         yield Sleep(tick)

@@ -18,13 +18,13 @@ def tick(consumer: Consumer) -> Role:
     while consumer.phase is Phase.RUNNING:
         yield from _say(consumer)
         now = yield from current_time()
-        if consumer.tick_at is None or consumer.tick_at > now:
+        if consumer.timers.tick_at is None or consumer.timers.tick_at > now:
             most = IDLE_S if consumer.recurring is None else 1.0
-            yield Sleep(most if consumer.tick_at is None else min(most, consumer.tick_at - now))
+            yield Sleep(most if consumer.timers.tick_at is None else min(most, consumer.timers.tick_at - now))
             continue
         plan = yield from run_due_schedules(consumer.ops)
         now = yield from current_time()
-        consumer.tick_at = None if plan.wait is None else now + plan.wait
+        consumer.timers.tick_at = None if plan.wait is None else now + plan.wait
         for text in sorted(set(plan.wrong) - logged):
             logged.add(text)
             yield Log("schedule_failed", text)
@@ -32,7 +32,7 @@ def tick(consumer: Consumer) -> Role:
 
 def ticks(consumer: Consumer) -> bool:
     """Tell whether there is anything to do for `tick`, or may be soon."""
-    return not (consumer.tick_at is None and consumer.recurring is None and consumer.phase is Phase.RUNNING)
+    return not (consumer.timers.tick_at is None and consumer.recurring is None and consumer.phase is Phase.RUNNING)
 
 
 def _say(consumer: Consumer) -> Role:
@@ -60,5 +60,5 @@ def _say(consumer: Consumer) -> Role:
                 yield from schedule(ops, ops.schedule(one.name, one.timing, one.missed, one.job))
             except TooManySchedules as error:
                 yield Log("schedule_failed", f"{one.name!r} of queue {ops.keys.queue!r}: {said(error)}")
-        consumer.tick_at = now
+        consumer.timers.tick_at = now
     declared.said_as, declared.again_at = name, now + SAY_EVERY_S

@@ -34,9 +34,9 @@ class Turn:
     def over(self, now: float) -> bool:
         """Tell whether it has ended: its calls are answered, there is no more, or its answer takes long."""
         one = self.consumer
-        if not one.available or (self.calls <= 0 and not one.asking):
+        if not one.leasing.available or (self.calls <= 0 and not one.leasing.asking):
             return True
-        return now - max(self.began, one.asked_at, one.slot_moved_at) >= STILL_S
+        return now - max(self.began, one.leasing.asked_at, one.jobs.slot_moved_at) >= STILL_S
 
 
 @define(eq=False)
@@ -62,9 +62,9 @@ class SharedSlots:
         """Return how many jobs hold slots, or are asked for."""
         number, recently = 0, self.now - ASKS_S
         for one in self.members:  # a loop, as it runs with each call
-            number += len(one.held)
-            if one.asking and one.asked_at > recently:
-                number += one.asking
+            number += len(one.jobs.held)
+            if one.leasing.asking and one.leasing.asked_at > recently:
+                number += one.leasing.asking
         return number
 
     def share(self, consumer: Consumer, free: int) -> int:
@@ -82,24 +82,24 @@ class SharedSlots:
         handler, takers = consumer.handler, self._takers()
         least, soon = self._worth(consumer, takers)
         before = 0
-        if turn is None and not consumer.gathered:  # a batch that has begun is filled before another one is
+        if turn is None and not consumer.jobs.gathered:  # a batch that has begun is filled before another one is
             for one in list(self._waiting.values()):
                 if one is consumer:
                     break
-                before += not one.sending  # what is under way to a node out of reach holds nobody up
-            if consumer.backlog and before + len(self._turns) >= TURNS_AT_ONCE:
+                before += not one.leasing.sending  # what is under way to a node out of reach holds nobody up
+            if consumer.leasing.backlog and before + len(self._turns) >= TURNS_AT_ONCE:
                 self._waiting.setdefault(id(consumer), consumer)
                 return 0
             if crowded:
                 before = 0  # they wait for a turn, not for a slot
         left = free - self._kept(consumer) - before * least
         if left < least:  # few are not worth a call, while all slots have work
-            if turn is None or not consumer.held:  # else the end of its own jobs wakes it
+            if turn is None or not consumer.jobs.held:  # else the end of its own jobs wakes it
                 self._turns.pop(id(consumer), None)
                 self._waiting.setdefault(id(consumer), consumer)
             return 0
         self._waiting.pop(id(consumer), None)
-        if consumer.backlog and not consumer.gathered:
+        if consumer.leasing.backlog and not consumer.jobs.gathered:
             turn = turn or Turn(consumer, self._calls(consumer, takers), self.now)
             turn.calls -= 1
             self._turns[id(consumer)] = turn
@@ -113,8 +113,13 @@ class SharedSlots:
         """
         before = self.now - max(ROUND_S, ASK_EACH_S * len(self.members))
         for one in self.members:
-            if not one.available and one.asked_at <= before and one.may_lease() and not one.sending:
-                one.available = True
+            if (
+                not one.leasing.available
+                and one.leasing.asked_at <= before
+                and one.may_lease()
+                and not one.leasing.sending
+            ):
+                one.leasing.available = True
                 self._waiting.setdefault(id(one), one)
 
     def _crowded(self) -> bool:
@@ -129,7 +134,7 @@ class SharedSlots:
         return max(1, min(CALLS_A_TURN, consumer.starts_within(ROUND_S) // takers // WORTH_A_CALL))
 
     def _takers(self) -> int:
-        return max(1, len([one for one in self.members if one.available]))
+        return max(1, len([one for one in self.members if one.leasing.available]))
 
     def _worth(self, consumer: Consumer, takers: int) -> tuple[int, int]:
         """Return how many slots are worth a call, at least, and how many jobs may be leased by it whatever others are
@@ -137,8 +142,8 @@ class SharedSlots:
         """
         handler = consumer.handler
         if handler.batch:
-            least = 1 if consumer.gathered else max(1, handler.max_size // 2)
-            return least, handler.max_size - len(consumer.gathered)
+            least = 1 if consumer.jobs.gathered else max(1, handler.max_size // 2)
+            return least, handler.max_size - len(consumer.jobs.gathered)
         ahead = consumer.ahead()
         soon = min(WORTH_A_CALL, ahead, consumer.starts_within(ROUND_S) // takers)
         return max(1, min(soon, ahead // 2)), soon
@@ -149,9 +154,9 @@ class SharedSlots:
             return 0
         kept, size, recently = 0, consumer.handler.max_size, self.now - ASKS_S
         for one in self.members:
-            if one is not consumer and one.available and (one.gathered or one.asking):
-                asked = not one.asking or one.asked_at > recently
-                kept += max(0, size - len(one.gathered) - one.asking) if asked else 0
+            if one is not consumer and one.leasing.available and (one.jobs.gathered or one.leasing.asking):
+                asked = not one.leasing.asking or one.leasing.asked_at > recently
+                kept += max(0, size - len(one.jobs.gathered) - one.leasing.asking) if asked else 0
         return kept
 
     def look(self, consumer: Consumer, now: float) -> float:
@@ -172,7 +177,7 @@ class SharedSlots:
         """Return the consumer whose turn it is, if one waits and there are slots for it."""
         if not self._waiting or self._crowded():
             return None
-        one = next((one for one in list(self._waiting.values()) if not one.sending), None)
+        one = next((one for one in list(self._waiting.values()) if not one.leasing.sending), None)
         if one is None or one.free() - self._kept(one) < self._worth(one, self._takers())[0]:
             return None
         return one
@@ -181,7 +186,7 @@ class SharedSlots:
         """Note that a slot is free: jobs that were returned for want of one may be leased again."""
         self.stuck = False
         for one in self.members:
-            one.stuck = False
+            one.leasing.stuck = False
 
 
 def first_of(consumer: Consumer) -> Consumer:

@@ -43,11 +43,11 @@ class Together:
     @property
     def running(self) -> bool:
         """Whether there is anything to wait for."""
-        return next((one for one in self.consumers if not one.left), self.consumers[0]).phase is Phase.RUNNING
+        return next((one for one in self.consumers if not one.leasing.left), self.consumers[0]).phase is Phase.RUNNING
 
     def take_in(self, consumer: Consumer) -> bool:
         """Take in that a consumer was woken; true if the short read should see to it. From any thread."""
-        if consumer.available or not consumer.registered:
+        if consumer.leasing.available or not consumer.registered:
             return False
         self.woken.append(consumer)
         return True
@@ -67,7 +67,7 @@ class Together:
             if len(found) == READ_AT_MOST:
                 break
             consumer = self.woken.popleft()
-            if id(consumer) not in self.covered and not consumer.paused and consumer.waits():
+            if id(consumer) not in self.covered and not consumer.leasing.paused and consumer.waits():
                 found[id(consumer)] = consumer
         return list(found.values())
 
@@ -98,7 +98,7 @@ def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator
 
 def idle(part: Sequence[Consumer]) -> list[Consumer]:
     """List the consumers that wait."""
-    return [consumer for consumer in part if not consumer.paused and consumer.waits()]
+    return [consumer for consumer in part if not consumer.leasing.paused and consumer.waits()]
 
 
 def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
@@ -126,7 +126,7 @@ def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
         pause = min(PAUSE_AT_MOST * least, 2 * pause) if soon and pause else least
         yield Sleep(pause)
         for _ in range(LEASED_LOOKS):  # the server would begin the read first, which takes longer
-            if not any(one.woken or one.asking for one in found):
+            if not any(one.leasing.woken or one.leasing.asking for one in found):
                 break
             yield Sleep(least)
     yield Wake()
@@ -146,7 +146,7 @@ def wait_for_fresh(together: Together) -> Role:
 def wait_for_resumed(together: Together, part: Sequence[Consumer]) -> Role:
     """Block for consumers of *part* whose queue is paused, until one is resumed; check all of them now and then."""
     while together.running:
-        some = [consumer for consumer in part if consumer.paused and consumer.waits()]
+        some = [consumer for consumer in part if consumer.leasing.paused and consumer.waits()]
         if not some:
             yield Sleep(LONG_S / 2)
             continue
@@ -174,6 +174,6 @@ def _lease_from(
     found = yield from block_among(command, whose)
     theirs = some if everything else {id(whose[key]): whose[key] for key in found}.values()
     for consumer in theirs:
-        consumer.woken = consumer.available = True
+        consumer.leasing.woken = consumer.leasing.available = True
         yield Wake(whose=consumer)
     return theirs

@@ -42,7 +42,7 @@ def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
 
 
 def _due(consumer: Consumer, now: float) -> bool:
-    return bool(consumer.held) or consumer.look_at <= now
+    return bool(consumer.jobs.held) or consumer.timers.look_at <= now
 
 
 def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
@@ -59,14 +59,14 @@ def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = S
         yield from _declare(consumer)
         if consumer.registered and _due(consumer, now):
             if consumer.rest.calm:
-                consumer.look_at = now + AGAIN_S
+                consumer.timers.look_at = now + AGAIN_S
                 yield from _ask_to_rest(worker, consumer, now)
             else:
                 swept.append(consumer)
     again = tick
     for consumer in consumers:
         if consumer.registered and not _due(consumer, now):
-            again = min(again, consumer.look_at - now)
+            again = min(again, consumer.timers.look_at - now)
     if not swept:
         return again
     ops = [consumer.ops.reclaim(consumer.name, worker.settings.timeout) for consumer in swept]
@@ -84,7 +84,7 @@ def _take_in(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
         yield Wake(whose=consumer)
     if consumer.rest.calm:
         return  # since just now
-    consumer.look_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
+    consumer.timers.look_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
     if not (found.rests or consumer.rest.on):
         consumer.rest.try_at = now + worker.settings.timeout
     elif many(worker) and consumer.rest.try_at <= now:
@@ -110,9 +110,9 @@ def _rest(consumer: Consumer, found: Reclaimed, most: float) -> float:
 
 def _declare(consumer: Consumer) -> Role:
     """Declare how the queue is meant to be used, once; log where others have declared otherwise."""
-    if consumer.declared or not consumer.registered:
+    if consumer.registration.declared or not consumer.registered:
         return
-    consumer.declared = True
+    consumer.registration.declared = True
     ops = consumer.ops
     answer = yield from send(ops.declare(serving=True))
     for text in differing(ops.keys.queue, declaration(ops.codec, ops.settings), answer, serving=True):

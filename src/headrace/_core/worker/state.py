@@ -1,0 +1,74 @@
+"""The state of a consumer, in four parts."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from attrs import define, field
+
+from headrace._core.effects import BlockThen, Held
+from headrace._core.verdicts import Settlement
+from headrace._core.worker.naming import NameClaim
+from headrace._core.worker.settling import Settling
+from headrace._model.job import Claim
+
+
+@define(eq=False)
+class Leasing:
+    """The lease calls of a consumer: which are under way, and whether there may be another. `fetch` and `wait` write
+    it, and `control` wakes them by it.
+    """
+
+    asking: int = 0  # jobs that lease calls under way ask for
+    asked_at: float = 0.0  # when the last of them was sent
+    sending: int = 0  # round trips of `fetch` that are under way
+    riding: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
+    rode: dict[tuple[str, int], BlockThen] = field(factory=dict[tuple[str, int], BlockThen])
+    """The last lease calls behind blocked reads, by name and number."""
+    available: bool = True  # there may be something to lease
+    backlog: bool = False  # the last lease call brought all that it asked for
+    woken: bool = False
+    stuck: bool = False  # no slot becomes free: lease nothing until one does
+    behind: bool = False  # older jobs of its keys are in other shards, and the queue is ordered
+    paused: bool = False
+    left: bool = False  # its shard is gone
+    levels_told: int = 0  # levels of the queue that were logged, as they are more than those known here
+    losses_told: int = 0  # messages that leases were taken from us
+
+
+@define(eq=False)
+class ActiveJobs:
+    """The jobs of a consumer, from lease to settlement. The engine's threads write it, too."""
+
+    held: dict[str, Held] = field(factory=dict[str, Held])
+    gathered: list[Held] = field(factory=list[Held])  # of the next batch
+    completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
+    done: deque[Settlement] = field(factory=deque[Settlement])  # all others
+    under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent, and are not answered
+    dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
+    mean: float | None = None  # seconds a unit takes
+    slot_moved_at: float = 0.0  # when a unit last got a slot, or began to wait for one
+    lost: int = 0  # settlements that came too late
+    given_back: int = 0  # jobs, as the worker stops
+
+
+@define(eq=False)
+class Registration:
+    """The name under which a consumer lives on the server. `heartbeat` and `lifecycle` write it."""
+
+    name: str
+    name_claim: NameClaim
+    registered: bool = False
+    declared: bool = False
+    beaten: float = 0.0  # when the last answered beat was sent
+
+
+@define(eq=False)
+class Timers:
+    """The moments at which a role of a consumer has something to do."""
+
+    full_at: float = 0.0  # when the gathered jobs make a batch, full or not
+    due_at: float | None = None  # when a delayed job is due
+    tick_at: float | None = None  # when a schedule is due
+    look_at: float = 0.0  # when the role `keep` is to look at the queue again, if no job is held
+    tend_soon: bool = False  # call `tend` at once
