@@ -283,6 +283,21 @@ def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Ser
         assert told(1) == [Event("added", "q", "a", 1.5)]
 
 
+def test_a_moment_that_no_calendar_has(queue: Any, client: redis.Redis, server: Server) -> None:
+    """It is a number, as any other; and a job that is due then is told of as any other."""
+    year_10000 = 253_402_300_800_000
+    channel = queue.ops.keys.channel("added")
+    publish = client.spublish if server.binary.masters else client.publish
+    with listening(queue, "added") as told:
+        publish(channel, json.dumps({"at": year_10000, "ids": ["a"]}))
+        assert told(1) == [Event("added", "q", "a", year_10000 / 1000)]
+        queue.enqueue(b"x", id="far", delay=60)
+        client.zadd(queue.ops.keys.part("delayed"), {"far": year_10000})
+        assert [event.id for event in told(1)] == ["far"]
+    assert queue.find("far").due == year_10000 / 1000
+    assert [state.job.id for state in queue.admin.delayed()] == ["far"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [

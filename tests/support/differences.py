@@ -296,7 +296,7 @@ WITH_SHARDS = [
         test_enqueue.py test_a_later_part_fails test_foreign_fields_stay test_foreign_producers
             test_ids_that_are_not_consecutive test_the_first_part_fails test_unchecked_adds
             test_unchecked_adds_come_back
-        test_events.py test_what_is_no_message_of_ours
+        test_events.py test_a_moment_that_no_calendar_has test_what_is_no_message_of_ours
         test_foreign.py test_an_id_that_is_no_utf8_is_free_again test_schedules_registrations_and_releases
         test_history.py test_it_is_bounded_and_so_is_its_time
         test_inspect.py test_delete test_entry_ids_never_repeat

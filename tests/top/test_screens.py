@@ -123,6 +123,22 @@ def test_a_job(tell: Tell, queue: Queue) -> None:
     tell(story)
 
 
+def test_a_moment_that_no_calendar_has(tell: Tell, queue: Queue, newest: Server) -> None:
+    """One job due in the year 10000 is listed, and shown, with the others."""
+    for name in ("soon", "far"):
+        queue.enqueue(b"x", id=name, delay=60)
+    with newest.client() as client:
+        client.zadd(queue.ops.keys.part("delayed"), {"far": 253_402_300_800_000})
+
+    async def story(screen: Screen) -> None:
+        await screen.press("f")
+        await screen.types("far")
+        shown = await screen.shows("timeline", "due")
+        assert "253402300800" in shown
+
+    tell(story)
+
+
 def test_workers(tell: Tell, some: Queue) -> None:
     async def story(screen: Screen) -> None:
         await screen.press("2")

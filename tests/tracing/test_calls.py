@@ -11,6 +11,7 @@ import pytest
 import redis
 from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.instrumentation.redis import RedisInstrumentor
 from opentelemetry.propagators import textmap
 from opentelemetry.trace import StatusCode
 
@@ -224,6 +225,24 @@ def test_a_poll_that_waits_began_when_it_did(newest: Server, spans: Spans) -> No
     assert span.start_time is not None
     assert span.end_time is not None
     assert span.end_time - span.start_time > 0.1e9
+
+
+def test_waiting_for_a_result_is_no_span(queue: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is looked for, and where redis-py is instrumented, too."""
+    monkeypatch.setattr("headrace._net.base.subscription.POLL_EVERY_S", 0.02)
+    instrumentor = RedisInstrumentor()
+    instrumentor.instrument(tracer_provider=spans.provider)
+    try:
+        receipt = queue.enqueue(b"x")
+        spans.clear()
+        for wait in (receipt.result, lambda timeout: queue.result(receipt.id, timeout=timeout)):
+            with pytest.raises(TimeoutError):
+                wait(timeout=0.3)
+        assert queue.results([receipt.id], timeout=0.3) == {}
+        assert queue.find(receipt.id).state == "waiting"
+        assert spans.tree() == []
+    finally:
+        instrumentor.uninstrument()
 
 
 @pytest.mark.parametrize(

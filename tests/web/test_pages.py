@@ -124,6 +124,22 @@ def test_every_state_has_its_tab(site: Any, queue: Queue) -> None:
     assert one.get("queue", name="q", state="other").status_code == 404
 
 
+def test_a_moment_that_no_calendar_has(site: Any, queue: Queue, newest: Server) -> None:
+    """One job due in the year 10000 is listed, and shown, with the others."""
+    for name in ("soon", "far"):
+        queue.enqueue(b"x", id=name, delay=LONG)
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        client.zadd(queue.ops.keys.part("delayed"), {"far": 253_402_300_800_000})
+    one = site()
+    listed = one.get("queue", name="q", state="delayed")
+    assert listed.status_code == 200
+    assert re.findall(r">(soon|far)</a>", listed.text) == ["soon", "far"]
+    job = one.get("job", queue="q", id="far")
+    assert job.status_code == 200
+    assert "253402300800" in job.text
+    assert one.get().status_code == one.get("find", id="far").status_code == 200
+
+
 def test_a_leased_job(site: Any, queue: Queue) -> None:
     trace = "0af7651916cd43dd8448eb211c80319c"
     queue.enqueue(b'{"a": 1}', id="a/b c", headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01", "h": "v"})
