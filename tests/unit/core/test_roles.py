@@ -598,6 +598,28 @@ def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn()
     assert names(hand.go()) == ["lease"]
 
 
+def test_a_shard_that_was_left_keeps_no_other_waiting() -> None:
+    """It waited for a slot, which it never takes: its place in the line is another's, and its share, too."""
+    busy, gone, consumer = some = [make_consumer(concurrency=1) for _ in range(3)]
+    shared = SharedSlots(some)
+    busy.shared = gone.shared = consumer.shared = shared
+    blocked = Hand(wait(gone))
+    gone.leasing.available = False
+    assert isinstance(blocked.go(), Block)
+    gone.leasing.available = True
+    busy.jobs.held["1-0"] = make_held(busy, 1)
+    leaving, hand = Hand(fetch(gone)), Hand(fetch(consumer))
+    assert isinstance(leaving.go(), Sleep)  # all slots are taken
+    assert isinstance(hand.go(), Sleep)
+    gone.leasing.left, gone.leasing.available, gone.phase = True, False, Phase.DRAINING
+    assert leaving.go() is None
+    assert blocked.go(True) is None
+    assert not gone.leasing.available
+    busy.jobs.held.clear()
+    assert shared.next() is consumer
+    assert names(hand.go()) == ["lease"]
+
+
 def test_shards_with_a_backlog_take_few_round_trips_and_little_memory() -> None:
     """As a plain queue, which takes four of 1,000 jobs: what a lease call brought is settled with another one."""
     consumers = [make_consumer(concurrency=1000) for _ in range(12)]

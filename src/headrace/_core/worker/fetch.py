@@ -57,6 +57,8 @@ def fetch(consumer: Consumer) -> Role:
         idle = yield from _exchange(consumer)
         if idle is not None:
             yield Sleep(idle)
+    if consumer.shared is not None:
+        consumer.shared.leave(consumer)  # no other waits behind one that leases no more
     while (last := settlements(consumer)).ops:
         yield from _settled(consumer, last, last.ops)
 
@@ -156,7 +158,7 @@ def wait(consumer: Consumer) -> Role:
         else:
             paused = consumer.leasing.paused
             rung = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
-        if rung:  # or it may have been resumed
+        if rung and not consumer.leasing.left:  # or it may have been resumed
             consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()
     yield Wake()
