@@ -24,11 +24,13 @@ import redis
 
 from headrace._api.aio.queue import AsyncQueue
 from headrace._api.aio.worker import AsyncWorker
+from headrace._api.closing import AsyncClosing, Closing
 from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
 from headrace._embedded.server import EmbeddedServer
 from headrace._model.state import Counts
 from headrace._net.base.address import Address
+from headrace._net.base.connected import OPENED, Connected
 from headrace.errors import Verdict
 
 __all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]
@@ -63,7 +65,8 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
     The server that it was made for is not touched. Raises the first exception of a handler, once the worker has
     stopped; its job is settled as its `Retry` says. Raises `TimeoutError`, with the number of jobs left, after
     *timeout* seconds. Without *until_empty* it does not wait for jobs that are delayed, as those that are to be tried
-    again. An `AsyncWorker` runs on an event loop of its own, in another thread if this one has one.
+    again. An `AsyncWorker` runs on an event loop of its own, in another thread if this one has one. At the end it
+    closes queues and flows that handlers have opened; they connect anew when they are used again.
     """
     raised: list[BaseException] = []
     own, around = worker._own, worker._around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -82,9 +85,14 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
     worker._own = Address(url)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     try:
         if isinstance(worker, Worker):
-            with worker:
-                while not over():
-                    time.sleep(POLL_S)
+            before = set(OPENED)
+            try:
+                with worker:
+                    while not over():
+                        time.sleep(POLL_S)
+            finally:
+                for one in _opened(before):
+                    one.close()
         else:
             _beside(_until(worker, over))
         left = _to_run(queues, until_empty)
@@ -112,9 +120,21 @@ def travel(url: str, seconds: float) -> None:
 
 
 async def _until(worker: AsyncWorker, over: Callable[[], bool]) -> None:
-    async with worker:
-        while not await asyncio.to_thread(over):  # noqa: ASYNC110 - a server is asked
-            await asyncio.sleep(POLL_S)
+    before = set(OPENED)
+    try:
+        async with worker:
+            while not await asyncio.to_thread(over):  # noqa: ASYNC110 - a server is asked
+                await asyncio.sleep(POLL_S)
+    finally:
+        for one in _opened(before):
+            one.close()
+        for one in _opened(before, AsyncClosing):
+            await one.close()
+
+
+def _opened(before: set[Connected], kind: type = Closing) -> list[Any]:
+    """List the queues and flows of a colour that have been opened, by handlers, since *before*."""
+    return [one for one in set(OPENED) - before if isinstance(one, kind)]
 
 
 def _beside(story: Coroutine[Any, Any, None]) -> None:

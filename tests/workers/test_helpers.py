@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
 from headrace import AsyncQueue, AsyncWorker, Counts, Job, NewJob, Queue, Retry, Worker
+from headrace._net.base.connected import OPENED
 from headrace.testing import run, run_until_empty, run_until_empty_async
-from tests.support.awaiting import PATIENCE
+from tests.support.awaiting import PATIENCE, until
 
 
 def test_run_until_empty(headrace_url: str) -> None:
@@ -64,6 +68,37 @@ def test_run_empties_all_shards(headrace_url: str) -> None:
         run(worker, headrace_url, timeout=PATIENCE)
         assert queue.counts() == Counts(enqueued=30, completed=30)
     assert sorted(map(int, done)) == [*range(30)]
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+@pytest.mark.parametrize("fails", [False, True])
+def test_run_closes_what_handlers_have_opened(headrace_url: str, kind: Any, fails: bool) -> None:
+    """An event loop that is gone could not; a queue that the test had opened before stays so."""
+    worker, done, log = kind(), AsyncQueue("done", url=headrace_url), Queue("log", url=headrace_url)
+    with Queue("emails", url=headrace_url) as emails, redis.Redis.from_url(headrace_url) as admin:
+        emails.enqueue(b"x")
+
+        async def note(job: Job) -> None:
+            await done.enqueue(job.payload)
+            log.enqueue(job.payload)
+            if fails:
+                raise LookupError
+
+        def plain(job: Job) -> None:
+            log.enqueue(job.payload)
+            if fails:
+                raise LookupError
+
+        worker.handler("emails", retry=Retry(attempts=1))(plain if kind is Worker else note)
+        before, connections = set(OPENED), len(admin.client_list())
+        assert emails in before
+        with pytest.raises(LookupError) if fails else nullcontext():
+            run(worker, headrace_url)
+        assert set(OPENED) == before
+        if kind is AsyncWorker:  # those of threads share connections with this one
+            until(lambda: len(admin.client_list()) <= connections, f"{connections} in {admin.client_list()}", 10)
+        assert log.counts().waiting == 1
+        log.close()
 
 
 def test_run_until_empty_async(headrace_url: str) -> None:

@@ -29,7 +29,7 @@ from headrace._model.checks import seconds
 from headrace._net.aio.cluster import executor_of
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.line import Lines
-from headrace._net.base.connected import Connected, Timeout, least
+from headrace._net.base.connected import OPENED, Connected, Timeout, least
 from headrace._net.base.scan import scanned, scanning
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span, dead_lettered
@@ -49,6 +49,7 @@ class AsyncDriver(Connected):
     def _executor(self) -> AsyncExecutor:
         made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True))
         made.within = self._within
+        OPENED.add(self)
         return made
 
     if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from weakref import WeakSet
 
 from headrace._forks import cached_property
 from headrace._model.pickling import Unpicklable
@@ -16,6 +17,9 @@ Timeout = float | timedelta | None
 def least(*bounds: float | None) -> float | None:
     """Return the least of some bounds, where `None` is none."""
     return min((bound for bound in bounds if bound is not None), default=None)
+
+
+OPENED: WeakSet[Connected] = WeakSet()  # those with connections
 
 
 class Connected(Unpicklable):
@@ -32,6 +36,7 @@ class Connected(Unpicklable):
     def _part(self) -> None:
         """Leave the server: a later call connects anew, from whatever event loop it comes."""
         self._address.leave()
+        OPENED.discard(self)
         for made in ("_executor", "_waiters"):
             vars(self).pop(made, None)
 

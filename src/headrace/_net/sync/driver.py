@@ -27,7 +27,7 @@ from headrace._core.effects import (
 )  # fmt: skip
 from headrace._forks import cached_property
 from headrace._model.checks import seconds
-from headrace._net.base.connected import Connected, Timeout, least
+from headrace._net.base.connected import OPENED, Connected, Timeout, least
 from headrace._net.base.scan import scanned, scanning
 from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.executor import Executor
@@ -47,6 +47,7 @@ class Driver(Connected):
     def _executor(self) -> Executor:
         made = self._address.open(lambda at: executor_of(at.target, at.client, attend=at.attend, shares=True))
         made.within = self._within
+        OPENED.add(self)
         return made
 
     if TYPE_CHECKING:
