@@ -16,6 +16,8 @@ from headrace import AsyncQueue, AsyncWorker, Counts, Job, NewJob, Queue, Retry,
 from headrace._net.base.connected import OPENED
 from headrace.testing import run, run_until_empty, run_until_empty_async
 from tests.support.awaiting import PATIENCE, until
+from tests.support.program import Script
+from tests.support.servers import Server
 
 
 def test_run_until_empty(headrace_url: str) -> None:
@@ -99,6 +101,48 @@ def test_run_closes_what_handlers_have_opened(headrace_url: str, kind: Any, fail
             until(lambda: len(admin.client_list()) <= connections, f"{connections} in {admin.client_list()}", 10)
         assert log.counts().waiting == 1
         log.close()
+
+
+FROZEN = """
+import asyncio, sys
+from freezegun import freeze_time
+from headrace import AsyncQueue, Queue
+
+async def awaited(url):
+    async with AsyncQueue("q", url=url) as queue:
+        receipt = await queue.enqueue(b"x")
+        try:
+            await receipt.result(timeout=0.3)
+        except TimeoutError:
+            await (await queue.lease(block=5)).complete(b"done")
+        assert await queue.lease(block=0.3) is None
+        return await receipt.result(timeout=5)
+
+def called(url):
+    with Queue("q", url=url) as queue:
+        receipt = queue.enqueue(b"x")
+        try:
+            receipt.result(timeout=0.3)
+        except TimeoutError:
+            queue.lease(block=5).complete(b"done")
+        assert queue.lease(block=0.3) is None
+        return receipt.result(timeout=5)
+
+_, url, colour, cure = sys.argv
+cures = {"ignore": {"ignore": ["headrace", "asyncio"]}, "tick": {"tick": True}}
+with freeze_time("2030-01-01", **cures[cure]):
+    print(asyncio.run(awaited(url)) if colour == "async" else called(url))
+"""
+
+
+@pytest.mark.parametrize("cure", ["ignore", "tick"])
+def test_time_limits_end_under_freezegun(newest: Server, colour: str, cure: str) -> None:
+    """As the page on testing says; without these options its clocks stand still, and so do ours."""
+    with Script(FROZEN, [newest.url, colour, cure]) as program:
+        said, complaints = program.communicate(timeout=PATIENCE)
+    assert (program.returncode, said) == (0, b"b'done'\n"), complaints.decode()
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "test-your-handlers.md"
+    assert 'ignore=["headrace", "asyncio"])`, or `tick=True`' in page.read_text("utf-8")
 
 
 def test_run_until_empty_async(headrace_url: str) -> None:
