@@ -9,6 +9,7 @@ from attrs import define, field
 
 from headrace._core.effects import Now, Phase, Send, Sleep, Wake
 from headrace._core.worker.company import Company, Suspect, joined, part
+from headrace._core.worker.state import ActiveJobs
 
 
 class Ops:
@@ -26,8 +27,7 @@ class One:
     name: str
     company: Company
     ops: Ops = field(factory=Ops)
-    held: dict[str, Any] = field(factory=dict[str, Any])
-    under_way: Sequence[Any] = ()
+    jobs: ActiveJobs = field(factory=ActiveJobs)
     shared: Any = None
     phase: Phase = Phase.RUNNING
     back: list[Any] = field(factory=list[Any])
@@ -39,7 +39,7 @@ class One:
     def give_back(self, units: Sequence[Any]) -> None:
         """To the front."""
         self.back += units
-        self.held.clear()
+        self.jobs.held.clear()
 
 
 class Play:
@@ -89,11 +89,11 @@ def test_a_worker_of_one_queue_tells_nothing() -> None:
 def test_a_suspect_that_happens_to_be_alone() -> None:
     """The others go on, and the server is told before they start anything."""
     play, a, b = pair()
-    a.held["x"] = 1
+    a.jobs.held["x"] = 1
     assert play.run(joined(a, ["x"], 0.0)) == ["x"]
     assert play.told == [("a", False)]
     assert (a.company.shuts_out(a), a.company.shuts_out(b)) == (True, False)
-    b.held["y"] = 1
+    b.jobs.held["y"] = 1
     play.slept = lambda: play.run(part(a))
     assert play.run(joined(b, ["y"], None)) == ["y"]
     assert play.told == [("a", False), ("a", True)]
@@ -103,7 +103,7 @@ def test_a_suspect_that_happens_to_be_alone() -> None:
 
 def test_a_suspect_that_has_company() -> None:
     play, a, b = pair()
-    a.held["x"] = b.held["y"] = 1
+    a.jobs.held["x"] = b.jobs.held["y"] = 1
     assert play.run(joined(a, ["x"], 0.0)) == ["x"]
     assert (play.told, a.company.suspect, play.now) == ([], None, 100.0)
 
@@ -111,24 +111,24 @@ def test_a_suspect_that_has_company() -> None:
 def test_others_make_room() -> None:
     """They lease nothing, and what is on its way to them goes back, until the suspect has ended."""
     play, a, b = pair()
-    a.held["x"] = b.held["y"] = 1
+    a.jobs.held["x"] = b.jobs.held["y"] = 1
 
     def slept() -> None:
         assert b.company.shuts_out(b)
         if play.now > 130:
-            b.held.clear()
+            b.jobs.held.clear()
 
     play.slept = slept
     assert play.run(joined(a, ["x"], 60.0)) == ["x"]
     assert play.told == [("a", False)]
     assert 130 < play.now < 131
-    b.held["z"] = 1
+    b.jobs.held["z"] = 1
     assert play.run(joined(b, ["z"], None)) == ()
     assert b.back == [["z"]]
     assert play.run(joined(b, ["another suspect"], 60.0)) == ()
     play.run(part(b))
     assert a.company.suspect is not None
-    a.held.clear()
+    a.jobs.held.clear()
     play.run(part(a))
     assert play.told == [("a", False), ("a", True)]
     assert a.company.suspect is None
@@ -137,11 +137,11 @@ def test_others_make_room() -> None:
 def test_the_others_wait_for_a_while_only() -> None:
     """For what runs there, and then for the suspect; so is the suspect, which is not alone then."""
     play, a, b = pair()
-    a.held["x"] = b.held["y"] = 1
+    a.jobs.held["x"] = b.jobs.held["y"] = 1
     assert play.run(joined(a, ["x"], 60.0)) == ["x"]
     assert 160 <= play.now < 161
     assert (play.told, a.company.suspect) == ([], None)
-    b.held.clear()
+    b.jobs.held.clear()
     assert play.run(joined(a, ["x"], 60.0)) == ["x"]
     play.now += 60
     play.run(part(b))
@@ -151,7 +151,7 @@ def test_the_others_wait_for_a_while_only() -> None:
 def test_a_node_out_of_reach_holds_nobody_up() -> None:
     """It can't be told that the suspect has company: the others wait for a second, once."""
     play, a, b = pair()
-    a.held["x"] = 1
+    a.jobs.held["x"] = 1
     assert play.run(joined(a, ["x"], 0.0)) == ["x"]
     for _ in range(2):
         assert play.run(joined(b, ["y"], None)) == ["y"]
@@ -161,7 +161,7 @@ def test_a_node_out_of_reach_holds_nobody_up() -> None:
 def test_of_two_suspects_one_waits() -> None:
     """The one that came first, if both wait for each other, goes back."""
     play, a, b = pair()
-    a.held["x"] = b.held["y"] = 1
+    a.jobs.held["x"] = b.jobs.held["y"] = 1
     second: list[Suspect] = []
 
     def slept() -> None:
@@ -177,7 +177,7 @@ def test_of_two_suspects_one_waits() -> None:
 
 def test_a_worker_that_stops_waits_for_nothing() -> None:
     play, a, b = pair()
-    a.held["x"] = b.held["y"] = 1
+    a.jobs.held["x"] = b.jobs.held["y"] = 1
     a.phase = Phase.DRAINING
     assert play.run(joined(a, ["x"], 60.0)) == ["x"]
     assert play.now == 100.0
