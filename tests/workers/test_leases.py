@@ -219,7 +219,7 @@ def test_a_completion_before_anybody_told(
         until(lambda: list(queue.admin.running()))
         lose("stolen", queue, client)
         gate.set()
-        until(lambda: worker.engine.lifecycle.consumers[0].lost if fenced else queue.counts().completed)
+        until(lambda: worker.engine.lifecycle.consumers[0].jobs.lost if fenced else queue.counts().completed)
     if fenced:
         assert queue.counts() == Counts(enqueued=1, leased=1)
         assert not queue.results([receipt.id])
