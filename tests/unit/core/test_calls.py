@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from headrace import Receipt
+from headrace import QueueFull, Receipt
 from headrace._core.effects import (
     AwaitEnds,
+    AwaitRoom,
     Block,
     Bury,
     ForgetEnds,
@@ -23,12 +24,14 @@ from headrace._core.effects import (
 )
 from headrace._core.notices import Waiter
 from headrace._core.queue import calls, results
+from headrace._core.queue.conditional import LAST_S, admit
 from headrace._core.queue.leasing import Peer
 from headrace._core.queue.results import End
 from headrace._model.event import Event
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
+from headrace._protocol.admission import Admission, Refusal
 from headrace._protocol.answers import Died, DueSchedules, Ended, Grant, Reclaimed, Verdicts
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, RECORD_S
@@ -600,3 +603,25 @@ def test_who_is_interrupted_is_watched_for_no_more() -> None:
     with pytest.raises(ConnectionError):
         stage.play(results.end_of(OPS, "i", 5.0, own=False))
     assert stage.watched == []
+
+
+def test_an_enqueue_that_waits_for_room_asks_no_more_with_little_time_left() -> None:
+    """The answer might not come in time, and then the job would be neither in the queue nor refused."""
+    admission = Admission(OPS)
+    call, now, sent = admit(admission, [admission.item(b"x")], 0.2, together=False), 0.0, 0
+    answer: Any = None
+    with pytest.raises(QueueFull):
+        while True:
+            effect = call.send(answer)
+            match effect:
+                case Now():
+                    answer = now
+                case Send():
+                    answer, sent = [[Refusal(True, 5, "0-0")]], sent + 1
+                case AwaitRoom():
+                    answer, now = False, 0.2 - LAST_S / 2
+                case Sleep(seconds):
+                    answer, now = None, now + seconds
+                case _:
+                    pytest.fail(f"{effect}")
+    assert (sent, round(now, 6)) == (1, 0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from headrace._core.effects import Step, await_room, current_time, pass_turn, send
+from headrace._core.effects import Sleep, Step, await_room, current_time, pass_turn, send
 from headrace._core.queue.calls import said_what_is_in
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
@@ -14,6 +14,7 @@ from headrace._protocol.admission import Admission, Item, Refusal
 from headrace.errors import NotDurable
 
 ROUND_S = 0.1  # seconds that must be left for a look at other shards
+LAST_S = 0.05  # seconds that must be left to ask again: a call that gets no answer in time is neither in nor out
 ASK_AGAIN_S = 1.0  # seconds after which a producer that waits asks again, whatever it was told
 Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
 
@@ -58,6 +59,9 @@ def admit(
             if not room and rest > ROUND_S and elsewhere is not None and (made := (yield from elsewhere())):
                 yield from pass_turn()
                 return made
+            if not room and 0 < rest < LAST_S:
+                yield Sleep(rest)
+                rest = 0.0
         if rest <= 0:
             raise admission.full(refused.waiting)
     if waited:
