@@ -79,7 +79,7 @@ class Stage:
         except StopIteration as done:
             return done.value
 
-    def _perform(self, effect: Any) -> Any:  # noqa: PLR0911
+    def _perform(self, effect: Any) -> Any:  # noqa: C901, PLR0911
         match effect:
             case Bury(died):
                 self.buried += died
