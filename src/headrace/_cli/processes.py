@@ -382,7 +382,7 @@ def _explain(link: socket.socket, why: str, status: int) -> int:
 
 def work(
     target: str, number: int, max_outage: str, burst: str, metrics_port: str, logs: Logs, link: socket.socket
-) -> int:  # fmt: skip
+) -> int:
     """Load the worker, check that its server is there, and run it; return the exit code.
 
     *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be

@@ -178,9 +178,7 @@ class Table:
         heirs = [_part(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
         parts = [evolve(part, state="sealing") if part.state == "open" else part for part in self.parts]
         numbers = (*(number for number in self.numbers if number != shards), shards)
-        return evolve(
-            self, parts=(*parts, *heirs), version=self.version + 1, numbers=numbers, next=self.next + shards
-        )  # fmt: skip
+        return evolve(self, parts=(*parts, *heirs), version=self.version + 1, numbers=numbers, next=self.next + shards)
 
     def handed_over(self) -> Table:
         """Return the next version, once all that were to be sealed are."""

@@ -23,7 +23,7 @@ from headrace._core.effects import (
     Undo,
     Undoable,
     WatchEnds,
-)  # fmt: skip
+)
 from headrace._forks import cached_property
 from headrace._model.checks import seconds
 from headrace._net.aio.cluster import executor_of

@@ -24,7 +24,7 @@ from headrace._core.effects import (
     Undo,
     Undoable,
     WatchEnds,
-)  # fmt: skip
+)
 from headrace._forks import cached_property
 from headrace._model.checks import seconds
 from headrace._net.base.connected import OPENED, Connected, Timeout, least

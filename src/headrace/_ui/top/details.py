@@ -248,9 +248,7 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
         ("token", "" if job.token is None else str(job.token)),
         ("until", "" if job.until is None else f"{clock(job.until)} ({from_now(job.until, now)})"),
     ]
-    lines: list[str | Text] = [
-        Text(f"{name:<10} ", style="bold") + Text(value) for name, value in fields if value
-    ]  # fmt: skip
+    lines: list[str | Text] = [Text(f"{name:<10} ", style="bold") + Text(value) for name, value in fields if value]
     lines += ["", Text("timeline", style="bold")]
     for one in job.timeline:
         at = "" if one.at is None else f"{clock(one.at)} ({from_now(one.at, now)}): "
