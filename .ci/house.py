@@ -151,7 +151,7 @@ def counts() -> dict[str, float]:
         sum(words.values()), words["changelog.md"], max(words.values()),
         len(terms), len(terms) - len(set(terms)),
         sum(text.count("\n") for text in code), both_colours(),
-        sum(len(re.findall(r"isinstance\([^()]*\b(Sharded\w*|Plain\w*Queue|Whole)\b", text)) for text in code),
+        sum(len(re.findall(r"isinstance\([^()]*\b(Sharded\w*|Plain\w*Queue)\b", text)) for text in code),
         largest_state(), len([*(SOURCE / "_core").glob("[a-z]*.py")]),
         len(headrace.__all__), len([name for name in dir(headrace.Queue) if not name.startswith("_")]),
         constants, sum(text.count("# fmt: skip") for text in code),

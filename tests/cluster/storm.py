@@ -156,4 +156,4 @@ class Storm:
 
 def _table(queue: Queue[Any]) -> Any:
     queue.admin.shards()  # reads it
-    return queue._whole.map.table  # type: ignore[union-attr]  # it has shards
+    return queue._verbs.map.table  # type: ignore[union-attr]  # it has shards

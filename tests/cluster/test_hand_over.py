@@ -67,7 +67,7 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
     other = Running(kind, url=dying.url, heartbeat=0.5, timeout=4.0)
     other.handler("q/a", shards=SHARDS)(lambda _job: None)  # it sends what others left
     with Queue("q/a", url=dying.url, shards=SHARDS, timeout=2.0) as queue, worker, other:
-        ops = queue._whole.map.of(here)  # type: ignore[union-attr]
+        ops = queue._verbs.map.of(here)  # type: ignore[union-attr]
         assert queue.admin.drain(20)
         queue.admin.pause()
         queue.enqueue(b"x", key=here)

@@ -41,7 +41,7 @@ def leave(url: str, *then: NewJob[Any]) -> None:
         lease = queue.lease()
         assert lease is not None
         claim: Claim = lease.claim
-        assert queue._executor.run(queue._whole.at(claim).complete([claim], then=then)) == [True]
+        assert queue._executor.run(queue._verbs.at(claim).complete([claim], then=then)) == [True]
 
 
 def taken(queue: Any) -> list[Any]:
@@ -196,7 +196,7 @@ def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
     """All send the same, and a consumer is quick."""
     leave(server.url, *(NewJob(b"%d" % n, key=key) for n, key in enumerate(FAR)))
     whole = [Queue("q/a", url=server.url, shards=SHARDS) for _ in range(3)]
-    calls = [hand_over(one._whole.map, one._whole.parts(), Targets()) for one in whole]  # type: ignore[union-attr]
+    calls = [hand_over(one._verbs.map, one._verbs.parts(), Targets()) for one in whole]  # type: ignore[union-attr]
     done: Counter[bytes] = Counter()
     effects = [next(call) for call in calls]
     while calls:
@@ -206,7 +206,7 @@ def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
                 effects[place] = call.send(whole[0]._perform(effect))
             except StopIteration:
                 del calls[place], effects[place]
-        for part in whole[0]._whole.parts():  # type: ignore[union-attr]
+        for part in whole[0]._verbs.parts():  # type: ignore[union-attr]
             grant = whole[0]._executor.run(part.lease("quick", 100, ttl=60.0))
             if grant is not None and grant.claims:
                 assert all(whole[0]._executor.run(part.complete(grant.claims)))

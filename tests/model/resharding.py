@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace import NewJob
 from headrace._core.effects import Now, Overlap, Scan, Send
 from headrace._core.shards.reshard import reshard, tidy
-from headrace._core.shards.verbs import Sharded
+from headrace._core.shards.verbs import ShardedQueue
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._net.base.retries import first_error
@@ -40,7 +40,7 @@ class Client:
     """One with a table of its own, and a call that is under way."""
 
     queue: str
-    whole: Sharded = field(init=False)
+    whole: ShardedQueue = field(init=False)
     call: Any = None
     effect: Any = None
     jobs: list[tuple[bytes, str | None]] = field(factory=list[tuple[bytes, str | None]])
@@ -50,7 +50,7 @@ class Client:
 
     def forget(self) -> None:
         """Start anew: another program."""
-        self.whole = Sharded(WholeOps(Keys.of(self.queue), SETTINGS, shards=SHARDS))
+        self.whole = ShardedQueue(WholeOps(Keys.of(self.queue), SETTINGS, shards=SHARDS))
         self.call = self.effect = None
         self.jobs = []
 

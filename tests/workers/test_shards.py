@@ -354,14 +354,14 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         due = tasks.queue.admin.schedules()[0].next_due
         if not runs:
             worker.close()
-        change = tasks.queue._whole.map  # the steps of `reshard`, but for the last, which moves schedules, too
+        change = tasks.queue._verbs.map  # the steps of `reshard`, but for the last, which moves schedules, too
         for step in (resharding.begin(change, 2 * SHARDS), resharding.seal(change)):
             tasks.queue._drive(step)
         if not runs:
             worker = Running(kind, url=server.url)
             worker.worker.tasks(tasks)
             worker.start()
-        new = tasks.queue._whole.map.of("tasks/double")
+        new = tasks.queue._verbs.map.of("tasks/double")
         assert new.shard.number >= SHARDS
         until(lambda: tasks.queue._drive(schedules(new)))
         until(lambda: len(tasks.queue.admin.schedules()) == 1, "the old shard lets it go")

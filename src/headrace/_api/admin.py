@@ -11,8 +11,8 @@ from redis.exceptions import ClusterCrossSlotError
 
 from headrace._core.effects import Step
 from headrace._core.queue import calls
-from headrace._core.queue.plain import Whole
-from headrace._core.shards.verbs import Sharded
+from headrace._core.queue.plain import PlainQueue
+from headrace._core.shards.verbs import ShardedQueue
 from headrace._model import checks
 from headrace._model.job import NewJob
 from headrace._model.shards import Shard
@@ -26,7 +26,7 @@ class BaseAdmin:
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
-        self._whole: Whole | Sharded = queue._whole  # noqa: SLF001 - we are a part of it
+        self._verbs: PlainQueue | ShardedQueue = queue._verbs  # noqa: SLF001 - we are a part of it
 
     def __repr__(self) -> str:
         return f"{self._queue!r}.admin"
@@ -35,17 +35,17 @@ class BaseAdmin:
         self, name: str, job: NewJob[Any], every: float | timedelta | None, cron: str | None,
         timezone: str | ZoneInfo | None, missed: str,
     ) -> Step[bool]:  # fmt: skip
-        return self._whole.schedule(name, Timing.of(every, cron, timezone), missed, job)
+        return self._verbs.schedule(name, Timing.of(every, cron, timezone), missed, job)
 
     def _payload(self, payload: Any) -> Step[int]:
         codec = self._queue.ops.codec
         if not getattr(codec, "repeatable", True):
             raise ConfigurationError(f"{codec!r:.200} encodes equal payloads differently: cancel jobs by id")
-        return self._whole.cancel_payload(self._queue.ops.bound.encode(payload))
+        return self._verbs.cancel_payload(self._queue.ops.bound.encode(payload))
 
     def _move(self, to: str, ids: Sequence[str]) -> Step[int]:
         try:
-            return (yield from self._whole.move(to, ids))
+            return (yield from self._verbs.move(to, ids))
         except ClusterCrossSlotError:
             raise ConfigurationError(
                 f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
@@ -56,9 +56,9 @@ class BaseAdmin:
         node = self._queue._executor.node  # noqa: SLF001 - we are a part of it
         return [
             Shard(part.number, part.first, part.last, slot_of(keys.prefix), node(keys), counts, part.state)
-            for part, keys, counts in (yield from self._whole.by_shard())
+            for part, keys, counts in (yield from self._verbs.by_shard())
         ]
 
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
         limit = None if timeout is None else checks.seconds("timeout", timeout)
-        return calls.drain(self._whole.counts, limit, apart=self._queue.ops.settings.shards > 1)
+        return calls.drain(self._verbs.counts, limit, apart=self._queue.ops.settings.shards > 1)

@@ -12,9 +12,9 @@ from headrace._api.results import QueueSource, value_of
 from headrace._core.effects import Step, current_time
 from headrace._core.queue import results
 from headrace._core.queue.calls import pauses
-from headrace._core.queue.plain import Whole
+from headrace._core.queue.plain import PlainQueue
 from headrace._core.queue.results import End
-from headrace._core.shards.verbs import ASK_AFTER_S, ASK_EVERY_S, Sharded
+from headrace._core.shards.verbs import ASK_AFTER_S, ASK_EVERY_S, ShardedQueue
 from headrace._model import checks
 from headrace._model.event import Event
 from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
@@ -58,12 +58,12 @@ class Pursuit:
     @property
     def told(self) -> bool:
         """Whether messages tell of the ends of jobs."""
-        return self._whole.told
+        return self._verbs.told
 
     @property
-    def _whole(self) -> Whole | Sharded:
-        whole: Whole | Sharded = self.queue._whole  # noqa: SLF001 - we are a part of it
-        return whole
+    def _verbs(self) -> PlainQueue | ShardedQueue:
+        verbs: PlainQueue | ShardedQueue = self.queue._verbs  # noqa: SLF001 - we are a part of it
+        return verbs
 
     @property
     def asks(self) -> bool:
@@ -81,7 +81,7 @@ class Pursuit:
         names = [name for name in self.receipts if again or name in told or name in self.doubtful]
         found: list[Any] = []
         start = yield from current_time()
-        ends = yield from self._whole.ends(names, told)
+        ends = yield from self._verbs.ends(names, told)
         before, self.doubtful = self.doubtful, set()
         for name, end in ends.items():
             if end is results.UNKNOWN and self.alive and self.told and name not in before:

@@ -81,4 +81,4 @@ class BaseFlow(Connected, Stages):
         return (yield from send(self._lasts(ops.complete([claim], fenced=fence, results=results), durable)))
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[bytes | None]:
-        return self._whole.result(id, checks.patience(timeout))
+        return self._verbs.result(id, checks.patience(timeout))

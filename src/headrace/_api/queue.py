@@ -12,9 +12,9 @@ from headrace._api.results import Decode, QueueSource, aligned, decoded, value_o
 from headrace._core.effects import Step, send, settle
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import Peer
-from headrace._core.queue.plain import Whole
+from headrace._core.queue.plain import PlainQueue
 from headrace._core.shards.leasing import ShardedPeer
-from headrace._core.shards.verbs import Sharded
+from headrace._core.shards.verbs import ShardedQueue
 from headrace._forks import cached_property
 from headrace._model import checks
 from headrace._model.codec import BytesCodec, Codec, chosen
@@ -63,20 +63,20 @@ class BaseQueue(Connected):
         self.name = name
         keys, codec = Keys.of(name, namespace), chosen(codec)
         self.ops: Ops
-        self._whole: Whole | Sharded
+        self._verbs: PlainQueue | ShardedQueue
         if settings.shards == 1:
             self.ops = Ops(keys, settings, codec, namespace)
-            self._whole = Whole(self.ops)
+            self._verbs = PlainQueue(self.ops)
         else:
-            self.ops = whole = WholeOps(keys, settings, codec, namespace, settings.shards)
-            self._whole = Sharded(whole, lambda some: bool(self._executor.sound(some)))
+            self.ops = ops = WholeOps(keys, settings, codec, namespace, settings.shards)
+            self._verbs = ShardedQueue(ops, lambda some: bool(self._executor.sound(some)))
         self._within = bounding(settings.timeout)
         self._admission = Admission(self.ops)
         self._undeclared = True
         alone = settings.shards == 1
         self._short = alone and self._within is None and settings.max_waiting is None and settings.durable is None
         self._untouched = type(codec) is BytesCodec  # payloads that are bytes
-        self._peer: Peer | ShardedPeer = self._whole.peer()
+        self._peer: Peer | ShardedPeer = self._verbs.peer()
         self._pid = os.getpid()
         self._address = address
 
@@ -97,7 +97,7 @@ class BaseQueue(Connected):
         if said in _DECLARED and not self.ops.settings.keeps:
             return []
         _DECLARED.add(said)
-        return self._whole.declarations()
+        return self._verbs.declarations()
 
     def _said(self) -> Hashable:
         return (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
@@ -146,7 +146,7 @@ class BaseQueue(Connected):
 
     def _first(self, job: NewJob[Any]) -> NewJob[Any]:
         """Check a job before anything is asked of the server."""
-        if not self._whole.known:
+        if not self._verbs.known:
             self._admission.item(job)
         return job
 
@@ -158,7 +158,7 @@ class BaseQueue(Connected):
         """Tell whether *job* is enqueued under conditions."""
         if full is not None:
             checked_full(full)
-        return not self._whole.direct or self._conditional(job)
+        return not self._verbs.direct or self._conditional(job)
 
     def _conditional(self, job: NewJob[Any]) -> bool:
         return self.ops.settings.max_waiting is not None or self._about_its_id(job)
@@ -179,10 +179,10 @@ class BaseQueue(Connected):
         context = None if sending is None else sending.context
         if not self._conditional(job):
             plain = self.ops.item(job, context)
-            return self._whole.enqueue(job, lambda ops: send(lasts(ops.enqueue([plain]), durable)), asks=False), sending
+            return self._verbs.enqueue(job, lambda ops: send(lasts(ops.enqueue([plain]), durable)), asks=False), sending
         item, limit = self._admission.item(job, context), self._limit(full, timeout)
         admission = self._admission.lasting(durable)
-        return self._whole.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
+        return self._verbs.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
 
     def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
@@ -208,10 +208,10 @@ class BaseQueue(Connected):
             )
         if asks or settings.max_waiting is not None:
             whole, admission = timeout is not None, self._admission.lasting(lasting)
-            return self._whole.admit_many(
+            return self._verbs.admit_many(
                 admission, jobs, limit, whole=whole, context=context, bind=self._bound
             ), sending
-        return self._whole.enqueue_many(jobs, context, self._bound, lasting), sending
+        return self._verbs.enqueue_many(jobs, context, self._bound, lasting), sending
 
     def _leasing(
         self, limit: int, block: float | timedelta | None, duration: float | timedelta | None, once: bool
@@ -224,7 +224,7 @@ class BaseQueue(Connected):
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
         if self._pid != os.getpid():  # a fork has a name of its own
-            self._peer, self._pid = self._whole.peer(), os.getpid()
+            self._peer, self._pid = self._verbs.peer(), os.getpid()
         self._place.client = self._peer.name  # also if it had to take another
         receiving = ReceiveSpan(self._place, batch=limit > 1) if wanted() else None
         return self._peer.lease(limit, wait, term, once), receiving
@@ -238,12 +238,12 @@ class BaseQueue(Connected):
         settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None
         if settling is not None:
             then = settling.follow(then, self._next)
-        ops = self._whole.at(claim)
+        ops = self._verbs.at(claim)
         return lasts(ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
 
     def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Step[list[str]] | None:
         """Make the call that sends follow-ups to other shards than the job's, if there are any."""
-        return self._whole.hand_over(lease.claim) if then and self._whole.hands_over(lease.claim, then) else None
+        return self._verbs.hand_over(lease.claim) if then and self._verbs.hands_over(lease.claim, then) else None
 
     def _next(self, job: NewJob[Any]) -> Place:
         return self._place if job.queue is None else Place(job.queue, self._settings)
@@ -256,7 +256,7 @@ class BaseQueue(Connected):
         kept = {claim.place: self.ops.result_bytes(result) for claim, result in each if result is not None}
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
-        return self._whole.complete_many(claims, fenced, kept, lasting), settling
+        return self._verbs.complete_many(claims, fenced, kept, lasting), settling
 
     def _cause(self, reason: object) -> Any:
         """Describe an exception that is given for a reason; anything else is left to the checks."""
@@ -266,7 +266,7 @@ class BaseQueue(Connected):
 
     def _settle(self, op: Callable[[Ops, Claim], Op[R]], lease: BaseLease[Any, Any]) -> tuple[Op[R], SettleSpan | None]:
         claim = self._claim(lease)
-        made = op(self._whole.at(claim), claim)
+        made = op(self._verbs.at(claim), claim)
         if made.name in SETTLING:
             made = lasts(made, self.ops.settings.durable)
         return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
@@ -284,14 +284,14 @@ class BaseQueue(Connected):
     def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)
         term = claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
-        return self._whole.at(claim).renew([claim], duration=term, ttl=self._peer.ttl(term))
+        return self._verbs.at(claim).renew([claim], duration=term, ttl=self._peer.ttl(term))
 
     def _keeping(self, leases: Collection[BaseLease[Any, Any]], heartbeat: object, timeout: object) -> Keeping:
         if not isinstance(leases, Collection) or isinstance(leases, (str, bytes)):  # type: ignore[redundant-expr]
             raise TypeError(f"leases must be a collection of leases, not {type(leases).__name__}")
         return Keeping(
             lambda: [self._claim(lease) for lease in list(leases)],
-            self._whole.at,
+            self._verbs.at,
             lambda: self._peer.peers(),  # noqa: PLW0108 - a fork has another
             self.ops.settings.lease,
             WorkerSettings(heartbeat=heartbeat, timeout=timeout),
@@ -304,14 +304,14 @@ class BaseQueue(Connected):
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
         name, limit = job_id(id), checks.patience(timeout)
-        return value_of(self.ops, id, (yield from self._whole.end_of(name, limit, own=False)))
+        return value_of(self.ops, id, (yield from self._verbs.end_of(name, limit, own=False)))
 
     def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]
         limit = checks.patience(timeout)
-        found = yield from self._whole.results(names, limit)
+        found = yield from self._verbs.results(names, limit)
         return {name: decoded(self.ops.bound, name, data) for name, data in found.items()}
 
     def _listening(self, kinds: object, timeout: float | timedelta | None) -> tuple[tuple[str, ...], float | None]:

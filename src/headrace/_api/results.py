@@ -65,6 +65,6 @@ class QueueSource:
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 
     def _result(self, id: str, limit: float) -> Step[Any]:
-        waiting: Step[End] = self.queue._whole.end_of(id, limit, own=True)  # noqa: SLF001
+        waiting: Step[End] = self.queue._verbs.end_of(id, limit, own=True)  # noqa: SLF001
         end = yield from waiting
         return value_of(self.queue.ops, id, end, self.decode)

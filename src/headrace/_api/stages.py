@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
-from headrace._core.flows.calls import WholeFlow
+from headrace._core.flows.calls import PlainFlow
 from headrace._core.flows.sharded import FlowShards
 from headrace._engine.functions import refuse_generator, refuse_parameters
 from headrace._model.codec import Codec
@@ -29,7 +29,7 @@ class Stages:
         self.name = name
         self.ops = FlowOps(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
         self._shards = FlowShards(self.ops) if self.ops.settings.shards > 1 else None
-        self._whole = WholeFlow(self.ops) if self._shards is None else self._shards
+        self._verbs = PlainFlow(self.ops) if self._shards is None else self._shards
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

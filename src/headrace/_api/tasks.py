@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from headrace._api.queue import BaseQueue, Delay
     from headrace._core.effects import Step
-    from headrace._core.queue.plain import Whole
-    from headrace._core.shards.verbs import Sharded
+    from headrace._core.queue.plain import PlainQueue
+    from headrace._core.shards.verbs import ShardedQueue
     from headrace._net.base.connected import Timeout
 
 P = ParamSpec("P")
@@ -164,17 +164,17 @@ class BaseTasks:
         name = job_id(id)
         limit = checks.patience(timeout)
         decode: Decode = loaded
-        whole: Whole | Sharded = self.queue._whole
+        verbs: PlainQueue | ShardedQueue = self.queue._verbs
         try:
-            end = yield from whole.end_of(name, 0.0, own=True)
+            end = yield from verbs.end_of(name, 0.0, own=True)
         except TimeoutError:
             if not limit:
                 raise
-            state = yield from whole.find(name, None)
+            state = yield from verbs.find(name, None)
             task = None if state is None else self._named.get(state.job.headers.get(KIND, ""))
             if task is not None:
                 decode = task._signature.unpack_result
-            end = yield from whole.end_of(name, limit, own=True)
+            end = yield from verbs.end_of(name, limit, own=True)
         return value_of(self.queue.ops, name, end, decode)
 
     def _recur(

@@ -65,14 +65,14 @@ class Anonymous(Escaped):
         return self.raw.decode()
 
 
-class Sharded(str):
+class ShardedName(str):
     """The name of a queue, with the number of the shard that a job of it is in."""
 
     __slots__ = ("shard",)
     shard: int
 
     @classmethod
-    def at(cls, queue: str, shard: int) -> Sharded:
+    def at(cls, queue: str, shard: int) -> ShardedName:
         """Name a *queue* and a shard."""
         made = cls(queue)
         made.shard = shard

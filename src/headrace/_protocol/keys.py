@@ -6,7 +6,7 @@ import re
 
 from attrs import frozen
 
-from headrace._model.job import Anonymous, Sharded, on_wire
+from headrace._model.job import Anonymous, ShardedName, on_wire
 from headrace._model.shards import Part
 from headrace.errors import ConfigurationError
 
@@ -50,7 +50,7 @@ class Keys:
         """Return the keys of one of its shards, in a slot of its own: `<namespace>:{<group>~<number>.<salt>}:…`."""
         tag = shard.tag(self.group)
         prefix = self.prefix.replace(f"{{{self.group}}}", f"{{{tag}}}", 1)
-        return Keys(Sharded.at(self.queue, shard.number), tag, prefix, shard)
+        return Keys(ShardedName.at(self.queue, shard.number), tag, prefix, shard)
 
     @property
     def shards(self) -> str:

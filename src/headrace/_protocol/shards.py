@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from headrace._model.checks import LEVELS_AT_MOST, Context
 from headrace._model.codec import Codec
-from headrace._model.job import KEY, Anonymous, Claim, NewJob, Sharded, is_new
+from headrace._model.job import KEY, Anonymous, Claim, NewJob, ShardedName, is_new
 from headrace._model.receipt import is_receipt, receipts
 from headrace._model.shards import Part, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
@@ -54,7 +54,7 @@ def table(
 class PartJobs(Jobs):
     """Decoder for the jobs of one shard: a job without an id of its own is named by its entry and the shard."""
 
-    def __init__(self, queue: Sharded, codec: Codec[Any]) -> None:
+    def __init__(self, queue: ShardedName, codec: Codec[Any]) -> None:
         super().__init__(queue, codec, f"@{queue.shard}")
         self._shard = queue.shard
 
@@ -105,7 +105,7 @@ def drained(reply: Any) -> Drained:
 
 
 @frozen
-class ShardedOps(Ops):
+class BaseShardOps(Ops):
     """The base of both makers of operations: it checks jobs."""
 
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
@@ -117,7 +117,7 @@ class ShardedOps(Ops):
 
 
 @frozen
-class PartOps(ShardedOps):
+class PartOps(BaseShardOps):
     """Maker of the operations of one shard."""
 
     table: Table | None = None
@@ -136,7 +136,7 @@ class PartOps(ShardedOps):
     @property
     def decoder(self) -> Jobs:
         """The decoder of this shard's jobs."""
-        return PartJobs(cast("Sharded", self.keys.queue), self.bound)
+        return PartJobs(cast("ShardedName", self.keys.queue), self.bound)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
         """Return the decoder of receipts: a job without an id is named by its entry and shard."""
@@ -247,7 +247,7 @@ def _unlike_an_entry(job: NewJob[Any]) -> None:
 
 
 @frozen
-class WholeOps(ShardedOps):
+class WholeOps(BaseShardOps):
     """Maker of operations of a whole sharded queue: there are none, as a script reaches one shard. It checks jobs, and
     has the settings.
     """

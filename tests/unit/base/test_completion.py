@@ -33,7 +33,7 @@ def look(pursuit: Pursuit, start: float, end: float) -> float:
 
 
 def test_often_at_first_and_a_tenth_of_the_time_at_most() -> None:
-    pursuit = Pursuit(SimpleNamespace(_whole=Quiet()), {"i": []})
+    pursuit = Pursuit(SimpleNamespace(_verbs=Quiet()), {"i": []})
     waits = [look(pursuit, float(n), float(n)) for n in range(12)]
     assert waits[0] == pytest.approx(0.01)
     assert waits == sorted(waits)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from headrace._model.job import Anonymous, Job, Sharded
+from headrace._model.job import Anonymous, Job, ShardedName
 from headrace._model.shards import RANGE, SLOTS, Table, apart
 from headrace._net.base.cluster.slots import slot_of
 from headrace._protocol.keys import Keys
@@ -55,6 +55,6 @@ def test_ids_tell_their_shards() -> None:
 
 
 def test_jobs_keep_their_shard_when_they_are_pickled() -> None:
-    job = Job(Anonymous.at("1795-0", 7), b"x", Sharded.at("q", 7))
+    job = Job(Anonymous.at("1795-0", 7), b"x", ShardedName.at("q", 7))
     again = pickle.loads(pickle.dumps(job))
     assert (again.id, again.shard, apart(again.id)) == ("1795-0@7", 7, ("1795-0", 7))

@@ -29,7 +29,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         self._drive = queue._drive  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - we are a part of it
 
     async def _each(self, state: str, limit: int = LISTED_PER_SCRIPT) -> AsyncIterator[JobState[T]]:
-        pages = self._whole.pages(state, limit)
+        pages = self._verbs.pages(state, limit)
         while (page := await self._drive(pages.more())) is not None:
             for item in page:
                 yield item
@@ -41,15 +41,15 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         Leased jobs go on, and can be renewed and settled; jobs can be enqueued. The pause is kept on the server, and
         ends with `resume()` or `delete()` only.
         """
-        return await self._drive(self._whole.pause(True))
+        return await self._drive(self._verbs.pause(True))
 
     async def resume(self) -> bool:
         """Hand out jobs again; all waiting workers are woken. `False`: the queue was not paused. pause.lua, O(1)."""
-        return await self._drive(self._whole.pause(False))
+        return await self._drive(self._verbs.pause(False))
 
     async def paused(self) -> bool:
         """Tell whether the queue is paused. paused.lua, O(1)."""
-        return await self._drive(self._whole.paused())
+        return await self._drive(self._verbs.paused())
 
     async def drain(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until no job is left but dead letters. `False`: not within *timeout*; `None` waits for ever.
@@ -64,13 +64,13 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         Leased and dead jobs stay, and so do those enqueued meanwhile; of a sharded queue, in shards that it has
         reached. purge.lua, page by page.
         """
-        return await self._drive(self._whole.purge())
+        return await self._drive(self._verbs.purge())
 
     async def purge_dead(self, *ids: str) -> int:
         """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay; of a
         sharded queue, in shards that it has reached.
         """
-        return await self._drive(self._whole.purge_dead(ids))
+        return await self._drive(self._verbs.purge_dead(ids))
 
     async def redrive(self, *ids: str) -> int:
         """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
@@ -78,7 +78,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile; of a sharded queue, in shards
         that it has reached: it goes from one to the next. redrive.lua, page by page.
         """
-        return await self._drive(self._whole.redrive(ids))
+        return await self._drive(self._verbs.redrive(ids))
 
     async def move(self, to: str, *ids: str) -> int:
         """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; return
@@ -97,7 +97,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
         expire.lua, page by page.
         """
-        return await self._drive(self._whole.expire(ids))
+        return await self._drive(self._verbs.expire(ids))
 
     async def fail_worker(self, name: str) -> int:
         """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
@@ -107,14 +107,14 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, page
         by page.
         """
-        return await self._drive(self._whole.fail_worker(name))
+        return await self._drive(self._verbs.fail_worker(name))
 
     async def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
 
         delete.lua: one call, and before it as many as the jobs of flows take, which go first.
         """
-        return await self._drive(self._whole.delete())
+        return await self._drive(self._verbs.delete())
 
     async def repair(self) -> Repairs:
         """Repair damage by foreign commands (XDEL, XACK, XTRIM, XGROUP, …); count the repairs by kind.
@@ -123,7 +123,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, page by
         page.
         """
-        return await self._drive(self._whole.repair())
+        return await self._drive(self._verbs.repair())
 
     async def bulk(self, action: str, state: str, *, reason: str = "", kind: str = "", cursor: str = "") -> Bulk:
         """Take one step of an action for all jobs in *state* that match: go on with the `cursor` of its answer.
@@ -133,7 +133,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         Jobs that come after the first step stay; one that has begun between being listed and being cancelled is
         cancelled, too. A step looks at some pages of jobs: list.lua, and the action's script.
         """
-        return await self._drive(self._whole.bulk(action, state, reason, kind, cursor))
+        return await self._drive(self._verbs.bulk(action, state, reason, kind, cursor))
 
     @overload
     async def cancel_payload(self: AsyncAdmin[bytes], payload: Plain) -> int: ...
@@ -151,7 +151,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
 
         `None` or 0 sends it to the back of the queue at once. reschedule.lua, O(log n).
         """
-        return await self._drive(self._whole.reschedule(id, delay))
+        return await self._drive(self._verbs.reschedule(id, delay))
 
     @overload
     async def schedule(
@@ -184,11 +184,11 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
 
     async def unschedule(self, name: str) -> bool:
         """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
-        return await self._drive(self._whole.unschedule(name))
+        return await self._drive(self._verbs.unschedule(name))
 
     async def schedules(self) -> list[Schedule]:
         """List the schedules, the next due first. schedules.lua, page by page, 4 µs each."""
-        return await self._drive(self._whole.schedules())
+        return await self._drive(self._verbs.schedules())
 
     async def shards(self) -> list[Shard]:
         """List the shards: the range of keys of each, its slot, the node that serves it, and its counts.
@@ -211,17 +211,17 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         See `docs/how-to/use-a-cluster.md` for what becomes of ids, keys, delays, dead letters and schedules.
         A few scripts a shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for those that go.
         """
-        return await self._drive(self._whole.reshard(shards))
+        return await self._drive(self._verbs.reshard(shards))
 
     async def levels(self) -> int:
         """Return how many priority levels its jobs have had, or its workers declare. levels.lua, O(1)."""
-        return await self._drive(self._whole.levels())
+        return await self._drive(self._verbs.levels())
 
     async def workers(self) -> list[WorkerState]:
         """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
         workers.lua.
         """
-        return await self._drive(self._whole.workers())
+        return await self._drive(self._verbs.workers())
 
     async def peek(self) -> Job[T] | None:
         """Return the job that would be leased next, without leasing it. list.lua."""
@@ -261,4 +261,4 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         `None` if it does not wait. In a sharded queue, those of its shard, which *key* tells, or else its id if it was
         given none (`ConfigurationError` without). position.lua, O(jobs in front), page by page.
         """
-        return await self._drive(self._whole.position(id, key))
+        return await self._drive(self._verbs.position(id, key))

@@ -81,13 +81,13 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
 
         Calls made outside the flow, such as a redrive, are taken into account first. flow_read.lua, O(children).
         """
-        return await self._drive(self._whole.state(id))
+        return await self._drive(self._verbs.state(id))
 
     async def find(self, **attributes: str) -> list[FlowState]:
         """Find the runs that have not ended and have all of these attributes. flow_find.lua and flow_read.lua,
         page by page.
         """
-        return await self._drive(self._whole.find(attributes))
+        return await self._drive(self._verbs.find(attributes))
 
     async def result(self, id: str, timeout: float | timedelta | None = 0.0) -> bytes | None:
         """Return the result of the run's last stage. *timeout*: seconds to wait (0: look once; `None`: for ever).
@@ -101,15 +101,15 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
 
         Workers that hold their jobs find the leases lost. flow_advance.lua, part by part.
         """
-        return await self._drive(self._whole.cancel(id))
+        return await self._drive(self._verbs.cancel(id))
 
     async def counts(self) -> dict[str, Counts]:
         """Count the jobs of each stage's queue, one queue after the other. counts.lua."""
-        return await self._drive(self._whole.counts())
+        return await self._drive(self._verbs.counts())
 
     async def mermaid(self, counts: bool = False) -> str:
         """Draw the declared stages as a Mermaid flowchart; with *counts*, also the number of jobs in each now."""
-        return await self._drive(self._whole.drawing(counts))
+        return await self._drive(self._verbs.drawing(counts))
 
     async def close(self) -> None:
         """Close the connections we opened, nothing else."""

@@ -227,20 +227,20 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
         *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
         """
-        return await self._drive(self._whole.cancel(id, key), None, timeout)
+        return await self._drive(self._verbs.cancel(id, key), None, timeout)
 
     async def counts(self, *, timeout: Timeout = None) -> Counts:
         """Count the jobs in each state, at one instant; in a sharded queue, each shard at its own. counts.lua,
         O(consumers).
         """
-        return await self._drive(self._whole.counts(), None, timeout)
+        return await self._drive(self._verbs.counts(), None, timeout)
 
     async def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
         """Find a job; `None` if it is gone, or never was. find.lua, page by page over dead letters.
 
         *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
         """
-        return await self._drive(self._whole.find(id, key), None, timeout)
+        return await self._drive(self._verbs.find(id, key), None, timeout)
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> AsyncEventStream:
         """Listen to events from now on: an asynchronous iterator of `Event`, of *kinds* or all.

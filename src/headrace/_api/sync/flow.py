@@ -82,13 +82,13 @@ class Flow(Closing, BaseFlow, Driver):
 
         Calls made outside the flow, such as a redrive, are taken into account first. flow_read.lua, O(children).
         """
-        return self._drive(self._whole.state(id))
+        return self._drive(self._verbs.state(id))
 
     def find(self, **attributes: str) -> list[FlowState]:
         """Find the runs that have not ended and have all of these attributes. flow_find.lua and flow_read.lua,
         page by page.
         """
-        return self._drive(self._whole.find(attributes))
+        return self._drive(self._verbs.find(attributes))
 
     def result(self, id: str, timeout: float | timedelta | None = 0.0) -> bytes | None:
         """Return the result of the run's last stage. *timeout*: seconds to wait (0: look once; `None`: for ever).
@@ -102,15 +102,15 @@ class Flow(Closing, BaseFlow, Driver):
 
         Workers that hold their jobs find the leases lost. flow_advance.lua, part by part.
         """
-        return self._drive(self._whole.cancel(id))
+        return self._drive(self._verbs.cancel(id))
 
     def counts(self) -> dict[str, Counts]:
         """Count the jobs of each stage's queue, one queue after the other. counts.lua."""
-        return self._drive(self._whole.counts())
+        return self._drive(self._verbs.counts())
 
     def mermaid(self, counts: bool = False) -> str:
         """Draw the declared stages as a Mermaid flowchart; with *counts*, also the number of jobs in each now."""
-        return self._drive(self._whole.drawing(counts))
+        return self._drive(self._verbs.drawing(counts))
 
     def close(self) -> None:
         """Close the connections we opened, nothing else."""

@@ -61,8 +61,8 @@ class Producing(Driver, BaseQueue, Generic[T]):
             receipt: Receipt = self._added(self._executor.run_prepared(self._prepared, data))
         else:
             job, lasting = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
-            if not self._whole.known:
-                self._drive(self._whole.ready(), None, timeout)
+            if not self._verbs.known:
+                self._drive(self._verbs.ready(), None, timeout)
             try:
                 if self._admits(job, full):
                     added = self._drive(*self._admit(job, full, timeout, lasting), timeout)

@@ -113,7 +113,7 @@ def drawing(flow: FlowOps, live: bool) -> Step[str]:
 
 
 @define(eq=False)
-class WholeFlow:
+class PlainFlow:
     """The verbs of a flow in one slot; `FlowShards` has the same, for one whose queues have shards."""
 
     flow: FlowOps

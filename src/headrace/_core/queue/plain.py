@@ -1,4 +1,4 @@
-"""The verbs of a whole queue, as generators of effects. `sharded.Sharded` has the same, for a queue of shards."""
+"""The verbs of a plain queue, as generators of effects. `verbs.ShardedQueue` has the same, for a queue of shards."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Pages:
 
 
 @define(eq=False)
-class Whole:
+class PlainQueue:
     """A queue that is one stream of jobs."""
 
     ops: Ops

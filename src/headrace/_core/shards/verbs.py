@@ -49,7 +49,7 @@ ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call tha
 
 
 @define(eq=False)
-class Sharded:
+class ShardedQueue:
     """A queue of several shards. *sound* tells whether the node of these keys has answered lately."""
 
     ops: WholeOps
