@@ -17,19 +17,19 @@ from headrace._model.settings import KIND, HandlerSettings
 class KindConsumer(Consumer):
     """The consumer of a queue that several handlers share, by the header `kind`."""
 
-    known: frozenset[str] = frozenset()  # kinds that living workers had handlers for, when a job was to be given up
+    known: frozenset[str] = frozenset()  # kinds that live workers had handlers for, when a job was about to be given up
 
     def of(self, held: Held) -> HandlerSettings:
         """Return the handler for this job's kind."""
         return self.handler.takes(held.job) or self.handler
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
-        """Ask which kinds the living workers know, if one of the jobs would be buried as of none."""
+        """Ask which kinds the live workers know, if a job would be buried because no handler takes its kind."""
         handler = self.handler
         strange = [claim for claim in claims if handler.takes(claim.job) is None]
         if not any(unknown_kind(handler, claim).kind == "dead" for claim in strange):
             return
-        self.leasing.asking += len(claims)  # they take up room while we ask
+        self.leasing.asking += len(claims)  # these jobs take up slots while we ask
         try:
             self.known = yield from send(self.ops.known_kinds())
         finally:

@@ -1,7 +1,7 @@
-"""Suspects alone in the process of a worker. A suspect is a job whose holder died twice: see `lua/lib/suspects.lua`.
+"""Suspects run alone in a worker's process. A suspect is a job whose holder died twice: see `lua/lib/suspects.lua`.
 
-The server knows what a worker holds of one queue, or of one shard. So a worker that serves several tells each of them
-that its jobs have company. It takes this back for a suspect that has none, before the suspect starts.
+The server knows a worker's jobs in one queue or shard. A worker that serves several of them tells each that its jobs
+have company. Before a suspect starts alone, the worker withdraws this for the suspect's queue.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Suspect:
     """A suspect that a worker holds."""
 
     consumer: Consumer
-    until: float  # when the other consumers lease again, if it has not ended before
-    proven: bool = False  # the server was told that it has no company
-    asked_at: float | None = None  # when others wanted to start jobs beside it
+    until: float  # when the other consumers lease again, if the suspect has not ended before
+    proven: bool = False  # the server was told that the suspect has no company
+    asked_at: float | None = None  # when other consumers wanted to start jobs beside it
 
 
 @define(eq=False)
@@ -42,27 +42,27 @@ class Company:
         return len(self.members) > 1 or any(one.shared is not None for one in self.members)
 
     def note(self, consumer: Consumer, grant: Grant) -> None:
-        """Take in whether *consumer* is to lease nothing more until it holds nothing."""
+        """Record whether *consumer* must lease nothing more until it holds no job."""
         if grant.alone and (consumer.jobs.held or consumer.jobs.under_way or consumer.unsettled()):
             self.waiting.add(id(consumer))
         else:
             self.waiting.discard(id(consumer))
 
     def shuts_out(self, consumer: Consumer) -> bool:
-        """Tell whether *consumer* is to lease nothing now."""
+        """Tell whether *consumer* must lease nothing now."""
         suspect = self.suspect
         return suspect is not None and (suspect.consumer is consumer or suspect.until > 0.0)
 
     def beside(self, consumer: Consumer) -> bool:
-        """Tell whether the others hold anything."""
+        """Tell whether other consumers hold jobs."""
         return any(one.jobs.held for one in self.members if one is not consumer)
 
 
 def joined(consumer: Consumer, fresh: Sequence[Held], alone_for: float | None) -> Step[Sequence[Held]]:
-    """Take in jobs that were leased, and return them; or give them back, if another job is to be alone.
+    """Admit leased jobs and return them. If another job must run alone, give them back and return none.
 
-    *alone_for*: seconds for which the others are to lease nothing, if the job is a suspect; for as long at most it
-    waits for what they hold. 0: they go on, and it is alone if they happen to hold nothing.
+    *alone_for*: if the job is a suspect, seconds for which the other consumers lease nothing. The suspect waits that
+    long at most for their jobs to end. 0: the others go on, and the suspect is alone only if they hold no job.
     """
     company = consumer.company
     if not fresh or (company.suspect is None and (alone_for is None or not company.several)):
@@ -76,7 +76,7 @@ def joined(consumer: Consumer, fresh: Sequence[Held], alone_for: float | None) -
 
 
 def _apart(consumer: Consumer, alone_for: float) -> Step[bool]:
-    """Wait until the others hold nothing, and tell the server; return false if another suspect came in between."""
+    """Wait until the other consumers hold no job, and tell the server. Return false if another suspect came first."""
     company = consumer.company
     now = yield from current_time()
     mine = company.suspect = Suspect(consumer, now + alone_for if alone_for else 0.0)
@@ -87,7 +87,7 @@ def _apart(consumer: Consumer, alone_for: float) -> Step[bool]:
         now = yield from current_time()
     if company.suspect is mine and not company.beside(consumer):
         yield from send(consumer.ops.company(consumer.name, beside=False))
-        mine.proven = True  # others that want to start jobs wait for `part`, which waits for this
+        mine.proven = True  # other consumers that want to start jobs wait for `part`, which waits for this flag
         mine.until = (yield from current_time()) + alone_for if alone_for else 0.0
     elif company.suspect is mine:
         company.suspect = None
@@ -96,14 +96,14 @@ def _apart(consumer: Consumer, alone_for: float) -> Step[bool]:
 
 
 def _parted(company: Company, suspect: Suspect) -> Step[bool]:
-    """Have the server told that *suspect* gets company; return false if it is to have none yet."""
+    """Have the server told that *suspect* gets company. Return false if the suspect must stay alone for now."""
     now = yield from current_time()
     if now < suspect.until:
         return False
     suspect.until = 0.0
     if suspect.asked_at is None:
         suspect.asked_at = now
-    while company.suspect is suspect and now < suspect.asked_at + 1.0:  # or its node is out of reach
+    while company.suspect is suspect and now < suspect.asked_at + 1.0:  # unless the suspect's node is out of reach
         yield Wake(whose=suspect.consumer)
         yield Sleep(0.05)
         now = yield from current_time()
@@ -111,7 +111,7 @@ def _parted(company: Company, suspect: Suspect) -> Step[bool]:
 
 
 def part(consumer: Consumer) -> Step[None]:
-    """Let the others go on, if it is time, or if the suspect of *consumer* has ended."""
+    """Let the other consumers go on, if the time is over, or if the suspect of *consumer* has ended."""
     company = consumer.company
     suspect = company.suspect
     if suspect is None:

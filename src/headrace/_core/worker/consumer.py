@@ -34,9 +34,9 @@ from headrace._protocol.recurring import Declared
 from headrace.errors import said, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
-IDLE_S = 30.0  # seconds that a role sleeps at most which has nothing to do: it is woken
+IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
 CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
-LEASE_AT_MOST = 250  # jobs in one lease call, but for batches: an answer over 64 KiB goes out in pieces, between others
+LEASE_AT_MOST = 250  # jobs in one lease call, except for batches: an answer over 64 KiB is sent in pieces
 
 
 def unobserved(*_: object) -> None:
@@ -51,7 +51,7 @@ class Consumer:
     handler: HandlerSettings
     worker: str
     default_wait: Callable[[Any], float]
-    named: bool = field(default=False, kw_only=True)  # `worker` is the user's: no other worker may live under it
+    named: bool = field(default=False, kw_only=True)  # the user chose the name: no other worker may live under it
     phase: Phase = Phase.RUNNING
     shared: SharedSlots | None = None  # with the consumers of the other shards, if its queue has several
     company: Company = field(factory=Company)  # the consumers of its worker
@@ -78,7 +78,7 @@ class Consumer:
         return self.registration.registered
 
     def new_name(self) -> str:
-        """Make a name that was never used before."""
+        """Return a name that was never used before."""
         return f"{self.worker}.{secrets.token_hex(6)}"
 
     def rename(self) -> None:
@@ -101,7 +101,7 @@ class Consumer:
         return self.handler
 
     def prepare(self, claims: Sequence[Claim]) -> Role:  # noqa: ARG002 - nothing here
-        """Complete jobs just leased, before they are taken in: nothing here."""
+        """Prepare jobs that were just leased, before they are held. This class does nothing."""
         yield from ()
 
     def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
@@ -122,7 +122,7 @@ class Consumer:
         return operations(self.ops, some)
 
     def tend(self) -> Role:
-        """Do this consumer's own upkeep, now and then: nothing here."""
+        """Do this consumer's own upkeep from time to time. This class does nothing."""
         yield from ()
 
     def endless(self) -> list[Held]:
@@ -132,7 +132,7 @@ class Consumer:
     # -- what the engine tells us -----------------------------------------------------------------
 
     def begin(self, unit: Sequence[Held], now: float) -> list[Job]:
-        """Start a handler on *unit*: return the jobs of it that are still ours, none if the worker stops."""
+        """Start a handler on *unit*. Return its jobs that are still ours; none if the worker stops."""
         self.jobs.slot_moved_at = now
         stopping = self.phase is not Phase.RUNNING
         if len(unit) == 1 and not stopping:  # nearly always
@@ -151,7 +151,7 @@ class Consumer:
         self.jobs.mean = took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
         if self.shared is not None:
             self.shared.mean, self.shared.now = self.jobs.mean, now
-        if self.phase >= Phase.HALTING:  # it was told to give up: returning is no completion
+        if self.phase >= Phase.HALTING:  # the handler was told to give up: its return is no completion
             self.jobs.dropped += [held for held in unit if not held.ended]
             for held in unit:
                 held.ended = True
@@ -161,7 +161,7 @@ class Consumer:
         for held in unit:
             if held.ended:
                 continue
-            if plain and self.completes_at_once:  # what `ended` comes to
+            if plain and self.completes_at_once:  # the same as `ended`, but faster
                 held.ended = True
                 self.jobs.completed.append(held)
                 self.forget(held)
@@ -171,12 +171,12 @@ class Consumer:
                 continue
             try:
                 ended = meant(held.job.id, error, result, batch=self.handler.batch)
-            except BaseException as wrong:  # what a handler raises or returns may do anything when it is looked at
+            except BaseException as wrong:  # to inspect an exception or a result may run any code
                 ended = wrong, None
             self.ended(held, *ended)
 
     def slot_freed(self) -> None:
-        """Note that a slot is free: jobs that were returned for want of one may be leased again."""
+        """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
         self.leasing.stuck = False
         if self.shared is not None and self.shared.stuck:
             self.shared.moved()
@@ -191,12 +191,12 @@ class Consumer:
                 if self.completes(held, result):
                     self.forget(held)
                     return
-            except BaseException as wrong:  # whatever a result leads to is the job's failure
+            except BaseException as wrong:  # any error from the result is the job's failure
                 error = wrong
         self.settle(held, self.judge(held, error, result), error)
 
     def settle(self, held: Held, verdict: Settlement, error: BaseException | None = None) -> None:
-        """Record how a job ends, and stop counting it as held."""
+        """Record how a job ended, and stop counting it as held."""
         held.ended = True
         if error is not None and self.ops.settings.tracebacks and verdict.kind in ("retry", "dead"):
             verdict = evolve(verdict, traceback=traced(error))
@@ -210,7 +210,7 @@ class Consumer:
                 self.note("settled", held, verdict, error)
         else:
             self.jobs.dropped.append(held)
-        self.forget(held)  # after its settlement: if both were missing, all would look settled
+        self.forget(held)  # after the settlement: if both were missing, all jobs would look settled
 
     def judge(
         self,
@@ -220,10 +220,10 @@ class Consumer:
         retry: Retry | None = None,
         anew: bool = False,
     ) -> Settlement:
-        """Judge how a job ends. *retry* replaces its handler's; *anew*: earlier failures don't count any more."""
+        """Decide how a job ends. *retry* replaces its handler's; *anew*: earlier failures do not count any more."""
         if error is None:
             return Settlement("complete", held, None if result is None else self.encoded(held, result))
-        age = max(0.0, held.leased_at - held.job.enqueued_at)  # both of the server's clock
+        age = max(0.0, held.leased_at - held.job.enqueued_at)  # both by the server's clock
         policy, stopping = retry or self.of(held).retry, self.phase is not Phase.RUNNING
         keep = partial(self.encoded, held)
         try:
@@ -232,11 +232,11 @@ class Consumer:
             reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
             return Settlement("retry", held, delay=60.0, reason=reason, attempts=policy.attempts or 0)
         if verdict.kind == "release" and stopping:
-            return Settlement("release", held)  # the worker stops: others may have it at once
+            return Settlement("release", held)  # the worker stops: other workers may have the job at once
         return verdict
 
     def answered(self, some: Sequence[Settlement], verdicts: Verdicts) -> list[tuple[str, Died]]:
-        """Note which of these jobs are dead letters now; return the others that are, each with its queue."""
+        """Note which of these jobs are dead letters now; return all other new dead letters, each with its queue."""
         for at, (verdict, ours) in enumerate(zip(some, verdicts, strict=False)):
             if ours and verdict.may_bury:
                 kind = "dead" if at in verdicts.buried else "retry"
@@ -244,7 +244,7 @@ class Consumer:
         return [letter for at, letter in verdicts.buried.items() if at < 0]
 
     def encoded(self, held: Held, result: Any) -> bytes | None:
-        """Encode a result; `None` if that fails, and it is noted: its handler has succeeded, and is not run again."""
+        """Encode a result; `None` if that fails, which is logged: the handler succeeded, and does not run again."""
         try:
             encode = self.of(held).encode
             return self.ops.result_bytes(result if encode is None else encode(result))
@@ -253,8 +253,8 @@ class Consumer:
             return None
 
     def refused(self, settling: Settling, error: TooLarge) -> None:
-        """Drop the results of *settling* that the server refused as too large, and send all again; what is too large
-        otherwise fails its job.
+        """Drop the results of *settling* that the server refused as too large, and queue all settlements again. If
+        another value is too large, its job fails.
         """
         self.jobs.completed.extendleft(reversed(settling.plain))
         for verdict in settling.verdicts:
@@ -282,7 +282,7 @@ class Consumer:
     # -- what the roles ask ------------------------------------------------------------------------
 
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
-        """Make the operation for a heartbeat: a beat, or the claim of our name."""
+        """Return the operation for a heartbeat: a beat, or the claim of our name."""
         if self.named and not self.registered:
             return self.registration.name_claim.op(self.name, settings, now, self.handler.told_kinds())
         if self.registered:
@@ -298,7 +298,7 @@ class Consumer:
         return min(self.starts_within(START_WITHIN_S), max(JOBS_PER_SCRIPT, self.slots()))
 
     def starts_within(self, seconds: float) -> int:
-        """Return how many jobs will start within so many seconds, as handlers went so far; 0 if none has ended."""
+        """Return how many jobs will start within *seconds*, judged by earlier handlers; 0 if none has ended."""
         mean = self.jobs.mean if self.shared is None else self.shared.mean
         return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
 
@@ -310,7 +310,7 @@ class Consumer:
         return most - (self.used() if self.shared is None else self.shared.used())
 
     def used(self) -> int:
-        """Return how many jobs it holds, or has asked for."""
+        """Return how many jobs this consumer holds, or has asked for."""
         return len(self.jobs.held) + self.leasing.asking + self.leasing.riding
 
     def room(self) -> int:
@@ -324,35 +324,35 @@ class Consumer:
             self.shared.stuck = True
 
     def waits(self) -> bool:
-        """Tell whether to block on the server: there is nothing to lease, as far as is known, and room for more."""
+        """Tell whether to block on the server: no job is known to be available, and slots are free."""
         if self.leasing.available or self.alone or not self.registered or self.phase is not Phase.RUNNING:
             return False
         if self.company.shuts_out(self):
             return False
-        return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues hold nothing
+        return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues are idle
 
     def untouched(self) -> bool:
-        """Tell whether none of its slots is taken or asked for."""
+        """Tell whether no slot is taken or asked for."""
         return self.shared is None and not self.leasing.stuck and not self.used()
 
     @property
     def alone(self) -> bool:
-        """Whether nothing more is leased until it holds nothing, or another job is due."""
+        """Whether this consumer leases nothing more until it holds no job, or another job is due."""
         return id(self) in self.company.waiting
 
     def may_lease(self) -> bool:
-        """Tell whether it may send lease calls."""
+        """Tell whether this consumer may send lease calls."""
         running = self.phase is Phase.RUNNING and self.registered
         return running and not self.leasing.behind and not self.company.shuts_out(self)
 
     def may_rest(self) -> bool:
-        """Tell whether it has nothing to do here, and hears it if others have."""
+        """Tell whether the queue is idle for this worker, and the worker is subscribed to activity notices."""
         idle = self.registered and self.phase is Phase.RUNNING
         idle = idle and not (self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled())
         return idle and self.rest.told and not (self.named or self.leasing.paused or self.handler.persistent)
 
     def stir(self) -> list[Op[bool]]:
-        """Rest no more, as a lease call follows: make the beat that goes before it, if this one rested."""
+        """Leave idle mode before a lease call. Return the heartbeat to send first, if the consumer was idle."""
         self.rest.asked = 0.0
         if not self.rest.on:
             return []
@@ -361,7 +361,7 @@ class Consumer:
         return [self.ops.beat(self.name, self.rest.timeout)]
 
     def disturb(self) -> bool:
-        """Take in that others may work here; true if it is to be looked at, as it was not looked after."""
+        """Record that other workers may be active. Return true if nobody swept the queue: it must be swept now."""
         calm, self.rest.calm = self.rest.calm, False
         self.rest.heard += 1
         if calm:
@@ -369,10 +369,10 @@ class Consumer:
         return calm
 
     def riders(self) -> int:
-        """Return how many jobs a lease call behind a blocked read may ask for; 0: there is none, `fetch` leases.
+        """Return how many jobs a lease call behind a blocked read may ask for; 0: only `fetch` leases.
 
-        It leaves room for what is due meanwhile. With one slot there is one lease call at a time. Batches are gathered
-        by `fetch` alone.
+        The number leaves room for jobs that become due meanwhile. With one slot, one lease call is sent at a time. Only
+        `fetch` gathers batches.
         """
         room = self.room()
         if self.handler.batch or self.leasing.paused or self.registration.name_claim.heir_of or self.shared is not None:
@@ -397,12 +397,12 @@ class Consumer:
         return [*list(self.jobs.held.values()), *self.jobs.dropped, *list(self.jobs.completed), *verdicts, *under_way]
 
     def renewals(self, now: float) -> list[Held]:
-        """List the jobs whose leases are to be renewed: a third of the lease has passed."""
+        """List the jobs whose leases must be renewed: a third of the lease has passed."""
         third = self.ops.settings.lease / 3
         return [held for held in list(self.jobs.held.values()) if now - held.since >= third and not held.ended]
 
     def overdue(self, now: float) -> list[Held]:
-        """List the jobs that have run past their handlers' deadlines, but coroutines that are cut off just now."""
+        """List the jobs that have run past their deadlines, except coroutines that the event loop is cutting off."""
         if self.handler.deadline is None:
             return []
         running = [held for held in list(self.jobs.held.values()) if held.started and not held.ended]
@@ -415,13 +415,13 @@ class Consumer:
         return handler.deadline + (CUT_OFF_S if iscoroutinefunction(handler.function) else 0.0)
 
     def expect(self, now: float, after: float) -> None:
-        """Wait for a delayed job that is due *after* seconds. The worker waits itself: a blocked read may end 0.1 s
-        late.
+        """Wait for a delayed job that is due in *after* seconds. The worker waits by its own clock, as a blocked read
+        may end 0.1 s late.
         """
         self.timers.due_at = now + after if self.timers.due_at is None else min(now + after, self.timers.due_at)
 
     def note_due(self, now: float, swept: Reclaimed) -> bool:
-        """Take in from a reclaim when delayed jobs and schedules are due; true if sleeping roles are to hear it."""
+        """Record when delayed jobs and schedules are due, from a reclaim. Return true if roles must wake for it."""
         self.timers.tick_at = None if swept.next_tick is None else now + swept.next_tick
         if swept.next_due is not None:
             self.expect(now, swept.next_due)

@@ -1,4 +1,4 @@
-"""The role that learns from Pub/Sub of leases that were taken away, and of workers that begin or rest no more."""
+"""The role that learns from Pub/Sub of lost leases, and of workers that start or leave idle mode."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.upkeep import look_after
 
 RECEIVE_S = 5.0  # seconds of one read at most
-RETRY_REFUSED_S = 30.0  # seconds between tries where the server refuses subscriptions
-STIR = b"stir"  # a worker has begun here, or rests no more
+RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions
+STIR = b"stir"  # a worker has started here, or has left idle mode
 
 
 def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
-    """Learn at once which leases were taken from this worker, and where others work. A message that is missed is made
-    good by the next renewal, or the next call to rest.
+    """Learn at once which leases this worker lost, and where other workers are active. The next renewal, or the next
+    call of idle mode, makes up for a missed message.
     """
     consumers = worker.consumers if some is None else some
     by_channel = {consumer.ops.keys.part("control"): consumer for consumer in consumers}
@@ -38,7 +38,7 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
             if message != STIR:
                 yield from check_named(by_channel[channel], message)
             elif by_channel[channel].disturb():
-                yield from look_after(worker, [by_channel[channel]])  # from this look on it is known who lives
+                yield from look_after(worker, [by_channel[channel]])  # from this sweep on we know the live workers
         if received.state in ("cut", "refused"):
             yield Sleep(RETRY_REFUSED_S if received.state == "refused" else pause)
             pause = min(2 * pause, 2.0)

@@ -1,7 +1,7 @@
 """The roles that lease and settle: `fetch` does both in one round trip, `wait` blocks while there is nothing.
 
-No job is leased that can't start soon. A lease is settled once. Jobs that have not started go back to the front when
-the worker stops.
+A job is leased only if it can start soon. A lease is settled once. When the worker stops, jobs that have not started go
+back to the front of the queue.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 
-TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting units go back to the queue
-PAUSED_S = 1.0  # the same where the queue is paused: between two such reads it may be resumed
+TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting batches go back to the queue
+PAUSED_S = 1.0  # the same while the queue is paused: the queue may be resumed between two such reads
 
 
 def fetch(consumer: Consumer) -> Role:
@@ -58,15 +58,15 @@ def fetch(consumer: Consumer) -> Role:
         if idle is not None:
             yield Sleep(idle)
     if consumer.shared is not None:
-        consumer.shared.leave(consumer)  # no other waits behind one that leases no more
+        consumer.shared.leave(consumer)  # this consumer leases no more, so no other consumer may wait behind it
     while (last := settlements(consumer)).ops:
         yield from _settled(consumer, last, last.ops)
 
 
 def _exchange(consumer: Consumer) -> Step[float | None]:
-    """Lease and settle once; if there is nothing to, return the seconds to sleep, unless woken.
+    """Lease and settle once. If neither is possible, return the seconds to sleep, unless woken.
 
-    What was leased and settled is forgotten as it ends: a role that sleeps would keep it in memory all that time.
+    A function of its own, as the role would keep leased and settled jobs in memory while it sleeps.
     """
     if consumer.company.suspect is not None:
         yield from part(consumer)
@@ -105,11 +105,11 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
 
 
 def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
-    """Send settlements, and all else in *ops*; return the replies, none if a value was too large."""
+    """Send settlements and the other *ops*. Return the replies; none if a value was too large."""
     consumer.jobs.under_way.append(settling)
     consumer.leasing.sending += 1
     if consumer.shared is not None and (other := consumer.shared.next()) is not None:
-        yield Wake(whose=other)  # there may be slots left for it
+        yield Wake(whose=other)  # slots may be left for this consumer
     try:
         replies = yield from send_all(ops)
     except TooLarge as error:
@@ -123,7 +123,7 @@ def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> 
     consumer.jobs.under_way.remove(settling)
     for op, verdicts in zip(settling.ops, replies, strict=False):
         consumer.jobs.lost += verdicts.count(False)
-        rest = op.items[len(verdicts) :]  # the script had no room for these
+        rest = op.items[len(verdicts) :]  # the script had no room for these settlements
         consumer.jobs.done.extendleft(reversed(rest))
         if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):
             yield Bury(others)
@@ -141,7 +141,7 @@ def settlements(consumer: Consumer) -> Settling:
     for some in groups.values():
         ops += consumer.operations(some)
     if ops and consumer.ops.settings.ordered and not consumer.leasing.paused:
-        consumer.leasing.available = True  # the next of a key can be leased in the same round trip
+        consumer.leasing.available = True  # the next job of a key can be leased in the same round trip
     return Settling(plain, verdicts, ops)
 
 
@@ -158,39 +158,39 @@ def wait(consumer: Consumer) -> Role:
         else:
             paused = consumer.leasing.paused
             rung = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
-        if rung and not consumer.leasing.left:  # or it may have been resumed
+        if rung and not consumer.leasing.left:  # or the queue may have been resumed
             consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()
     yield Wake()
 
 
 def blocks(consumer: Consumer) -> bool:
-    """Tell whether `wait` may block, or end. What makes it so wakes it: jobs that were fewer than asked for."""
+    """Tell whether `wait` may block, or end. A lease call with fewer jobs than it asked for leads to this."""
     return not consumer.leasing.available or consumer.phase is not Phase.RUNNING
 
 
 def _ride(consumer: Consumer, riders: int) -> Step[bool]:
-    """Block on the server, with a lease call behind that; return true if there was something, and it brought none."""
+    """Block, with a lease call behind the read. Return true if the read found something, but no job was leased."""
     name, losses_told = consumer.name, consumer.leasing.losses_told
     consumer.leasing.riding = riders
     try:
         rung, grant = yield from block_then(_riding(consumer, riders))
-        if grant is None or not (grant.claims or grant.undecodable):  # what else it says, `fetch` hears, too
+        if grant is None or not (grant.claims or grant.undecodable):  # `fetch` receives the rest of this answer, too
             return rung
-        consumer.leasing.available = True  # if there are fewer than it asked for, this is taken back
+        consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
         yield from _granted(consumer, grant, riders, name, True, losses_told)
-        if consumer.leasing.stuck:  # it has become so while this waited
+        if consumer.leasing.stuck:  # the slots became stuck while this call waited
             yield from _unburden(consumer)
     finally:
         consumer.leasing.riding = 0
-    ahead = len(consumer.jobs.held) > consumer.slots()  # of a slot: `fetch` looks whether one becomes free
+    ahead = len(consumer.jobs.held) > consumer.slots()  # ahead of a slot: `fetch` checks whether a slot becomes free
     if ahead or consumer.leasing.available or consumer.unsettled() or grant.next_due is not None:
         yield Wake()
     return False
 
 
 def _riding(consumer: Consumer, riders: int) -> BlockThen:
-    """Make the operation that `_ride` sends, or reuse the last one: an arriving job waits only for the server."""
+    """Return the operation that `_ride` sends, the last one if possible: this saves time for an arriving job."""
     made = consumer.leasing.rode.get((consumer.name, riders))
     if made is None:
         op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=Held) for most in (riders, 1))
@@ -200,21 +200,21 @@ def _riding(consumer: Consumer, riders: int) -> BlockThen:
 
 
 def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
-    """Make the operation that returns granted jobs that were not taken."""
+    """Return the operation that releases granted jobs that were not taken; `None` if all were taken."""
     claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
     return ops.release(claims) if claims else None
 
 
 def _rest(consumer: Consumer) -> Role:
-    """Register for long, if nothing is to be done here. No lease call is under way: this role would send it."""
+    """Register an idle queue for a long time. No lease call is under way, as only this role sends them."""
     rest, name = consumer.rest, consumer.name
     seconds, rest.asked = rest.asked, 0.0
     if not consumer.may_rest():
         rest.try_at = 0.0
         return
-    began, rest.on = rest.on, True  # before it is looked whether a beat is under way, which would undo it
+    began, rest.on = rest.on, True  # set this before the check for a beat under way: the beat would undo it
     if rest.beating and not began:
-        rest.on, rest.try_at, consumer.timers.look_at = False, 0.0, 0.0  # so the next look, a tick from now, asks again
+        rest.on, rest.try_at, consumer.timers.look_at = False, 0.0, 0.0  # the next sweep, a tick from now, asks again
         return
     heard = rest.heard
     verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
@@ -249,7 +249,7 @@ def _room(consumer: Consumer) -> int:
 
 
 def _idle(consumer: Consumer) -> Step[float]:
-    """Do the rest while there is nothing to send; return the seconds to sleep, unless woken."""
+    """Do the other work of the role while it has nothing to send. Return the seconds to sleep, unless woken."""
     if consumer.rest.asked:
         yield from _rest(consumer)
     soon = consumer.jobs.held or consumer.company.suspect is not None
@@ -258,12 +258,12 @@ def _idle(consumer: Consumer) -> Step[float]:
     if consumer.shared is not None:
         left = min(left, consumer.shared.look(consumer, now))
         if (other := consumer.shared.next()) not in (None, consumer):
-            yield Wake(whose=other)  # it waits for what this one does not need
+            yield Wake(whose=other)  # the other consumer waits for slots that this one does not need
     if consumer.timers.due_at is not None:
         if consumer.timers.due_at <= now:
             consumer.timers.due_at, consumer.leasing.available = None, True
             consumer.company.waiting.discard(id(consumer))
-            if consumer.shared is not None or consumer.room() > 0:  # for a shared slot it waits in its turn
+            if consumer.shared is not None or consumer.room() > 0:  # for a shared slot it waits for its turn
                 return 0.0
         else:
             left = min(left, consumer.timers.due_at - now)
@@ -272,10 +272,11 @@ def _idle(consumer: Consumer) -> Step[float]:
 
 
 def _unburden(consumer: Consumer) -> Step[bool]:
-    """Give back what waits for a slot, if anything does: all are taken by something slow, and others may be free. Lease
-    nothing until one of ours is; at once if none is taken, where a busy machine has let nothing begin for so long.
+    """Give back jobs that wait for a slot, if any: slow handlers hold all slots, and other workers may have free ones.
+    Lease nothing until a slot is freed; lease at once if no slot is taken, as a busy machine has started no handler.
+    True if jobs were returned.
     """
-    consumer.stick()  # first: a slot that becomes free from here on undoes it
+    consumer.stick()  # first: a slot that becomes free from here on undoes this
     units, others = yield from take_back()
     consumer.give_back(units)
     if not (units and others):
@@ -287,11 +288,11 @@ def _granted(
     consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, losses_told: int,
     since: float | None = None,
 ) -> Role:  # fmt: skip
-    """Take in the answer to a lease call that was sent at *since* (`None`: it ran just now), under *name*, after so
-    many *losses_told*.
+    """Process the answer to a lease call. The call was sent at *since* (`None`: it ran just now), under *name*, when
+    *losses_told* messages had told of lost leases.
     """
     if grant is None:
-        if name == consumer.name:  # else we know already
+        if name == consumer.name:  # otherwise the consumer has been renamed already
             yield from died(consumer)
         return
     yield from consumer.prepare(grant.claims)
@@ -299,10 +300,10 @@ def _granted(
     fresh = cast("Sequence[Held]", grant.claims)
     if over := _hold(consumer, fresh, now):
         yield from lose(consumer, over)
-    if name != consumer.name:  # declared dead while this came: our peers have put these back
+    if name != consumer.name:  # we were declared dead while the answer was on its way: peers have put these jobs back
         yield from lose(consumer, fresh)
         return
-    if consumer.leasing.losses_told != losses_told:  # the losses may be of these jobs
+    if consumer.leasing.losses_told != losses_told:  # the lost leases may be of these jobs
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
         held = cast("Held", claim)
@@ -315,13 +316,13 @@ def _granted(
     consumer.leasing.paused = grant.paused or grant.alone > consumer.alone
     if not grant.paused or grant.claims:
         consumer.registration.name_claim.heir_of = ""
-    if grant.next_due is not None:  # counted from when it was sent: the next takes as long
+    if grant.next_due is not None:  # counted from the moment of sending: the next call takes as long
         consumer.expect(now if since is None else since, grant.next_due)
     consumer.leasing.backlog = not grant.alone and (len(grant.claims) + len(grant.undecodable) >= asked or grant.more)
     if not consumer.leasing.backlog:
         consumer.leasing.available = False
         if woken and not grant.claims:
-            consumer.timers.tick_at = 0.0  # it may have been a new schedule that woke us
+            consumer.timers.tick_at = 0.0  # a new schedule may have woken us
     yield from _share(consumer, (yield from joined(consumer, consumer.admit(fresh), grant.alone_for)), now)
 
 
@@ -334,7 +335,7 @@ def _unknown(ops: Ops, levels: int) -> str:
 
 
 def _hold(consumer: Consumer, fresh: Sequence[Held], now: float) -> list[Held]:
-    """Hold jobs just leased. Return earlier deliveries of them: those leases were taken away, and came back anew."""
+    """Hold leased jobs. Return earlier deliveries of the same jobs: these lost their leases, and were leased again."""
     over: list[Held] = []
     for held in fresh:
         held.since = now
@@ -358,7 +359,7 @@ def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
 
 
 def _gather(consumer: Consumer) -> Step[float | None]:
-    """Start the batches that are full, or old enough; return the seconds until the next one is."""
+    """Start the batches that are full, or old enough. Return the seconds until the next batch is old enough."""
     if not consumer.jobs.gathered:
         return None
     now = yield from current_time()
@@ -369,7 +370,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
         units.append(consumer.jobs.gathered[:size])
         consumer.jobs.gathered = consumer.jobs.gathered[size:]
     if units:
-        consumer.timers.full_at = now + consumer.handler.max_wait  # what is left of it came just now
+        consumer.timers.full_at = now + consumer.handler.max_wait  # the remaining jobs came just now
     left: float | None = None
     if consumer.jobs.gathered:
         left = consumer.timers.full_at - now

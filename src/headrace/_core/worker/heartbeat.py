@@ -1,4 +1,4 @@
-"""The heartbeat role: says that the worker lives, and learns if its peers declared it dead."""
+"""The heartbeat role: tells the server that the worker is alive, and learns if its peers declared it dead."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headrace._core.worker.lifecycle import Lifecycle
 from headrace._protocol.answers import Entered
 from headrace._protocol.op import Op
 
-BEATS_AT_ONCE = 250  # beats in one round trip: it keeps the server for a millisecond or two
+BEATS_AT_ONCE = 250  # heartbeats in one round trip: they occupy the server for one or two milliseconds
 
 
 def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
-    """Beat for all consumers, or *some*, every heartbeat; start one that peers declared dead under another name."""
+    """Send heartbeats of all consumers, or *some*. Rename a consumer that peers declared dead, and start it again."""
     consumers = worker.consumers if some is None else some
     while worker.phase < Phase.STOPPED:
         began = yield from current_time()
@@ -32,9 +32,9 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
 
 
 def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
-    """Beat for these consumers, in one round trip; return the seconds until the next time."""
+    """Send the heartbeats of these consumers in one round trip. Return the seconds until the next time."""
     for consumer in consumers:
-        consumer.rest.beating = True  # before it is looked whether it rests: that is decided the other way round
+        consumer.rest.beating = True  # before the check for idle mode: that role checks the other way round
     try:
         return (yield from _beat_for(worker, [consumer for consumer in consumers if not consumer.rest.on]))
     finally:
@@ -47,7 +47,7 @@ def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     names = [consumer.name for consumer in consumers]
     now = yield from current_time()
     ops: list[Op[Any]] = [consumer.sign(worker.settings, now) for consumer in consumers]
-    if worker.company.several:  # in one round trip: before it leases, the server knows that its jobs have company
+    if worker.company.several:  # before the first lease, the server must know that the jobs have company
         new_names = [(one, one.name) for one, new in zip(consumers, fresh, strict=True) if new]
         ops += [one.ops.company(name, beside=True) for one, name in new_names]
     alive = (yield from send_all(ops))[: len(consumers)]
@@ -56,7 +56,7 @@ def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
         wait = 0.0  # the answer took longer than a heartbeat: beat again at once
     for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
         if consumer.name != name:
-            wait = 0.0  # it died and was renamed while we asked
+            wait = 0.0  # the consumer was declared dead and renamed while we asked
         elif isinstance(yes, Entered) and not consumer.registration.name_claim.admits(yes, now):
             wait = min(wait, worker.settings.heartbeat / 4)
             continue

@@ -22,7 +22,7 @@ def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
 
 
 def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) -> Role:
-    """Take in the answer to a renewal."""
+    """Process the answer to a renewal."""
     now = yield from current_time()
     for held, kept in zip(part, verdicts, strict=True):
         held.since = now if kept else held.since
@@ -32,17 +32,17 @@ def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) 
 
 
 def check_named(consumer: Consumer, message: bytes) -> Role:
-    """Check the leases that a message names, or all for `*`: the message may be wrong, only the server knows."""
-    consumer.leasing.losses_told += 1  # before we look: what is on its way to us is looked at when it comes
+    """Check the leases that a message names, or all leases for `*`. The message may be wrong; only the server knows."""
+    consumer.leasing.losses_told += 1  # before the check: jobs that are on their way to us are checked when they arrive
     entries = message.decode("utf-8", "replace").split()
-    if "*" in entries:  # the queue was deleted, with all that was declared
+    if "*" in entries:  # the queue was deleted, with its declarations
         consumer.registration.declared, consumer.timers.look_at = False, 0.0
     named = [held for entry in entries if (held := consumer.jobs.held.get(entry))]
     yield from check(consumer, None if "*" in entries else named)
 
 
 def lose(consumer: Consumer, gone: Sequence[Held]) -> Role:
-    """Give up jobs that are no longer ours, and tell their handlers. If one then returns, it does not count."""
+    """Give up jobs that are no longer ours, and tell their handlers. Later returns of them do not count."""
     for held in gone:
         consumer.forget(held)
         held.ended = True
@@ -51,9 +51,9 @@ def lose(consumer: Consumer, gone: Sequence[Held]) -> Role:
 
 
 def died(consumer: Consumer) -> Role:
-    """Start anew under another name, as peers declared this one dead: its jobs run elsewhere, and are stopped here."""
-    consumer.rename()  # first: what a call under the old name still brings is then known to be lost
+    """Start again under a new name, as peers declared the old one dead. Stop its jobs, which run elsewhere now."""
+    consumer.rename()  # first: jobs that a call under the old name still brings are then known to be lost
     consumer.note("worker_declared_dead", None, None, None)
     yield from lose(consumer, [held for held in list(consumer.jobs.held.values()) if held.worker != consumer.name])
     consumer.leasing.available = True
-    yield Wake(everyone=True)  # the new name wants registering
+    yield Wake(everyone=True)  # the new name must be registered

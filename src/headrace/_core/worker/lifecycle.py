@@ -11,7 +11,7 @@ from headrace._core.worker.company import Company
 from headrace._core.worker.consumer import Consumer
 from headrace._model.settings import WorkerSettings
 
-ALONE_AT_MOST = 8  # queues that have a blocked read of their own each, behind which their lease call can ride
+ALONE_AT_MOST = 8  # queues that each have their own blocked read, with a lease call behind it
 
 
 @define(eq=False)
@@ -21,7 +21,7 @@ class Lifecycle:
     settings: WorkerSettings
     consumers: Sequence[Consumer]
     phase: Phase = Phase.RUNNING
-    stalled_since: float | None = None  # since when what runs the handlers has not answered the engine
+    stalled_since: float | None = None  # since when the thread of the handlers has not answered the engine
     company: Company = field(factory=Company)
 
     def __attrs_post_init__(self) -> None:
@@ -33,24 +33,24 @@ class Lifecycle:
             consumer.company = self.company
 
     def advance_to(self, phase: Phase) -> None:
-        """Go on to *phase*, never back."""
+        """Go on to *phase*. Never go back to an earlier phase."""
         self.phase = max(self.phase, phase)
         for consumer in self.consumers:
             consumer.phase = self.phase
 
     def join(self, some: Sequence[Consumer]) -> None:
-        """Take in consumers that come while the worker runs."""
+        """Add consumers while the worker runs."""
         self.consumers = [*self.consumers, *some]
         self._introduce()
         for consumer in some:
             consumer.phase = max(consumer.phase, self.phase)
 
     def running(self, now: float) -> bool:
-        """Tell whether handlers run that a stop waits for."""
+        """Tell whether handlers run for which a stop waits."""
         return self.phase < Phase.HALTING and any(consumer.running(now) for consumer in self.consumers)
 
     def stalled(self, now: float) -> float:
-        """Return the seconds for which the engine of the handlers has stood still."""
+        """Return how many seconds the engine of the handlers has hung."""
         since = self.stalled_since
         return 0.0 if since is None else now - since
 
@@ -60,7 +60,7 @@ class Lifecycle:
         return [(claim.job.queue, claim.job.id) for claim in claims.values()]
 
     def leave(self, some: Sequence[Consumer] | None = None) -> Role:
-        """Unregister all consumers, or *some*, which gives back all jobs that we still hold."""
+        """Unregister all consumers, or *some*. This gives back all jobs that they still hold."""
         for consumer in (one for one in (self.consumers if some is None else some) if one.registered):
             more = "1"
             while more == "1":
@@ -76,8 +76,8 @@ def many(worker: Lifecycle) -> bool:
 
 @define(eq=False)
 class Farewell:
-    """The time that a stopping worker waits for its server: while handlers run or answers come, and *patience* seconds
-    more.
+    """The time that a stopping worker waits for its server: while handlers run or answers arrive, plus *patience*
+    seconds.
     """
 
     worker: Lifecycle
@@ -95,8 +95,8 @@ class Farewell:
         return now - self._ran_at
 
     def over(self, now: float, answers: int) -> bool:
-        """Tell whether to give up. Call it several times a second: after a longer gap this process stood still, and
-        waits anew.
+        """Tell whether to give up. Call it several times a second: a longer gap means that this process was suspended,
+        and the time begins again.
         """
         if self.worker.running(now):
             self.silent_since = self._ran_at = now

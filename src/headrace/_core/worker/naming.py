@@ -22,18 +22,18 @@ class NameClaim:
     """The claim of one registration on its name."""
 
     ops: Ops
-    name: str  # without its random part
+    name: str  # the name without its random part
     seen: str = ""  # the worker that may live under it, in the server's words
-    since: float = 0.0  # when we saw that
-    heir_of: str = ""  # the worker that lived under it, and may still hold jobs: they are ours
+    since: float = 0.0  # when we saw that worker
+    heir_of: str = ""  # the worker that had this name before; jobs that it still holds are ours
 
     def op(self, worker: str, settings: WorkerSettings, now: float, kinds: Sequence[str]) -> Op[Entered]:
-        """Make the operation that asks for the name, for a worker that has handlers for jobs of *kinds*."""
+        """Return the operation that claims the name, for a worker that has handlers for jobs of *kinds*."""
         decide = bool(self.seen) and now - self.since >= SILENT_HEARTBEATS * settings.heartbeat
         return self.ops.register(worker, self.name, settings.timeout, self.seen, decide=decide, kinds=kinds)
 
     def admits(self, answer: Entered, now: float) -> bool:
-        """Tell whether the name is ours; if not, ask again. Raises `NameTaken` if another worker lives under it."""
+        """Tell whether the name is ours. If not, ask again. Raises `NameTaken` if another live worker has the name."""
         if answer.verdict < 0:
             raise NameTaken(
                 f"name={self.name!r}: {answer.other} lives under this name, on queue {self.ops.keys.queue!r}; give "

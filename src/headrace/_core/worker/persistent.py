@@ -1,4 +1,4 @@
-"""The consumer of jobs that never end, and the role that gives them up in time."""
+"""The consumer of jobs that never end, and the role that gives such jobs up in time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PersistentConsumer(Consumer):
     """The consumer of jobs that never end: one worker at a time holds the resource of such a job, say a connection."""
 
     def finished(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
-        """Settle a job whose handler has ended: it goes round again, unless a verdict says that it is over."""
+        """Settle a job whose handler has ended: the job runs again, unless a verdict says that it is finished."""
         held = unit[0]
         told = error if error is not None else returned_verdict(result)
         if self.phase is Phase.DRAINING and not issubclass(type(told), (Complete, DeadLetter)):
@@ -29,14 +29,14 @@ class PersistentConsumer(Consumer):
         if held.ended or self.phase >= Phase.HALTING or issubclass(type(told), Verdict):
             super().finished(unit, now, Release() if told is None else told)
         else:
-            # Held for as long as a lease, it was well: earlier failures count no more.
+            # A job that was held for as long as a lease was healthy: earlier failures do not count any more.
             anew = now - held.started >= self.ops.settings.lease
             if told is not None:
                 verdict = self.judge(held, told, anew=anew)
             else:
                 again = Retry(
                     attempts=None, wait=self.handler.retry.wait
-                )  # returning is no failure for the policy to judge
+                )  # a return is no failure for the policy to judge
                 verdict = evolve(self.judge(held, RuntimeError("it returned"), retry=again, anew=anew), spend=0)
             if anew and (verdict.spend or told is None):
                 verdict = evolve(verdict, spend=-1)
@@ -46,7 +46,7 @@ class PersistentConsumer(Consumer):
             self.shared.mean = None
 
     def endless(self) -> list[Held]:
-        """List the jobs that run and were not told to end."""
+        """List the running jobs that were not told to end."""
         return [held for held in list(self.jobs.held.values()) if held.started and not held.job.lost]
 
 

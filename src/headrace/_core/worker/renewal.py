@@ -1,7 +1,7 @@
-"""The renewal role: keeps the leases of jobs that take long. A lease is renewed once a third of it has passed.
+"""The renewal role: keeps the leases of long jobs. A lease is renewed after a third of its duration.
 
-It shares nothing with what runs handlers but the state of the consumers: an engine may run it where they can't block
-it. So that a worker whose handlers stand still for ever does not keep their jobs for ever, there is a bound.
+The role shares only the consumers' state with the handlers, so an engine may run it where handlers can't block it. A
+bound ensures that a worker whose handlers hang for ever does not keep their jobs for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOK_EVERY_S = 1.0  # seconds between two looks at our leases at most: it costs 
 
 
 def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
-    """Renew leases in time; give up a consumer's jobs if the engine of its handlers has stood still for too long."""
+    """Renew leases in time. Give up a consumer's jobs if the engine of its handlers has hung for too long."""
     consumers = worker.consumers if some is None else some
     tick = min(LOOK_EVERY_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
     while worker.phase < Phase.HALTING:

@@ -1,39 +1,37 @@
 """Idle mode: a worker with many queues stops heartbeats and sweeps for queues that have been inactive.
 
-A worker at rest is registered for long. Before it leases again it beats, which tells its peers; those that rest as well
-look after the queue from then on, as they do where a worker begins. So nothing is leased unseen: where one works, the
-others look on.
+An idle worker is registered for a long time. Before it leases again, it sends a heartbeat, which notifies its peers.
+Idle peers then resume sweeping the queue, as they do when a new worker starts. As long as any worker is active in a
+queue, all other workers monitor it.
 """
 
 from __future__ import annotations
 
 from attrs import define
 
-EACH_S = 0.25  # seconds for each queue between two calls for one of them: so many queues take few calls a second
-LEAST_S = 30.0  # the least, and the most, that this comes to
+EACH_S = 0.25  # seconds for each queue between two calls for one queue: 4 calls a second for all queues
+LEAST_S = 30.0  # the shortest and the longest time between two calls for one queue
 MOST_S = 1200.0
-SLACK_S = 120.0  # seconds for which a worker stays registered beyond that: its next call may be late
-AGAIN_S = (
-    30.0  # seconds until a queue in which others do not rest, or in which something was to be done, is tried again
-)
+SLACK_S = 120.0  # seconds for which a worker stays registered beyond that time: its next call may be late
+AGAIN_S = 30.0  # seconds until the next try, if other workers were active or the queue had work
 
-CALM = 2  # the answer to `rest` where all others rest, too
+CALM = 2  # the answer to `rest` if all other workers are idle, too
 
 
 @define(eq=False)
 class Rest:
     """The idle mode of one consumer. The role `fetch` sets its fields, unless a comment names another."""
 
-    on: bool = False  # it is registered for long, or is about to be: it does not beat, and beats before it leases
-    calm: bool = False  # so are all others: nothing is to be looked after. `listen` takes it back
-    beating: bool = False  # a beat is under way; set by the role that beats
-    told: bool = False  # it hears what others tell; set by `listen`
-    heard: int = 0  # times that others have told something, or may have, unheard; set by `listen`
-    asked: float = 0.0  # seconds for which to rest, as soon as nothing else is to be done; set by `keep`
+    on: bool = False  # registered for long, or about to be: no heartbeats, except one before the next lease call
+    calm: bool = False  # all other workers are idle, too: the queue needs no sweeps. `listen` resets it
+    beating: bool = False  # a heartbeat is under way; set by the role `beat`
+    told: bool = False  # subscribed to activity notices; set by `listen`
+    heard: int = 0  # number of activity notices, received or possibly missed; set by `listen`
+    asked: float = 0.0  # seconds for which to be idle, once the queue has no work; set by `keep`
     timeout: float = 0.0  # seconds of the worker's usual registration; set by `keep`
     try_at: float = 0.0  # when `keep` may ask again
 
 
 def duration(queues: int) -> float:
-    """Return the seconds between two calls for one of so many queues."""
+    """Return the seconds between two calls for one queue of *queues*."""
     return min(max(LEAST_S, EACH_S * queues), MOST_S)

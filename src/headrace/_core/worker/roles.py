@@ -30,14 +30,14 @@ from headrace._core.worker.together import (
 )
 from headrace._core.worker.upkeep import keep
 
-# Connections of their own: a heartbeat waits for no other call, and blocked reads can be closed. What keeps jobs ours
-# has the heartbeat's, and waits for no handler either.
+# Each channel has its own connections, so a heartbeat waits for no other call, and blocked reads can be closed. Roles
+# that keep our jobs use the channel of the heartbeat, which waits for no handler either.
 Channel = Literal["work", "pulse", "blocking"]
-# Its name, its generator, its owner (a consumer, several, or none), its channel.
+# The name of the role, its generator, its owner (a consumer, several, or none), and its channel.
 NamedRole: TypeAlias = tuple[str, Role, Consumer | Together | None, Channel]
 Feature: TypeAlias = Callable[[Lifecycle, Sequence[Consumer], Place], Iterator[NamedRole]]
 
-# The roles that a consumer wakes only if they have something to do then: handlers end thousands of times a second.
+# Roles that a consumer wakes only if they have something to do: handlers end thousands of times a second.
 HEEDS: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks}
 
 
@@ -48,7 +48,7 @@ def all_roles(
     """Yield every role of a worker.
 
     *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two places. *some*:
-    the consumers, if not all. *features*: each adds roles of its own.
+    these consumers instead of all. *features*: each one adds its own roles.
     """
     consumers = worker.consumers if some is None else some
     for part in by_place(consumers, place):

@@ -1,5 +1,5 @@
 """The scheduler role: enqueues the jobs of recurring schedules when they are due. It learns the next due time from the
-upkeep role, and sleeps until then. What schedules the code declares it says, too.
+upkeep role, and sleeps until then. It also declares the schedules of the code to the server.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from headrace._core.queue.calls import run_due_schedules, schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace.errors import TooManySchedules, said
 
-SAY_EVERY_S = 30.0  # seconds after which a worker says again which schedules its code declares
+SAY_EVERY_S = 30.0  # seconds after which a worker repeats which schedules its code declares
 
 
 def tick(consumer: Consumer) -> Role:
-    """Enqueue the jobs of schedules that are due. Of several workers the first one wins; the others find it done."""
+    """Enqueue the jobs of due schedules. If several workers try, the first one wins; the others find nothing to do."""
     logged: set[str] = set()
     while consumer.phase is Phase.RUNNING:
         yield from _say(consumer)
@@ -31,15 +31,15 @@ def tick(consumer: Consumer) -> Role:
 
 
 def ticks(consumer: Consumer) -> bool:
-    """Tell whether there is anything to do for `tick`, or may be soon."""
+    """Tell whether `tick` has work, or may have work soon."""
     return not (consumer.timers.tick_at is None and consumer.recurring is None and consumer.phase is Phase.RUNNING)
 
 
 def _say(consumer: Consumer) -> Role:
-    """Say which schedules the code declares, as the worker comes in and now and then; make them where they lack.
+    """Declare the code's schedules when the worker starts, and every 30 seconds; make the missing ones.
 
-    In a sharded queue each is said in the shards of its name; it is made in that which takes jobs, once it has what is
-    left of it in others.
+    In a sharded queue, a schedule is declared in each shard of its name. It is made in the shard that takes new jobs,
+    after its remains in older shards were moved there.
     """
     declared, name = consumer.recurring, consumer.name
     now = yield from current_time()
@@ -47,7 +47,7 @@ def _say(consumer: Consumer) -> Role:
         return
     ops, shared = consumer.ops, consumer.shared
     takes = True if shared is None else shared.takes_schedules(ops)
-    if takes is None:  # they are in the shards before, if there are any
+    if takes is None:  # older shards have the schedules, if any
         return
     changed, ended = yield from send(declared.op(ops, name))
     for gone in ended:

@@ -20,7 +20,7 @@ alike = attrgetter(
 
 
 def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-    """Make operations of settlements that are alike."""
+    """Make operations of settlements that are alike, as `alike` says."""
     match some[0].kind:
         case "complete":
             for part in parts(some, lambda one: len(one.result or b""), JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
@@ -42,17 +42,17 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
 class Settling:
     """The settlements of one round trip."""
 
-    plain: Sequence[Claim]  # completed with no result to keep
-    verdicts: Sequence[Settlement]  # all others
+    plain: Sequence[Claim]  # completed without a result to keep
+    verdicts: Sequence[Settlement]  # all other settlements
     ops: Sequence[Op[list[bool]]]
 
     @property
     def claims(self) -> list[Claim]:
-        """List the claims that it settles."""
+        """List the claims that this settles."""
         return [*self.plain, *(verdict.claim for verdict in self.verdicts)]
 
     @property
     def next_due(self) -> float | None:
-        """Return the seconds until the first of these jobs comes back, as far as it is for us to look for it."""
+        """Return the seconds until the first of these jobs is due again; `None` if no job is delayed."""
         some = [one for one in self.verdicts if one.kind == "retry" or (one.kind == "release" and one.delay)]
         return min((one.delay for one in some if isinstance(one.delay, float)), default=None)

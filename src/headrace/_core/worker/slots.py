@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
 
 WORTH_A_CALL = 250  # jobs that are leased at once, if there are slots for twice as many, or they start soon
-ROUND_S = 0.1  # seconds in which each shard should have a turn, where all have a backlog
-TURNS_AT_ONCE = 2  # shards with a backlog that lease at a time, as a plain queue has calls: more only fill the memory
-CALLS_A_TURN = 8  # lease calls of a turn at most, as what is leased by one is settled with one of the next
-STILL_S = 0.02  # seconds without a sign of the shard whose turn it is, after which it is another's
-ASK_EACH_S = 0.01  # seconds between two shards that were found empty, and are asked again while no slot is free
-ASKS_S = 1.0  # seconds for which slots are kept for a lease call; one that takes longer is to a node out of reach
+ROUND_S = 0.1  # seconds in which each shard should have a turn, if all shards have a backlog
+TURNS_AT_ONCE = 2  # shards with a backlog that lease at the same time: more only use memory
+CALLS_A_TURN = 8  # lease calls in a turn at most: jobs leased by one call are settled with a later call
+STILL_S = 0.02  # seconds without an answer from the shard whose turn it is, after which another shard has the turn
+ASK_EACH_S = 0.01  # seconds between calls to two shards that were empty, and are asked again while no slot is free
+ASKS_S = 1.0  # seconds for which slots are kept for a lease call; a longer call means that the node is out of reach
 
 
 @define(eq=False)
@@ -28,11 +28,11 @@ class Turn:
     """The turn of a shard that has a backlog."""
 
     consumer: Consumer
-    calls: int  # that are left of it
-    began: float  # when its first call was
+    calls: int  # calls that are left in this turn
+    began: float  # when its first call was sent
 
     def over(self, now: float) -> bool:
-        """Tell whether it has ended: its calls are answered, there is no more, or its answer takes long."""
+        """Tell whether the turn has ended: all calls are answered, no jobs are left, or the shard is too slow."""
         one = self.consumer
         if not one.leasing.available or (self.calls <= 0 and not one.leasing.asking):
             return True
@@ -41,14 +41,14 @@ class Turn:
 
 @define(eq=False)
 class SharedSlots:
-    """The slots that several consumers share. Threads may use it: each step is one of a dict."""
+    """The slots that several consumers share. Safe for threads: each step is a single operation on a dict."""
 
     members: Sequence[Consumer] = ()
-    now: float = 0.0  # when something last happened
-    mean: float | None = None  # seconds that a unit takes
-    stuck: bool = False  # one of them is
-    _waiting: dict[int, Consumer] = field(factory=dict[int, "Consumer"])  # those that got no slot, the first in front
-    _turns: dict[int, Turn] = field(factory=dict[int, Turn])  # of shards that have a backlog
+    now: float = 0.0  # the time of the last event
+    mean: float | None = None  # seconds that a batch takes
+    stuck: bool = False  # one of the members is stuck
+    _waiting: dict[int, Consumer] = field(factory=dict[int, "Consumer"])  # consumers without a slot, the first in front
+    _turns: dict[int, Turn] = field(factory=dict[int, Turn])  # turns of shards that have a backlog
 
     def takes_schedules(self, ops: Ops) -> bool | None:  # noqa: ARG002 - one shard alone does
         """Tell whether schedules are made in the shard of *ops*; `None`: they are not even declared there yet."""
@@ -59,7 +59,7 @@ class SharedSlots:
         yield from ()
 
     def used(self) -> int:
-        """Return how many jobs hold slots, or are asked for."""
+        """Return how many jobs hold slots, or were asked for."""
         number, recently = 0, self.now - ASKS_S
         for one in self.members:  # a loop, as it runs with each call
             number += len(one.jobs.held)
@@ -68,8 +68,8 @@ class SharedSlots:
         return number
 
     def share(self, consumer: Consumer, free: int) -> int:
-        """Return how many of the *free* slots are for *consumer* now: a fair part. If there is none, it waits for its
-        turn, and one is kept for it. Few of those that have a backlog lease at a time, each several times in a row.
+        """Return the fair share of the *free* slots for *consumer*; 0: it waits for its turn, and a slot is kept for
+        it. Only a few consumers with a backlog lease at the same time, each several times in a row.
         """
         granted = self._share(consumer, free)
         if granted >= free:
@@ -82,19 +82,19 @@ class SharedSlots:
         handler, takers = consumer.handler, self._takers()
         least, soon = self._worth(consumer, takers)
         before = 0
-        if turn is None and not consumer.jobs.gathered:  # a batch that has begun is filled before another one is
+        if turn is None and not consumer.jobs.gathered:  # fill a started batch before another one starts
             for one in list(self._waiting.values()):
                 if one is consumer:
                     break
-                before += not one.leasing.sending  # what is under way to a node out of reach holds nobody up
+                before += not one.leasing.sending  # a call to a node out of reach holds up no other consumer
             if consumer.leasing.backlog and before + len(self._turns) >= TURNS_AT_ONCE:
                 self._waiting.setdefault(id(consumer), consumer)
                 return 0
             if crowded:
                 before = 0  # they wait for a turn, not for a slot
         left = free - self._kept(consumer) - before * least
-        if left < least:  # few are not worth a call, while all slots have work
-            if turn is None or not consumer.jobs.held:  # else the end of its own jobs wakes it
+        if left < least:  # a few slots are not worth a call while all slots have work
+            if turn is None or not consumer.jobs.held:  # otherwise the end of its own jobs wakes it
                 self._turns.pop(id(consumer), None)
                 self._waiting.setdefault(id(consumer), consumer)
             return 0
@@ -108,8 +108,8 @@ class SharedSlots:
         return max(least, left // takers, min(left // 2, WORTH_A_CALL), min(left, soon))
 
     def _ask_again(self) -> None:
-        """Let those wait for a slot that were found empty a round ago: while none is free, no read is blocked for them,
-        and nothing tells what has come to them.
+        """Let consumers whose shards were found empty a round ago wait for a slot. While no slot is free, no blocked
+        read watches their shards, so nothing reports new jobs there.
         """
         before = self.now - max(ROUND_S, ASK_EACH_S * len(self.members))
         for one in self.members:
@@ -123,22 +123,22 @@ class SharedSlots:
                 self._waiting.setdefault(id(one), one)
 
     def _crowded(self) -> bool:
-        """Tell whether as many have their turn as may at a time."""
+        """Tell whether the largest number of consumers have a turn now."""
         for number, turn in list(self._turns.items()):
             if turn.over(self.now):
                 self._turns.pop(number, None)
         return len(self._turns) >= TURNS_AT_ONCE
 
     def _calls(self, consumer: Consumer, takers: int) -> int:
-        """Return how many calls a turn has: fewer where jobs take longer, so that a round does not."""
+        """Return how many calls a turn has: fewer if jobs take longer, so that a round stays short."""
         return max(1, min(CALLS_A_TURN, consumer.starts_within(ROUND_S) // takers // WORTH_A_CALL))
 
     def _takers(self) -> int:
         return max(1, len([one for one in self.members if one.leasing.available]))
 
     def _worth(self, consumer: Consumer, takers: int) -> tuple[int, int]:
-        """Return how many slots are worth a call, at least, and how many jobs may be leased by it whatever others are
-        to have: what is lacking of a batch, or starts soon.
+        """Return two numbers: the fewest slots that are worth a call, and the jobs that the call may lease regardless
+        of the others' shares. The second number fills a batch, or counts jobs that start soon.
         """
         handler = consumer.handler
         if handler.batch:
@@ -149,7 +149,7 @@ class SharedSlots:
         return max(1, min(soon, ahead // 2)), soon
 
     def _kept(self, consumer: Consumer) -> int:
-        """Return how many slots are kept for the batches that others still fill, where they can be asked."""
+        """Return how many slots are kept for batches that other consumers still fill, if they can be reached."""
         if not consumer.handler.batch:
             return 0
         kept, size, recently = 0, consumer.handler.max_size, self.now - ASKS_S
@@ -160,21 +160,21 @@ class SharedSlots:
         return kept
 
     def look(self, consumer: Consumer, now: float) -> float:
-        """Take in the time; return the seconds after which *consumer* is to ask again, if nothing wakes it."""
+        """Record the time. Return the seconds that *consumer* should wait before it asks again, unless woken."""
         self.now = now
         if id(consumer) in self._turns:
             return STILL_S
         if id(consumer) not in self._waiting:
             return FOREVER_S
-        return ROUND_S if self._crowded() else ASKS_S  # those whose turn it is may be of a node out of reach
+        return ROUND_S if self._crowded() else ASKS_S  # the shards whose turn it is may be on a node out of reach
 
     def leave(self, consumer: Consumer) -> None:
-        """Take in that *consumer* waits for no slot."""
+        """Record that *consumer* waits for no slot."""
         self._waiting.pop(id(consumer), None)
         self._turns.pop(id(consumer), None)
 
     def next(self) -> Consumer | None:
-        """Return the consumer whose turn it is, if one waits and there are slots for it."""
+        """Return the consumer whose turn it is, if one waits and slots are free for it."""
         if not self._waiting or self._crowded():
             return None
         one = next((one for one in list(self._waiting.values()) if not one.leasing.sending), None)
@@ -183,7 +183,7 @@ class SharedSlots:
         return one
 
     def moved(self) -> None:
-        """Note that a slot is free: jobs that were returned for want of one may be leased again."""
+        """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
         self.stuck = False
         for one in self.members:
             one.leasing.stuck = False

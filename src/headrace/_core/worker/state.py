@@ -15,25 +15,25 @@ from headrace._model.job import Claim
 
 @define(eq=False)
 class Leasing:
-    """The lease calls of a consumer: which are under way, and whether there may be another. `fetch` and `wait` write
-    it, and `control` wakes them by it.
+    """The lease calls of a consumer: the calls under way, and whether another may follow. `fetch` and `wait` write it.
+    `control` wakes these roles through it.
     """
 
-    asking: int = 0  # jobs that lease calls under way ask for
-    asked_at: float = 0.0  # when the last of them was sent
+    asking: int = 0  # jobs that the lease calls under way ask for
+    asked_at: float = 0.0  # when the last lease call was sent
     sending: int = 0  # round trips of `fetch` that are under way
     riding: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
     rode: dict[tuple[str, int], BlockThen] = field(factory=dict[tuple[str, int], BlockThen])
     """The last lease calls behind blocked reads, by name and number."""
-    available: bool = True  # there may be something to lease
-    backlog: bool = False  # the last lease call brought all that it asked for
+    available: bool = True  # the queue may have jobs to lease
+    backlog: bool = False  # the last lease call brought as many jobs as it asked for
     woken: bool = False
-    stuck: bool = False  # no slot becomes free: lease nothing until one does
-    behind: bool = False  # older jobs of its keys are in other shards, and the queue is ordered
+    stuck: bool = False  # no slot becomes free: lease nothing until a slot is freed
+    behind: bool = False  # the queue is ordered, and older jobs of these keys are in other shards
     paused: bool = False
     left: bool = False  # its shard is gone
-    levels_told: int = 0  # levels of the queue that were logged, as they are more than those known here
-    losses_told: int = 0  # messages that leases were taken from us
+    levels_told: int = 0  # the queue's number of levels that was logged, as this worker knows fewer
+    losses_told: int = 0  # number of messages that leases were taken from us
 
 
 @define(eq=False)
@@ -41,15 +41,15 @@ class ActiveJobs:
     """The jobs of a consumer, from lease to settlement. The engine's threads write it, too."""
 
     held: dict[str, Held] = field(factory=dict[str, Held])
-    gathered: list[Held] = field(factory=list[Held])  # of the next batch
-    completed: deque[Claim] = field(factory=deque[Claim])  # with no result to keep
-    done: deque[Settlement] = field(factory=deque[Settlement])  # all others
-    under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent, and are not answered
+    gathered: list[Held] = field(factory=list[Held])  # jobs of the next batch
+    completed: deque[Claim] = field(factory=deque[Claim])  # completed, without a result to keep
+    done: deque[Settlement] = field(factory=deque[Settlement])  # all other settlements
+    under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent and are not answered yet
     dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
-    mean: float | None = None  # seconds a unit takes
-    slot_moved_at: float = 0.0  # when a unit last got a slot, or began to wait for one
+    mean: float | None = None  # seconds that a batch takes
+    slot_moved_at: float = 0.0  # when a batch last got a slot, or began to wait for a slot
     lost: int = 0  # settlements that came too late
-    given_back: int = 0  # jobs, as the worker stops
+    given_back: int = 0  # jobs given back while the worker stops
 
 
 @define(eq=False)
@@ -70,5 +70,5 @@ class Timers:
     full_at: float = 0.0  # when the gathered jobs make a batch, full or not
     due_at: float | None = None  # when a delayed job is due
     tick_at: float | None = None  # when a schedule is due
-    look_at: float = 0.0  # when the role `keep` is to look at the queue again, if no job is held
+    look_at: float = 0.0  # when the role `keep` must sweep the queue again, if no job is held
     tend_soon: bool = False  # call `tend` at once

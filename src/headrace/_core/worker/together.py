@@ -1,9 +1,8 @@
-"""The roles that block for many consumers in one read, in place of a `wait` for each.
+"""The roles that block for many consumers in one read. They replace the `wait` role of each consumer.
 
-One read, or one for each of few parts, waits for all that have nothing to lease, and is sent again as it ends. A
-consumer that comes to have nothing to lease meanwhile is waited for by another read, which is short, until the long one
-takes it in: no read that is under way is ever broken off, as it may just have been given what another worker could have
-had.
+A long read waits for all consumers that have nothing to lease, in one part or a few, and is sent again when it ends. If
+a consumer runs out of jobs meanwhile, a short read waits for it until the next long read includes it. A read under way
+is never cancelled, as the server may just have delivered a job to it.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from headrace._core.worker.lifecycle import ALONE_AT_MOST
 from headrace._protocol.op import Arg
 from headrace._protocol.waiting import blocked_read, forgotten_read
 
-READ_AT_MOST = 1250  # queues in one read: it keeps the server for 1 to 3 ms, most of them as it begins
-READ_WELL = 500  # queues in one read that take half as long; for more there are so many reads at least:
-READS_AT_REST = 2  # beside the connections for calls, beats and Pub/Sub
-READ_EACH_S = 2e-6  # seconds that each costs, about: 0.8 us, or 2.4 where the server has done other things meanwhile
-LEAST_S = 0.0005  # seconds between two reads at least: what has ended one is leased first
-LONG_S = 1.0  # seconds that the long read lasts at most
-SHORT_S = 0.05  # the same of the short one
-LOOK_S = 0.05  # seconds between two looks whether there is one to wait for
-FORGOTTEN_EVERY_S = 2.0  # seconds between two looks for what other readers were given, and have not had leased
-LEASED_LOOKS = 10  # pauses at most until what has ended a read is leased
-PAUSE_AT_MOST = 4  # times about what a read costs the server, between two: more where one ends soon after the other
+READ_AT_MOST = 1250  # queues in one read: it occupies the server for 1 to 3 ms, mostly when it begins
+READ_WELL = 500  # queues in one read that takes half as long; more queues have at least this many reads:
+READS_AT_REST = 2  # besides the connections for calls, heartbeats and Pub/Sub
+READ_EACH_S = 2e-6  # seconds that each queue costs, about: 0.8 us, or 2.4 if the server did other work meanwhile
+LEAST_S = 0.0005  # seconds between two reads at least: the job that ended a read is leased first
+LONG_S = 1.0  # seconds that a long read lasts at most
+SHORT_S = 0.05  # seconds that a short read lasts at most
+LOOK_S = 0.05  # seconds between two checks whether a consumer waits
+FORGOTTEN_EVERY_S = 2.0  # seconds between two looks for jobs that other readers received, and that nobody leased
+LEASED_LOOKS = 10  # pauses at most until the job that ended a read is leased
+PAUSE_AT_MOST = 4  # longest pause between two reads, in costs of a read: longer if reads end soon after each other
 
 
 @define(eq=False)
@@ -37,23 +36,23 @@ class Together:
     """The consumers that share blocked reads."""
 
     consumers: Sequence[Consumer]
-    woken: deque[Consumer] = field(factory=deque[Consumer])  # those that may have come to wait
-    covered: set[int] = field(factory=set[int])  # those in long reads, by identity
+    woken: deque[Consumer] = field(factory=deque[Consumer])  # consumers that may wait now
+    covered: set[int] = field(factory=set[int])  # consumers in long reads, by identity
 
     @property
     def running(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Whether the worker still runs."""
         return next((one for one in self.consumers if not one.leasing.left), self.consumers[0]).phase is Phase.RUNNING
 
     def take_in(self, consumer: Consumer) -> bool:
-        """Take in that a consumer was woken; true if the short read should see to it. From any thread."""
+        """Record that a consumer was woken; true if the short read should wait for it. Any thread may call this."""
         if consumer.leasing.available or not consumer.registered:
             return False
         self.woken.append(consumer)
         return True
 
     def parts(self) -> Iterator[Sequence[Consumer]]:
-        """Yield the consumers of each long read: as few parts as may be, of about one size."""
+        """Yield the consumers of each long read: as few parts as possible, of about the same size."""
         number = len(self.consumers)
         parts = max(-(-number // READ_AT_MOST), min(-(-number // READ_WELL), READS_AT_REST))
         size = -(-number // parts)
@@ -61,7 +60,7 @@ class Together:
             yield self.consumers[at : at + size]
 
     def fresh(self) -> list[Consumer]:
-        """List the consumers that have come to wait since the long reads began, as many as fit into one."""
+        """List the consumers that began to wait after the long reads began, as many as fit into one read."""
         found: dict[int, Consumer] = {}
         for _ in range(len(self.woken)):
             if len(found) == READ_AT_MOST:
@@ -76,7 +75,7 @@ Place = Callable[[Consumer], Hashable]
 
 
 def everywhere(_consumer: Consumer) -> None:
-    """Return the one place that there is."""
+    """Return the place of all consumers: one for all."""
 
 
 def by_place(consumers: Sequence[Consumer], place: Place) -> list[list[Consumer]]:
@@ -88,7 +87,7 @@ def by_place(consumers: Sequence[Consumer], place: Place) -> list[list[Consumer]
 
 
 def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator[Together | Consumer]:
-    """Yield the consumers, those together that share reads: if they are many, and of one *place*, such as a primary."""
+    """Yield consumers. Many consumers of one *place*, such as a primary, share reads, and come as one `Together`."""
     for some in by_place(consumers, place):
         if len(some) <= ALONE_AT_MOST:
             yield from some
@@ -102,7 +101,7 @@ def idle(part: Sequence[Consumer]) -> list[Consumer]:
 
 
 def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
-    """Block for all of *part* that wait, again and again."""
+    """Block for all waiting consumers of *part*, again and again."""
     pause, looked = 0.0, float("-inf")
     while together.running:
         now = yield from current_time()
@@ -120,12 +119,12 @@ def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
             found = yield from _read(some, LONG_S)
         finally:
             together.covered -= covered
-        # What ended it is leased meanwhile, and in the next again. If many do, the reads must not take all the time.
+        # During the pause, the job that ended the read is leased. If reads end often, they must not take all the time.
         least = LEAST_S + READ_EACH_S * len(some)
         soon = (yield from current_time()) - began < 2 * PAUSE_AT_MOST * least
         pause = min(PAUSE_AT_MOST * least, 2 * pause) if soon and pause else least
         yield Sleep(pause)
-        for _ in range(LEASED_LOOKS):  # the server would begin the read first, which takes longer
+        for _ in range(LEASED_LOOKS):  # the server would run the read before the lease call, which takes longer
             if not any(one.leasing.woken or one.leasing.asking for one in found):
                 break
             yield Sleep(least)
@@ -144,7 +143,7 @@ def wait_for_fresh(together: Together) -> Role:
 
 
 def wait_for_resumed(together: Together, part: Sequence[Consumer]) -> Role:
-    """Block for consumers of *part* whose queue is paused, until one is resumed; check all of them now and then."""
+    """Block for consumers of *part* whose queue is paused, until a queue is resumed. Check all of them each second."""
     while together.running:
         some = [consumer for consumer in part if consumer.leasing.paused and consumer.waits()]
         if not some:
@@ -154,14 +153,14 @@ def wait_for_resumed(together: Together, part: Sequence[Consumer]) -> Role:
 
 
 def _look_for_forgotten(some: Sequence[Consumer]) -> Step[None]:
-    """Have leased what others were given and left, in queues that are not looked after, as all rest there."""
+    """Lease jobs that other readers received and did not lease, in queues without sweeps, as all workers are idle."""
     if some:
         yield from _lease_from(some, forgotten_read([consumer.ops.keys for consumer in some]))
 
 
 def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> Step[Collection[Consumer]]:
-    """Block until there is something in one of these queues; have it leased, and return whose it is. What is *paused*
-    is leased from anyway.
+    """Block until one of these queues has something. Wake its consumer to lease it; return the woken consumers.
+    *paused*: wake all consumers of these paused queues in any case.
     """
     command = blocked_read([consumer.ops.keys for consumer in some], seconds, paused=paused)
     return (yield from _lease_from(some, command, everything=paused))

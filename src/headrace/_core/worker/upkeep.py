@@ -13,11 +13,11 @@ from headrace._model.checks import FOREVER_S
 from headrace._protocol.answers import Reclaimed
 from headrace._protocol.declaring import declaration, differing
 
-SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two looks for dead workers, at most
+SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two sweeps for dead workers, at most
 SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
-SWEEP_EVERY_S = 1.0  # seconds between two looks at most, but for a queue at rest: an expired lease is found as soon
+SWEEP_EVERY_S = 1.0  # seconds between two sweeps at most, except in idle mode: an expired lease is found in time
 
-REST_AT_MOST_S = 5.0  # seconds between two looks at a queue at rest, unless there are many
+REST_AT_MOST_S = 5.0  # seconds between two sweeps of an idle queue, unless the worker has many queues
 
 
 def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
@@ -36,7 +36,7 @@ def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
                 yield from _measure(consumer)
         for start in range(0, len(due), SWEEPS_AT_ONCE):
             again = min(again, (yield from look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
-        if len(due) > SWEEPS_AT_ONCE:  # it took a while
+        if len(due) > SWEEPS_AT_ONCE:  # the sweeps took some time
             again = max(0.01, again - ((yield from current_time()) - began))
         yield Sleep(again)
 
@@ -46,7 +46,7 @@ def _due(consumer: Consumer, now: float) -> bool:
 
 
 def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
-    """Look after these consumers, with one round trip for all sweeps; return in how many seconds to do so again."""
+    """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the next time."""
     now = yield from current_time()
     swept: list[Consumer] = []
     for consumer in consumers:
@@ -78,12 +78,12 @@ def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = S
 
 
 def _take_in(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
-    """Take in the answer to a look."""
+    """Process the answer to a sweep."""
     now = yield from current_time()
     if consumer.note_due(now, found):
         yield Wake(whose=consumer)
     if consumer.rest.calm:
-        return  # since just now
+        return  # idle mode began while the sweep was under way
     consumer.timers.look_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
     if not (found.rests or consumer.rest.on):
         consumer.rest.try_at = now + worker.settings.timeout
@@ -92,7 +92,7 @@ def _take_in(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
 
 
 def _ask_to_rest(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
-    """Have the role that leases register this consumer for long; others at other times."""
+    """Ask `fetch` to register this consumer for a long time, which differs between consumers to spread calls."""
     rest = consumer.rest
     rest.try_at, rest.timeout = now + AGAIN_S, worker.settings.timeout
     rest.asked = duration(len(worker.consumers)) * (0.5 + int(consumer.name[-2:], 16) / 512)
@@ -100,8 +100,8 @@ def _ask_to_rest(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
 
 
 def _rest(consumer: Consumer, found: Reclaimed, most: float) -> float:
-    """Return the seconds for which a queue need not be looked at, if nothing of it is held here meanwhile. What is
-    leased next is looked at before its lease, or its deadline, is over.
+    """Return how many seconds the queue can be left unswept while this worker holds no job of it. The next sweep comes
+    before a job leased meanwhile reaches the end of its lease or its deadline.
     """
     if not found.rests or found.again is None:
         return 0.0
@@ -109,7 +109,7 @@ def _rest(consumer: Consumer, found: Reclaimed, most: float) -> float:
 
 
 def _declare(consumer: Consumer) -> Role:
-    """Declare how the queue is meant to be used, once; log where others have declared otherwise."""
+    """Declare once how the queue is meant to be used. Log each declaration of another client that differs."""
     if consumer.registration.declared or not consumer.registered:
         return
     consumer.registration.declared = True
