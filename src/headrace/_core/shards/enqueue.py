@@ -1,4 +1,4 @@
-"""Enqueueing many jobs to a sharded queue: in parts, each to one shard."""
+"""Enqueueing of many jobs to a sharded queue, in parts. Each part goes to one shard."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from headrace.errors import NotDurable, QueueFull
 
 @frozen
 class _Part:
-    """Some jobs, by their places among all, and the call that adds them to their shard, or, if *free*, to any."""
+    """Some jobs, by their positions among all, and the call that adds them to their shard, or to any if *free*."""
 
     ops: PartOps
     places: Sequence[int]
@@ -39,28 +39,28 @@ class _Part:
 
 @frozen
 class Freely:
-    """The way to add jobs of which any number may wait."""
+    """The way to add jobs to a queue without a bound on waiting jobs."""
 
     context: Context | None
     durable: Durability | None
 
     def most(self, map: ShardMap) -> int:  # noqa: ARG002 - any shard takes as many
-        """Return the number of jobs of a part, at most."""
+        """Return the largest number of jobs in a part."""
         return JOBS_PER_SCRIPT
 
     def cut(self, ops: PartOps, jobs: Sequence[Any]) -> Iterator[tuple[Op[Any], int]]:
-        """Check jobs; yield calls that each add some of them, with their number."""
+        """Check jobs. Yield calls that each add some jobs, with the number of these jobs."""
         for op in ops.batches(jobs, self.context):
             yield op, len(op.items)
 
     def add(self, map: ShardMap, part: _Part, ahead: Sequence[_Part]) -> Step[list[Receipt]]:  # noqa: ARG002 - as below
-        """Add a part, and meanwhile pack the next."""
+        """Add a part, and pack the next part meanwhile."""
         return overlap(lasts(part.load, self.durable), partial(_pack, ahead))
 
 
 @frozen
 class AsRoomIs:
-    """The way to add jobs where each shard bounds its waiting jobs: *limit* and *since* as for `admit`."""
+    """The way to add jobs if each shard bounds its waiting jobs. *limit* and *since*: as for `admit`."""
 
     context: Context | None
     admission: Admission
@@ -68,16 +68,16 @@ class AsRoomIs:
     since: float | None
 
     def most(self, map: ShardMap) -> int:
-        """Return the number of jobs of a part, at most."""
+        """Return the largest number of jobs in a part."""
         return self.admission.at(map.at(map.table.any_of(map.sealed)[0].number)).most_together
 
     def cut(self, ops: PartOps, jobs: Sequence[Any]) -> Iterator[tuple[list[Item], int]]:
-        """Check jobs; yield some of them, and how many these are."""
+        """Check jobs. Yield some of them, and the number of these jobs."""
         for items in self.admission.at(ops).parts(jobs, self.context):
             yield items, len(items)
 
     def add(self, map: ShardMap, part: _Part, ahead: Sequence[_Part]) -> Step[list[Receipt]]:  # noqa: ARG002 - as above
-        """Add a part, all of it or nothing."""
+        """Add all jobs of a part, or none."""
         if part.free:
             return admit_anywhere(map, self.admission, part.load, self.limit, since=self.since)
         return admit(self.admission.at(part.ops), part.load, self.limit, since=self.since)
@@ -87,8 +87,8 @@ def admit_anywhere(
     map: ShardMap, admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
     together: bool = True,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Add *items* that have neither key nor id to one shard that has room: all are asked, and then one is waited for,
-    and the others asked anew each second. As `admit`. Only what a script has refused goes to another shard.
+    """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room, wait for one of
+    them, and ask the others again each second. Only items that a script refused go to another shard.
     """
     start = (yield from current_time()) if since is None else since
 
@@ -126,11 +126,11 @@ def admit_anywhere(
 def enqueue_many(
     map: ShardMap, jobs: Iterable[Any], way: Freely | AsRoomIs, bind: Callable[[list[Receipt]], object]
 ) -> Step[list[Receipt]]:
-    """Add all jobs, part by part, each to one shard; return their receipts. If a part fails, the error's `receipts`
-    are those of all jobs in their order, `None` for each that is not known to be in.
+    """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
+    `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
     """
     jobs = checks.listed(jobs)
-    left = deque(_divided(map, jobs, range(len(jobs)), way))  # all are checked
+    left = deque(_divided(map, jobs, range(len(jobs)), way))  # checks all jobs
     receipts: list[Receipt | None] = [None] * len(jobs)
     late: NotDurable | None = None
     if not map.known and (yield from map.look()):
@@ -173,7 +173,7 @@ def enqueue_many(
 
 
 def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
-    """Ask the shards that only give away which jobs' ids they have; return the places of these jobs."""
+    """Ask draining and sealed shards which ids of a part they have. Return the positions of these jobs."""
     asked: dict[int, dict[int, str]] = defaultdict(dict)
     table = map.table
     for place in part.places if len(table.parts) > len(table.takers) else ():
@@ -184,7 +184,7 @@ def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
 
 
 def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs) -> Iterator[_Part]:
-    """Yield jobs, part by part: those without id and key in whole parts, one shard after the other."""
+    """Yield jobs, part by part. Jobs without id and key go in full parts to one shard after the other."""
     consecutive = places if isinstance(places, range) and _payloads(jobs) else None
     bins: dict[int, list[int]] = defaultdict(list)
     others: list[int] = []
@@ -196,14 +196,14 @@ def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Fre
             bins[map.of(job_key(name)).shard.number].append(place)
     for number, some in bins.items():
         yield from _batches(map.at(number), jobs, some, way)
-    free = others if consecutive is None else consecutive  # no list of these, nor a look at each
+    free = others if consecutive is None else consecutive  # saves a list of the jobs, and a look at each job
     most = way.most(map)
     for start in range(0, len(free), most):
         yield from _batches(map.of(None), jobs, free[start : start + most], way, free=True)
 
 
 def _payloads(jobs: Sequence[Any]) -> bool:
-    """Tell whether there is no `NewJob` among them."""
+    """Tell whether *jobs* are plain payloads, without a `NewJob`."""
     return not any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
 
 

@@ -1,6 +1,6 @@
-"""The role that follows the table of a queue's shards: it serves new shards, and leaves shards that are gone.
+"""The role that follows the table of a queue's shards. It serves new shards, and leaves removed shards.
 
-It also goes on with a change of their number where the client that began it has stopped.
+It also continues a change of the number of shards, if the client that began the change has stopped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from headrace._core.worker.lifecycle import Lifecycle
 
 LOOK_EVERY_S = 1.0  # seconds between two looks at the table
-GO_ON_AFTER_S = 5.0  # seconds after which a change that stands still is gone on with
-TIDY_EVERY_S = 60.0  # seconds between two looks for shards that are empty for long enough
+GO_ON_AFTER_S = 5.0  # seconds without progress, after which this worker continues a change
+TIDY_EVERY_S = 60.0  # seconds between two looks for shards that have been empty for long enough
 
 
 def follow(worker: Lifecycle, consumer: Consumer) -> Role:
-    """Read the table, or write it, again and again; serve the shards that are in it.
+    """Read the table again and again (write it if it is missing), and serve its shards.
 
-    Raises `ShardsMismatch`, which ends the worker, if its number of shards is none that there was.
+    Raises `ShardsMismatch`, which ends the worker, if the queue never had the worker's number of shards.
     """
     shared = slots_of(consumer)
     if shared is None:
@@ -59,7 +59,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
 
 
 def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
-    """Let the consumers of an ordered queue wait for older jobs in other shards, or go on."""
+    """Let the consumers of an ordered queue wait for older jobs in other shards, or let them go on."""
     if not known.ops.settings.ordered:
         return
     waiting = yield from behind(known, known.table)
@@ -71,7 +71,7 @@ def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
 
 
 def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
-    """Take a step of a change; whatever it meets, others may take it, or this one later."""
+    """Take a step of a change. After any error, another worker may take the step, or this one later."""
     try:
         yield from step(known)
     except Exception as error:
@@ -81,7 +81,7 @@ def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
 
 
 def _leave(consumer: Consumer) -> Role:
-    """End the registration in a shard that is gone: it has no jobs."""
+    """End the registration in a removed shard, which has no jobs."""
     consumer.leasing.left, consumer.leasing.available, consumer.phase = True, False, max(consumer.phase, Phase.DRAINING)
     yield Wake(whose=consumer)
     while consumer.jobs.held or consumer.leasing.asking or consumer.unsettled():

@@ -1,6 +1,6 @@
-"""Leasing from a sharded queue without a worker: its shards are asked in turn.
+"""Leasing from a sharded queue without a worker: the shards are asked in turn.
 
-A shard that does not answer soon is left for the end of the turn, and left out once its node is known to be silent.
+A shard that does not answer soon is asked again at the end of the turn, or skipped if its node is known to be silent.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from headrace._model.job import Claim
 from headrace._model.shards import Part, Table
 from headrace._protocol.op import Op
 
-ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two looks of a call that waits: at first, and in the end
-LOOK_EVERY_S = 1.0  # seconds between two looks at the table, where there are jobs, and for jobs on their way elsewhere
-SOON_S = 0.5  # seconds for a shard's answer, while there are others to ask
+ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two tries of a call that waits: at first, and later
+LOOK_EVERY_S = 1.0  # seconds between two reads of the table, and between two looks for jobs to transfer
+SOON_S = 0.5  # seconds for a shard's answer, while other shards are left to ask
 
 
 def _silent(error: Exception) -> bool:
-    """Tell whether a call has ended without an answer."""
+    """Tell whether a call ended without an answer."""
     return getattr(error, "outcome", "refused") != "refused"
 
 
 @define(eq=False)
 class _Turn:
-    """One round through the shards: what is asked for, what there was, and which shards have failed."""
+    """One round through the shards: the jobs asked for, the jobs leased, and the shards that failed."""
 
     peer: ShardedPeer
     limit: int
@@ -44,9 +44,9 @@ class _Turn:
     failed: dict[int, Exception] = field(factory=dict[int, Exception])
 
     def ask(self, number: int, within: float | None) -> Step[bool]:
-        """Lease jobs of one shard, with *within* seconds for each round trip; true if that is enough.
+        """Lease jobs of one shard, with *within* seconds for each round trip. Return true if there are enough jobs now.
 
-        Raises an error that no repetition heals, if there are no jobs of others.
+        Raises an error that no repetition heals, if no other shard has given jobs.
         """
         peer, claims = self.peer.of(number), list[Claim]()
         try:
@@ -68,12 +68,12 @@ class _Turn:
 
 @define(eq=False)
 class ShardedPeer:
-    """The peers of all shards, in place of a worker: each leases under a name of its own."""
+    """The peers of all shards, in place of a worker. Each peer leases under its own name."""
 
     map: ShardMap
     targets: Targets
     _peers: dict[Part, Peer] = field(factory=dict[Part, Peer])
-    _look_at: float = 0.0  # when to look for jobs that are to go to other shards
+    _look_at: float = 0.0  # when to look next for jobs to send to other shards
     _turn: int = field(factory=lambda: random.randrange(1 << 16))
     _looked: float = float("-inf")  # when the table was read last
     _first: Peer = field(init=False)
@@ -90,22 +90,22 @@ class ShardedPeer:
 
     @property
     def name(self) -> str:
-        """The name of the first."""
+        """The name of the first peer."""
         return self._first.name
 
     def peers(self) -> list[Peer]:
-        """List the jobs of all shards."""
+        """List the peers of all shards."""
         return list(self._peers.values())
 
     def ttl(self, duration: float | None) -> float:
-        """Return the seconds for which it counts as alive."""
+        """Return the seconds for which this holder counts as alive."""
         return self._first.ttl(duration)
 
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
-        """Lease up to *limit* jobs of all shards, which are asked in turn; wait up to *block* seconds for the first.
+        """Lease up to *limit* jobs of all shards, asked in turn. Wait up to *block* seconds for the first job.
 
-        A call that is interrupted keeps nothing; one that fails at a shard returns the claims of the others. Where
-        there are none, a shard's error is raised; if it does not answer, only if no other does.
+        An interrupted call keeps no job. If a shard fails, the call returns the claims of the others; without claims,
+        it raises the shard's error. It raises the error of a shard that does not answer only if no shard answers.
         """
         start, looks = (yield from current_time()), pauses(ASK_AFTER_S, ASK_EVERY_S)
         if not self.map.known or self._looked + LOOK_EVERY_S <= start:
@@ -119,14 +119,14 @@ class ShardedPeer:
             if taken:
                 return taken
             if (yield from self._look(self._patience, asked)):
-                continue  # there are shards that were not asked
+                continue  # some shards were not asked
             left = 1.0 if block is None else start + block - (yield from current_time())
             if left <= 0:
                 return taken
             yield Sleep(min(next(looks), left))
 
     def _ask_all(self, limit: int, duration: float | None, at_most_once: bool, since: float) -> Step[list[Claim]]:
-        first = self._turn = self._turn + 1  # others take their turns meanwhile
+        first = self._turn = self._turn + 1  # other calls take their turns meanwhile
         table = self.map.table
         numbers = [part.number for part in table.parts]
         if self.map.ops.settings.ordered and len(numbers) > len(table.takers):
@@ -136,7 +136,7 @@ class ShardedPeer:
         numbers = [number for number in numbers if self._sound(number)] or numbers
         turn = _Turn(self, limit, duration, at_most_once)
         for number in numbers:
-            if turn.failed and not self._sound(number):  # its node has just kept us waiting
+            if turn.failed and not self._sound(number):  # the node has just kept us waiting
                 turn.failed[number] = next(reversed(turn.failed.values()))
             elif (yield from turn.ask(number, SOON_S)):
                 return turn.taken
@@ -154,13 +154,11 @@ class ShardedPeer:
 
     @property
     def _patience(self) -> float:
-        """The seconds for which one node is waited for."""
+        """The seconds to wait for one node."""
         return min(self.map.ops.settings.timeout, WITHIN_S)
 
     def _look(self, within: float, seen: Table | None = None) -> Step[bool]:
-        """Read the table; true if it is another one than was *seen*. The one that is known serves if its node is
-        silent.
-        """
+        """Read the table; true if it differs from the *seen* one. If its node is silent, the known table serves."""
         self._looked = yield from current_time()
         if not self.map.known:
             return (yield from self.map.look(seen))
@@ -170,7 +168,7 @@ class ShardedPeer:
             return not _silent(error) and (yield from self.map.look(seen))
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
-        """Make operations that give *claims* back to the front."""
+        """Make operations that give *claims* back to the front of their shards."""
         there: dict[int, list[Claim]] = defaultdict(list)
         for claim in claims:
             there[claim.job.shard].append(claim)

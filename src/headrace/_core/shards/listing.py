@@ -15,18 +15,18 @@ from headrace._protocol.queue_ops import Ops
 
 @define(eq=False)
 class ShardedPages:
-    """The pages of a listing of all shards, merged by the times of the jobs. Each shard's jobs stay in their order."""
+    """The pages of a listing of all shards, merged by the jobs' times. The jobs of each shard keep their order."""
 
     fresh: Callable[[], Step[None]]
     parts: Callable[[], Sequence[Ops]]
     state: str
     limit: int
     _parts: Sequence[Ops] | None = field(default=None, init=False)
-    _cursors: dict[int, str] = field(factory=dict[int, str], init=False)  # of the shards with more pages
+    _cursors: dict[int, str] = field(factory=dict[int, str], init=False)  # cursors of the shards with more pages
     _read: list[deque[JobState[Any]]] = field(factory=list[deque[JobState[Any]]], init=False)
 
     def more(self) -> Step[list[JobState[Any]] | None]:
-        """Return the next page, which may be empty; `None` at the end. Reads a page of each shard that has none."""
+        """Return the next page, which may be empty; `None` at the end. Reads a page of each shard without one."""
         if self._parts is None:
             yield from self.fresh()
             self._parts = self.parts()
@@ -47,6 +47,6 @@ class ShardedPages:
 
 
 def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
-    """Return the sort key of jobs of several shards: parked jobs first, then by level, then by time."""
+    """Return the sort key for jobs of several shards: parked jobs first, then by level, then by time."""
     time = next((at for at in (one.due, one.since, one.enqueued_at) if at is not None), 0.0)
     return one.state != "parked", one.job.priority if one.state == "waiting" else 0, time

@@ -1,8 +1,8 @@
-"""The table of shards as one client knows it: which shard a job goes to, and which may have it.
+"""The table of shards as one client knows it. It tells which shard takes a job, and which shards may have it.
 
-A client may know an old table. What it sends to a shard that takes no new jobs any more is refused before any write:
-then it reads the table anew, and sends the job where that says. All else is asked of all shards, and the table is read
-before.
+A client may know an old table. A shard that takes no new jobs refuses an enqueue before any write; the client then
+reads the table again, and sends the job to the right shard. Calls about other jobs first read the table, and then ask
+all shards.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from headrace.errors import NO_TABLE, ShardsMismatch
 
 
 def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
-    """Tell that the node of *keys* is sound, as far as is known."""
+    """Return true: every node counts as sound by default."""
     return True
 
 
 def named(job: NewJob[Any]) -> str | None:
-    """Return the name that decides the shard of a job: its key, or else its id, if it has one."""
+    """Return the name that decides the shard of a job: its key, else its id, else `None`."""
     return job.id if job.key is None else job.key
 
 
 def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) -> Step[Table]:
-    """Write the table in place of version *known* of it; return the table that is there then."""
+    """Replace version *known* of the table by *new*. Return the table that the server has after that."""
     return _read(keys, (yield from send(table(keys, new.rows(), known, queues))))
 
 
 def read(keys: Keys) -> Step[Table | None]:
-    """Read the table; `None` if there is none."""
+    """Read the table; `None` if the server has none."""
     rows = yield from send(table(keys))
     return _read(keys, rows) if rows else None
 
@@ -53,34 +53,33 @@ def _read(keys: Keys, rows: dict[str, str]) -> Table:
 
 @frozen(eq=False)
 class Shards:
-    """The shards of a queue, as one table names them. Threads see one or the next, and nothing between."""
+    """The shards of a queue in one table. Immutable, so that threads see one table or the next, and nothing between."""
 
     table: Table
     parts: Mapping[int, PartOps]  # by number
-    asked: int = -1  # which question was answered by this table; -1: none, it is a guess
+    asked: int = -1  # the number of the question that this table answered; -1: none, the table is a guess
 
     @property
     def read(self) -> bool:
-        """Whether the table is one of the server."""
+        """Whether the table was read from the server."""
         return self.asked >= 0
 
 
 @define(eq=False)
 class ShardMap:
-    """The shards of a queue, as far as they are known. *sound* tells whether the node of these keys has answered
-    lately.
+    """The known shards of a queue. *sound* tells whether the node of some keys has answered lately.
 
-    Threads share it: each step takes `now` once, and sees the shards of one table.
+    Threads share this object: each step reads `now` once, and so sees the shards of one table.
     """
 
     ops: Ops
     sound: Callable[[Keys], bool] = anywhere
     now: Shards = field(init=False)
-    sealed: set[int] = field(factory=set[int], init=False)  # have said so
-    _made: dict[int, PartOps] = field(factory=dict[int, PartOps], init=False)  # those that are gone, too
+    sealed: set[int] = field(factory=set[int], init=False)  # shards that said they are sealed
+    _made: dict[int, PartOps] = field(factory=dict[int, PartOps], init=False)  # removed shards, too
     _questions: Iterator[int] = field(factory=count, init=False)
     _turn: int = field(init=False)
-    _scanned: int = field(default=0, init=False)  # where the next scan goes on: no stranger was found before
+    _scanned: int = field(default=0, init=False)  # where the next scan continues: no stranger was found before
 
     def __attrs_post_init__(self) -> None:
         shards = self.ops.settings.shards
@@ -94,11 +93,11 @@ class ShardMap:
 
     @property
     def table(self) -> Table:
-        """The table that is known now; it may be another one at the next look."""
+        """The table that is known now. The next look may find another one."""
         return self.now.table
 
     def _take(self, asked: int, table: Table) -> None:
-        """Take in the answer to a question, unless a later one was answered already."""
+        """Store the answer to a question, unless a later question was answered already."""
         found = self._of(table, asked)
         if asked > self.now.asked:
             self.now = found
@@ -107,20 +106,20 @@ class ShardMap:
         parts: dict[int, PartOps] = {}
         for part in table.parts:
             made = self._made.get(part.number)
-            if made is None or made.shard != part:  # before, it was a guess
+            if made is None or made.shard != part:  # the earlier table was a guess
                 self._made[part.number] = made = part_ops(self.ops, table, part)
             parts[part.number] = made
         return Shards(table, parts, asked)
 
     def look(self, seen: Table | None = None) -> Step[bool]:
-        """Read the table, or write it if there is none; return true if it is another one than was *seen*, or known.
+        """Read the table, or write it if it is missing. Return true if it differs from the *seen* or known one.
 
         Raises `ShardsMismatch` if the group never had as many shards as this client was given, or its table is gone.
         """
         keys, ours, asked = self.ops.keys, self.now, next(self._questions)
         found = yield from read(keys)
         if found is None and not ours.read and (yield from self._strangers()):
-            found = yield from read(keys)  # or another client has written it meanwhile
+            found = yield from read(keys)  # or another client wrote the table meanwhile
             if found is None:
                 raise ShardsMismatch(NO_TABLE)
         if found is None:  # a copy is as good
@@ -133,8 +132,8 @@ class ShardMap:
         return not found.same(ours.table if seen is None else seen)
 
     def change(self, old: Table, new: Table, queues: int | None = None) -> Step[bool]:
-        """Write *new* in place of *old*, if that is there, with so many *queues*; take in what is there then. Return
-        true if that is it.
+        """Replace *old* by *new*, if the server has *old* and notes *queues* queues in it. Store the server's table;
+        return true if it is *new*.
         """
         asked = next(self._questions)
         found = yield from write(self.ops.keys, new, old.version, queues)
@@ -142,8 +141,8 @@ class ShardMap:
         return found.same(new)
 
     def _strangers(self) -> Step[bool]:
-        """Scan all keys for shards of the group that are not those of the table we would write: there was another. The
-        next call goes on where one has stopped. A user that may not scan is told of none.
+        """Scan all keys for shards of the group that our table lacks: such a shard means that another table existed.
+        The next call continues where this one stopped. A user without the right to scan finds none.
         """
         keys = self.ops.keys
         ours = {part.tag(keys.group) for part in self.table.parts}
@@ -162,19 +161,19 @@ class ShardMap:
                 return False
 
     def at(self, number: int) -> PartOps:
-        """Return the maker of the operations of a shard, which may be gone by now."""
+        """Return the maker of operations of a shard, which may be removed by now."""
         return self._made[number]
 
     def state_of(self, part: Part) -> ShardState | None:
-        """Return the state of a shard; `None` if it is not in the table, or that was not read."""
+        """Return the state of a shard; `None` if the table lacks it, or was not read."""
         now = self.now
         return next((one.state for one in now.table.parts if now.read and one == part), None)
 
     # -- which shard -------------------------------------------------------------------------------
 
     def of(self, name: str | None) -> PartOps:
-        """Return the shard to which a job of this key, or id, goes; without either any, in turn, of those whose node
-        has answered lately.
+        """Return the shard for a job with this key or id. Without either, return the next shard in turn whose node has
+        answered lately.
         """
         now = self.now
         if name is not None:
@@ -188,8 +187,8 @@ class ShardMap:
         return now.parts[some[at].number]
 
     def round(self) -> list[PartOps]:
-        """Return the shards to which a job without key and id may go, that whose turn it is first; without those whose
-        node has not answered lately, unless none has.
+        """Return the shards for a job without key and id, starting with the shard whose turn it is. Leave out shards
+        whose node has not answered lately, unless that would leave none.
         """
         now = self.now
         some = now.table.any_of(self.sealed)
@@ -198,7 +197,7 @@ class ShardMap:
         return [part for part in parts if self.sound(part.keys)] or parts
 
     def before(self, job: NewJob[Any], number: int) -> list[PartOps]:
-        """Return the shards that may have a job of this one's id, if it goes to the shard of that *number*."""
+        """Return the other shards that may have a job with this id, if the new job goes to the shard *number*."""
         name, now = named(job), self.now
         if job.id is None or name is None or len(now.parts) == len(now.table.takers):
             return []
@@ -206,8 +205,8 @@ class ShardMap:
         return [now.parts[part.number] for part in sealed]
 
     def there(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:
-        """Ask shards, each by its number, which of these ids they have, each by its place; return the places of those
-        that one of them has.
+        """Ask shards which of these ids they have. *asked* maps the number of a shard to ids by position. Return the
+        positions of ids that a shard has.
         """
         found: set[int] = set()
         for number, ids in asked.items():
@@ -219,8 +218,8 @@ class ShardMap:
         return part.state == "draining" or part.number in self.sealed
 
     def way(self, check: int) -> list[int]:
-        """Return the numbers of the shards that may have had a job of this checksum, and at the end of that to which it
-        goes.
+        """Return the numbers of the shards that may have had a job with this checksum. The last one is the shard that
+        takes the job now.
         """
         table = self.table
         goal = table.part_at(check, self.sealed)
@@ -228,9 +227,9 @@ class ShardMap:
         return [*(part.number for part in before if self._gives_only(part)), goal]
 
     def refused(self, part: PartOps, error: Sealed) -> Step[None]:
-        """Take in that a shard takes no new jobs: read the table.
+        """Handle a shard that takes no new jobs: read the table.
 
-        Raises `ShardsMismatch` if the table does not know that: it is older than the shard.
+        Raises `ShardsMismatch` if the table still says that the shard takes jobs: it is older than the shard.
         """
         self.sealed.add(part.shard.number)
         yield from self.look()
@@ -239,7 +238,7 @@ class ShardMap:
             raise ShardsMismatch(-error.version)
 
     def where(self, id: str, key: str | None = None) -> tuple[str, list[list[PartOps]]]:
-        """Return a job's id as its shard knows it, and the shards to ask: first one list, then the other."""
+        """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones first."""
         name, number = apart(job_id(id))
         now = self.now
         if number is not None:
@@ -256,5 +255,5 @@ class ShardMap:
 
 
 def _lost(found: Table, ours: Table) -> bool:
-    """Tell whether the table that was read lacks shards that we know, as a failover lost its last change."""
+    """Tell whether the *found* table lacks shards that we know: a failover lost the table's last change."""
     return found.version < ours.version and not set(ours.parts) <= set(found.parts)

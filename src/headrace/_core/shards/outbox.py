@@ -1,4 +1,4 @@
-"""The role that hands jobs over to other shards, whichever worker, or caller, left them on their way."""
+"""The role that hands jobs in outboxes over to other shards, whichever worker or caller left them there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.rest import AGAIN_S
 from headrace._protocol.shards import PartOps
 
-SAID_EVERY_S = 60.0  # seconds between two messages that something does not come to its shard
+SAID_EVERY_S = 60.0  # seconds between two messages that jobs do not reach their shard
 
 
 def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
-    """Look into the outboxes of these shards, once a heartbeat, and send what is there; now and then where all rest, as
-    nothing completes there unheard.
+    """Send the jobs in the outboxes of these shards, once a heartbeat. Look less often in idle mode, as workers give
+    notice before they complete jobs.
     """
     queues: dict[int, tuple[ShardSlots, list[Consumer], Targets]] = {}
     for consumer in consumers:
@@ -27,7 +27,7 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     while worker.phase < Phase.HALTING:
         wrong: list[str] = []
         now = yield from current_time()
-        if (left := looked_at + worker.settings.heartbeat - now) > 0:  # it was woken, as all roles are
+        if (left := looked_at + worker.settings.heartbeat - now) > 0:  # the role was woken early, as all roles were
             yield Sleep(left)
             continue
         looked_at = now

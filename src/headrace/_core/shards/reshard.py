@@ -1,17 +1,17 @@
-"""Changing the number of shards while everything goes on: successors take new jobs, sealed shards hand theirs over.
+"""Changing the number of shards while work goes on: new shards (heirs) take new jobs, and sealed shards drain.
 
-1. The table names heirs for all shards that take jobs: `opening`, and `sealing`. Nothing else changes yet.
-2. The heirs learn how each queue is declared, and whether it is paused.
-3. Each queue is sealed in each of the old shards: from then on an enqueue there is refused, before any write, and goes
-   to the heir. What is sealed stays sealed: so an id that is not there never comes to be there, and a client that has
-   asked for it may add it to the heir.
-4. The table says that the heirs are `open`, and the old shards `draining`: clients that read it ask first, in place of
-   being refused. It is written only if no queue was noted meanwhile of which step 3 did not know.
-5. Old shards are worked off like all others. One in which nothing was for ten minutes, as long as calls are known by
-   their records, leaves the table, which keeps what it had counted.
+1. The table names heirs (`opening`) for all shards that take jobs, which become `sealing`. Nothing else changes yet.
+2. The heirs receive the declaration of each queue, and whether it is paused.
+3. Each queue is sealed in each old shard: from then on the shard refuses an enqueue before any write, and the job goes
+   to the heir. A sealed queue stays sealed, so an id that it lacks never appears in it. A client that has asked for the
+   id may therefore add the job to the heir.
+4. The table says that the heirs are `open`, and the old shards are `draining`: clients that read it ask the old shard
+   first, and are not refused. The table is written only if step 3 knew all queues that are noted in it.
+5. Workers go on to work off the old shards. A shard that was empty for ten minutes, the life of a call's record, leaves
+   the table, which keeps the shard's totals.
 
-Each step may be done twice, by several at a time, and any client goes on where another has stopped: the table says
-where that is, and is only ever replaced by the next version of itself.
+Each step may be done twice, and by several clients at the same time. Any client can continue where another stopped: the
+table records the progress, and each write replaces it by its next version only.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from headrace._protocol.shards import Drained, PartOps
 from headrace.errors import ConfigurationError
 
 R = TypeVar("R")
-OPS_AT_ONCE = 100  # in one round trip
-LEAST = 2  # shards: a queue with one has no table
+OPS_AT_ONCE = 100  # operations in one round trip
+LEAST = 2  # shards: a queue with one shard has no table
 
 
 def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
-    """Change the number of shards, or go on with a change; return how far it is."""
+    """Change the number of shards, or continue a change. Return the progress."""
     yield from known.look()
     while (table := known.table).changing or (shards is not None and len(table.takers) != shards):
         if table.changing:
@@ -50,14 +50,14 @@ def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
 
 
 def checked(shards: int) -> int:
-    """Return a number of shards that there may be. Raises `ConfigurationError`."""
+    """Return *shards*, if it is a valid number of shards. Raises `ConfigurationError`."""
     if not LEAST <= shards <= SHARDS_AT_MOST:
         raise ConfigurationError(f"reshard({shards}): give {LEAST}-{SHARDS_AT_MOST}; a queue with one shard is another")
     return shards
 
 
 def begin(known: ShardMap, shards: int) -> Step[None]:
-    """Name heirs in the table, for all that take jobs."""
+    """Name heirs in the table for all shards that take jobs."""
     table = known.table
     there = len(table.parts)
     if there + shards > PARTS_AT_MOST:
@@ -86,29 +86,29 @@ def _prepare(old: Sequence[PartOps], heirs: Sequence[PartOps]) -> Step[None]:
     new = yield from _all([ops.inherit([*fields, *(("paused", "1") if paused else ())]) for ops in heirs])
     if not (paused and any(new)):
         return
-    if not any(one.paused for one in (yield from _all([ops.seal(0) for ops in old]))):  # it was resumed meanwhile
+    if not any(one.paused for one in (yield from _all([ops.seal(0) for ops in old]))):  # resumed meanwhile
         yield from _all([ops.pause(False) for ops in heirs])
 
 
 def _move_schedules(known: ShardMap, old: PartOps) -> Step[None]:
-    """Have the schedules in a shard that is draining go on in those to which their names belong."""
+    """Move the schedules of a draining shard to the shards of their names."""
     for one in (yield from schedules(old)):
         yield from move_schedule(old, known.of(one.name).of(str(old.keys.queue)), one.name)
 
 
 def move_schedule(old: PartOps, heir: PartOps, name: str) -> Step[bool]:
-    """Have a schedule go on in another shard, with its next tick; true if it was there."""
+    """Move a schedule to another shard, with its next tick. Return true if the old shard had it."""
     handed = yield from send(old.hand_schedule(name))
     if handed is None:
         return False
     new = yield from send(heir.take_schedule(name, *handed))
-    if not (yield from send(old.unschedule(name))) and new:  # it was ended meanwhile
+    if not (yield from send(old.unschedule(name))) and new:  # the schedule was ended meanwhile
         yield from send(heir.unschedule(name))
     return True
 
 
 def gather_schedule(known: ShardMap, to: PartOps, name: str) -> Step[bool]:
-    """Have a schedule that is in an older shard go on in this one, which takes jobs; true if there was one."""
+    """Move a schedule from an older shard to this one, which takes jobs. Return true if a shard had it."""
     found = False
     for part in known.table.before(name, to.shard.number):
         if part.number < to.shard.number:
@@ -117,7 +117,7 @@ def gather_schedule(known: ShardMap, to: PartOps, name: str) -> Step[bool]:
 
 
 def tidy(known: ShardMap) -> Step[None]:
-    """Move schedules out of old shards; take those out of the table that were empty for long enough."""
+    """Move schedules out of old shards. Remove shards from the table that were empty for long enough."""
     for part in known.table.draining:
         for name in sorted(known.table.queues):
             yield from _move_schedules(known, known.at(part.number).of(name))
@@ -131,8 +131,8 @@ def tidy(known: ShardMap) -> Step[None]:
     there = yield from _keys(known)
     for part, found in empty:
         names = [name for name, number in there if number == part.number]
-        others = {name for name in map(queue_of, names) if name} - found.keys()  # that no client has used
-        if any(":result:" in name or ":flow:" in name for name in names):  # it is kept for its time
+        others = {name for name in map(queue_of, names) if name} - found.keys()  # queues that no client has used
+        if any(":result:" in name or ":flow:" in name for name in names):  # results are kept for their time
             continue
         if others:
             more = yield from _drained(known, part, others)
@@ -144,9 +144,9 @@ def tidy(known: ShardMap) -> Step[None]:
 
 
 def _drained(known: ShardMap, part: Part, names: frozenset[str] | set[str]) -> Step[dict[str, Drained] | None]:
-    """Ask whether queues have been empty in a shard for long enough; `None` if one has not."""
+    """Ask whether all queues have been empty in a shard for long enough; `None` if one queue has not."""
     makers = [known.at(part.number).of(name) for name in sorted(names)]
-    yield from _all([ops.seal(known.table.version) for ops in makers])  # a failover may have lost that
+    yield from _all([ops.seal(known.table.version) for ops in makers])  # a failover may have lost the seal
     found = yield from _all([ops.drained() for ops in makers])
     if any(one.seconds is None or one.seconds < RECORD_S for one in found):
         return None
@@ -154,7 +154,7 @@ def _drained(known: ShardMap, part: Part, names: frozenset[str] | set[str]) -> S
 
 
 def behind(known: ShardMap, table: Table) -> Step[set[int]]:
-    """Return the numbers of the shards of an ordered queue whose jobs wait, as there are older ones of their keys."""
+    """Return the numbers of the shards of an ordered queue whose jobs must wait for older jobs of their keys."""
     old = [part for part in table.parts if part.state in {"sealing", "draining"}]
     asked = [part for part in old if part.state == "draining"]
     asked = [part for part in asked if known.sound(known.at(part.number).keys)]
@@ -163,9 +163,9 @@ def behind(known: ShardMap, table: Table) -> Step[set[int]]:
     except Exception as error:
         if not hasattr(error, "outcome"):
             raise
-        found, asked = [], []  # one does not answer: the others are asked the next time
+        found, asked = [], []  # a shard does not answer: the others are asked the next time
     empty = {part.number for part, one in zip(asked, found, strict=True) if not one.entries}
-    busy = [part for part in old if part.number not in empty]  # what is not sealed yet may get more
+    busy = [part for part in old if part.number not in empty]  # a shard that is not sealed may get more jobs
     return {
         part.number for part in table.parts
         if any(one.number < part.number and one.first <= part.last and part.first <= one.last for one in busy)
@@ -176,7 +176,7 @@ def _remove(known: ShardMap, part: Part, totals: dict[str, Totals]) -> Step[None
     """Take a shard out of the table, then delete its remaining keys."""
     table = known.table
     if part not in table.parts or not (yield from known.change(table, table.without(part.number, totals))):
-        return  # another client was there before
+        return  # another client was faster
     yield from _all([known.at(part.number).of(name).wipe() for name in sorted(totals)])
 
 

@@ -1,4 +1,4 @@
-"""The slots that the shards of a queue share, with the table of these shards."""
+"""The slots that the shards of a queue share, and the table of these shards."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Handing jobs over to other shards, each exactly once, whatever fails between.
+"""The transfer of jobs to other shards: each job arrives exactly once, whatever fails meanwhile.
 
-A job whose shard is another's is written into the outbox of the shard where it came to be, in the script that decides
-so. From there it goes by three steps, which any program may take, at the same time, and again: its shard accepts it,
-and keeps its nonce, so that it comes once; the outbox lets it go, and says so; the shard forgets the nonce later.
+If a follow-up belongs to another shard, the script that creates it writes it to the local outbox. Three steps follow,
+which any program may take or repeat: the target shard accepts the job, and keeps its nonce, so that it is accepted
+once; the outbox removes the job, and says so; later the target shard forgets the nonce.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from headrace._protocol.op import Op
 from headrace._protocol.shards import PartOps
 from headrace.errors import NotDurable, said
 
-WITHIN_S = 5.0  # seconds for which a shard is asked: others wait meanwhile
-ALONE_S = 60.0  # seconds for which a node is waited for that had a replica lately: that one may replace it
-PAGES = 100  # of one outbox in a row: then it is another's turn
+WITHIN_S = 5.0  # seconds for a shard's answer: other shards wait meanwhile
+ALONE_S = 60.0  # seconds to wait for a node that had a replica lately: the replica may replace it
+PAGES = 100  # pages of one outbox in a row: then another outbox has its turn
 _REPLICATED = Durability(replicas=1)
 
 
 @define(eq=False)
 class Targets:
-    """Knowledge of the shards to which jobs were handed over."""
+    """Facts about the shards to which jobs were sent."""
 
-    since: dict[Target, int] = field(factory=dict[Target, int])  # what time it was there, when it answered last
-    replicated: set[int] = field(factory=set[int])  # their nodes have replicas
-    alone: dict[int, float] = field(factory=dict[int, float])  # they had, and have none since then
-    avoided: dict[int, float] = field(factory=dict[int, float])  # they did not answer: until when
+    since: dict[Target, int] = field(factory=dict[Target, int])  # the shard's time at its last answer
+    replicated: set[int] = field(factory=set[int])  # shards whose nodes have replicas
+    alone: dict[int, float] = field(factory=dict[int, float])  # shards whose nodes lost their replicas, and when
+    avoided: dict[int, float] = field(factory=dict[int, float])  # until when to avoid silent shards
 
 
 def hand_over(known: ShardMap, outboxes: Sequence[PartOps], targets: Targets, pages: int = PAGES) -> Step[list[str]]:
-    """Send what is in some outboxes, as many *pages* of each, and take in what has come; return what went wrong. The
-    next call goes on from there, of this program or another.
+    """Send the jobs in some outboxes, up to *pages* of each, and close finished transfers. Return texts about failures.
+    The next call, of any program, continues from there.
     """
     return _HandOver(known, outboxes, targets, pages).run()
 
@@ -54,15 +54,15 @@ class _HandOver:
     targets: Targets
     pages: int
     wrong: list[str] = field(factory=list[str])
-    since: dict[Target, int] = field(factory=dict[Target, int])  # as it was known before the page was read
-    late: bool = False  # a shard has told its time only: the page is to be read anew
+    since: dict[Target, int] = field(factory=dict[Target, int])  # the shards' times, known before the page was read
+    late: bool = False  # a shard has only told its time: the page must be read again
 
     def run(self) -> Step[list[str]]:
         there = [ops for ops in self.outboxes if self.known.sound(ops.keys)]
         pages: list[Pending] = (yield from self._read([hand(ops) for ops in there])) if there else []
         for place, ops in enumerate(there):
             some = pages[place : place + 1]
-            if not some and len(there) > 1 and self.known.sound(ops.keys):  # one of them is broken, or out of reach
+            if not some and len(there) > 1 and self.known.sound(ops.keys):  # one outbox is broken, or out of reach
                 some = yield from self._read([hand(ops)])
             for page in some:
                 yield from self._empty(ops, page)
@@ -92,10 +92,10 @@ class _HandOver:
             page = pages[0]
 
     def _send(self, page: Pending) -> Step[list[tuple[str, str]]]:
-        """Send jobs to their shards; return the names of jobs that have arrived, here and in closing.
+        """Send jobs to their shards. Return, for each job that arrived, its name in the outbox and in the closing step.
 
-        Where the number of shards has changed, those that take nothing new are asked first: one may have had the job
-        before it was sealed, and it never will after it has said that it had not.
+        If the number of shards has changed, shards that take no new jobs are asked first: such a shard may have
+        accepted the job before it was sealed. Once it says that it did not, it never will.
         """
         come: list[tuple[str, str]] = []
         left = [(intent, self.known.way(intent.check)) for intent in page.intents]
@@ -116,15 +116,15 @@ class _HandOver:
         return come
 
     def _sealed(self, number: int) -> Step[None]:
-        """Take in that a shard is sealed to which jobs were to go: where they go is read anew, and so is the page."""
+        """Record that the target shard is sealed: read the table and the page again."""
         if number not in self.known.sealed:
             self.known.sealed.add(number)
             yield from self.known.look()
             self.late = True
 
     def _deliver(self, ops: PartOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
-        """Send jobs to a shard. If they are there, and on a replica, where there is one, return the places of those
-        that it refused; else `None`.
+        """Send jobs to a shard. Return the positions of the jobs that it refused. Return `None` if the other jobs are
+        not surely stored, also on a replica if the node has one.
         """
         targets, number = self.targets, target[1]
         while True:
@@ -146,7 +146,7 @@ class _HandOver:
             targets.alone.pop(number, None)
             if waits is not None:
                 return answer.refused if (waits.replicas or 0) >= 1 and not waits.reason else None
-            targets.replicated.add(number)  # once more, as only what a replica has may leave the outbox
+            targets.replicated.add(number)  # send again: a job may leave the outbox only if a replica has it
 
     def _close(self, page: Pending) -> Step[list[str]]:
         """Let shards forget arrived jobs; return the names of finished transfers."""
@@ -155,7 +155,7 @@ class _HandOver:
         for name in page.closing:
             target = closing_target(name)
             if target is None or target[1] not in self.known.now.parts:
-                over.append(name)  # a foreign one, or of a shard that is gone
+                over.append(name)  # a foreign name, or one of a removed shard
             else:
                 there[target].append(name)
         for target, names in there.items():
@@ -165,7 +165,7 @@ class _HandOver:
         return over
 
     def _away(self) -> Step[list[Part]]:
-        """List the shards to leave alone now."""
+        """List the shards to avoid now."""
         now = yield from current_time()
         for number, until in list(self.targets.avoided.items()):
             if until <= now:
@@ -177,7 +177,7 @@ class _HandOver:
         return self.known.sound(self.known.at(number).keys)
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Step[list[Any]]:
-        """Send operations, to the shard *number* or to outboxes; return their answers, none if that fails."""
+        """Send operations to the shard *number*, or to outboxes. Return their answers; none if that fails."""
         now = yield from current_time()
         if number is not None and self.targets.avoided.get(number, now) > now:
             return []
@@ -188,9 +188,9 @@ class _HandOver:
             return cast("list[Any]", (yield Send(ops, WITHIN_S)))
         except NotDurable as error:
             return list(error.answers)
-        except Exception as error:  # whatever it is, the jobs are safe in their outbox
+        except Exception as error:  # after any error, the jobs are safe in their outbox
             self.wrong.append(said(error))
-            if number is not None and self._sound(number):  # else its node is known to be silent
+            if number is not None and self._sound(number):  # otherwise its node is known to be silent
                 took = (yield from current_time()) - now
                 refused = getattr(error, "outcome", "") == "refused"
                 self.targets.avoided[number] = now + (3 * took if refused else SILENT_S)

@@ -1,7 +1,7 @@
-"""The verbs of a sharded queue, which is several queues that share a table: each call goes to the shard of its job, or
-to all of them.
+"""The verbs of a sharded queue, which is several queues that share a table. Each call goes to the shard of its job, or
+to all shards.
 
-A shard is a queue, and keeps every promise of one. An answer about several shards is about each at its own instant.
+A shard is a queue, and keeps every promise of a queue. An answer about several shards sees each at its own instant.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from headrace._protocol.shards import PartOps, WholeOps
 from headrace.errors import ConfigurationError, NotDurable
 
 R = TypeVar("R")
-ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and in the end
+ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and later
 
 
 @define(eq=False)
@@ -56,7 +56,7 @@ class ShardedQueue:
     sound: Callable[[Keys], bool] = anywhere
     map: ShardMap = field(init=False)
     direct: bool = field(default=False, init=False)
-    """Whether one job is enqueued by one script, without a look at anything else."""
+    """Whether one script enqueues a job, without another look."""
     told: bool = field(default=False, init=False)
     """Whether messages tell of the ends of jobs."""
     _targets: Targets = field(factory=Targets, init=False)
@@ -66,11 +66,11 @@ class ShardedQueue:
 
     @property
     def known(self) -> bool:
-        """Whether there is nothing to ask the server before the first call."""
+        """Whether the first call needs no question to the server before it."""
         return self.map.known
 
     def ready(self) -> Step[None]:
-        """Read the table, if that was not done, or write it. Raises `ShardsMismatch`."""
+        """Read the table, if it is not known, or write it. Raises `ShardsMismatch`."""
         if not self.map.known:
             yield from self.map.look()
 
@@ -89,8 +89,8 @@ class ShardedQueue:
     # -- which shards ------------------------------------------------------------------------------
 
     def _each(self, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]) -> Step[bool]:
-        """Send an operation about jobs of an id to the shards where there may be one; true if there was."""
-        self.map.where(id, key)  # they are checked
+        """Send an operation about jobs of an id to the shards that may have one. Return true if one did."""
+        self.map.where(id, key)  # checks both
         yield from self.fresh()
         name, tiers = self.map.where(id, key)
         ops = [op(part, name) for tier in tiers for part in tier]
@@ -102,7 +102,7 @@ class ShardedQueue:
         return (yield from send_all([op(ops) for ops in self.parts()]))
 
     def _sum(self, call: Callable[[Ops], Step[int]], numbers: Iterable[int] | None = None) -> Step[int]:
-        """Make a call to one shard after the other; return the number of jobs it changed."""
+        """Make a call to one shard after the other. Return the number of changed jobs."""
         if numbers is None:
             yield from self.fresh()
         done = 0
@@ -111,7 +111,7 @@ class ShardedQueue:
         return done
 
     def _by_ids(self, call: Callable[[Ops, Sequence[str]], Step[int]], ids: Sequence[str]) -> Step[int]:
-        """Make a call about jobs to one shard after the other, or about all."""
+        """Make a call about the jobs *ids*, or about all jobs, to one shard after the other."""
         if not ids:
             return (yield from self._sum(lambda ops: call(ops, ())))
         for one in ids:
@@ -133,15 +133,13 @@ class ShardedQueue:
     def enqueue(
         self, job: NewJob[Any], add: Callable[[Ops], Step[list[Receipt]]], *, asks: bool
     ) -> Step[list[Receipt]]:
-        """Add one job to its shard, by *add*, unless another one that may have its id does: *asks* if `add` itself
-        finds that out.
-        """
+        """Add one job to its shard, by *add*, unless another shard has its id. *asks*: `add` itself finds that out."""
         yield from self.ready()
         while True:
             part = self.map.of(named(job))
             for one in self.map.before(job, part.shard.number):
                 if asks:
-                    with suppress(Sealed):  # it is not there
+                    with suppress(Sealed):  # the shard lacks the id
                         return (yield from add(one))
                 elif (yield from send(one.present([job_id(job.id)])))[0]:
                     return [Receipt(job_id(job.id), False)]
@@ -153,7 +151,7 @@ class ShardedQueue:
     def admit(
         self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
     ) -> Step[list[Receipt]]:
-        """Add one job under conditions, as `enqueue`; one that any shard may have to one that has room."""
+        """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has room."""
         since = yield from current_time()
         if admission.most and named(job) is None:
             yield from self.ready()
@@ -168,8 +166,8 @@ class ShardedQueue:
         self, jobs: Iterable[Any], context: Context | None, bind: Callable[[list[Receipt]], object],
         durable: Durability | None,
     ) -> Step[list[Receipt]]:  # fmt: skip
-        """Add all jobs, part by part, each to one shard; return their receipts. If a part fails, the error's `receipts`
-        are those of all jobs in their order, `None` for each that is not known to be in.
+        """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
+        `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
         """
         return enqueue_many(self.map, jobs, Freely(context, durable), bind)
 
@@ -177,12 +175,12 @@ class ShardedQueue:
         self, admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None,
         bind: Callable[[list[Receipt]], object],
     ) -> Step[list[Receipt]]:  # fmt: skip
-        """Add all jobs as `enqueue_many`, as far as there is room; *limit* is for each part, or for the *whole*."""
+        """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the *whole* call."""
         since = (yield from current_time()) if whole else None
         return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
     def peer(self) -> ShardedPeer:
-        """Make the leaser of a queue without a worker."""
+        """Make the object that leases jobs without a worker."""
         return ShardedPeer(self.map, self._targets)
 
     def complete_many(
@@ -209,8 +207,8 @@ class ShardedQueue:
     # -- one job -----------------------------------------------------------------------------------
 
     def find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
-        """Find a job: in its own shard, then in all others."""
-        self.map.where(id, key)  # they are checked
+        """Find a job: first in its own shard, then in all others."""
+        self.map.where(id, key)  # checks both
         yield from self.fresh()
         name, tiers = self.map.where(id, key)
         for tier in filter(None, tiers):
@@ -247,7 +245,7 @@ class ShardedQueue:
     def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
         """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
 
-        One that was there, and of which then nothing is known, has ended.
+        A job that was found before, and is unknown now, has ended.
         """
         job_id(id)
         start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
@@ -276,7 +274,7 @@ class ShardedQueue:
                 return found
             yield Sleep(min(next(looks), rest))
 
-    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - none is
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - no event is used
         """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
         return self._ends(ids, own=True)
 
@@ -295,7 +293,7 @@ class ShardedQueue:
                 for one in some:
                     end = looked.get(asked[one][0])
                     if end is None:
-                        ends.pop(one, None)  # it is there
+                        ends.pop(one, None)  # the job has not ended
                     elif end is not UNKNOWN:
                         ends[one] = end
         return ends
@@ -308,7 +306,7 @@ class ShardedQueue:
         return summed([shards.table.gone(self.ops.keys.queue), *counts])
 
     def part_counts(self) -> Step[tuple[Shards, list[Counts]]]:
-        """Return the shards, and of each the number of its jobs, and of those in its outbox."""
+        """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
         yield from self.fresh()
         now = self.map.now
         ops: list[Op[Any]] = [make(part) for part in now.parts.values() for make in (PartOps.counts, handing)]
@@ -326,11 +324,11 @@ class ShardedQueue:
         return reshard(self.map, None if shards is None else checked(shard_count(shards)))
 
     def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
-        """Tell whether one of these follow-ups is for another shard than the ending job's."""
+        """Tell whether one of these follow-ups belongs to another shard than the ending job."""
         return any(self.at(claim).away(job) for job in then)
 
     def hand_over(self, claim: Claim) -> Step[list[str]]:
-        """Send the jobs in the outbox of a job's shard; jobs that fail are sent by the next look."""
+        """Send the jobs in the outbox of a job's shard. A job that fails is sent by the next look."""
         return hand_over(self.map, [self.at(claim)], self._targets, pages=1)
 
     def pages(self, state: str, limit: int) -> ShardedPages:
@@ -342,7 +340,7 @@ class ShardedQueue:
         return self._sum(lambda ops: calls.cancel_payload(ops, payload))
 
     def redrive(self, ids: Sequence[str]) -> Step[int]:
-        """Send dead letters back to their shards, but those whose ids are taken there, or in another of their range."""
+        """Send dead letters back to their shards, except if their ids are taken in a shard of the same range."""
         return self._by_ids(self._redrive, ids)
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
@@ -356,8 +354,8 @@ class ShardedQueue:
                 return done
 
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:
-        """Make what chooses the dead letters of a shard that may be redriven, of *some* ids or of all, while others
-        have jobs of its range, too; `None` where it may have them all.
+        """Return the function that chooses which dead letters of a shard, of *some* ids or all, may be redriven while
+        other shards share its range; `None` if all may.
         """
         table = self.map.table
         if action != "redrive" or not isinstance(ops, PartOps) or len(table.parts) == len(table.takers):
@@ -365,7 +363,7 @@ class ShardedQueue:
         return partial(self._free, ops.shard.number, frozenset(some))
 
     def _free(self, number: int, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
-        """Tell which of these jobs of a shard are of *some* ids, if any are given, that no other shard has."""
+        """Tell for each *found* job whether its id is one of *some*, if any are given, and in no other shard."""
         names = [apart(one.job.id) for one in found]
         free = [not some or name in some for name, _ in names]
         asked: dict[int, dict[int, str]] = defaultdict(dict)
@@ -389,7 +387,7 @@ class ShardedQueue:
         return self._by_ids(lambda ops, some: calls.by_ids(partial(ops.move, to), some, MOVED_PER_SCRIPT), ids)
 
     def bulk(self, action: str, state: str, reason: str, kind: str, cursor: str) -> Step[Bulk]:
-        """Take one step of a bulk action: in one shard after the other."""
+        """Take one step of a bulk action, in one shard after the other."""
         number, _, inner = cursor.partition(":") if cursor else ("0", "", "")
         if not number.isdigit():
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
@@ -412,13 +410,13 @@ class ShardedQueue:
         return self._sum(lambda ops: calls.until_done(ops.delete))
 
     def pause(self, pause: bool) -> Step[bool]:
-        """Pause or resume all shards; false if they were so already."""
+        """Pause or resume all shards. Return false if all of them were in that state already."""
         changed = False
         yield from self.fresh()
         while True:
             now = self.map.now
             changed |= any((yield from send_all([ops.pause(pause) for ops in now.parts.values()])))
-            if not (yield from self.map.look(now.table)):  # or there are shards that it did not reach
+            if not (yield from self.map.look(now.table)):  # otherwise some shards were not reached
                 return changed
 
     def paused(self) -> Step[bool]:
@@ -447,7 +445,7 @@ class ShardedQueue:
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Step[bool]:
         """Make a job recur, in the shard of the schedule's name."""
-        self.map.of(job_id(name)).schedule(name, timing, missed, job)  # all is checked
+        self.map.of(job_id(name)).schedule(name, timing, missed, job)  # checks all arguments
         yield from self.fresh()
         ops = self.map.of(name)
         known = yield from gather_schedule(self.map, ops, name)
@@ -466,5 +464,5 @@ class ShardedQueue:
         return sorted(found, key=lambda one: one.next_due)
 
     def declarations(self) -> list[Op[Any]]:
-        """Make the operations that say how the queue is meant to be used, one for each shard."""
+        """Make the operations that declare how the queue is meant to be used, one for each shard."""
         return [ops.declare(serving=False) for ops in self.parts()]
