@@ -361,7 +361,7 @@ class Consumer:
         return [self.ops.beat(self.name, self.rest.timeout)]
 
     def disturb(self) -> bool:
-        """Record that other workers may be active. Return true if nobody swept the queue: it must be swept now."""
+        """Record that other workers may be active. Return true if the queue was unswept: it must be swept now."""
         calm, self.rest.calm = self.rest.calm, False
         self.rest.heard += 1
         if calm:
