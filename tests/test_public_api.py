@@ -74,9 +74,10 @@ MEMBERS = {
 }  # fmt: skip
 OPERATORS = {  # of headrace.inspect
     "Admin": {
-        "bulk", "cancel_payload", "dead", "delayed", "delete", "drain", "ended", "expire", "fail_worker", "levels",
-        "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "repair", "reschedule",
-        "reshard", "resume", "running", "schedule", "schedules", "shards", "unschedule", "waiting", "workers",
+        "blocked", "bulk", "cancel_payload", "dead", "delayed", "delete", "drain", "ended", "expire", "fail_worker",
+        "levels", "move", "pause", "paused", "peek", "position", "purge", "purge_dead", "redrive", "repair",
+        "reschedule", "reshard", "resume", "running", "schedule", "schedules", "shards", "unschedule", "waiting",
+        "workers",
     },
     "Repairs": {
         "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",

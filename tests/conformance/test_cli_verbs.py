@@ -443,6 +443,9 @@ def test_flows(within: Program, shop: Flow) -> None:
         "o-1": ("blocked", "pick", 2), "o-2": ("completed", "send", 0),
     }  # fmt: skip
     assert [row["id"] for row in lines(within("flows", "list", "--json", "--state", "blocked"))] == ["o-1"]
+    for state in ((), ("--state", "blocked")):
+        (row,) = lines(within("list", "shop/pick", "--json", *state))
+        assert (row["id"], row["state"]) == ("o-1", "blocked")
     (row,) = lines(within("flows", "show", "shop", "o-2", "--json"))
     assert (row["flow"], row["results"]) == ("shop", {"send": {"result": "sent"}})
     (row,) = lines(within("flows", "show", "shop", "o-1", "--json"))

@@ -33,6 +33,8 @@ def test_a_parent_is_blocked_until_its_last_child_ends(flows: Flows, client: red
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"waiting": 3}}
     found = flows.queues["pick"].find(name)
     assert (found.state, found.job.id, found.job.payload) == ("blocked", name, b"order")
+    (listed,) = flows.queues["pick"].admin.blocked()
+    assert (listed.state, listed.job.id, listed.job.payload) == ("blocked", name, b"order")
     assert not flows.queues["pick"].enqueue(b"x", id=name).added
     state = flows.flow.state(name)
     assert (state.state, state.stage, state.pending, state.children) == ("blocked", "pick", 3, {})
@@ -45,6 +47,7 @@ def test_a_parent_is_blocked_until_its_last_child_ends(flows: Flows, client: red
     assert flows.flow.state(name).children == {"0": b"A", "1": b"B"}
     complete(flows, leases[2:])
     assert flows.now() == {"bill": {"waiting": 1}}
+    assert list(flows.queues["pick"].admin.blocked()) == []
     state = flows.flow.state(name)
     assert (state.state, state.stage, state.pending, state.failed) == ("running", "bill", 0, ())
     assert state.children == {"0": b"A", "1": b"B", "2": b"C"}

@@ -87,6 +87,9 @@ def test_a_run_is_in_the_shard_of_its_id(flows: Flows) -> None:
         assert lease.job.shard == TABLE.part_of(lease.job.id)
         assert flows.flow.complete(lease, FanOut([b"1", NewJob(b"2", id="two")], stage="pack"))
     assert flows.now() == {"pick": {"blocked": 30}, "pack": {"waiting": 60}}
+    listed = list(flows.queues["pick"].admin.blocked())
+    assert sorted(state.job.id for state in listed) == sorted(ids)
+    assert {(state.state, state.job.payload) for state in listed} == {("blocked", b"order")}
     for lease in flows.lease("pack", 60):
         assert lease.job.shard == TABLE.part_of(lease.job.id.partition("/")[0])
         if not lease.job.id.startswith("o7/"):

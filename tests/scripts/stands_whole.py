@@ -39,7 +39,8 @@ def _(lua: Lua) -> None:
         lua("release", "v", 0, entry, 1)
     large_delayed(lua)
     large(lua)
-    for state in ("waiting", "running", "delayed", "dead"):
+    lua.redis.hset(lua.key("blocked"), mapping={f"i{at}": PAYLOAD for at in range(MANY)})
+    for state in ("waiting", "running", "delayed", "blocked", "dead"):
         cursor, listed = "", 0
         while cursor or not listed:
             cursor, _, rows = lua("list", state, cursor, 200)

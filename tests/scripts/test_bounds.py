@@ -45,6 +45,21 @@ def test_the_page_is_the_client_s() -> None:
     assert [(page, op.name) for page, some in pages.items() for op in some if page not in op.args] == []
 
 
+@pytest.mark.parametrize("number", [100, MANY])
+def test_blocked_jobs_are_listed_page_by_page(lua: Lua, number: int) -> None:
+    """No page has more jobs than were asked for, and none is left out; Redis keeps few of them in another form."""
+    lua.redis.hset(lua.key("blocked"), mapping={f"i {i}": "x" for i in range(number)})
+    names, cursor, pages = list[str](), "", 0
+    while cursor or not pages:
+        cursor, _, rows = lua("list", "blocked", cursor, 30)
+        assert len(rows) <= 30
+        names, pages = names + [row[0] for row in rows], pages + 1
+        if pages == 2:
+            lua.redis.hdel(lua.key("blocked"), names[-1])  # the last one told, at which the cursor may stand
+    assert set(names) == {f"i {i}" for i in range(number)}
+    assert len(names) <= number + 60
+
+
 def test_full_batches_with_everything(lua: Lua) -> None:
     """With ids, headers, delays, durations and fences: 1,000 jobs a call, from enqueue to the end."""
     items: list[Any] = []

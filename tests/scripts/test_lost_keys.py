@@ -39,7 +39,7 @@ NOTHING: dict[str, list[tuple[list[Any], Any]]] = {  # script: arguments, and th
     "lease_of": [(["5-0"], [])],
     "leave": [(["w", 500], [0, 0])],
     "levels": [([], 0)],
-    "list": [([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "dead", "ended")],
+    "list": [([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
     "measure": [([], [0] * 12)],
     "move": [
         (["-", 200], [0, "suspects:0 - 0-0"]),

@@ -659,7 +659,9 @@ def test_list(lua: Lua) -> None:
     d, e = lua.add("d", "e")
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
     lua("enqueue", *full(("late", LATER, {"data": "f", "id": "late"}), ("later", "+90000", {"data": "g"})))
-    running, waiting, delayed, buried = (_pages(lua, state) for state in ("running", "waiting", "delayed", "dead"))
+    lua.redis.hset(lua.key("blocked"), mapping={"x": "by hand", "y z": b"\x94\xa4data\xa1y\xa3enq\xa19"})
+    states = ("running", "waiting", "delayed", "blocked", "dead")
+    running, waiting, delayed, blocked, buried = (_pages(lua, state) for state in states)
     assert [row[:6] for row in running] == [[x, ["data", y], "leased", 1, 0, "w"] for x, y in ((a, "a"), (b, "b"))]
     assert [row[:5] for row in waiting] == [
         [c, ["data", "c"], "parked", 1, 1],
@@ -668,6 +670,8 @@ def test_list(lua: Lua) -> None:
     ]
     assert [(row[0], row[2:6]) for row in delayed] == [(x, ["delayed", 0, 0, ""]) for x in ("late", "later")]
     assert all(near(row[6] - 60_000) for row in delayed)
+    of_flows = {"x": ["data", "by hand"], "y z": ["data", "y", "enq", "9"]}
+    assert sorted(blocked) == [[name, fields, "blocked", 0, 0, "", 0] for name, fields in of_flows.items()]
     assert [(row[1][1], row[2:]) for row in buried] == [("why", ["dead", 0, 0, "", 0])]
 
 

@@ -82,7 +82,7 @@ def test_screens(tell: Tell, some: Queue, still: None) -> None:
         same("queue", await screen.shows("1231 enqueued", "mail-2", "[waiting]"))
         await screen.press("s")
         same("running", await screen.shows("[running]", "mail-0", "leased"))
-        await screen.press("s", "s")
+        await screen.press("s", "s", "s")
         await screen.shows("[dead]", "mail-1")
         await screen.press("g")
         same("reasons", await screen.shows("by reason", "no such user 7"))

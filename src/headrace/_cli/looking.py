@@ -47,12 +47,13 @@ RATES = {"in/s": "enqueued", "done/s": "completed"}
 
 
 class Shown(StrEnum):
-    """Choices of `list --state`; `running` is another name of `leased`."""
+    """Choices of `list --state`, in the order of a list of all; `running` is another name of `leased`."""
 
     LEASED = "leased"
     RUNNING = "running"
     WAITING = "waiting"
     DELAYED = "delayed"
+    BLOCKED = "blocked"
     DEAD = "dead"
     ENDED = "ended"
 
@@ -204,15 +205,10 @@ def trends(
 
 
 def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState[Any]]:
-    every = {
-        Shown.LEASED: queue.admin.running, Shown.WAITING: queue.admin.waiting, Shown.DELAYED: queue.admin.delayed,
-        Shown.DEAD: queue.admin.dead,
-    }  # fmt: skip
     if wanted is None:
-        return chain.from_iterable(listing() for listing in every.values())
-    if wanted is Shown.ENDED:
-        return queue.admin.ended()
-    return every[Shown.LEASED if wanted is Shown.RUNNING else wanted]()
+        return chain.from_iterable(_listed(queue, state) for state in list(Shown)[1:-1])
+    found: Iterator[JobState[Any]] = getattr(queue.admin, "running" if wanted is Shown.LEASED else wanted)()
+    return found
 
 
 def list_jobs(
@@ -225,7 +221,7 @@ def list_jobs(
 ) -> None:
     """List the jobs of a queue.
 
-    List running, waiting and delayed jobs, and dead letters; by --state ended those that the queue's history has.
+    List running, waiting, delayed and blocked jobs, and dead letters; by --state ended, ended jobs of its history.
     """
     with reported(), opened(name, url, namespace) as queue:
         show_jobs(bounded(_listed(queue, state), limit), in_json)

@@ -448,7 +448,7 @@ class Ops(ResultOps):
         return self._op("measure", [], replies.measured)
 
     def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT) -> Op[Page]:
-        """List a page of the jobs in *state*: waiting, running, delayed, dead or ended."""
+        """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended."""
         return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self.decoder.page)
 
     def find(self, name: str) -> Op[JobState[Any] | None]:

@@ -1,12 +1,12 @@
 -- list: list one page of the jobs in a state, oldest first.
--- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), dead (stream), limited (zset), stats (hash),
---        ends (hash), ended (zset), levels...
+-- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset),
+--        stats (hash), ends (hash), ended (zset), levels...
 -- ARGV   state, cursor, limit count
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed
 -- COST   1-3 us per job
 -- state: waiting (level by level, parked ones first), running, delayed (then those that a rate limit holds back), dead;
--- ended: of the history, with rows as in `find`.
+-- blocked: in no order, some twice if the hash changes meanwhile; ended: of the history, with rows as in `find`.
 -- A page ends at about 1 MiB of jobs, or after one that is larger.
 -- @include clock
 -- @include history
@@ -82,6 +82,13 @@ elseif state == 'delayed' then
   elseif redis.call('EXISTS', limited) == 1 then
     next_cursor = 'limited -'
   end
+elseif state == 'blocked' then
+  local last = scanned(budget, blocked, cursor == '' and '0' or cursor, limit, function(name, value)
+    local body = value or value_of(budget, blocked, name)
+    add(name, body and stored(body), 'blocked', 0, '', 0)
+    if #rows >= limit then budget.left = 0 end
+  end)
+  if last ~= '0' then next_cursor = last end
 elseif state == 'ended' then
   local page, last = scored(ended, string.format('%.0f', too_old(stats) + 1))
   for i = 1, #page, 2 do

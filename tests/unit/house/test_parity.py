@@ -34,6 +34,7 @@ ONLY_ASYNC = {"serve"}  # `run` on a loop that is running
 ONLY_SYNC = {"give_up"}  # a task is cancelled instead
 NEVER_AWAITED = {
     "batch_handler",
+    "blocked",
     "cron",
     "dead",
     "delayed",

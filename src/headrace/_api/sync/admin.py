@@ -242,6 +242,12 @@ class Admin(BaseAdmin, Generic[T]):
         """List the delayed jobs, the first due first, each with the time it is `due`."""
         return self._each("delayed")
 
+    def blocked(self) -> Iterator[JobState[T]]:
+        """List the jobs of flows that wait for their children, in no order. A job may come twice while others change.
+        list.lua, page by page.
+        """
+        return self._each("blocked")
+
     def dead(self) -> Iterator[JobState[T]]:
         """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")

@@ -72,9 +72,8 @@ class Inspector(Closing, BaseInspector, Driver):
         return self._see(self.views.trends(name, every, number))
 
     def jobs(self, name: str, state: str, cursor: str = "", limit: int = 50) -> JobsPage:
-        """Read a page of the jobs in *state* (waiting, running, delayed, dead), from *cursor* of the page before.
-
-        At most 200 jobs, or 1 MiB. list.lua.
+        """Read a page of the jobs in *state* (waiting, running, delayed, blocked, dead), from *cursor* of the page
+        before. At most 200 jobs, or 1 MiB. list.lua.
         """
         return self._see(self.views.jobs(name, state, cursor, limit))
 

@@ -46,7 +46,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 
 R = TypeVar("R")
-STATES = ("waiting", "running", "delayed", "dead")
+STATES = ("waiting", "running", "delayed", "blocked", "dead")
 TRAIL = 60  # looks that are remembered of each queue, for rates
 RATE_S = 60.0  # seconds over which rates are told
 QUEUES_AT_ONCE = 50  # in one round trip

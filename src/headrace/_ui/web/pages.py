@@ -12,6 +12,7 @@ from starlette.requests import Request
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.views import STATES
 from headrace._model.bulk import BULK
+from headrace._model.state import Counts
 from headrace._model.views import JobView, Overview, QueueView
 from headrace._protocol.keys import FLOW
 from headrace._ui.web.access import Rights
@@ -63,6 +64,12 @@ async def overview(visit: Visit) -> Answer:
     return "overview.html", {"view": view, "queues": queues, "now": view.now}
 
 
+def _by_state(counts: Counts) -> dict[str, int]:
+    """Return how many jobs the list of each state has."""
+    numbers = (counts.waiting + counts.parked, counts.leased, counts.delayed, counts.blocked, counts.dead)
+    return dict(zip(STATES, numbers, strict=True))
+
+
 async def queue(visit: Visit) -> Answer:
     """Show one queue, and a page of its jobs in one state."""
     name, state = visit.queue(), visit.asked("state", "waiting")
@@ -73,16 +80,12 @@ async def queue(visit: Visit) -> Answer:
     if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
         raise NotThere(f"There is no queue {name!r}.")
     jobs = await visit.look.jobs(name, state, visit.asked("cursor"), PER_PAGE)
-    tabs = {
-        "waiting": counts.waiting + counts.parked, "running": counts.leased, "delayed": counts.delayed,
-        "dead": counts.dead,
-    }  # fmt: skip
     more = {
         "page": page,
         "bulk": [action for action, states in BULK.items() if state in states and visit.rights.may(name, action)],
         "q": page.queue,
         "jobs": jobs,
-        "tabs": tabs,
+        "tabs": _by_state(counts),
         "now": page.now,
         "first": not visit.asked("cursor"),
     }
@@ -95,11 +98,7 @@ async def matching(visit: Visit) -> Answer:
     if visit.asked("state") not in BULK.get(fields["action"], ()):
         raise NotThere("There is no such bulk action.")
     counts = (await visit.look.queue(name)).queue.counts
-    there = {
-        "waiting": counts.waiting + counts.parked, "running": counts.leased, "delayed": counts.delayed,
-        "dead": counts.dead,
-    }[fields["state"]]  # fmt: skip
-    return "matching.html", {"queue": name, "fields": fields, "there": there}
+    return "matching.html", {"queue": name, "fields": fields, "there": _by_state(counts)[visit.asked("state")]}
 
 
 async def trends(visit: Visit) -> Answer:
