@@ -129,7 +129,7 @@ def measure(
     server: Server, queues: int, jobs: int, lone: int, every: float, settle: float, rest: float
 ) -> dict[str, float]:
     """Measure a worker for so many queues: idle, with lone jobs if there are to be some, and with many."""
-    streams = [Keys.of(name).part("jobs") for name in names(queues)]
+    streams = [Keys.of(name).key("jobs") for name in names(queues)]
     with redis.Redis(unix_socket_path=server.path) as client, serving(server.url, queues) as worker:
         client.flushall()
         began = time.perf_counter()

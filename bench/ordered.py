@@ -76,7 +76,7 @@ def main() -> None:
                     queue._run(queue.ops.lease("w", limit, ttl=60.0))
                     calls.append(client.info("commandstats")["cmdstat_evalsha"]["usec"] - before)
                 longest = max(calls[1:])
-                passed = client.zcard(queue.ops.keys.part("behind"))
+                passed = client.zcard(queue.ops.keys.key("behind"))
                 more = (client.info("memory")["used_memory"] - bytes_before) / (150 * 250)
                 text = f"median {statistics.median(calls):,.0f} us, longest {longest:,.0f} us"
                 print(f"past a hot key, calls for {limit}: {text}; {passed:,} passed, {more:.0f} bytes each")

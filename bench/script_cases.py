@@ -28,11 +28,11 @@ return moment
 def hot(s: Stand) -> Op[Any]:
     """One key has all that waits, and one of it may start."""
     ops = queue("hot", rate=(Rate(1, per=3600, key="account"),))
-    if not s.client.exists(ops.keys.part("jobs")):
+    if not s.client.exists(ops.keys.key("jobs")):
         s.group(ops)
         number = min(100_000, s.fill.waiting)
         for at in range(0, number, s.batch):
-            parts = [ops.keys.part(part) for part in ("jobs", "ids", "dead", "delayed", "bodies", "stats")]
+            parts = [ops.keys.key(key) for key in ("jobs", "ids", "dead", "delayed", "bodies", "stats")]
             upto = min(at + s.batch, number)
             s.client.eval(FILL, 6, *parts, "waiting", s.payload(), at, upto, "", "account", "hot")
     return ops.lease(WORKER, 250, ttl=DAY)
@@ -52,7 +52,7 @@ def heir_levels(s: Stand) -> Op[Any]:
 def due(s: Stand) -> Op[Any]:
     ops = s.fresh("due", 0)
     s.put(ops, "delayed", s.some(1000))
-    delayed = ops.keys.part("delayed")
+    delayed = ops.keys.key("delayed")
     s.client.zadd(delayed, dict.fromkeys(s.client.zrange(delayed, 0, -1), 1))
     return ops.lease(WORKER, 250, ttl=DAY)
 
@@ -64,7 +64,7 @@ def promote(s: Stand) -> Op[Any]:
 
 def lease_levels(s: Stand) -> Op[Any]:
     ops = queue("levels", priorities=LEVELS)
-    if not s.client.exists(ops.keys.part("jobs")):
+    if not s.client.exists(ops.keys.key("jobs")):
         s.group(ops)
         for level in range(1, LEVELS):
             s.put(ops, "waiting", min(10_000, 10 * s.batch), level=level)
@@ -75,7 +75,7 @@ def expired(s: Stand, **options: Any) -> Op[Any]:
     """A step of the sweep, where much has expired."""
     ops = s.fresh("sweep", s.some(2000), lease=0.002)
     s.leased(ops, s.some(2000), **options)
-    s.client.hdel(ops.keys.part("stats"), "sweep")
+    s.client.hdel(ops.keys.key("stats"), "sweep")
     return ops.reclaim(WORKER, 10)
 
 
@@ -86,15 +86,15 @@ def expired_levels(s: Stand) -> Op[Any]:
 
 
 def nothing_expired(s: Stand) -> Op[Any]:
-    s.client.hdel(s.ops.keys.part("stats"), "sweep")
+    s.client.hdel(s.ops.keys.key("stats"), "sweep")
     return s.ops.reclaim(WORKER, 10)
 
 
 def somewhere(s: Stand) -> Op[Any]:
     """In the middle of the sweep, where leases differ."""
-    first: Any = s.client.xpending_range(s.ops.keys.part("jobs"), "workers", "-", "+", 1)
-    s.client.hset(s.ops.keys.part("stats"), "sweep", f"0 0 {first[0]['message_id'].decode()}")
-    s.client.zadd(s.ops.keys.part("leases"), {"1-1": 2**52})
+    first: Any = s.client.xpending_range(s.ops.keys.key("jobs"), "workers", "-", "+", 1)
+    s.client.hset(s.ops.keys.key("stats"), "sweep", f"0 0 {first[0]['message_id'].decode()}")
+    s.client.zadd(s.ops.keys.key("leases"), {"1-1": 2**52})
     return s.ops.reclaim(WORKER, 10)
 
 
@@ -102,13 +102,13 @@ def a_dead_worker(s: Stand) -> Op[Any]:
     ops = s.leased(s.fresh("died", s.some(2000)), s.some(2000), "dies.w")
     s.sure(ops)
     s.run(ops.beat("looks.w", DAY, register=True))
-    s.client.zadd(ops.keys.part("workers"), {"dies.w": 1})
+    s.client.zadd(ops.keys.key("workers"), {"dies.w": 1})
     return ops.reclaim("looks.w", 10)
 
 
 def ageing(s: Stand) -> Op[Any]:
     ops = queue("old", priorities=LEVELS, ageing=0.001)
-    if not s.client.exists(ops.keys.part("jobs")):
+    if not s.client.exists(ops.keys.key("jobs")):
         s.group(ops)
         for level in range(1, LEVELS):
             s.put(ops, "waiting", min(2_000, 4 * s.batch), level=level)
@@ -132,7 +132,7 @@ def deleted_flows(s: Stand) -> Op[Any]:
     s.put(ops, "delayed", s.some(20_000))
     flows = {f"delayed-{n}": 77 + n for n in range(s.numbers["bench/gonedelayed"])}
     for some in chunks([*flows], 10_000):
-        s.client.zadd(ops.keys.part("flows"), {name: flows[name] for name in some})
+        s.client.zadd(ops.keys.key("flows"), {name: flows[name] for name in some})
     return ops.delete()
 
 
@@ -161,12 +161,12 @@ def admitted(s: Stand, max_waiting: int | None = None, known: bool = False, **co
     ops = evolve(ops, settings=evolve(ops.settings, max_waiting=max_waiting))
     jobs = [NewJob(s.payload(), id=f"if-{s.numbers['new']}-{n}", **conditions) for n in range(s.batch)]
     admission = Admission(ops)
-    return admission.part(next(admission.parts(jobs)), awaits=False)
+    return admission.chunk(next(admission.chunks(jobs)), awaits=False)
 
 
 def scheduled(s: Stand) -> Op[Any]:
     ops = queue("schedules")
-    if not s.client.exists(ops.keys.part("schedules")):
+    if not s.client.exists(ops.keys.key("schedules")):
         for n in range(1000 if s.fill.size < 50_000 else 4 * s.batch + 10):
             build = ops.schedule(f"s{n}", Timing.parse("every 3600000"), "skip", NewJob(s.payload()))
             s.run(build(10**12))
@@ -176,8 +176,8 @@ def scheduled(s: Stand) -> Op[Any]:
 def ticked(s: Stand) -> Op[Any]:
     """A schedule whose ticks were missed, all of which are to be made good."""
     ops = queue("ticks")
-    s.client.delete(ops.keys.part("ids"), ops.keys.part("schedules"), ops.keys.part("ticks"))
-    keys = [ops.keys.part("schedules"), ops.keys.part("ticks")]
+    s.client.delete(ops.keys.key("ids"), ops.keys.key("schedules"), ops.keys.key("ticks"))
+    keys = [ops.keys.key("schedules"), ops.keys.key("ticks")]
     s.client.eval(MISSED, 2, *keys, "missed", "every 1000", 999_000, s.payload())
     plan = ops.plan_ticks(s.run(ops.ticking()))
     assert plan.ops, plan
@@ -284,7 +284,7 @@ def flow_read(s: Stand) -> Op[Any]:
 
 
 def flow_find(s: Stand) -> Op[Any]:
-    index = flow().keys.part("index")
+    index = flow().keys.key("index")
     if int(s.client.zcard(index)) < 10_000:
         s.client.zadd(index, {f"customer\nmany\n{n:200d}": 0 for n in range(10_000)})
     return flow().found("customer", "many", "")

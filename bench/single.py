@@ -231,8 +231,8 @@ def commands(url: str, handle: Handle) -> Iterator[None]:
                 rung, reply = connection.read_response(), connection.read_response()
                 if rung and reply[3]:
                     handle(reply)
-                    client.xack(ops.keys.part("jobs"), "workers", reply[3][0])
-                    client.xdel(ops.keys.part("jobs"), reply[3][0])
+                    client.xack(ops.keys.key("jobs"), "workers", reply[3][0])
+                    client.xdel(ops.keys.key("jobs"), reply[3][0])
 
         with in_thread(read):
             yield

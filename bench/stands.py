@@ -110,8 +110,8 @@ class Stand:
 
     def put(self, ops: Ops, state: str, number: int, consumer: str = "", level: int = 0) -> None:
         """Add jobs in a state; *consumer*: who has them then."""
-        stream = [ops.keys.part("jobs"), *ops.keys.levels(LEVELS)][level]
-        parts = [stream, *(ops.keys.part(part) for part in ("ids", "dead", "delayed", "bodies", "stats"))]
+        stream = [ops.keys.key("jobs"), *ops.keys.levels(LEVELS)][level]
+        parts = [stream, *(ops.keys.key(key) for key in ("ids", "dead", "delayed", "bodies", "stats"))]
         header = ["headrace-priority", str(level)] if level else []
         begin = self.numbers.get(f"{ops.keys.queue}{state}", 0)
         self.numbers[f"{ops.keys.queue}{state}"] = begin + number
@@ -133,7 +133,7 @@ class Stand:
             self.put(self.ops, "parked", self.fill.each, f"parked:{level}")
         self.put(self.ops, "waiting", self.fill.waiting)
         if self.fill.levels > 1:
-            self.client.hset(self.ops.keys.part("stats"), "levels", self.fill.levels - 1)
+            self.client.hset(self.ops.keys.key("stats"), "levels", self.fill.levels - 1)
 
     def group(self, ops: Ops) -> Ops:
         """A queue as its first lease makes it."""
@@ -150,7 +150,7 @@ class Stand:
 
     def claims(self, number: int, *, named: bool = False) -> list[Claim]:
         """Some of the jobs that are leased."""
-        jobs, number, claims = self.ops.keys.part("jobs"), min(number, self.batch), list[Claim]()
+        jobs, number, claims = self.ops.keys.key("jobs"), min(number, self.batch), list[Claim]()
         for row in self.held((100 if named else 2) * number):
             entry = row["message_id"].decode()
             ((_, fields),) = self.client.xrange(jobs, entry, entry) if named else [(b"", {})]
@@ -164,7 +164,7 @@ class Stand:
 
     def held(self, number: int) -> list[Any]:
         """What the worker has; so many are there after it."""
-        jobs = self.ops.keys.part("jobs")
+        jobs = self.ops.keys.key("jobs")
         rows: list[Any] = self.client.xpending_range(jobs, "workers", "-", "+", number, WORKER)
         if len(rows) < number:
             self.put(self.ops, "leased", number - len(rows), WORKER)
@@ -193,7 +193,7 @@ class Stand:
         seconds, micros = self.client.time()
         run: Any = self.client.info("server")
         kept = f"1000 {seconds * 1000 + micros // 1000} 0 0 600000 {run['run_id']}"
-        self.client.hset(ops.keys.part("stats"), "pulse", kept)
+        self.client.hset(ops.keys.key("stats"), "pulse", kept)
 
 
 def chunks(items: Sequence[R], size: int) -> Iterator[Sequence[R]]:

@@ -307,7 +307,7 @@ def page() -> str:
         "`<namespace>:{<group>}:<queue>:<part>`.",
         "The group is the queue's name before its first `/`, and the hash tag:",
         "all keys of a group are in one hash slot.",
-        f"The queue `emails` in the default namespace has its jobs in `{keys.part('jobs')}`.",
+        f"The queue `emails` in the default namespace has its jobs in `{keys.key('jobs')}`.",
         "",
     ]
     out += table(("part", "type", "what it holds"), [(f"`{p}`", t, s) for p, (t, s) in PARTS.items()])

@@ -96,7 +96,7 @@ SHARDS = {
 
 STORM = {
     "new shards do not wait for older ones": Mutant(
-        resharding, "for part in old if part.number not in empty]", "for part in old if False]", "order"
+        resharding, "for shard in old if shard.number not in empty]", "for shard in old if False]", "order"
     ),
     "what a sealed shard refused leaves the outbox": Mutant(
         handing, "in enumerate(some) if at not in refused]", "in enumerate(some)]", "lost"

@@ -70,14 +70,14 @@ class Storm:
     def _places(self) -> list[str]:
         """The hash tags of plain queues, of the table of shards, and of all that are in it."""
         with self._cast.queue(SPREAD) as queue:
-            parts = _table(queue).parts
+            parts = _table(queue).shards
         return [*self._cast.plain, GROUP, GROUP, *(part.tag(GROUP) for part in parts)]
 
     def _change(self) -> threading.Thread | None:
         """Begin to change the number of shards. Some clients give up soon: a worker goes on with that."""
         with self._cast.queue(SPREAD) as queue:
             table = _table(queue)
-        there, timeout = len(table.parts), self._dice.choice([0.2, 45.0])
+        there, timeout = len(table.shards), self._dice.choice([0.2, 45.0])
         numbers = [number for number in NUMBERS if number != len(table.takers) and there + number <= self._parts]
         if not numbers or table.changing:
             return None

@@ -21,7 +21,7 @@ CALLS = 60
 
 def calls() -> list[Op[Any]]:
     """Calls to all nodes."""
-    parts = Table.of("q", 12).parts
+    parts = Table.of("q", 12).shards
     return [Ops(Keys.of("q").at(parts[n % 12]), QueueSettings()).counts() for n in range(CALLS)]
 
 

@@ -127,7 +127,7 @@ def test_a_lost_reply_and_a_slot_that_moves(cluster: Cluster) -> None:
         def lose() -> None:
             if not lost:
                 lost.append(None)
-                until(lambda: cluster.owner(name).ask("XLEN", here.keys.part("jobs")) == 2, "the call to have run")
+                until(lambda: cluster.owner(name).ask("XLEN", here.keys.key("jobs")) == 2, "the call to have run")
                 cluster.migrate(name, to)
                 raise redis.ConnectionError("the reply is lost")
 
@@ -184,8 +184,8 @@ def test_a_listener_follows_its_slot(connect: Connect, cluster: Cluster) -> None
 def test_a_listener_follows_a_failover(replicated: Cluster, shards: int) -> None:
     """As soon as a replica serves the slots, though this client has nothing else to say to the cluster."""
     table, stop = Table.of("q", shards), threading.Event()
-    group = "q" if shards == 1 else table.parts[0].tag("q")
-    key = next(key for key in map(str, range(100)) if table.part_of(key) == 0)
+    group = "q" if shards == 1 else table.shards[0].tag("q")
+    key = next(key for key in map(str, range(100)) if table.shard_of(key) == 0)
 
     def produce() -> None:
         with Queue("q", url=replicated.url, shards=shards) as other:

@@ -40,7 +40,7 @@ def test_to_all_masters(connect: Connect, cluster: Cluster) -> None:
     assert (counts.enqueued, counts.completed, counts.present, counts.lost) == (12 + 12 * 30, 12 + 12 * 30, 0, 0)
     assert after.counts().waiting == 12 * 30
     assert {shard.counts.handing for shard in queue.admin.shards()} == {0}
-    assert {TABLE.part_of(key) for key in KEYS} == {
+    assert {TABLE.shard_of(key) for key in KEYS} == {
         shard.number for shard in after.admin.shards() if shard.counts.waiting
     }
     assert all(master.ask("DBSIZE") for master in cluster.masters)
@@ -59,8 +59,8 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
     """What is for it waits in outboxes, and comes once when it is back."""
     away = dying.masters[1]
     gone = shards_of(dying, away, TABLE)
-    here = next(key for key in KEYS if TABLE.part_of(key) not in gone)
-    living = [key for key in KEYS if TABLE.part_of(key) not in gone]
+    here = next(key for key in KEYS if TABLE.shard_of(key) not in gone)
+    living = [key for key in KEYS if TABLE.shard_of(key) not in gone]
     done: Counter[str] = Counter()
     worker = Running(kind, url=dying.url, heartbeat=0.5, timeout=4.0)
     worker.handler("q/b", shards=SHARDS, concurrency=4)(lambda job: done.update([job.key]))
@@ -147,7 +147,7 @@ def between_shards(colour: str, pair: Pair) -> tuple[Connect, Any, str]:
     connect = Connect(colour, pair)  # type: ignore[arg-type]
     queue = connect("q", shards=3)
     table = Table.of("q", 3)
-    far = next(key for key in KEYS if table.part_of(key) != table.part_of("k"))
+    far = next(key for key in KEYS if table.shard_of(key) != table.shard_of("k"))
     queue.enqueue(b"x", key="k")
     return connect, queue, far
 

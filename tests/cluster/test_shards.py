@@ -29,7 +29,7 @@ from tests.support.servers import binaries
 
 def shards_of(cluster: Cluster, node: Any, table: Table) -> set[int]:
     """The numbers of the shards that a node serves."""
-    slots = {part.number: slot_of(Keys.of(table.group).at(part).prefix) for part in table.parts}
+    slots = {part.number: slot_of(Keys.of(table.group).at(part).prefix) for part in table.shards}
     ranges = [(first, last) for first, last, owner in cluster.ranges() if owner is node]
     return {number for number, slot in slots.items() if any(first <= slot <= last for first, last in ranges)}
 
@@ -113,8 +113,8 @@ def producing(url: str, keys: Mapping[int, str]) -> Iterator[Callable[[], int]]:
 def test_events_of_all_masters(connect: Connect, cluster: Cluster) -> None:
     """By one connection to each; a slot that moves is followed, and nothing of the others is missed."""
     queue, table = connect("q", shards=6), Table.of("q", 6)
-    tag = table.parts[0].tag("q")
-    keys = {table.part_of(f"k{n}"): f"k{n}" for n in range(100)}
+    tag = table.shards[0].tag("q")
+    keys = {table.shard_of(f"k{n}"): f"k{n}" for n in range(100)}
     home, heard, moved = cluster.owner(tag), dict[int, list[int]](), 0
 
     def hear() -> bool:
@@ -165,7 +165,7 @@ def test_a_dead_master_stops_its_own_shards_only(dying: Cluster, kind: str) -> N
     worker.handler("q", shards=6, concurrency=1)(lambda _job: None)
     dead = dying.masters[0]
     gone = shards_of(dying, dead, table)
-    living = [f"k{n}" for n in range(60) if table.part_of(f"k{n}") not in gone]
+    living = [f"k{n}" for n in range(60) if table.shard_of(f"k{n}") not in gone]
     with Queue("q", url=dying.url, shards=6, timeout=5) as queue:
         with worker:
             assert queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(60)])
@@ -174,8 +174,8 @@ def test_a_dead_master_stops_its_own_shards_only(dying: Cluster, kind: str) -> N
             for key in living:
                 receipt = queue.enqueue(b"x", key=key)
                 until(lambda key=key, name=receipt.id: queue.find(name, key=key) is None, "a worker that goes on")
-        alive = [part for part in table.parts if part.number not in gone]
-        assert {part.number for part in alive} == {table.part_of(key) for key in living}
+        alive = [part for part in table.shards if part.number not in gone]
+        assert {part.number for part in alive} == {table.shard_of(key) for key in living}
 
 
 @pytest.fixture
@@ -203,8 +203,8 @@ def test_anonymous_jobs_go_round_a_dead_master(colour: str, dying: Cluster) -> N
             failed += 1
     assert added >= 55
     assert failed <= 5
-    living = next(f"k{n}" for n in range(99) if table.part_of(f"k{n}") not in gone)
-    lost = next(f"k{n}" for n in range(99) if table.part_of(f"k{n}") in gone)
+    living = next(f"k{n}" for n in range(99) if table.shard_of(f"k{n}") not in gone)
+    lost = next(f"k{n}" for n in range(99) if table.shard_of(f"k{n}") in gone)
     with pytest.raises((errors.ConnectionError, errors.TimeoutError, errors.ClusterDownError)) as raised:
         queue.enqueue_many([NewJob(b"a", key=living), NewJob(b"b", key=lost), NewJob(b"c", key=living)])
     receipts: Any = raised.value.receipts  # type: ignore[union-attr]

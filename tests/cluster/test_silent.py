@@ -63,7 +63,7 @@ def took(call: Callable[[], Any]) -> tuple[float, Any]:
 def parted(cluster: Cluster, node: Node) -> tuple[list[str], list[str]]:
     """The keys whose shards a node serves, and the others."""
     gone = shards_of(cluster, node, TABLE)
-    there = {key: TABLE.part_of(key) in gone for key in KEYS}
+    there = {key: TABLE.shard_of(key) in gone for key in KEYS}
     return [key for key in KEYS if there[key]], [key for key in KEYS if not there[key]]
 
 

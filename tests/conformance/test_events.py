@@ -154,7 +154,7 @@ def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> N
         client.execute_command(*queue.ops.leave(lease.worker).wire())
         assert [(event.kind, event.worker) for event in told(2)] == [("released", lease.worker)] * 2
     lease = queue.lease_many(2)[0]
-    client.zadd(queue.ops.keys.part("workers"), {lease.worker: 1})
+    client.zadd(queue.ops.keys.key("workers"), {lease.worker: 1})
     client.execute_command(*queue.ops.beat("w", 600.0, register=True).wire())
     looked_after(client)
     with listening(queue, "reclaimed") as told:
@@ -232,7 +232,7 @@ def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: 
 
     def add() -> None:
         until(lambda: subscribed(client))
-        until(lambda: client.hget(queue.ops.keys.part("stats"), "heard"))
+        until(lambda: client.hget(queue.ops.keys.key("stats"), "heard"))
         with server.queue("q") as other:
             other.enqueue(b"x", id="c")
 
@@ -292,7 +292,7 @@ def test_a_moment_that_no_calendar_has(queue: Any, client: redis.Redis, server: 
         publish(channel, json.dumps({"at": year_10000, "ids": ["a"]}))
         assert told(1) == [Event("added", "q", "a", year_10000 / 1000)]
         queue.enqueue(b"x", id="far", delay=60)
-        client.zadd(queue.ops.keys.part("delayed"), {"far": year_10000})
+        client.zadd(queue.ops.keys.key("delayed"), {"far": year_10000})
         assert [event.id for event in told(1)] == ["far"]
     assert queue.find("far").due == year_10000 / 1000
     assert [state.job.id for state in queue.admin.delayed()] == ["far"]

@@ -21,7 +21,7 @@ from tests.support.servers import Server
 SHARDS = 6
 TABLE = Table.of("q", SHARDS)
 HERE = "k"
-FAR = [key for key in (f"k{n}" for n in range(200)) if TABLE.part_of(key) != TABLE.part_of(HERE)]
+FAR = [key for key in (f"k{n}" for n in range(200)) if TABLE.shard_of(key) != TABLE.shard_of(HERE)]
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_it_goes_to_its_shard_at_once(queue: Any, after: Any, client: redis.Redi
     assert queue.result(lease.job.id) == b"result"
     assert 3590 < after.find("named", key=FAR[2]).due - after.find(FAR[1]).job.enqueued_at < 3610
     jobs = {job.payload: job for job in taken(queue)}
-    assert (jobs[b"a"].shard, jobs[b"a"].key) == (TABLE.part_of(FAR[0]), FAR[0])
+    assert (jobs[b"a"].shard, jobs[b"a"].key) == (TABLE.shard_of(FAR[0]), FAR[0])
     assert jobs[b"a"].headers == {"h": "v", "headrace-key": FAR[0]}
-    assert [(job.id, job.shard) for job in taken(after)] == [(FAR[1], TABLE.part_of(FAR[1]))]
+    assert [(job.id, job.shard) for job in taken(after)] == [(FAR[1], TABLE.shard_of(FAR[1]))]
     assert not lease.complete(then=[NewJob(b"never", key=FAR[0])])
     assert kept(client, "outbox", "outdue") == 0
 
@@ -163,8 +163,8 @@ def test_what_can_not_be_sent_stays(
     """It is said, and others go on; it comes when it can."""
     monkeypatch.setattr(handing, "SILENT_S", 1.0)
     table = Table.of("q", SHARDS)
-    broken = Keys.of("q/a").at(table.parts[table.part_of(FAR[0])]).part("handed")
-    others = [key for key in FAR if table.part_of(key) != table.part_of(FAR[0])]
+    broken = Keys.of("q/a").at(table.shards[table.shard_of(FAR[0])]).key("handed")
+    others = [key for key in FAR if table.shard_of(key) != table.shard_of(FAR[0])]
     worker = Running(kind, url=newest.url, heartbeat=0.2, timeout=2.0)
     done: Counter[bytes] = Counter()
     worker.handler("q/a", shards=SHARDS)(lambda job: done.update([job.payload]))
@@ -196,7 +196,7 @@ def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
     """All send the same, and a consumer is quick."""
     leave(server.url, *(NewJob(b"%d" % n, key=key) for n, key in enumerate(FAR)))
     whole = [Queue("q/a", url=server.url, shards=SHARDS) for _ in range(3)]
-    calls = [hand_over(one._verbs.map, one._verbs.parts(), Targets()) for one in whole]  # type: ignore[union-attr]
+    calls = [hand_over(one._verbs.map, one._verbs.shard_ops(), Targets()) for one in whole]  # type: ignore[union-attr]
     done: Counter[bytes] = Counter()
     effects = [next(call) for call in calls]
     while calls:
@@ -206,7 +206,7 @@ def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
                 effects[place] = call.send(whole[0]._perform(effect))
             except StopIteration:
                 del calls[place], effects[place]
-        for part in whole[0]._verbs.parts():  # type: ignore[union-attr]
+        for part in whole[0]._verbs.shard_ops():  # type: ignore[union-attr]
             grant = whole[0]._executor.run(part.lease("quick", 100, ttl=60.0))
             if grant is not None and grant.claims:
                 assert all(whole[0]._executor.run(part.complete(grant.claims)))

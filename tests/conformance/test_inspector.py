@@ -242,7 +242,7 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
         inspector = look()
         assert (inspector.trends("s").kept, inspector.trends("s").points) == (True, ())
         now = int(time.time())
-        for number, ops in enumerate(queue._verbs.parts()):
+        for number, ops in enumerate(queue._verbs.shard_ops()):
             kept(ops, server, [ago for ago in range(1, 30) if number or ago != 10], 105, now)
         found = inspector.trends("s", "minute", 40)
         assert len(found.points) >= 27
@@ -279,9 +279,9 @@ def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -
         queue.enqueue(b"x")
     with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
         queue.admin.reshard(SHARDS + 2)
-        new = [ops for ops in queue._verbs.parts() if ops.shard.number >= SHARDS]
+        new = [ops for ops in queue._verbs.shard_ops() if ops.shard.number >= SHARDS]
         assert len(new) == SHARDS + 2
-        assert all(client.hexists(ops.keys.part("stats"), "trends") for ops in new)
+        assert all(client.hexists(ops.keys.key("stats"), "trends") for ops in new)
         assert look().trends("s").kept is True
 
 
@@ -320,7 +320,7 @@ def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) 
     """What a foreign command removed is missing, by its number."""
     plain.enqueue_many([b"x"] * 3)
     with server.client() as client:
-        client.xtrim(plain.ops.keys.part("jobs"), maxlen=1, approximate=False)
+        client.xtrim(plain.ops.keys.key("jobs"), maxlen=1, approximate=False)
     view = look().queue("q").queue
     assert not view.balanced
     assert view.law.endswith("2 missing")

@@ -28,7 +28,7 @@ def names(leases: Any) -> list[str]:
 
 def nothing_left(client: redis.Redis, queue: Any) -> bool:
     """Nothing is kept of turns."""
-    return not any(client.exists(queue.ops.keys.part(part)) for part in ("turns", "behind"))
+    return not any(client.exists(queue.ops.keys.key(part)) for part in ("turns", "behind"))
 
 
 def test_one_of_a_key_at_a_time_in_order(queue: Any, client: redis.Redis) -> None:
@@ -145,7 +145,7 @@ def test_the_turn_is_passed_on_however_a_job_leaves(connect: Any, client: redis.
     if how == "move":
         assert lease.release()
     if how == "XDEL":
-        client.xdel(queue.ops.keys.part("jobs"), lease.claim.entry)
+        client.xdel(queue.ops.keys.key("jobs"), lease.claim.entry)
         assert not lease.complete()
     else:
         assert {
@@ -212,9 +212,9 @@ def test_a_blocked_reader_is_woken_as_a_turn_is_passed_on(connect: Any, client: 
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
     assert queue.lease() is None
-    assert client.xlen(queue.ops.keys.part("wake")) == 0
+    assert client.xlen(queue.ops.keys.key("wake")) == 0
     assert lease.complete()
-    assert client.xlen(queue.ops.keys.part("wake")) == 1
+    assert client.xlen(queue.ops.keys.key("wake")) == 1
 
 
 def test_a_thousand_keys_are_completed_in_one_call(queue: Any, client: redis.Redis) -> None:
@@ -246,7 +246,7 @@ def test_a_call_looks_at_a_bounded_number_of_jobs(connect: Any, client: redis.Re
         calls += 1
     assert [claim.job.id for claim in grant.claims] == ["b0"]
     assert 7 <= calls <= 9
-    summary = client.xpending(queue.ops.keys.part("jobs"), "workers")
+    summary = client.xpending(queue.ops.keys.key("jobs"), "workers")
     assert {one["name"]: one["pending"] for one in summary["consumers"]} == {b"behind": 1999, b"w": 2}
 
 
@@ -255,8 +255,8 @@ def test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep(queue: An
     a, b = queue.lease_many(2)
     assert queue.lease() is None
     for lease in (a, b):
-        client.xack(queue.ops.keys.part("jobs"), "workers", lease.claim.entry)
-        client.xdel(queue.ops.keys.part("jobs"), lease.claim.entry)
+        client.xack(queue.ops.keys.key("jobs"), "workers", lease.claim.entry)
+        client.xdel(queue.ops.keys.key("jobs"), lease.claim.entry)
     queue._run(queue.ops.reclaim("w", 10.0))
     leases = queue.lease_many(10)
     assert sorted(names(leases)) == ["a1", "b1"]
@@ -267,8 +267,8 @@ def test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep(queue: An
 def test_repair_forgets_turns_of_what_is_gone(queue: Any, client: redis.Redis) -> None:
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
-    client.xack(queue.ops.keys.part("jobs"), "workers", lease.claim.entry)
-    client.xdel(queue.ops.keys.part("jobs"), lease.claim.entry)
+    client.xack(queue.ops.keys.key("jobs"), "workers", lease.claim.entry)
+    client.xdel(queue.ops.keys.key("jobs"), lease.claim.entry)
     assert queue.admin.repair().leftovers >= 1
     last = queue.lease()
     assert last.job.id == "a1"
@@ -280,7 +280,7 @@ def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
     """All leases are gone, and the order is not."""
     queue.enqueue_many(of("a", "b", times=3))
     queue.lease_many(10)
-    client.xgroup_destroy(queue.ops.keys.part("jobs"), "workers")
+    client.xgroup_destroy(queue.ops.keys.key("jobs"), "workers")
     order: list[str] = []
     while len(order) < 6:
         leases = queue.lease_many(10)
@@ -292,7 +292,7 @@ def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
 
 def test_any_key_and_any_entry(queue: Any, client: redis.Redis) -> None:
     """A foreign producer may give a key of any bytes, and entry IDs of any length: their order is that of numbers."""
-    jobs = queue.ops.keys.part("jobs")
+    jobs = queue.ops.keys.key("jobs")
     for ms in (1, 9, 10, 99, 1000):
         for key in (b"", b"a", b"a:1", b"\x00\xff", "é".encode(), b"1:a"):
             client.xadd(jobs, {b"data": b"%d" % ms, b"headrace-key": key})

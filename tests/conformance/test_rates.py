@@ -25,7 +25,7 @@ def jobs(number, groups):
 def pass_by(client, queue, seconds):
     """As if so much time had passed for every bucket and whatever waits for one."""
     for part in ("rates", "limited"):
-        key = queue.ops.keys.part(part)
+        key = queue.ops.keys.key(part)
         scores = client.zrange(key, 0, -1, withscores=True)
         if scores:
             client.zadd(key, {member: score - seconds * 1000 for member, score in scores})
@@ -164,7 +164,7 @@ def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, 
         pass_by(client, queue, 201)
         (lease,) = queue.lease_many(100)
         assert (lease.job.payload, lease.job.attempt, lease.token) == (expected, 1, 1)
-    assert not client.exists(queue.ops.keys.part("limited"))
+    assert not client.exists(queue.ops.keys.key("limited"))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -258,7 +258,7 @@ def test_what_waits_can_be_cancelled_purged_and_deleted(connect, client):
     assert queue.admin.delete() == 6
     assert queue.counts() == Counts(enqueued=10, cancelled=2, deleted=8)
     for part in ("rates", "limited"):
-        assert not client.exists(queue.ops.keys.part(part))
+        assert not client.exists(queue.ops.keys.key(part))
 
 
 def test_a_new_job_waits_behind_nobody_who_was_cancelled(connect, client):
@@ -335,7 +335,7 @@ def test_what_is_rescheduled_comes_when_it_was_told_to_and_under_the_limit(conne
     assert 20 < due["0"] <= 30
     assert 10 < due[nameless] <= 20
     assert queue.lease_many(100) == []  # the bucket has no token
-    client.zadd(queue.ops.keys.part("delayed"), {"0": 1, nameless: 2})
+    client.zadd(queue.ops.keys.key("delayed"), {"0": 1, nameless: 2})
     queue.lease_many(100)
     pass_by(client, queue, 6000)
     assert [lease.job.id for lease in queue.lease_many(100)] == ["4", "3", "0"]
@@ -370,7 +370,7 @@ def test_a_lost_due_time_loses_no_job(connect, client):
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many(jobs(5, 1))
     queue.lease_many(100)
-    client.delete(queue.ops.keys.part("limited"), queue.ops.keys.part("rates"))
+    client.delete(queue.ops.keys.key("limited"), queue.ops.keys.key("rates"))
     fresh, found = connect(), []  # sweeps go with lease calls
     until(lambda: found.extend(fresh.lease_many(100)) or found)
     assert payloads(found) == [b"3", b"4"]
@@ -383,9 +383,9 @@ def test_full_buckets_are_forgotten(connect, client):
     for _ in range(30):
         leases += queue.lease_many(10, block=1)
     assert len(leases) == 300
-    assert client.zcard(queue.ops.keys.part("rates")) <= 100  # those of so many calls as fit into a millisecond
+    assert client.zcard(queue.ops.keys.key("rates")) <= 100  # those of so many calls as fit into a millisecond
     queue.lease(block=0.01)
-    assert client.zcard(queue.ops.keys.part("rates")) == 0
+    assert client.zcard(queue.ops.keys.key("rates")) == 0
 
 
 def test_no_window_has_more_than_burst_and_rate_admit(newest):
@@ -464,9 +464,9 @@ def test_a_job_put_off_for_an_instant_stays_before_those_behind_it(connect, clie
     queue = connect(rate=Rate(20, burst=2, key="group"), lease=600)
     queue.enqueue_many(jobs(4, 1))
     assert len(queue.lease_many(4)) == 2
-    third, fourth = client.zrange(queue.ops.keys.part("limited"), 0, -1)
-    client.delete(queue.ops.keys.part("rates"))  # tokens for both
-    limited = queue.ops.keys.part("limited")
+    third, fourth = client.zrange(queue.ops.keys.key("limited"), 0, -1)
+    client.delete(queue.ops.keys.key("rates"))  # tokens for both
+    limited = queue.ops.keys.key("limited")
     op = queue.ops.lease("w", 1, ttl=60)
     with client.pipeline(transaction=True) as pipe:  # at one instant
         pipe.eval(AT_ONCE, 1, limited, 1, third)
@@ -485,7 +485,7 @@ def test_the_clock_goes_back_for_a_key(connect, client):
     seconds, micros = client.time()
     at = round((seconds + micros / 1e6) * 1000)
     pulse = f"1000 {at + 600_000} 0 0 10000 {client.info('server')['run_id']}"
-    client.hset(queue.ops.keys.part("stats"), "pulse", pulse)
+    client.hset(queue.ops.keys.key("stats"), "pulse", pulse)
     assert queue._run(queue.ops.reclaim("young", 10.0)).declared == 0
     queue.enqueue(b"8", id="8", headers={"group": "0"})
     start = now(client)

@@ -66,7 +66,7 @@ def test_jobs_stay_and_new_ones_go_to_new_shards(connect: Any, client: redis.Red
     jobs = drained(connect("q", shards=OLD))
     assert sorted(int(job.payload) for job in jobs) == [*range(101)]
     table = table_of(client)
-    assert all(job.shard == table.part_of(job.key) for job in jobs if job.key and int(job.payload) > 60)
+    assert all(job.shard == table.shard_of(job.key) for job in jobs if job.key and int(job.payload) > 60)
     found = gone(queue, client)
     assert (found.shards, found.draining, found.done) == (shards, 0, True)
     assert [shard.number for shard in queue.admin.shards()] == [*range(OLD, OLD + shards)]
@@ -144,7 +144,7 @@ def test_a_dead_letter_whose_id_another_shard_has_stays(queue: Any, client: redi
     queue.admin.reshard(NEW)
     assert queue.enqueue(b"again", id="a").added
     assert queue.enqueue(b"again", id="b", key="k").added
-    shard = table_of(client).part_of
+    shard = table_of(client).shard_of
     key = next(key for key in map(str, range(1000)) if shard(key) != shard("k"))
     assert queue.enqueue(b"another", id="c", key=key).added
     assert redrive() == 2
@@ -274,7 +274,7 @@ def test_there_and_back(queue: Any, client: redis.Redis) -> None:
     assert gone(queue, client).done
     assert queue.counts().completed == 60
     table = table_of(client)
-    assert [part.number for part in table.parts] == [*range(2 * OLD + NEW, 2 * OLD + 2 * NEW)]
+    assert [part.number for part in table.shards] == [*range(2 * OLD + NEW, 2 * OLD + 2 * NEW)]
 
 
 def test_all_queues_of_the_group_change(connect: Any, client: redis.Redis) -> None:
@@ -424,19 +424,19 @@ def test_a_follow_up_on_its_way_goes_to_the_new_shard(
     monkeypatch.setattr(handing, "SILENT_S", 0.5)
     queue = connect("q", shards=OLD)
     old = table_of_group(queue)
-    far = next(f"k{n}" for n in range(99) if old.part_of(f"k{n}") != old.part_of("k"))
+    far = next(f"k{n}" for n in range(99) if old.shard_of(f"k{n}") != old.shard_of("k"))
     queue.enqueue(b"x", key="k")
     lease = queue.lease()
-    outbox = Keys.of("q").at(old.parts[old.part_of("k")])
-    broken = Keys.of("q").at(old.parts[old.part_of(far)]).part("handed")
+    outbox = Keys.of("q").at(old.shards[old.shard_of("k")])
+    broken = Keys.of("q").at(old.shards[old.shard_of(far)]).key("handed")
     client.set(broken, "mine")
     assert lease.complete(then=[NewJob(b"y", key=far)])
-    kept = client.dump(outbox.part("outbox")), client.dump(outbox.part("outdue"))
+    kept = client.dump(outbox.key("outbox")), client.dump(outbox.key("outdue"))
     assert queue.counts().handing == 1
     client.delete(broken)
     assert queue.lease(block=20).job.payload == b"y"  # it was sent to its old shard
     for key, value in zip(("outbox", "outdue"), kept, strict=True):  # and the answer was lost
-        client.restore(outbox.part(key), 0, value, replace=True)
+        client.restore(outbox.key(key), 0, value, replace=True)
     queue.admin.reshard(NEW)
     assert connect("q", shards=NEW).lease(block=2.5) is None
     counts = queue.counts()

@@ -104,7 +104,7 @@ def test_the_outbox_hands_it_over(newest_connect: Connect, codec: Any) -> None:
     """Follow-ups whose key or id is in another shard, of this queue and of another one of the group."""
     queue, other = (newest_connect(name, codec=codec, shards=SHARDS) for name in ("g/a", "g/b"))
     queue.enqueue([0], key="k")
-    far = [name for name in IDS if TABLE.part_of(name) != TABLE.part_of("k")]
+    far = [name for name in IDS if TABLE.shard_of(name) != TABLE.shard_of("k")]
     here = [NewJob([n], id=name) for n, name in enumerate(far)]
     there = [NewJob([n, n], id=name, queue="g/b") for n, name in enumerate(far)]
     there.append(NewJob([9, 9], key="k", queue="g/b", delay=0.001))

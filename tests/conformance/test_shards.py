@@ -56,7 +56,7 @@ def test_jobs_of_a_key_are_in_its_shard(queue: Any) -> None:
     jobs = drained(queue)
     assert len(jobs) == 120
     for job in jobs:
-        assert job.shard == TABLE.part_of(job.key or job.id)
+        assert job.shard == TABLE.shard_of(job.key or job.id)
     assert len({job.shard for job in jobs}) == SHARDS
     assert {job.key for job in jobs if job.id.startswith("j")} == {f"k{n}" for n in range(40)}
 
@@ -92,7 +92,7 @@ def test_an_anonymous_job_s_id_names_its_shard(queue: Any) -> None:
 def test_an_id_is_unique_within_its_key(queue: Any) -> None:
     assert queue.enqueue(b"x", id="i", key="a").added
     assert not queue.enqueue(b"x", id="i", key="a").added
-    other = next(key for key in "bcdefgh" if TABLE.part_of(key) != TABLE.part_of("a"))
+    other = next(key for key in "bcdefgh" if TABLE.shard_of(key) != TABLE.shard_of("a"))
     assert queue.enqueue(b"y", id="i", key=other).added
     assert queue.find("i", key=other).job.payload == b"y"
     assert queue.find("i").job.id == "i"
@@ -298,7 +298,7 @@ def test_moves_stay_in_their_shards(connect: Any) -> None:
     here, there = connect("q/a", shards=SHARDS), connect("q/b", shards=SHARDS)
     here.enqueue_many([NewJob(b"x", id=f"i{n}", key=f"k{n}") for n in range(30)])
     assert here.admin.move("q/b") == 30
-    assert {one.job.shard == TABLE.part_of(one.job.key) for one in there.admin.waiting()} == {True}
+    assert {one.job.shard == TABLE.shard_of(one.job.key) for one in there.admin.waiting()} == {True}
     assert there.admin.move("q/a", "i3", "i4") == 2
     with pytest.raises(ConfigurationError, match="group"):
         here.admin.move("other")
@@ -311,7 +311,7 @@ def test_schedules_are_in_the_shards_of_their_names(queue: Any) -> None:
     assert [one.name for one in queue.admin.schedules()] == ["often", "daily"]
     lease = queue.lease(block=20)
     assert lease.job.id.startswith("often@")
-    assert lease.job.shard == TABLE.part_of("often")
+    assert lease.job.shard == TABLE.shard_of("often")
     assert queue.admin.unschedule("often")
     assert not queue.admin.unschedule("often")
 
@@ -339,7 +339,7 @@ def test_follow_ups_in_their_shard(connect: Any) -> None:
     queue, after = connect("q/a", shards=SHARDS), connect("q/b", shards=SHARDS)
     queue.enqueue(b"x", key="k")
     lease = queue.lease()
-    far = next(f"k{n}" for n in range(99) if TABLE.part_of(f"k{n}") != TABLE.part_of("k"))
+    far = next(f"k{n}" for n in range(99) if TABLE.shard_of(f"k{n}") != TABLE.shard_of("k"))
     with pytest.raises(ConfigurationError, match="group"):
         lease.complete(then=[NewJob(b"y", queue="other")])
     with pytest.raises(ValueError, match="in a sharded queue these are the ids"):
@@ -347,7 +347,7 @@ def test_follow_ups_in_their_shard(connect: Any) -> None:
     assert lease.complete(
         then=[NewJob(b"y", queue="q/b"), NewJob(b"z", id=far, key="k", queue="q/b"), NewJob(b"w", key="k")]
     )
-    assert {one.job.shard for one in [*after.admin.waiting(), *queue.admin.waiting()]} == {TABLE.part_of("k")}
+    assert {one.job.shard for one in [*after.admin.waiting(), *queue.admin.waiting()]} == {TABLE.shard_of("k")}
     assert (after.counts().waiting, queue.counts().waiting) == (2, 1)
     assert after.find(far, key="k").job.payload == b"z"
 
@@ -397,8 +397,8 @@ def test_a_rate_per_shard_admits_its_share_in_each(queue: Any, connect: Any, cli
     assert Counter(lease.job.shard for lease in limited.lease_many(200)) == dict.fromkeys(range(SHARDS), 2)
     assert limited.lease() is None
     for seconds, more in ((280, 0), (30, SHARDS)):  # 300 for each, as if they had passed
-        for part in TABLE.parts:
-            key = Keys.of("q").at(part).part("rates")
+        for part in TABLE.shards:
+            key = Keys.of("q").at(part).key("rates")
             client.zadd(key, {name: at - 1000 * seconds for name, at in client.zrange(key, 0, -1, withscores=True)})
         assert len(limited.lease_many(200)) == more
     fewer = connect("fewer", shards=SHARDS, rate=Rate(2, per=600, per_shard=True))
@@ -443,7 +443,7 @@ def test_events_of_all_shards(connect: Any, queue: Any, client: redis.Redis) -> 
         plain = queue.enqueue(b"x")
         found = told(61)
         assert {(event.kind, event.queue) for event in found} == {("added", "q")}
-        for part in TABLE.parts:
+        for part in TABLE.shards:
             keys = {f"k{n}" for n in range(20) if part.covers(f"k{n}")}
             names = [one.id for n, one in enumerate(receipts) if f"k{n % 20}" in keys]
             assert [event.id for event in found if event.id in names] == names
@@ -480,7 +480,7 @@ def test_events_on_the_command_line(newest: Server) -> None:
     with newest.queue("q", shards=SHARDS) as queue, newest.client() as client:
         queue.enqueue(b"x")
         with started(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
-            stats = [Keys.of("q").at(part).part("stats") for part in TABLE.parts]
+            stats = [Keys.of("q").at(part).key("stats") for part in TABLE.shards]
             until(lambda: all(client.hexists(key, "heard") for key in stats), "a listener")
             queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(6)])
             out, _ = program.communicate()

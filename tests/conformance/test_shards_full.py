@@ -30,7 +30,7 @@ def waiting(queue: Any) -> list[int]:
 
 def keys_of(number: int) -> list[str]:
     """Some keys of a shard."""
-    return [key for n in range(200) if TABLE.part_of(key := f"k{n}") == number]
+    return [key for n in range(200) if TABLE.shard_of(key := f"k{n}") == number]
 
 
 def test_a_shard_that_is_full(connect: Any) -> None:

@@ -382,7 +382,7 @@ def test_nogroup(asked: Asked, admin: redis.Redis) -> None:
     first = asked(enqueue)
     assert asked(lambda q: q.lease()).job.id == first.id
     second = asked(enqueue)
-    key = asked.queue.ops.keys.part("jobs")
+    key = asked.queue.ops.keys.key("jobs")
     admin.xgroup_destroy(key, "workers")
     again = [asked(lambda q: q.lease(block=1)) for _ in range(2)]
     assert [lease.job.id for lease in again] == [first.id, second.id]
@@ -393,7 +393,7 @@ def test_nogroup_while_blocked(asked: Asked, admin: redis.Redis) -> None:
     """NOGROUP that meets a blocked lease: it goes on waiting, and gets what comes."""
     future = asked.begin(lambda q: q.lease(block=PATIENCE))
     until(lambda: admin.info("clients")["blocked_clients"])
-    admin.xgroup_destroy(asked.queue.ops.keys.part("jobs"), "workers")
+    admin.xgroup_destroy(asked.queue.ops.keys.key("jobs"), "workers")
     with Queue("q", url=f"unix://{admin.get_connection_kwargs()['path']}") as other:
         receipt = other.enqueue(b"x")
     assert future.result(PATIENCE).job.id == receipt.id
@@ -404,7 +404,7 @@ def test_nogroup_settled(asked: Asked, admin: redis.Redis, settle: str) -> None:
     """NOGROUP when a lease is settled: it is lost with its group, and says so; a job that is there can be completed."""
     asked(enqueue)
     lease = asked(lambda q: q.lease())
-    admin.xgroup_destroy(asked.queue.ops.keys.part("jobs"), "workers")
+    admin.xgroup_destroy(asked.queue.ops.keys.key("jobs"), "workers")
     reason = ["why"] if settle == "dead_letter" else []
     assert asked(lambda q: getattr(q, settle)(lease, *reason)) is (settle == "complete")
     assert asked(lambda q: q.complete(lease, fenced=True)) is False
@@ -491,7 +491,7 @@ def test_timeout(asked: Asked, proxy: Proxy) -> None:
 
 def test_wrongtype(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     """WRONGTYPE (somebody else uses the key): raised at once."""
-    admin.set(asked.queue.ops.keys.part("jobs"), "mine")
+    admin.set(asked.queue.ops.keys.key("jobs"), "mine")
     fails(asked, proxy, "WRONGTYPE", redis.ResponseError)
     fails(asked, proxy, "WRONGTYPE", redis.ResponseError, lambda q: q.lease(block=PATIENCE))
 

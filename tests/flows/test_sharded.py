@@ -84,14 +84,14 @@ def test_a_run_is_in_the_shard_of_its_id(flows: Flows) -> None:
     jobs = flows.lease("pick", 30)
     assert {lease.job.shard for lease in jobs} == {0, 1, 2}
     for lease in jobs:
-        assert lease.job.shard == TABLE.part_of(lease.job.id)
+        assert lease.job.shard == TABLE.shard_of(lease.job.id)
         assert flows.flow.complete(lease, FanOut([b"1", NewJob(b"2", id="two")], stage="pack"))
     assert flows.now() == {"pick": {"blocked": 30}, "pack": {"waiting": 60}}
     listed = list(flows.queues["pick"].admin.blocked())
     assert sorted(state.job.id for state in listed) == sorted(ids)
     assert {(state.state, state.job.payload) for state in listed} == {("blocked", b"order")}
     for lease in flows.lease("pack", 60):
-        assert lease.job.shard == TABLE.part_of(lease.job.id.partition("/")[0])
+        assert lease.job.shard == TABLE.shard_of(lease.job.id.partition("/")[0])
         if not lease.job.id.startswith("o7/"):
             assert flows.flow.complete(lease, Next(None, result=lease.job.payload))
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"leased": 2}, "bill": {"waiting": 29}}
@@ -216,7 +216,7 @@ def test_the_number_of_shards_changes_under_runs(flows: Flows, more: int) -> Non
 def test_a_shard_stays_while_it_keeps_the_state_of_a_run(flows: Flows, client: redis.Redis) -> None:
     """And goes when that has expired."""
     flows.flow.start(b"order", id="o")
-    pick, old = flows.queues["pick"], TABLE.parts[TABLE.part_of("o")]
+    pick, old = flows.queues["pick"], TABLE.shards[TABLE.shard_of("o")]
     pick.admin.reshard(2)
     flows.done("pick", Next(None, result=b"done"))
 

@@ -457,4 +457,4 @@ def test_a_delayed_job_that_gives_way_keeps_its_releases(flows: Flows, client: r
     assert (plain.job.payload, plain.job.attempt, ours.job.payload, ours.job.attempt) == (b"plain", 2, b"order", 1)
     assert plain.complete()
     assert flows.flow.complete(ours, Next(None))
-    assert not client.exists(queue.ops.keys.part("released"))
+    assert not client.exists(queue.ops.keys.key("released"))

@@ -82,7 +82,7 @@ NAMES: dict[str, tuple[Callable[[str], object], list[str], list[str]]] = {
 def keys(queue: str, namespace: str) -> dict[str, str]:
     """The keys of a queue, by part."""
     made = Keys.of(queue, namespace)
-    parts = {part: made.part(part) for part in ("jobs", "wake", "dead")}
+    parts = {part: made.key(part) for part in ("jobs", "wake", "dead")}
     return {"namespace": namespace, "queue": queue, **parts, "lane": made.lane("1f"), "result": made.result("an id")}
 
 
@@ -219,7 +219,7 @@ def call(name: str, *items: Any, lane: str = "-", call: Any = "", more: Sequence
     argv: list[Any] = []
     for arg in spec["args"]:
         argv += items if arg.endswith("...") else [known[arg]]
-    found = [names.get(part) or KEYS.part(part) for part in spec["keys"]]
+    found = [names.get(part) or KEYS.key(part) for part in spec["keys"]]
     return {"script": name, "keys": [*found, *more], "argv": [as_json(arg) for arg in argv]}
 
 
@@ -241,7 +241,7 @@ def complete(*items: Any, worker: str = "", **options: Any) -> Step:
 
 
 def command(verb: str, part: str, *args: Any) -> Step:
-    return {"command": [verb, KEYS.part(part), *map(as_json, args)]}
+    return {"command": [verb, KEYS.key(part), *map(as_json, args)]}
 
 
 def everything(part: str) -> Step:
@@ -252,8 +252,8 @@ def stories() -> dict[str, list[Step]]:
     """What happens; the replies come from a server."""
     full_a = ("data", "1", "id", "a")
     next_queue = Keys.of("shop/mails")
-    follow = [next_queue.part(part) for part in (*script("enqueue").parts, "jobs")]
-    level = [KEYS.part("jobs:1")]
+    follow = [next_queue.key(key) for key in (*script("enqueue").key_names, "jobs")]
+    level = [KEYS.key("jobs:1")]
     apart = {"sleep": 5}  # entries of two streams may have the same ID
     release = call("release", "<e1>", 1, worker="w", pause=0)
     renew: dict[str, Any] = {"duration": "", "ttl": 0}
@@ -357,7 +357,7 @@ def stories() -> dict[str, list[Step]]:
             lease("v", woken=1), command("XLEN", "wake"),
         ],
         "a key of another type": [
-            command("SET", "jobs", "x"), enqueue("one"), lease(), {"command": ["GET", KEYS.part("jobs")]},
+            command("SET", "jobs", "x"), enqueue("one"), lease(), {"command": ["GET", KEYS.key("jobs")]},
         ],
     }  # fmt: skip
 

@@ -23,7 +23,7 @@ from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import PartOps
+from headrace._protocol.shards import ShardOps
 from tests.support.servers import Server
 
 SHARDS = 3
@@ -38,7 +38,7 @@ class Sweeper:
     """One that hands over: what it knows is its own, or shared with the next."""
 
     known: ShardMap
-    outboxes: list[PartOps]
+    outboxes: list[ShardOps]
     targets: Targets
     call: Any = None
     effect: Any = None
@@ -209,7 +209,7 @@ class Machine(RuleBasedStateMachine):
         """Let time pass, on the servers: all that was noted of it is so much longer ago."""
         ms = minutes * MINUTE_MS
         for part in self.parts:
-            key = part.keys.part("handed")
+            key = part.keys.key("handed")
             for nonce, score in self.client.zrange(key, 0, -1, withscores=True):
                 self.client.zadd(key, {nonce: score - ms})
         for targets in {id(one.targets): one.targets for one in self.sweepers}.values():
@@ -247,8 +247,8 @@ class Machine(RuleBasedStateMachine):
         for part in self.parts:
             assert self.run_op(part.counts()).lost == 0
             assert self.run_op(handing(part)) == 0
-            assert not self.client.exists(*(part.keys.part(name) for name in ("outbox", "outdue", "closing")))
-            latest = self.client.zrange(part.keys.part("handed"), -1, -1, withscores=True)
+            assert not self.client.exists(*(part.keys.key(name) for name in ("outbox", "outdue", "closing")))
+            latest = self.client.zrange(part.keys.key("handed"), -1, -1, withscores=True)
             seconds, _ = self.client.time()
             assert not latest or latest[0][1] < (seconds + 700) * 1000, "what has come is kept for ten minutes"
 

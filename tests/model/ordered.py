@@ -182,7 +182,7 @@ class Walk:
         if found:
             job, claim, holds = found
             delay, spend = self.random.choice((None, FOREVER_S)), self.random.choice((1, 1, 0))
-            deaths = self.redis.hget(self.ops.keys.part("deaths"), claim.entry) or b"0 0"
+            deaths = self.redis.hget(self.ops.keys.key("deaths"), claim.entry) or b"0 0"
             forgiven = int(deaths.split()[0])  # of holders that had others beside it
             assert self.queue._run(self.ops.retry([(claim, delay, spend, "why")])) == [holds]
             if holds and spend and job.spent - forgiven >= ATTEMPTS:
@@ -203,7 +203,7 @@ class Walk:
 
     def do_come_due(self) -> None:
         """All that is held back is due: jobs of a key where they are, others as delayed ones."""
-        for key in map(self.ops.keys.part, ("limited", "delayed")):
+        for key in map(self.ops.keys.key, ("limited", "delayed")):
             for entry in self.redis.zrange(key, 0, -1):
                 self.redis.zadd(key, {entry: 1})
         for job in self.jobs:
@@ -279,7 +279,7 @@ class Walk:
         if self.random.random() < 0.2 and not self.some("delayed", "due"):
             self.do_reclaim()  # as in any queue that has workers
             with suppress(redis.ResponseError):  # there may be no stream yet
-                self.redis.xgroup_destroy(self.ops.keys.part("jobs"), "workers")
+                self.redis.xgroup_destroy(self.ops.keys.key("jobs"), "workers")
             for job in self.jobs:
                 job.state, job.spent, job.claims = "waiting", UNKNOWN, []
             self.do_lease(1)
@@ -303,4 +303,4 @@ class Walk:
             for job in leased:
                 self.go(job)
         assert not self.jobs, f"{[job.id for job in self.jobs]} do not come"
-        assert not self.redis.exists(self.ops.keys.part("turns"), self.ops.keys.part("behind"))
+        assert not self.redis.exists(self.ops.keys.key("turns"), self.ops.keys.key("behind"))

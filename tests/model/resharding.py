@@ -23,7 +23,7 @@ from headrace._net.base.scan import scanned
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import PartOps, WholeOps, part_ops
+from headrace._protocol.shards import ShardOps, WholeOps, shard_ops
 from tests.support.servers import Server
 
 QUEUES = ("g/a", "g/b")
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
         job = self.job(name)
         item = client.whole.ops.item(job)
 
-        def add(ops: PartOps) -> Any:
+        def add(ops: ShardOps) -> Any:
             return (yield from _send(ops.enqueue([item])))
 
         self.begin(client, client.whole.enqueue(job, add, asks=False), [(job.payload, name)])
@@ -165,7 +165,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=who, shards=st.sampled_from([2, 3, 4]), times=steps)
     def change(self, at: int, shards: int, times: int) -> None:
-        if (client := self.idle(at)) is not None and len(client.whole.map.table.parts) < 20:
+        if (client := self.idle(at)) is not None and len(client.whole.map.table.shards) < 20:
             self.begin(client, reshard(client.whole.map, shards), [])
             self.go_on(at, times)
 
@@ -234,15 +234,15 @@ class Machine(RuleBasedStateMachine):
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def parts(self, queue: str) -> list[PartOps]:
+    def parts(self, queue: str) -> list[ShardOps]:
         """The shards that are in the table: what is elsewhere is lost."""
         ops = Ops(Keys.of(queue), SETTINGS)
         rows: Any = self.client.hgetall(ops.keys.shards)
         table = Table.parse("g", {field.decode(): row.decode() for field, row in rows.items()})
         assert table is not None, rows
-        return [part_ops(ops, table, part) for part in table.parts]
+        return [shard_ops(ops, table, part) for part in table.shards]
 
-    def work_off(self, ops: PartOps) -> None:
+    def work_off(self, ops: ShardOps) -> None:
         while True:
             grant = self.run_op(ops.lease("w", 10, ttl=60.0))
             if grant is None or not grant.claims:
@@ -268,7 +268,7 @@ class Machine(RuleBasedStateMachine):
             while last.call is not None:
                 self.step(last)
             self.pass_time()
-        assert all(part.state == "open" for part in last.whole.map.table.parts)
+        assert all(part.state == "open" for part in last.whole.map.table.shards)
 
 
 def _send(op: Op[Any]) -> Any:

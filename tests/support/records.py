@@ -17,11 +17,11 @@ def kept(queue: Queue | Ops, server: Server, minutes: Iterable[int], start: int 
     *now*: seconds of the server's clock, where the records of several are to be of the same moments.
     """
     keys = (queue if isinstance(queue, Ops) else queue.ops).keys
-    key = keys.part("trends")
+    key = keys.key("trends")
     with server.client() as client:
         told: Any = client.time()
         now = now or told[0]
-        client.hset(keys.part("stats"), "trends", now * 1000)  # no other comes between
+        client.hset(keys.key("stats"), "trends", now * 1000)  # no other comes between
         client.set(key, bytes(36 * 5040))
         for ago in minutes:
             at = now - 60 * ago

@@ -128,7 +128,7 @@ def test_a_moment_that_no_calendar_has(tell: Tell, queue: Queue, newest: Server)
     for name in ("soon", "far"):
         queue.enqueue(b"x", id=name, delay=60)
     with newest.client() as client:
-        client.zadd(queue.ops.keys.part("delayed"), {"far": 253_402_300_800_000})
+        client.zadd(queue.ops.keys.key("delayed"), {"far": 253_402_300_800_000})
 
     async def story(screen: Screen) -> None:
         await screen.press("f")
@@ -201,7 +201,7 @@ def test_the_law_in_words(tell: Tell, queue: Queue, newest: Server) -> None:
     """Not by colour alone."""
     queue.enqueue_many([b"x"] * 3)
     with redis.Redis(unix_socket_path=newest.path) as client:
-        client.xtrim(queue.ops.keys.part("jobs"), maxlen=1, approximate=False)
+        client.xtrim(queue.ops.keys.key("jobs"), maxlen=1, approximate=False)
         client.set("headrace:{x}:x:delayed", "of another type")
 
     async def story(screen: Screen) -> None:

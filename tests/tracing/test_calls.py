@@ -187,7 +187,7 @@ def test_what_is_refused_is_no_span_but_what_is_called_with_it(
 
 
 def test_what_fails(queue: Any, spans: Spans, client: redis.Redis) -> None:
-    client.set(queue.ops.keys.part("jobs"), "no stream")
+    client.set(queue.ops.keys.key("jobs"), "no stream")
     for call in (lambda: queue.enqueue(b""), queue.lease, lambda: queue.enqueue_many([b""])):
         with pytest.raises(redis.ResponseError):
             call()

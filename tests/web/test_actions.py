@@ -119,7 +119,7 @@ def test_repair(site: Any, queue: Queue) -> None:
     import redis
 
     with redis.Redis(unix_socket_path=queue._address.url.removeprefix("unix://").partition("?")[0]) as client:
-        client.xtrim(queue.ops.keys.part("jobs"), maxlen=1, approximate=False)
+        client.xtrim(queue.ops.keys.key("jobs"), maxlen=1, approximate=False)
     assert one.done("repair", queue="q") == "Mended: 2 deleted."
 
 

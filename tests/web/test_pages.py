@@ -46,7 +46,7 @@ def test_overview(site: Any, queue: Queue) -> None:
 def test_the_law_in_red(site: Any, queue: Queue, newest: Server) -> None:
     queue.enqueue_many([b"x"] * 3)
     with redis.Redis(unix_socket_path=newest.path) as client:
-        client.xtrim(queue.ops.keys.part("jobs"), maxlen=1, approximate=False)
+        client.xtrim(queue.ops.keys.key("jobs"), maxlen=1, approximate=False)
     one = site()
     assert "✗ 2 missing" in text(one.get())
     assert "3 enqueued ≠" in text(one.get("queue", name="q"))
@@ -129,7 +129,7 @@ def test_a_moment_that_no_calendar_has(site: Any, queue: Queue, newest: Server) 
     for name in ("soon", "far"):
         queue.enqueue(b"x", id=name, delay=LONG)
     with redis.Redis(unix_socket_path=newest.path) as client:
-        client.zadd(queue.ops.keys.part("delayed"), {"far": 253_402_300_800_000})
+        client.zadd(queue.ops.keys.key("delayed"), {"far": 253_402_300_800_000})
     one = site()
     listed = one.get("queue", name="q", state="delayed")
     assert listed.status_code == 200

@@ -43,7 +43,7 @@ def test_a_clock_that_jumps(
             assert queue.result(queue.enqueue(b"before").id, timeout=PATIENCE) == b"before"
             queue.enqueue(b"later", delay=15)
             # Before anything has looked after a queue, one that is late by ten timeouts has been gone for long.
-            until(lambda: raw.hexists(queue.ops.keys.part("stats"), "pulse"), "the first look")
+            until(lambda: raw.hexists(queue.ops.keys.key("stats"), "pulse"), "the first look")
             clock.jump(jump)
             assert queue.result(queue.enqueue(b"after").id, timeout=PATIENCE) == b"after"
             until(lambda: events("server_clock_jumped"), "the warning")

@@ -217,7 +217,7 @@ def test_what_was_declared_is_declared_anew_when_the_queue_is_deleted(
     work: Work, newest: Server, client: redis.Redis
 ) -> None:
     """Trends and a history begin anew, while its workers go on."""
-    running, stats = work(), Keys.of("q").part("stats")
+    running, stats = work(), Keys.of("q").key("stats")
     running.worker.handler("q", trends=True, history=7)(lambda _job: None)
 
     def kept() -> bool:

@@ -122,7 +122,7 @@ def test_what_is_no_longer_kept_lasts_as_long_as_any(server: Server) -> None:
         kept, other = queue.lease_many(2)
 
         def left() -> float:
-            return float(client.zscore(Keys.of("q").part("workers"), kept.worker)) / 1000 - now(server)
+            return float(client.zscore(Keys.of("q").key("workers"), kept.worker)) / 1000 - now(server)
 
         with queue.keeping([kept], **OPTIONS):
             until(lambda: left() <= TIMEOUT)

@@ -93,7 +93,7 @@ def lose(how: str, queue: Queue, client: redis.Redis) -> None:
     elif how == "deleted":
         assert queue.admin.delete() == 1
     else:
-        client.xclaim(queue.ops.keys.part("jobs"), "workers", "thief", 0, [str(state.entry)])
+        client.xclaim(queue.ops.keys.key("jobs"), "workers", "thief", 0, [str(state.entry)])
 
 
 @pytest.mark.parametrize("how", ["cancelled", "deleted", "stolen"])
@@ -137,7 +137,7 @@ def take_away(how: str, queue: Queue, server: redis.Redis) -> None:
     elif how == "worker failed":
         assert queue.admin.fail_worker(str(state.worker)) == 1
     else:  # as peers do whose look at it comes late: nobody is told
-        jobs, entry = queue.ops.keys.part("jobs"), str(state.entry)
+        jobs, entry = queue.ops.keys.key("jobs"), str(state.entry)
         server.xclaim(jobs, "workers", "parked", 0, [entry], justid=True, retrycount=state.job.attempt)  # type: ignore[arg-type]
 
 

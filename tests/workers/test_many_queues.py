@@ -140,7 +140,7 @@ def test_what_another_reader_was_given_and_left_is_found_where_all_rest(
     """It died before its lease call, or stands still."""
     worker, queue = work(heartbeat=0.4, timeout=2.0), queues[3]
     serve(worker, record)
-    part = queue.ops.keys.part
+    part = queue.ops.keys.key
     with worker, redis.Redis(unix_socket_path=newest.path) as client:
         until(lambda: rests(worker))
         since = time.monotonic()

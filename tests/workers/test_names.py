@@ -28,7 +28,7 @@ NEVER = 600.0  # seconds of a timeout that no test awaits
 def consumers(queue: Queue, server: Server) -> set[str]:
     """Whoever the group knows, without the random parts and the reserved ones."""
     with redis.Redis(unix_socket_path=server.path) as client:
-        rows = client.xinfo_consumers(queue.ops.keys.part("jobs"), "workers")
+        rows = client.xinfo_consumers(queue.ops.keys.key("jobs"), "workers")
     return {row["name"].decode().partition(".")[0] for row in rows} - {"parked", "bell"}
 
 

@@ -81,7 +81,7 @@ def test_a_worker_goes_on_with_a_change_that_stopped(
     client.hset(Keys.of("q").shards, mapping=table_of(client).divided(6).rows())
     with worker:
         until(lambda: not table_of(client).changing, "the end of the change", patience=60)
-    assert [part.state for part in table_of(client).parts] == ["draining"] * OLD + ["open"] * 6
+    assert [part.state for part in table_of(client).shards] == ["draining"] * OLD + ["open"] * 6
 
 
 def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> None:

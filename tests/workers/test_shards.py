@@ -69,7 +69,7 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
         done.append(job.shard)
 
     table = Table.of("q", SHARDS)
-    keys = [next(f"k{n}" for n in range(999) if table.part_of(f"k{n}") == shard) for shard in range(SHARDS)]
+    keys = [next(f"k{n}" for n in range(999) if table.shard_of(f"k{n}") == shard) for shard in range(SHARDS)]
     each = 80 * min(2, concurrency)  # so that an instant for which a shard's role waits counts little
     queue.enqueue_many([NewJob(b"x", key=key) for _ in range(each) for key in keys])
     with worker:
@@ -109,7 +109,7 @@ def starving(server: Server, kind: str, shards: int, rounds: int, register: Any)
                 seen[job.payload] = len(backlog)
 
     table = Table.of("q", shards)
-    keys = [next(f"k{n}" for n in range(99_999) if table.part_of(f"k{n}") == shard) for shard in range(shards)]
+    keys = [next(f"k{n}" for n in range(99_999) if table.shard_of(f"k{n}") == shard) for shard in range(shards)]
     with Queue("q", url=server.url, shards=shards) as queue:
         register(worker, queue)(work)
         queue.enqueue_many([NewJob(b"backlog", key=keys[0]) for _ in range(20_000)])
@@ -173,8 +173,8 @@ def test_a_foreign_job_wakes_a_worker_at_rest(server: Server, queue: Any, kind: 
     with worker:
         until(lambda: len(queue.admin.workers()) == SHARDS, "a registration in each shard")
         client: Any = redis.Redis.from_url(server.url)
-        for part in Table.of("q", SHARDS).parts:
-            client.xadd(Keys.of("q").at(part).part("jobs"), {"data": b"%d" % part.number})
+        for part in Table.of("q", SHARDS).shards:
+            client.xadd(Keys.of("q").at(part).key("jobs"), {"data": b"%d" % part.number})
             runs.await_ended(part.number + 1)
         client.close()
     assert runs.ended == [b"%d" % number for number in range(SHARDS)]
@@ -332,7 +332,7 @@ def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kin
         assert all(name.startswith("tasks/double#2@") for name in ran)
         assert len(set(ran)) == len(ran)
         for shard in tasks.queue.admin.shards():
-            often = Table.of("q", SHARDS).part_of("tasks/double#2") == shard.number
+            often = Table.of("q", SHARDS).shard_of("tasks/double#2") == shard.number
             assert shard.counts.enqueued == (len(ran) if often else 0) + shard.counts.present
     with Tasks("q", server.url, shards=SHARDS) as tasks:
         declare(tasks, kind, 3600)

@@ -27,7 +27,7 @@ Work = Callable[..., Running]
 def consumers(server: Server, queue: Queue) -> set[str]:
     """Who has a pending list, but for those that are nobody's."""
     with redis.Redis(unix_socket_path=server.path) as client:
-        stream = queue.ops.keys.part("jobs")
+        stream = queue.ops.keys.key("jobs")
         rows: list[dict[str, Any]] = client.xinfo_consumers(stream, "workers") if client.exists(stream) else []
     return {row["name"].decode() for row in rows} - {"parked", "bell"}
 
@@ -363,7 +363,7 @@ def test_a_role_that_dies_ends_the_worker(
     worker.start()
     record.await_started(1)
     with redis.Redis(unix_socket_path=newest.path) as client, Queue("broken", url=newest.url) as other:
-        key = other.ops.keys.part("jobs")
+        key = other.ops.keys.key("jobs")
         client.pipeline().delete(key).set(key, "no stream").execute()
     assert worker.engine is not None
     until(worker.engine.stopping.is_set)
@@ -379,7 +379,7 @@ def test_the_error_comes_out_of_run(queue: Queue, newest: Server, make: Any) -> 
     worker = make(url=newest.url)
     worker.handler("q")(lambda _: None)
     with redis.Redis(unix_socket_path=newest.path) as client:
-        client.set(queue.ops.keys.part("jobs"), "no stream")
+        client.set(queue.ops.keys.key("jobs"), "no stream")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         worker.run()
 

@@ -149,7 +149,7 @@ def test_undecodable_jobs_are_quarantined(work: Work, newest: Server, record: Re
 
     with Queue("q", url=newest.url) as queue, redis.Redis(unix_socket_path=newest.path) as client:
         queue.enqueue_many([b"1", b"{", b"2", b"\xff\x00", b"3"])
-        stream = queue.ops.keys.part("jobs")
+        stream = queue.ops.keys.key("jobs")
         client.xadd(stream, {"no": "data"})
         queue.enqueue(b"4")
         with worker:

@@ -100,7 +100,7 @@ class BaseQueue(Connected):
         return self._verbs.declarations()
 
     def _said(self) -> Hashable:
-        return (os.getpid(), place(self._executor.pool), self.ops.keys.part("jobs"), *self._ours().items())
+        return (os.getpid(), place(self._executor.pool), self.ops.keys.key("jobs"), *self._ours().items())
 
     def _ours(self) -> dict[str, str]:
         return declaration(self.ops.codec, self.ops.settings)

@@ -42,7 +42,7 @@ from headrace._net.base.address import Address, given, shown, shown_settings
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.recurring import Declared
-from headrace._protocol.shards import PartOps
+from headrace._protocol.shards import ShardOps
 from headrace._telemetry import log
 from headrace._telemetry.worker import PARENTS
 from headrace.errors import ConfigurationError
@@ -105,7 +105,7 @@ def _of_all_shards(make: Callable[..., Consumer], ops: Ops) -> Sequence[Consumer
 def _consumer(
     kind: type[Consumer], handler: HandlerSettings, worker: str, recurring: Declared | None, ops: Ops, **options: Any
 ) -> Consumer:
-    if recurring is not None and isinstance(ops, PartOps):
+    if recurring is not None and isinstance(ops, ShardOps):
         recurring = recurring.within(ops.shard)
     made = kind(ops, handler, worker, DEFAULT_WAIT, recurring=recurring, **options)
     made.leasing.behind = made.shared is not None and ops.settings.ordered  # until the table was read
@@ -113,7 +113,7 @@ def _consumer(
 
 
 def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: Any) -> Consumer:
-    flow = handler.flow.at(ops) if isinstance(ops, PartOps) else handler.flow
+    flow = handler.flow.at(ops) if isinstance(ops, ShardOps) else handler.flow
     return FlowConsumer(ops, handler, worker, DEFAULT_WAIT, flow=flow, **options)
 
 

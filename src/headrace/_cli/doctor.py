@@ -28,7 +28,7 @@ def doctor(in_json: Json = False, url: Url = None, namespace: Namespace = "headr
     broken = False
     with reported(), connected(server(url)) as client:
         cluster = names_cluster(None, client)
-        trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).part("doctor"))
+        trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).key("doctor"))
         for node, place in _nodes(client, cluster):
             for found in examine(_facts(node, trial, namespace, cluster)):
                 broken = broken or found.state == "broken"
@@ -64,7 +64,7 @@ def _facts(client: Any, trial: Any, namespace: str, cluster: bool) -> Facts:
     for name in SETTINGS:
         found = _asked(client.config_get, name)
         settings |= found if isinstance(found, dict) else {}
-    channel = Keys.of("doctor", namespace).part("told")
+    channel = Keys.of("doctor", namespace).key("told")
     return Facts(
         {} if isinstance(info, Exception) else info,
         settings,

@@ -60,11 +60,11 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     """
     keys = Keys.of(name, namespace)
     anything: Any = client  # exists and scan_iter are half annotated
-    if anything.exists(*map(keys.part, SIGNS)):
+    if anything.exists(*map(keys.key, SIGNS)):
         return True
     table = table_of(client, name, namespace)
-    some = [keys.at(part) for part in table.parts] if table is not None else []
-    if any(anything.exists(*map(one.part, SIGNS)) for one in some):
+    some = [keys.at(part) for part in table.shards] if table is not None else []
+    if any(anything.exists(*map(one.key, SIGNS)) for one in some):
         return True
     if create:
         return False

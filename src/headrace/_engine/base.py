@@ -113,7 +113,7 @@ class BaseEngine(ABC):
                 executors[channel].connections.keep = SPARE_S
         settings = executors["work"].pool.connection_kwargs
         self._telemetries = {
-            consumer.ops.keys.part("jobs"): WorkerTelemetry(consumer, settings, trace_parent)
+            consumer.ops.keys.key("jobs"): WorkerTelemetry(consumer, settings, trace_parent)
             for consumer in lifecycle.consumers
         }
         self._all: list[Event] = []
@@ -131,7 +131,7 @@ class BaseEngine(ABC):
             return
         for consumer in consumers:
             telemetry = WorkerTelemetry(consumer, self.executors["work"].pool.connection_kwargs, self._trace_parent)
-            self._telemetries[consumer.ops.keys.part("jobs")] = telemetry
+            self._telemetries[consumer.ops.keys.key("jobs")] = telemetry
             self._events[id(consumer)] = []
             self._seat(consumer)
         self.lifecycle.join(consumers)
@@ -177,7 +177,7 @@ class BaseEngine(ABC):
 
     def telemetry(self, consumer: Consumer) -> WorkerTelemetry:
         """Return the telemetry of this consumer."""
-        return self._telemetries[consumer.ops.keys.part("jobs")]
+        return self._telemetries[consumer.ops.keys.key("jobs")]
 
     def answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any], since: float) -> None:
         """Record a round trip that began at *since*."""

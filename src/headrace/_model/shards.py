@@ -20,7 +20,7 @@ from headrace._model.job import Anonymous
 from headrace._model.state import Counts
 
 SHARDS_AT_MOST = 256
-PARTS_AT_MOST = 1024  # shards of a table, those included that only give away
+ROWS_AT_MOST = 1024  # shards of a table, those included that only give away
 RANGE = 1 << 32  # of the checksum of a key
 SLOTS = 16_384  # of a cluster
 VERSION = 1  # of a table that nothing has divided
@@ -46,7 +46,7 @@ class Sealed(Exception):
 
 
 @frozen
-class Part:
+class ShardRow:
     """One shard in the table: its number, the salt of its tag, the first and the last checksum of its keys, its state:
     `open`; or `sealing`, and its heirs `opening`, while the number of shards changes; then `draining`: it takes nothing
     new any more.
@@ -81,7 +81,7 @@ class Table:
     """The shards of all queues of a group, by their numbers."""
 
     group: str
-    parts: tuple[Part, ...]
+    shards: tuple[ShardRow, ...]
     version: int = VERSION
     numbers: tuple[int, ...] = ()  # how many shards it was divided into, the last time last
     next: int = 0  # the number of the next shard to be made
@@ -95,18 +95,18 @@ class Table:
     @classmethod
     def of(cls, group: str, shards: int) -> Table:
         """Divide the range of checksums, and the slots of a cluster, into *shards* equal ranges."""
-        parts = tuple(_part(group, number, number, shards, "open") for number in range(shards))
-        return cls(group, parts, numbers=(shards,), next=shards)
+        all_shards = tuple(_new_row(group, number, number, shards, "open") for number in range(shards))
+        return cls(group, all_shards, numbers=(shards,), next=shards)
 
     @classmethod
     def parse(cls, group: str, rows: Mapping[str, str]) -> Table | None:
         """Read what is kept on the server; `None` if it is of another form."""
         try:
-            parts = sorted((_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=_number)
-            numbers = tuple(map(int, rows["numbers"].split())) if "numbers" in rows else (len(parts),)
+            all_shards = sorted((_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=_number)
+            numbers = tuple(map(int, rows["numbers"].split())) if "numbers" in rows else (len(all_shards),)
             past = {name.removeprefix(_PAST): row for name, row in rows.items() if name.startswith(_PAST)}
             made = cls(
-                group, tuple(parts), int(rows["version"]), numbers, int(rows.get("next", len(parts))),
+                group, tuple(all_shards), int(rows["version"]), numbers, int(rows.get("next", len(all_shards))),
                 frozenset(name.removeprefix(_QUEUE) for name in rows if name.startswith(_QUEUE)),
                 {name: cast("Totals", tuple(map(int, row.split()))) for name, row in past.items()},
             )  # fmt: skip
@@ -116,7 +116,7 @@ class Table:
 
     def rows(self) -> dict[str, str]:
         """Return the fields of the table as it is kept on the server, but for the names of queues."""
-        rows = {"version": str(self.version), **dict(part.row() for part in self.parts)}
+        rows = {"version": str(self.version), **dict(shard.row() for shard in self.shards)}
         if self.version > VERSION:
             rows |= {"numbers": " ".join(map(str, self.numbers)), "next": str(self.next)}
         return rows | {_PAST + name: " ".join(map(str, row)) for name, row in self.past.items()}
@@ -126,18 +126,18 @@ class Table:
         return self.rows() == other.rows()
 
     @cached_property
-    def takers(self) -> Sequence[Part]:
+    def takers(self) -> Sequence[ShardRow]:
         """The shards to which jobs go, in the order of their ranges, without gaps."""
-        return sorted((part for part in self.parts if part.state in TAKING), key=_first)
+        return sorted((shard for shard in self.shards if shard.state in TAKING), key=_first)
 
     @cached_property
-    def heirs(self) -> Sequence[Part]:
+    def heirs(self) -> Sequence[ShardRow]:
         """The shards that take over from those that say they are sealed, in the order of their ranges."""
-        return sorted((part for part in self.parts if part.state == "opening"), key=_first)
+        return sorted((shard for shard in self.shards if shard.state == "opening"), key=_first)
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
-        return [part.first for part in self.takers], [part.first for part in self.heirs]
+        return [shard.first for shard in self.takers], [shard.first for shard in self.heirs]
 
     @property
     def changing(self) -> bool:
@@ -145,78 +145,78 @@ class Table:
         return bool(self.heirs)
 
     @property
-    def draining(self) -> list[Part]:
+    def draining(self) -> list[ShardRow]:
         """The shards that take nothing new any more."""
-        return [part for part in self.parts if part.state == "draining"]
+        return [shard for shard in self.shards if shard.state == "draining"]
 
-    def part_of(self, key: str, sealed: frozenset[int] | set[int] = frozenset()) -> int:
+    def shard_of(self, key: str, sealed: frozenset[int] | set[int] = frozenset()) -> int:
         """Return the number of the shard of a key, or of the id of a job without one; of those known to be *sealed*,
         that of the heir.
         """
-        return self.part_at(crc32(key.encode()), sealed)
+        return self.shard_at(crc32(key.encode()), sealed)
 
-    def part_at(self, check: int, sealed: frozenset[int] | set[int] = frozenset()) -> int:
+    def shard_at(self, check: int, sealed: frozenset[int] | set[int] = frozenset()) -> int:
         """Return the number of the shard of a checksum; of those known to be *sealed*, that of the heir."""
         taking, taking_over = self._bounds
-        part = self.takers[bisect_right(taking, check) - 1]
-        if sealed and self.heirs and part.number in sealed:
-            part = self.heirs[bisect_right(taking_over, check) - 1]
-        return part.number
+        shard = self.takers[bisect_right(taking, check) - 1]
+        if sealed and self.heirs and shard.number in sealed:
+            shard = self.heirs[bisect_right(taking_over, check) - 1]
+        return shard.number
 
-    def any_of(self, sealed: set[int]) -> Sequence[Part]:
+    def any_of(self, sealed: set[int]) -> Sequence[ShardRow]:
         """Return the shards to which a job may go that has neither key nor id."""
-        return [part for part in self.takers if part.number not in sealed] or self.heirs or self.takers
+        return [shard for shard in self.takers if shard.number not in sealed] or self.heirs or self.takers
 
-    def before(self, key: str, number: int) -> list[Part]:
+    def before(self, key: str, number: int) -> list[ShardRow]:
         """Return the shards that may have jobs of a key, beside that of this *number*, the newest first."""
-        return [part for part in reversed(self.parts) if part.number != number and part.covers(key)]
+        return [shard for shard in reversed(self.shards) if shard.number != number and shard.covers(key)]
 
     # -- changing the number of shards -------------------------------------------------------------
 
     def divided(self, shards: int) -> Table:
         """Return the next version, with heirs for all that take jobs now: *shards* equal ranges."""
-        heirs = [_part(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
-        parts = [evolve(part, state="sealing") if part.state == "open" else part for part in self.parts]
+        heirs = [_new_row(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
+        old = [evolve(shard, state="sealing") if shard.state == "open" else shard for shard in self.shards]
         numbers = (*(number for number in self.numbers if number != shards), shards)
-        return evolve(self, parts=(*parts, *heirs), version=self.version + 1, numbers=numbers, next=self.next + shards)
+        return evolve(self, shards=(*old, *heirs), version=self.version + 1, numbers=numbers, next=self.next + shards)
 
     def handed_over(self) -> Table:
         """Return the next version, once all that were to be sealed are."""
         after: dict[ShardState, ShardState] = {"sealing": "draining", "opening": "open"}
-        parts = tuple(evolve(part, state=after.get(part.state, part.state)) for part in self.parts)
-        return evolve(self, parts=parts, version=self.version + 1)
+        all_shards = tuple(evolve(shard, state=after.get(shard.state, shard.state)) for shard in self.shards)
+        return evolve(self, shards=all_shards, version=self.version + 1)
 
     def without(self, number: int, totals: Mapping[str, Totals]) -> Table:
         """Return the next version, without a shard that is empty: it had counted so many jobs of each queue."""
         past = dict(self.past)
         for name, some in totals.items():
             past[name] = cast("Totals", tuple(map(sum, zip(past.get(name, (0,) * 5), some, strict=True))))
-        parts = tuple(part for part in self.parts if part.number != number)
-        return evolve(self, parts=parts, version=self.version + 1, past=past)
+        all_shards = tuple(shard for shard in self.shards if shard.number != number)
+        return evolve(self, shards=all_shards, version=self.version + 1, past=past)
 
 
-def _number(part: Part) -> int:
-    return part.number
+def _number(shard: ShardRow) -> int:
+    return shard.number
 
 
-def _first(part: Part) -> int:
-    return part.first
+def _first(shard: ShardRow) -> int:
+    return shard.first
 
 
-def _parsed(number: str, row: str) -> Part:
+def _parsed(number: str, row: str) -> ShardRow:
     salt, first, last, state = row.split()
     if state not in get_args(ShardState):
         raise ValueError(state)
-    return Part(int(number), int(salt), int(first), int(last), cast("ShardState", state))
+    return ShardRow(int(number), int(salt), int(first), int(last), cast("ShardState", state))
 
 
-def _part(group: str, number: int, at: int, shards: int, state: ShardState) -> Part:
+def _new_row(group: str, number: int, at: int, shards: int, state: ShardState) -> ShardRow:
     first, last = (-(-RANGE * place // shards) for place in (at, at + 1))
     low, high = (-(-SLOTS * place // shards) for place in (at, at + 1))
     salt = 0
     while not low <= crc_hqx(f"{group}~{number}.{salt}".encode(), 0) % SLOTS < high:
         salt += 1
-    return Part(number, salt, first, last - 1, state)
+    return ShardRow(number, salt, first, last - 1, state)
 
 
 def tags(names: Sequence[str], group: str) -> Iterator[tuple[str, int]]:

@@ -112,7 +112,7 @@ class Admission:
         """Like `single`, for callers that wait for room."""
         return self._op(items, AWAITS_S, together=False, join=self.single_awaiting)
 
-    def part(self, items: Sequence[Item], *, awaits: bool) -> Op[list[Receipt | Refusal | Sealed]]:
+    def chunk(self, items: Sequence[Item], *, awaits: bool) -> Op[list[Receipt | Refusal | Sealed]]:
         """Add items if there is room for all of them."""
         return self._op(items, AWAITS_S if awaits else 0, together=True)
 
@@ -123,12 +123,12 @@ class Admission:
         for name, delay, terms, fields in items:
             args += (name, delay, terms, len(fields), *fields)
         ops, source = self.ops, script("enqueue_if")
-        keys = [*map(ops.keys.part, source.parts), *ops.keys.levels(ops.settings.priorities)]
+        keys = [*map(ops.keys.key, source.key_names), *ops.keys.levels(ops.settings.priorities)]
         return lasts(
             Op(source.name, source, keys, args, ops.reading(admitted), ops.keys.lane(""), items, join), self.durable
         )
 
-    def parts(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
+    def chunks(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
         """Check all *jobs*, and cut them into parts that one script takes, and that may find room."""
         items = [self.item(job, context) for job in jobs]
         most = self.most_together
@@ -155,7 +155,7 @@ class Admission:
             "BLOCK",
             max(1, checks.millis(seconds)),
             "STREAMS",
-            self.ops.keys.part("gate"),
+            self.ops.keys.key("gate"),
             last,
         )
 

@@ -39,7 +39,7 @@ class BaseOps:
         join: Callable[[Sequence[Any]], Op[Any]] | None = None,
     ) -> Op[T]:
         source = script(name)
-        keys = [self.keys.part(part) for part in source.parts]
+        keys = [self.keys.key(key) for key in source.key_names]
         lane = self.keys.lane("") if source.recorded else ""
         levels = self.keys.levels(self.settings.priorities) if source.levelled else ()
         return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)

@@ -20,7 +20,7 @@ def protocol() -> dict[str, Any]:
     for words in (wait, pause):
         words[words.index("BLOCK") + 1] = "<ms>"
     return {
-        "key": template.part("<part>"),
+        "key": template.key("<part>"),
         "lane": template.lane("<lane>"),
         "result": template.result("<id>"),
         "flow": template.flow("<run>"),

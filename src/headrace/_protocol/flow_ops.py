@@ -18,7 +18,7 @@ from headrace._model.flow import FanOut, FlowState, Next
 from headrace._model.job import Claim, Job, NewJob, is_new
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
-from headrace._model.shards import Part, Table
+from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
 from headrace._protocol import replies
 from headrace._protocol.answers import Verdicts
@@ -27,7 +27,7 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import script
-from headrace._protocol.shards import PartOps, part_ops
+from headrace._protocol.shards import ShardOps, shard_ops
 from headrace.errors import ConfigurationError
 
 CHILDREN_AT_MOST = 1000  # of one fan-out: one script creates them
@@ -121,17 +121,17 @@ class FlowOps:
                     raise ConfigurationError(f"stage {stage.name!r} leads to {other!r}, which flow {self.name!r} lacks")
         return self.stages
 
-    def at(self, part: PartOps) -> FlowOps:
+    def at(self, part: ShardOps) -> FlowOps:
         """Return the flow in one shard of its group."""
         assert part.table is not None  # noqa: S101
         return self.in_shard(part.shard, part.table)
 
-    def in_shard(self, shard: Part, table: Table) -> FlowOps:
+    def in_shard(self, shard: ShardRow, table: Table) -> FlowOps:
         """Return the flow in a shard of a table."""
         made = copy(self)
         made.keys = self.keys.at(shard)
         made.stages = {
-            name: evolve(stage, ops=part_ops(stage.ops, table, shard)) for name, stage in self.stages.items()
+            name: evolve(stage, ops=shard_ops(stage.ops, table, shard)) for name, stage in self.stages.items()
         }
         return made
 
@@ -144,7 +144,7 @@ class FlowOps:
     def _op(
         self, name: str, extra: Sequence[str], args: Sequence[Arg], decode: Callable[[Any], Any], lane: bool
     ) -> Op[Any]:
-        keys = [self.keys.part("index")] if name not in ("flow_events", "flow_read") else []
+        keys = [self.keys.key("index")] if name not in ("flow_events", "flow_read") else []
         return Op(name, script(name), [*keys, *extra], args, decode, self.keys.lane("") if lane else "")
 
     def first(self, stage: str | None) -> str:
@@ -170,7 +170,7 @@ class FlowOps:
             if key in self.lookup
             for one in ([value] if isinstance(value, str) else value)
         ]
-        extra = [self.keys.flow(name), *(ops.keys.part(part) for part in _BEGIN)]
+        extra = [self.keys.flow(name), *(ops.keys.key(key) for key in _BEGIN)]
         text = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
         args: list[Arg] = [name, first, item[1], text, len(members), *members, *item[2], FLOW, self.keys.flow(name)]
         return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
@@ -277,7 +277,7 @@ class FlowOps:
     def advance(self, steps: Sequence[Step], worker: str = "") -> Op[Verdicts]:
         """Take steps: at most `STEPS_PER_SCRIPT`, with `CHILDREN_AT_MOST` children. *worker* fences them, unless ''."""
         stages = self.declared().values()
-        keys = [stage.ops.keys.part(part) for stage in stages for part in _PARTS]
+        keys = [stage.ops.keys.key(part) for stage in stages for part in _PARTS]
         args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
         for stage in stages:
             args += (stage.name, next(iter(stage.next), ""))
@@ -291,7 +291,7 @@ class FlowOps:
         """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by calls outside it."""
         stages = self.declared()
         names = list(stages)
-        keys = [stage.ops.keys.part("flows") for stage in stages.values()]
+        keys = [stage.ops.keys.key("flows") for stage in stages.values()]
 
         def decode(reply: Any) -> list[Step]:
             pairs: Any = zip(reply[::2], reply[1::2], strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from headrace._model.checks import LEVELS_AT_MOST
-from headrace._model.shards import Part
+from headrace._model.shards import ShardRow
 from headrace._protocol.keys import QUEUE
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
@@ -88,10 +88,10 @@ def _intents(rows: Any) -> Iterator[Intent]:
 
 
 def hand(
-    ops: Ops, at: int = 0, come: Sequence[tuple[str, str]] = (), over: Sequence[str] = (), avoided: Sequence[Part] = ()
+    ops: Ops, at: int = 0, come: Sequence[tuple[str, str]] = (), over: Sequence[str] = (), away: Sequence[ShardRow] = ()
 ) -> Op[Pending]:
     """Take in what has *come* to its shard (its name, and that in closing) and what is *over*; tell what is to be sent,
-    but to the shards that are *avoided*.
+    but to the shards that are *away*.
     """
 
     def decode(reply: Any) -> Pending:
@@ -102,7 +102,7 @@ def hand(
     for names in come:
         args += names
     args += over
-    for part in avoided:
+    for part in away:
         args += (str(part.number), part.first, part.last)
     return _op(ops, "hand", args, decode)
 
@@ -133,4 +133,4 @@ def handing(ops: Ops) -> Op[int]:
 
 def _op(ops: Ops, name: str, args: Sequence[Arg], decode: Any) -> Op[Any]:
     source = script(name)
-    return Op(name, source, [ops.keys.part(part) for part in source.parts], args, decode)
+    return Op(name, source, [ops.keys.key(key) for key in source.key_names], args, decode)

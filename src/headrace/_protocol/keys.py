@@ -7,7 +7,7 @@ import re
 from attrs import frozen
 
 from headrace._model.job import Anonymous, ShardedName, on_wire
-from headrace._model.shards import Part
+from headrace._model.shards import ShardRow
 from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
@@ -32,7 +32,7 @@ class Keys:
     queue: str
     group: str
     prefix: str
-    shard: Part | None = None
+    shard: ShardRow | None = None
 
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
@@ -46,7 +46,7 @@ class Keys:
         group = queue.partition("/")[0]
         return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
 
-    def at(self, shard: Part) -> Keys:
+    def at(self, shard: ShardRow) -> Keys:
         """Return the keys of one of its shards, in a slot of its own: `<namespace>:{<group>~<number>.<salt>}:…`."""
         tag = shard.tag(self.group)
         prefix = self.prefix.replace(f"{{{self.group}}}", f"{{{tag}}}", 1)
@@ -57,13 +57,13 @@ class Keys:
         """The key of the table of its group's shards."""
         return f"{self.prefix.removesuffix(f':{self.queue}:')}:shards"
 
-    def part(self, part: str) -> str:
-        """Return the key of *part*, such as `jobs` or `dead`."""
-        return self.prefix + part
+    def key(self, name: str) -> str:
+        """Return the key of this *name*, such as `jobs` or `dead`."""
+        return self.prefix + name
 
     def levels(self, priorities: int) -> list[str]:
         """Return the streams of the priority levels after the first, whose stream is `jobs`."""
-        return [self.part(f"jobs:{level}") for level in range(1, priorities)]
+        return [self.key(f"jobs:{level}") for level in range(1, priorities)]
 
     def lane(self, lane: str) -> str:
         """Return the key that records a lane's last call."""

@@ -30,8 +30,8 @@ def pack(command: Sequence[Arg]) -> bytes:
     return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(spelled)
 
 
-def parts(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
-    """Cut *items*, in their order, into parts of at most *most* items and *most_bytes* bytes; a larger item is a part
+def chunks(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
+    """Cut *items*, in their order, into chunks of at most *most* items and *most_bytes* bytes; a larger item is a chunk
     alone.
     """
     start = weight = 0

@@ -52,7 +52,7 @@ class Prepared(Generic[T]):
 def enqueue_one(ops: Ops) -> Prepared[str]:
     """Prepare the call that adds one job which is its payload and nothing else; its answer is the job's id."""
     source = script("enqueue_one")
-    keys = [ops.keys.part(part) for part in source.parts]
+    keys = [ops.keys.key(key) for key in source.key_names]
 
     def several(payloads: Sequence[bytes]) -> Op[list[str]]:
         return ops.plain(payloads, plain_ids)

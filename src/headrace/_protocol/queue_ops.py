@@ -250,12 +250,12 @@ class Ops(ResultOps):
                 handed += (">1", outbox, name, delay, len(fields), *fields)
                 continue
             args += (1, name, delay, job.priority, len(fields), *fields)
-            extra += [keys.part(part) for part in script("enqueue").parts]
-            extra.append([keys.part("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
+            extra += [keys.key(key) for key in script("enqueue").key_names]
+            extra.append([keys.key("jobs"), *keys.levels(LEVELS_AT_MOST)][job.priority])
         args += staying(claims) if with_ids else ()
         if handed:
             args += handed
-            extra += (self.keys.part("outbox"), self.keys.part("outdue"))
+            extra += (self.keys.key("outbox"), self.keys.key("outdue"))
         if self.settings.history:
             args += [f"{claim.job.attempt} {claim.worker}" for claim in claims]
         alike = not (fence or results or then)
@@ -428,7 +428,7 @@ class Ops(ResultOps):
                 f"to={to!r}: {self.codec!r:.200} binds payloads to their queue, and no other can open them: lease the "
                 "jobs here and enqueue their payloads there"
             )
-        keys = [target.part(part) for part in ("wake", *script("move").parts[:7])]
+        keys = [target.key(key) for key in ("wake", *script("move").key_names[:7])]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
         return self._op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 

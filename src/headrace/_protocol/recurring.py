@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from headrace._model.job import NewJob
-from headrace._model.shards import Part
+from headrace._model.shards import ShardRow
 from headrace._model.timing import Timing
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -41,7 +41,7 @@ class Declared:
         each = sorted(f"{one.name}\n{one.timing}\n{one.missed}\n{one.job.priority}" for one in self.schedules)
         self.set = hashlib.sha256("\n\n".join(each).encode()).hexdigest()[:16] if each else ""
 
-    def within(self, shard: Part) -> Declared:
+    def within(self, shard: ShardRow) -> Declared:
         """Return the schedules that belong to a shard, by their names: they are declared there only."""
         return Declared([one for one in self.schedules if shard.covers(one.name)])
 

@@ -61,7 +61,7 @@ class Script:
     name: str
     source: str
     sha: str
-    parts: tuple[str, ...] = ()
+    key_names: tuple[str, ...] = ()
     """The names of its fixed keys, without the lane's."""
     recorded: bool = False
     """Whether its first key is a lane and its first argument a call number."""
@@ -83,9 +83,9 @@ def script(name: str) -> Script:
     pieces = [comment, *map(_fragment, fragments), *_locals(head, body, "record" in fragments), first]
     source = "".join([*pieces, *map(_fragment, further[len(fragments) :]), rest])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    parts = [key for key, _ in head.named_keys()]
-    recorded = parts[:1] == ["lane"]
-    return Script(name, source, sha, tuple(parts[recorded:]), recorded, head.more_keys() == "levels")
+    key_names = [key for key, _ in head.named_keys()]
+    recorded = key_names[:1] == ["lane"]
+    return Script(name, source, sha, tuple(key_names[recorded:]), recorded, head.more_keys() == "levels")
 
 
 def _read(path: str) -> str:

@@ -14,7 +14,7 @@ from headrace._model.checks import LEVELS_AT_MOST, Context
 from headrace._model.codec import Codec
 from headrace._model.job import KEY, Anonymous, Claim, NewJob, ShardedName, is_new
 from headrace._model.receipt import is_receipt, receipts
-from headrace._model.shards import Part, Table, Totals, apart, is_entry
+from headrace._model.shards import ShardRow, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Arg, Op
@@ -51,7 +51,7 @@ def table(
     return Op("shards", script("shards"), [keys.shards], [*args, *chain(*(rows or {}).items())], decode)
 
 
-class PartJobs(Jobs):
+class ShardJobs(Jobs):
     """Decoder for the jobs of one shard: a job without an id of its own is named by its entry and the shard."""
 
     def __init__(self, queue: ShardedName, codec: Codec[Any]) -> None:
@@ -117,13 +117,13 @@ class BaseShardOps(Ops):
 
 
 @frozen
-class PartOps(BaseShardOps):
+class ShardOps(BaseShardOps):
     """Maker of the operations of one shard."""
 
     table: Table | None = None
 
     @property
-    def shard(self) -> Part:
+    def shard(self) -> ShardRow:
         """The shard."""
         assert self.keys.shard is not None  # noqa: S101
         return self.keys.shard
@@ -136,7 +136,7 @@ class PartOps(BaseShardOps):
     @property
     def decoder(self) -> Jobs:
         """The decoder of this shard's jobs."""
-        return PartJobs(cast("ShardedName", self.keys.queue), self.bound)
+        return ShardJobs(cast("ShardedName", self.keys.queue), self.bound)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
         """Return the decoder of receipts: a job without an id is named by its entry and shard."""
@@ -155,7 +155,7 @@ class PartOps(BaseShardOps):
 
         return read
 
-    def of(self, queue: str) -> PartOps:
+    def of(self, queue: str) -> ShardOps:
         """Return the maker for another queue of the group, in the same shard."""
         return evolve(self, keys=self._near("queue", queue))
 
@@ -191,7 +191,7 @@ class PartOps(BaseShardOps):
 
     def _of_all_levels(self, name: str, decode: Callable[[Any], T]) -> Op[T]:
         op = self._op(name, [], decode)
-        return evolve(op, keys=[*map(self.keys.part, op.script.parts), *self.keys.levels(LEVELS_AT_MOST)])
+        return evolve(op, keys=[*map(self.keys.key, op.script.key_names), *self.keys.levels(LEVELS_AT_MOST)])
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
         """Check a follow-up: it is in this shard, or in another one, of this queue or of another of the group."""
@@ -274,6 +274,6 @@ class WholeOps(BaseShardOps):
         return ()
 
 
-def part_ops(ops: Ops, table: Table, part: Part) -> PartOps:
+def shard_ops(ops: Ops, table: Table, part: ShardRow) -> ShardOps:
     """Make the maker of the operations of one shard of a queue."""
-    return PartOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, table)
+    return ShardOps(ops.keys.at(part), ops.settings, ops.codec, ops.namespace, table)

@@ -41,7 +41,7 @@ class Holding:
 
 def _op(ops: Ops, name: str, args: list[Any], decode: Any) -> Op[Any]:
     source = script(name)
-    return Op(name, source, [ops.keys.part(part) for part in source.parts], args, decode)
+    return Op(name, source, [ops.keys.key(key) for key in source.key_names], args, decode)
 
 
 def about(ops: Ops) -> Op[About]:

@@ -18,10 +18,10 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
     every waiter is to be woken when one is resumed.
     """
     milliseconds = max(1, term("block", block, zero=True))  # 0 would be for ever
-    wakes = [keys.part("wake") for keys in queues]
+    wakes = [keys.key("wake") for keys in queues]
     if paused:
         return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *wakes, *["$"] * len(wakes))
-    streams = [keys.part("jobs") for keys in queues]
+    streams = [keys.key("jobs") for keys in queues]
     return (
         "XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *wakes,
         *[">"] * (2 * len(wakes)),
@@ -33,7 +33,7 @@ def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
 
     Each delivery of it counts anew, which is no matter: that which counts is when it is leased.
     """
-    streams = [keys.part(part) for part in ("jobs", "wake") for keys in queues]
+    streams = [keys.key(key) for key in ("jobs", "wake") for keys in queues]
     return ("XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "STREAMS", *streams, *["0"] * len(streams))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import Now, Phase, Send, Sleep, Wake
-from headrace._core.worker.company import Company, Suspect, joined, part
+from headrace._core.worker.company import Company, Suspect, depart, joined
 from headrace._core.worker.state import ActiveJobs
 
 
@@ -94,7 +94,7 @@ def test_a_suspect_that_happens_to_be_alone() -> None:
     assert play.told == [("a", False)]
     assert (a.company.shuts_out(a), a.company.shuts_out(b)) == (True, False)
     b.jobs.held["y"] = 1
-    play.slept = lambda: play.run(part(a))
+    play.slept = lambda: play.run(depart(a))
     assert play.run(joined(b, ["y"], None)) == ["y"]
     assert play.told == [("a", False), ("a", True)]
     assert a.company.suspect is None
@@ -126,10 +126,10 @@ def test_others_make_room() -> None:
     assert play.run(joined(b, ["z"], None)) == ()
     assert b.back == [["z"]]
     assert play.run(joined(b, ["another suspect"], 60.0)) == ()
-    play.run(part(b))
+    play.run(depart(b))
     assert a.company.suspect is not None
     a.jobs.held.clear()
-    play.run(part(a))
+    play.run(depart(a))
     assert play.told == [("a", False), ("a", True)]
     assert a.company.suspect is None
 
@@ -144,7 +144,7 @@ def test_the_others_wait_for_a_while_only() -> None:
     b.jobs.held.clear()
     assert play.run(joined(a, ["x"], 60.0)) == ["x"]
     play.now += 60
-    play.run(part(b))
+    play.run(depart(b))
     assert not b.company.shuts_out(b)
 
 

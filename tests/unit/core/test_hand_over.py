@@ -22,13 +22,13 @@ from headrace.errors import NotDurable
 
 KNOWN = ShardMap(Ops(Keys.of("q"), QueueSettings(shards=2)))
 PARTS = KNOWN.ordered()
-TO = ["k0", next(f"k{n}" for n in range(99) if KNOWN.table.part_of(f"k{n}") != KNOWN.table.part_of("k0"))]
+TO = ["k0", next(f"k{n}" for n in range(99) if KNOWN.table.shard_of(f"k{n}") != KNOWN.table.shard_of("k0"))]
 INTENTS = [Intent(name_of(key, "q", f"n{place}"), ["", "", 2, "data", b"x"]) for place, key in enumerate(TO)]
 
 
 def target(place: int) -> tuple[str, int]:
     """The shard to which an intent goes."""
-    return "q", KNOWN.table.part_at(INTENTS[place].check)
+    return "q", KNOWN.table.shard_at(INTENTS[place].check)
 
 
 class Run:

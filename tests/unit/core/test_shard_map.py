@@ -15,7 +15,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import part_ops as made
+from headrace._protocol.shards import shard_ops as made
 from headrace.errors import ShardsMismatch
 
 FIRST = Table.of("q", 2)
@@ -62,12 +62,12 @@ def uses(known: ShardMap) -> list[Callable[[], Any]]:
 def test_what_is_between_two_tables_is_seen_by_nobody(use: int, monkeypatch: pytest.MonkeyPatch) -> None:
     known, seen = shards(), list[int]()
 
-    def part_ops(*args: Any) -> Any:  # while a thread takes in a table, another one uses the map
+    def shard_ops(*args: Any) -> Any:  # while a thread takes in a table, another one uses the map
         seen.append(known.table.version)
         uses(known)[use]()
         return made(*args)
 
-    monkeypatch.setattr(shard_map, "part_ops", part_ops)
+    monkeypatch.setattr(shard_map, "shard_ops", shard_ops)
     for table in TABLES:
         answered(known.look(), table)
         uses(known)[use]()

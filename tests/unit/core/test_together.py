@@ -62,7 +62,7 @@ def queues(effect: Any) -> list[str]:
 
 
 def jobs(consumer: Consumer) -> str:
-    return consumer.ops.keys.part("jobs")
+    return consumer.ops.keys.key("jobs")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_what_others_tell_ends_the_calm_at_once() -> None:
     hearing.go(Received("anew"))
     assert not consumer.rest.calm
     consumer.rest.calm = True
-    channel = consumer.ops.keys.part("control")
+    channel = consumer.ops.keys.key("control")
     assert names(hearing.go(Received("on", [(channel, STIR), (channel, STIR)]))) == ["reclaim"]
     assert isinstance(hearing.go([Reclaimed(0, 2.5, rests=True)]), Receive)
     assert consumer.rest.on

@@ -72,7 +72,7 @@ def test_a_stale_protocol_page_fails_the_check(
 
 
 def test_every_key_is_described_and_no_other(protocol: ModuleType) -> None:
-    used = {part for name in protocol.names() for part in script(name).parts} - {"result", "flow"}  # by their ids
+    used = {part for name in protocol.names() for part in script(name).key_names} - {"result", "flow"}  # by their ids
     assert set(protocol.PARTS) == used | {"lane:<lane>", "result:<id>", "flow:<id>", "jobs:<level>"}
 
 

@@ -16,7 +16,7 @@ from headrace._protocol.keys import Keys
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 6, 16, 64, 256])
 def test_shards_divide_keys_and_slots(shards: int) -> None:
-    parts = Table.of("orders", shards).parts
+    parts = Table.of("orders", shards).shards
     assert (parts[0].first, parts[-1].last) == (0, RANGE - 1)
     assert all(one.last + 1 == other.first for one, other in pairwise(parts))
     slots = [slot_of(Keys.of("orders/new").at(part).prefix) for part in parts]
@@ -27,22 +27,22 @@ def test_a_key_is_in_the_shard_of_its_range() -> None:
     for shards in (2, 3, 6, 64):
         table = Table.of("g", shards)
         for n in range(500):
-            part = table.parts[table.part_of(f"key {n}")]
+            part = table.shards[table.shard_of(f"key {n}")]
             assert part.first <= crc32(f"key {n}".encode()) <= part.last
 
 
 def test_the_shards_of_keys_never_change() -> None:
     """Of a published version: other clients, and jobs that wait, rely on it."""
     table = Table.of("ingest", 6)
-    assert [table.part_of(key) for key in ("customer-42", "a", "ä", "order-17")] == [1, 5, 2, 2]
+    assert [table.shard_of(key) for key in ("customer-42", "a", "ä", "order-17")] == [1, 5, 2, 2]
     tags = "ingest~0.11 ingest~1.3 ingest~2.12 ingest~3.3 ingest~4.2 ingest~5.1"
-    assert " ".join(part.tag("ingest") for part in table.parts) == tags
+    assert " ".join(part.tag("ingest") for part in table.shards) == tags
 
 
 def test_keys_of_a_shard() -> None:
     keys = Keys.of("g/a", "ns")
-    part = Table.of("g", 4).parts[3]
-    assert keys.at(part).part("jobs") == f"ns:{{g~3.{part.salt}}}:g/a:jobs"
+    part = Table.of("g", 4).shards[3]
+    assert keys.at(part).key("jobs") == f"ns:{{g~3.{part.salt}}}:g/a:jobs"
     assert keys.shards == Keys.of("g/b", "ns").shards == "ns:{g}:shards"
     assert (keys.at(part).queue, keys.at(part).queue.shard) == ("g/a", 3)  # type: ignore[attr-defined]
 

@@ -32,7 +32,7 @@ def test_a_script_can_be_sent_as_it_is(name: str, found: dict[str, Any]) -> None
     script = found["scripts"][name]
     assert script["sha1"] == hashlib.sha1(script["source"].encode()).hexdigest()
     assert "@include" not in script["source"]
-    assert [key for key in script["keys"] if key != "lane"] == list(loaded(name).parts)
+    assert [key for key in script["keys"] if key != "lane"] == list(loaded(name).key_names)
     assert ("lane" in script["keys"]) == ("call" in script["args"]) == ("'PX', '600000'" in script["source"])
 
 
@@ -51,7 +51,7 @@ def test_templates_make_the_keys(found: dict[str, Any]) -> None:
             template = template.replace(f"<{name}>", value)
         return template
 
-    assert filled(found["key"], part="jobs") == keys.part("jobs")
+    assert filled(found["key"], part="jobs") == keys.key("jobs")
     assert filled(found["lane"], lane="1f") == keys.lane("1f")
     assert filled(found["result"], id="a") == keys.result("a")
     assert [filled(word, ms="250") for word in found["wait"]] == [str(word) for word in Ops(keys).wait(0.25)]

@@ -17,8 +17,8 @@ from headrace._protocol.keys import Keys, job_id, pattern, queue_of, worker_name
 def test_queue_names(name: str) -> None:
     keys = Keys.of(name)
     assert keys.group == name.split("/", maxsplit=1)[0]
-    assert keys.part("jobs") == f"headrace:{{{keys.group}}}:{name}:jobs"
-    assert queue_of(keys.part("jobs")) == queue_of(keys.part("delayed")) == name
+    assert keys.key("jobs") == f"headrace:{{{keys.group}}}:{name}:jobs"
+    assert queue_of(keys.key("jobs")) == queue_of(keys.key("delayed")) == name
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_names_that_no_namespace_may_have(namespace: str) -> None:
 
 def test_all_keys_of_a_group_are_in_one_slot() -> None:
     keys = [Keys.of(name) for name in ("shop", "shop/orders", "shop/bills")]
-    names = [k.part(part) for k in keys for part in ("jobs", "wake", "ids", "stats")]
+    names = [k.key(part) for k in keys for part in ("jobs", "wake", "ids", "stats")]
     names += [name for k in keys for name in (k.lane("abc"), k.result("any {id} } at all"))]
     assert len({key_slot(name.encode()) for name in names}) == 1
     assert len(set(names)) == len(names)
-    assert len({key_slot(Keys.of(name).part("jobs").encode()) for name in "abcdefgh"}) > 1
+    assert len({key_slot(Keys.of(name).key("jobs").encode()) for name in "abcdefgh"}) > 1
 
 
 def test_no_key_of_one_queue_is_another_s() -> None:
     """Whatever the names: neither queues nor namespaces can be told to collide."""
     names = ["a", "a/b", "a.b", "b", "jobs", "a/jobs", "result", "lane"]
     made = [
-        (namespace, name, Keys.of(name, namespace).part(part))
+        (namespace, name, Keys.of(name, namespace).key(part))
         for namespace in ("headrace", "headrace.a", "a")
         for name in names
         for part in ("jobs", "lane:jobs", "result:jobs")
@@ -76,7 +76,7 @@ def test_keys_that_show_no_queue(key: str) -> None:
 def test_the_pattern_finds_what_shows_a_queue() -> None:
     glob = re.escape(pattern("ns")).replace(r"\*", ".*").replace(r"\[", "[").replace(r"\]", "]").replace(r"\:", ":")
     for part, found in (("jobs", True), ("delayed", True), ("schedules", True), ("stats", False), ("wake", False)):
-        assert bool(re.fullmatch(glob, Keys.of("g/q", "ns").part(part))) is found, part
+        assert bool(re.fullmatch(glob, Keys.of("g/q", "ns").key(part))) is found, part
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 500, "ä" * 250, "a b", "{}:*", "1-0", "'\"\\", "\u2028"])

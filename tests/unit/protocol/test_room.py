@@ -20,7 +20,7 @@ from headrace._protocol.shards import WholeOps
 @cache
 def shares(shards: int) -> frozenset[float]:
     """The shares of as many shards, each once; to make the tables takes far longer than to ask them."""
-    return frozenset(part.share for part in Table.of("q", shards).parts)
+    return frozenset(part.share for part in Table.of("q", shards).shards)
 
 
 @pytest.mark.parametrize("most", [1, 5, 6, 7, 1_000, 10**9, 10**12 + 1])

@@ -25,7 +25,7 @@ from headrace._protocol.prepared import enqueue_one
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.recurring import Declared, Recurring
 from headrace._protocol.script import header, script
-from headrace._protocol.shards import PartOps, table
+from headrace._protocol.shards import ShardOps, table
 
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
@@ -162,7 +162,7 @@ def test_every_fragment_says_what_it_is(fragment: str) -> None:
 
 
 OPS = Ops(Keys.of("shop/orders"))
-PART = PartOps(OPS.keys)
+PART = ShardOps(OPS.keys)
 FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
@@ -267,7 +267,7 @@ def test_keys_of_results_and_followers_come_after_the_others() -> None:
     """In one slot with them: eight of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
-    extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").parts) :]]
+    extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").key_names) :]]
     follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]

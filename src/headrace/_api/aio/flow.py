@@ -115,4 +115,4 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         """Close the connections we opened, nothing else."""
         if self._address.executor is not None:
             await self._executor.close()
-        self._part()
+        self._detach()

@@ -263,4 +263,4 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
             if "_waiters" in vars(self):  # else no call has waited
                 await self._waiters.close()
             await self._executor.close(self._parting())
-        self._part()
+        self._detach()

@@ -116,4 +116,4 @@ class Flow(Closing, BaseFlow, Driver):
         """Close the connections we opened, nothing else."""
         if self._address.executor is not None:
             self._executor.close()
-        self._part()
+        self._detach()

@@ -262,4 +262,4 @@ class Queue(Closing, Producing[T], Generic[T]):
             if "_waiters" in vars(self):  # else no call has waited
                 self._waiters.close()
             self._executor.close(self._parting())
-        self._part()
+        self._detach()

@@ -17,7 +17,7 @@ from headrace._model.job import Claim
 from headrace._protocol.flow_ops import CHILDREN_AT_MOST, STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.flow_ops import Step as FlowStep
 from headrace._protocol.limits import BYTES_PER_SCRIPT
-from headrace._protocol.op import Op, parts
+from headrace._protocol.op import Op, chunks
 
 
 @define(eq=False)
@@ -66,9 +66,9 @@ class FlowConsumer(Consumer):
         more.
         """
         if some[0].kind == "step":
-            for part in parts(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
-                op = self.flow.advance([one.step for one in part])
-                yield evolve(op, items=part)  # what a script has no room for is sent again
+            for chunk in chunks(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                op = self.flow.advance([one.step for one in chunk])
+                yield evolve(op, items=chunk)  # what a script has no room for is sent again
         else:
             self.timers.tend_soon = self.timers.tend_soon or some[0].kind in ("retry", "dead")
             yield from super().operations(some)

@@ -20,7 +20,7 @@ from headrace._model.shards import Sealed, Table
 from headrace._model.state import Counts, summed
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps, run_of
 from headrace._protocol.op import Op
-from headrace._protocol.shards import PartOps, table
+from headrace._protocol.shards import ShardOps, table
 
 GOING = ("running", "blocked")
 
@@ -36,8 +36,8 @@ class Places:
         """Return the flow in one place; `None` if that is gone."""
         if number is None:
             return self.flow
-        parts = () if self.table is None else self.table.parts
-        shard = next((part for part in parts if part.number == number), None)
+        rows = () if self.table is None else self.table.shards
+        shard = next((row for row in rows if row.number == number), None)
         return None if shard is None or self.table is None else self.flow.in_shard(shard, self.table)
 
     def of(self, name: str) -> list[int | None]:
@@ -45,8 +45,8 @@ class Places:
         if self.table is None:
             return [None]
         run = run_of(name)
-        number = self.table.part_of(run)
-        return [number, *(part.number for part in self.table.before(run, number)), None]
+        number = self.table.shard_of(run)
+        return [number, *(row.number for row in self.table.before(run, number)), None]
 
 
 def places(flow: FlowOps) -> Step[Places]:
@@ -105,12 +105,12 @@ class FlowShards:
             for stage in self.flow.declared().values():
                 yield from send(table(stage.ops.keys))
 
-    def at(self, part: PartOps) -> FlowOps:
+    def at(self, ops: ShardOps) -> FlowOps:
         """Return the flow in one shard."""
-        number = part.shard.number
+        number = ops.shard.number
         made = self._made.get(number)
         if made is None or made.stages.keys() != self.flow.stages.keys():
-            self._made[number] = made = self.flow.at(part)
+            self._made[number] = made = self.flow.at(ops)
         return made
 
     def of(self, claim: Claim) -> FlowOps:
@@ -121,14 +121,14 @@ class FlowShards:
         """Return the flow in each shard, of a table that is read anew."""
         yield from self.ready()
         yield from self.map.look()
-        return [self.at(part) for part in self.map.ordered()]
+        return [self.at(ops) for ops in self.map.ordered()]
 
     def where(self, name: str) -> Step[list[FlowOps]]:
         """Return the flow in each shard where the run of a job may be; the shard of its id comes first."""
         run = run_of(name)  # it is checked
         yield from self.ready()
         yield from self.map.look()
-        return [self.at(part) for part in self.map.where(run)[1][0]]
+        return [self.at(ops) for ops in self.map.where(run)[1][0]]
 
     # -- verbs -------------------------------------------------------------------------------------
 
@@ -136,15 +136,15 @@ class FlowShards:
         """Begin a run, in the shard of its id, unless one of that id goes on in another."""
         yield from self.ready()
         while True:
-            part = self.map.of(name)
-            for older in self.map.before(NewJob(b"", name), part.shard.number):
+            ops = self.map.of(name)
+            for older in self.map.before(NewJob(b"", name), ops.shard.number):
                 (state,) = yield from flow_calls.read(self.at(older), [name])
                 if state is not None and state.state in GOING:
                     return Receipt(name, False)
             try:
-                return (yield from send(build(self.at(part))))
+                return (yield from send(build(self.at(ops))))
             except Sealed as error:
-                yield from self.map.refused(part, error)
+                yield from self.map.refused(ops, error)
 
     def state(self, name: str) -> Step[FlowState | None]:
         """Fetch the state of one job."""

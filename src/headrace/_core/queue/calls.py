@@ -25,7 +25,7 @@ from headrace._protocol.answers import DueSchedules, SchedulePlan
 from headrace._protocol.keys import job_id
 from headrace._protocol.lasting import last_of, lasts
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
-from headrace._protocol.op import Op, parts
+from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NotDurable, TooManySchedules
 
@@ -33,10 +33,10 @@ TICKS_LEFT = 2  # what `tick` answers when one script was not enough
 
 
 @define
-class _Parts:
+class _Chunks:
     """The parts of an `enqueue_many`: the one to send next, and an answer that is not decoded yet."""
 
-    parts: Iterator[Op[list[Receipt]]]
+    chunks: Iterator[Op[list[Receipt]]]
     bind: Callable[[list[Receipt]], object]
     next: Op[Callable[[], list[Receipt]]] | None = None
     unread: Callable[[], list[Receipt]] | None = None
@@ -50,12 +50,12 @@ class _Parts:
             self.receipts += made
 
     def prepare(self) -> None:
-        """Make the next part and decode the last answer, while the server works on the part between."""
+        """Make the next chunk and decode the last answer, while the server works on the chunk between."""
         if self.next is None:
-            part = next(self.parts, None)
-            if part is not None:
-                op: Op[Any] = part
-                self.next = evolve(op, decode=partial(partial, part.decode))  # decoded when it is called
+            chunk = next(self.chunks, None)
+            if chunk is not None:
+                op: Op[Any] = chunk
+                self.next = evolve(op, decode=partial(partial, chunk.decode))  # decoded when it is called
                 _ = self.next.body  # packed
         self.read()
 
@@ -64,26 +64,26 @@ def enqueue_many(
     ops: Ops, jobs: Iterable[Any], context: Context | None = None, bind: Callable[[list[Receipt]], object] = len,
     durable: Durability | None = None,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Add all jobs, and return their receipts, after *bind*. If a later part fails, its error's `receipts` are those of
-    the earlier ones; a part that is not as *durable* as wanted is in, too.
+    """Add all jobs; return their receipts, after *bind*. If a later chunk fails, its error's `receipts` are those of
+    the earlier ones; a chunk that is not as *durable* as wanted is in, too.
     """
     made = ops.batches(jobs, context)
-    parts = _Parts(iter(made) if durable is None else last_of(made, durable), bind)
-    parts.prepare()
+    sending = _Chunks(iter(made) if durable is None else last_of(made, durable), bind)
+    sending.prepare()
     try:
-        while (part := parts.next) is not None:
-            parts.next = None
-            parts.unread = yield from overlap(part, parts.prepare)
-            if parts.next is None:
-                parts.prepare()
-        parts.read()
+        while (chunk := sending.next) is not None:
+            sending.next = None
+            sending.unread = yield from overlap(chunk, sending.prepare)
+            if sending.next is None:
+                sending.prepare()
+        sending.read()
     except Exception as error:
         if isinstance(error, NotDurable):
-            (parts.unread,) = error.answers
-        parts.read()
-        said_what_is_in(error, parts.receipts)
+            (sending.unread,) = error.answers
+        sending.read()
+        said_what_is_in(error, sending.receipts)
         raise
-    return parts.receipts
+    return sending.receipts
 
 
 def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
@@ -104,9 +104,9 @@ def each(
     verdicts: list[bool] = []
     late = None
     alike = (list(some) for _, some in groupby(claims, key=attrgetter("worker")))
-    for part in (part for some in alike for part in parts(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)):
+    for chunk in (chunk for some in alike for chunk in chunks(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)):
         try:
-            verdicts += yield from send(lasts(build(part), durable))
+            verdicts += yield from send(lasts(build(chunk), durable))
         except NotDurable as error:
             verdicts += error.answers[0]
             late = error

@@ -37,7 +37,7 @@ def admit(
     while left:
         some = [items[i] for i in left]
         if together:
-            op = admission.part(some, awaits=limit is not None)
+            op = admission.chunk(some, awaits=limit is not None)
         else:
             op = admission.single(some) if limit is None else admission.single_awaiting(some)
         try:
@@ -85,7 +85,7 @@ def admit_many(
     receipts: list[Receipt] = []
     since = (yield from current_time()) if whole else None
     try:
-        for items in admission.parts(jobs, context):
+        for items in admission.chunks(jobs, context):
             some = yield from admit(admission, items, limit, since=since)
             bind(some)
             receipts += some

@@ -17,7 +17,7 @@ from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._protocol.answers import Grant
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, RECORD_S, REWRITES_PER_SCRIPT
-from headrace._protocol.op import Op, parts
+from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Jobs
 from headrace.errors import ReplyError
@@ -77,7 +77,7 @@ class Peer:
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         """Lease up to *limit* jobs; wait up to *block* seconds (`None`: for ever) for the first.
 
-        A call that is interrupted, or fails at a later part, keeps nothing: the jobs it was granted go to the front
+        A call that is interrupted, or fails at a later chunk, keeps nothing: the jobs it was granted go to the front
         again, untouched.
         """
         taken = Taken()
@@ -209,8 +209,8 @@ class Peer:
 
     def release(self, claims: Sequence[Claim]) -> list[Op[list[bool]]]:
         """Make operations that give *claims* back to the front, in bounded scripts."""
-        some = parts(claims, lambda claim: claim.size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)
-        return [self.ops.release(part) for part in some]
+        some = chunks(claims, lambda claim: claim.size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)
+        return [self.ops.release(chunk) for chunk in some]
 
     def leaving(self) -> list[Op[Any]]:
         """Make the operations that end its registration, if it holds nothing."""
@@ -226,7 +226,7 @@ class Peer:
         if grant.died:
             yield Bury([(self.ops.keys.queue, died) for died in grant.died])
         each = [undecoded(claim, reason) for claim, reason in grant.undecodable]
-        for some in parts(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+        for some in chunks(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
             later = [(one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"]
             dead = [(one.claim, one.reason) for one in some if one.kind == "dead"]
             if later:

@@ -19,7 +19,7 @@ from headrace._model.durability import Durability
 from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
-from headrace._model.shards import Part, Resharding
+from headrace._model.shards import Resharding, ShardRow
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
 from headrace._protocol.admission import Admission, Item
@@ -70,7 +70,7 @@ class PlainQueue:
         """Ask the server nothing: a plain queue needs no table."""
         yield from ()
 
-    def parts(self) -> Sequence[Ops]:
+    def shard_ops(self) -> Sequence[Ops]:
         """Return the makers of operations of each stream."""
         return [self.ops]
 
@@ -118,7 +118,7 @@ class PlainQueue:
         """Count the jobs in each state."""
         return send(self.ops.counts())
 
-    def by_shard(self) -> Step[list[tuple[Part, Keys, Counts]]]:
+    def by_shard(self) -> Step[list[tuple[ShardRow, Keys, Counts]]]:
         """List no shards: the queue has no table."""
         yield from ()
         return []

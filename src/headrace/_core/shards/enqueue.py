@@ -23,15 +23,15 @@ from headrace._protocol.keys import job_id, job_key
 from headrace._protocol.lasting import lasts
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
-from headrace._protocol.shards import PartOps
+from headrace._protocol.shards import ShardOps
 from headrace.errors import NotDurable, QueueFull
 
 
 @frozen
-class _Part:
+class _Chunk:
     """Some jobs, by their positions among all, and the call that adds them to their shard, or to any if *free*."""
 
-    ops: PartOps
+    ops: ShardOps
     places: Sequence[int]
     load: Any
     free: bool
@@ -48,12 +48,12 @@ class Freely:
         """Return the largest number of jobs in a part."""
         return JOBS_PER_SCRIPT
 
-    def cut(self, ops: PartOps, jobs: Sequence[Any]) -> Iterator[tuple[Op[Any], int]]:
+    def cut(self, ops: ShardOps, jobs: Sequence[Any]) -> Iterator[tuple[Op[Any], int]]:
         """Check jobs. Yield calls that each add some jobs, with the number of these jobs."""
         for op in ops.batches(jobs, self.context):
             yield op, len(op.items)
 
-    def add(self, map: ShardMap, part: _Part, ahead: Sequence[_Part]) -> Step[list[Receipt]]:  # noqa: ARG002 - as below
+    def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Step[list[Receipt]]:  # noqa: ARG002 - as below
         """Add a part, and pack the next part meanwhile."""
         return overlap(lasts(part.load, self.durable), partial(_pack, ahead))
 
@@ -71,12 +71,12 @@ class AsRoomIs:
         """Return the largest number of jobs in a part."""
         return self.admission.at(map.at(map.table.any_of(map.sealed)[0].number)).most_together
 
-    def cut(self, ops: PartOps, jobs: Sequence[Any]) -> Iterator[tuple[list[Item], int]]:
+    def cut(self, ops: ShardOps, jobs: Sequence[Any]) -> Iterator[tuple[list[Item], int]]:
         """Check jobs. Yield some of them, and the number of these jobs."""
-        for items in self.admission.at(ops).parts(jobs, self.context):
+        for items in self.admission.at(ops).chunks(jobs, self.context):
             yield items, len(items)
 
-    def add(self, map: ShardMap, part: _Part, ahead: Sequence[_Part]) -> Step[list[Receipt]]:  # noqa: ARG002 - as above
+    def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Step[list[Receipt]]:  # noqa: ARG002 - as above
         """Add all jobs of a part, or none."""
         if part.free:
             return admit_anywhere(map, self.admission, part.load, self.limit, since=self.since)
@@ -92,7 +92,7 @@ def admit_anywhere(
     """
     start = (yield from current_time()) if since is None else since
 
-    def add(ops: PartOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
+    def add(ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
         here = admission.at(ops)
         return admit(here, items, limit, since=start, together=together, elsewhere=elsewhere)
 
@@ -172,18 +172,18 @@ def enqueue_many(
     return found
 
 
-def _there(map: ShardMap, part: _Part, jobs: Sequence[Any]) -> Step[set[int]]:
+def _there(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Step[set[int]]:
     """Ask draining and sealed shards which ids of a part they have. Return the positions of these jobs."""
     asked: dict[int, dict[int, str]] = defaultdict(dict)
     table = map.table
-    for place in part.places if len(table.parts) > len(table.takers) else ():
+    for place in part.places if len(table.shards) > len(table.takers) else ():
         if is_new(jobs[place]):
             for one in map.before(jobs[place], part.ops.shard.number):
                 asked[one.shard.number][place] = job_id(jobs[place].id)
     return map.there(asked)
 
 
-def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs) -> Iterator[_Part]:
+def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs) -> Iterator[_Chunk]:
     """Yield jobs, part by part. Jobs without id and key go in full parts to one shard after the other."""
     consecutive = places if isinstance(places, range) and _payloads(jobs) else None
     bins: dict[int, list[int]] = defaultdict(list)
@@ -208,15 +208,15 @@ def _payloads(jobs: Sequence[Any]) -> bool:
 
 
 def _batches(
-    ops: PartOps, jobs: Sequence[Any], places: Sequence[int], way: Freely | AsRoomIs, *, free: bool = False
-) -> Iterator[_Part]:
+    ops: ShardOps, jobs: Sequence[Any], places: Sequence[int], way: Freely | AsRoomIs, *, free: bool = False
+) -> Iterator[_Chunk]:
     done = 0
     some = jobs[places.start : places.stop] if isinstance(places, range) else [jobs[place] for place in places]
     for load, number in way.cut(ops, some):
-        yield _Part(ops, places[done : done + number], load, free)
+        yield _Chunk(ops, places[done : done + number], load, free)
         done += number
 
 
-def _pack(ahead: Sequence[_Part]) -> None:
+def _pack(ahead: Sequence[_Chunk]) -> None:
     for part in ahead:
         _ = part.load.body

@@ -12,7 +12,7 @@ from headrace._core.effects import Join, Log, Phase, Role, Sleep, Step, Wake, cu
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind, seal, tidy
 from headrace._core.shards.slots import ShardSlots, slots_of
-from headrace._protocol.shards import PartOps
+from headrace._protocol.shards import ShardOps
 from headrace.errors import HeadraceError, said
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
         return
     waiting = yield from behind(known, known.table)
     for one in shared.members:
-        was, one.leasing.behind = one.leasing.behind, isinstance(one.ops, PartOps) and one.ops.shard.number in waiting
+        was, one.leasing.behind = one.leasing.behind, isinstance(one.ops, ShardOps) and one.ops.shard.number in waiting
         if was and not one.leasing.behind:
             one.leasing.available = True
             yield Wake(whose=one)
@@ -89,5 +89,5 @@ def _leave(consumer: Consumer) -> Role:
     if consumer.registered:
         consumer.registration.registered = False
         yield from send(consumer.ops.leave(consumer.name))
-        if isinstance(consumer.ops, PartOps):
+        if isinstance(consumer.ops, ShardOps):
             yield from send(consumer.ops.wipe())

@@ -19,7 +19,7 @@ from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind
 from headrace._core.shards.transfer import WITHIN_S, Targets, hand_over
 from headrace._model.job import Claim
-from headrace._model.shards import Part, Table
+from headrace._model.shards import ShardRow, Table
 from headrace._protocol.op import Op
 
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two tries of a call that waits: at first, and later
@@ -72,7 +72,7 @@ class ShardedPeer:
 
     map: ShardMap
     targets: Targets
-    _peers: dict[Part, Peer] = field(factory=dict[Part, Peer])
+    _peers: dict[ShardRow, Peer] = field(factory=dict[ShardRow, Peer])
     _look_at: float = 0.0  # when to look next for jobs to send to other shards
     _turn: int = field(factory=lambda: random.randrange(1 << 16))
     _looked: float = float("-inf")  # when the table was read last
@@ -128,7 +128,7 @@ class ShardedPeer:
     def _ask_all(self, limit: int, duration: float | None, at_most_once: bool, since: float) -> Step[list[Claim]]:
         first = self._turn = self._turn + 1  # other calls take their turns meanwhile
         table = self.map.table
-        numbers = [part.number for part in table.parts]
+        numbers = [part.number for part in table.shards]
         if self.map.ops.settings.ordered and len(numbers) > len(table.takers):
             waiting = yield from behind(self.map, table)
             numbers = [number for number in numbers if number not in waiting]

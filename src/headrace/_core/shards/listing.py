@@ -18,7 +18,7 @@ class ShardedPages:
     """The pages of a listing of all shards, merged by the jobs' times. The jobs of each shard keep their order."""
 
     fresh: Callable[[], Step[None]]
-    parts: Callable[[], Sequence[Ops]]
+    shard_ops: Callable[[], Sequence[Ops]]
     state: str
     limit: int
     _parts: Sequence[Ops] | None = field(default=None, init=False)
@@ -29,7 +29,7 @@ class ShardedPages:
         """Return the next page, which may be empty; `None` at the end. Reads a page of each shard without one."""
         if self._parts is None:
             yield from self.fresh()
-            self._parts = self.parts()
+            self._parts = self.shard_ops()
             self._cursors = dict.fromkeys(range(len(self._parts)), "")
             self._read = [deque() for _ in self._parts]
         wanted = [number for number in self._cursors if not self._read[number]]

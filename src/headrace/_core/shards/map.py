@@ -16,10 +16,10 @@ from attrs import define, field, frozen
 
 from headrace._core.effects import Step, scan, send
 from headrace._model.job import NewJob
-from headrace._model.shards import Part, Sealed, ShardState, Table, apart, tags
+from headrace._model.shards import Sealed, ShardRow, ShardState, Table, apart, tags
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import PartOps, part_ops, table
+from headrace._protocol.shards import ShardOps, shard_ops, table
 from headrace.errors import NO_TABLE, ShardsMismatch
 
 
@@ -56,7 +56,7 @@ class Shards:
     """The shards of a queue in one table. Immutable, so that threads see one table or the next, and nothing between."""
 
     table: Table
-    parts: Mapping[int, PartOps]  # by number
+    by_number: Mapping[int, ShardOps]
     asked: int = -1  # the number of the question that this table answered; -1: none, the table is a guess
 
     @property
@@ -76,7 +76,7 @@ class ShardMap:
     sound: Callable[[Keys], bool] = anywhere
     now: Shards = field(init=False)
     sealed: set[int] = field(factory=set[int], init=False)  # shards that said they are sealed
-    _made: dict[int, PartOps] = field(factory=dict[int, PartOps], init=False)  # removed shards, too
+    _made: dict[int, ShardOps] = field(factory=dict[int, ShardOps], init=False)  # removed shards, too
     _questions: Iterator[int] = field(factory=count, init=False)
     _turn: int = field(init=False)
     _scanned: int = field(default=0, init=False)  # where the next scan continues: no stranger was found before
@@ -103,13 +103,13 @@ class ShardMap:
             self.now = found
 
     def _of(self, table: Table, asked: int = -1) -> Shards:
-        parts: dict[int, PartOps] = {}
-        for part in table.parts:
-            made = self._made.get(part.number)
-            if made is None or made.shard != part:  # the earlier table was a guess
-                self._made[part.number] = made = part_ops(self.ops, table, part)
-            parts[part.number] = made
-        return Shards(table, parts, asked)
+        by_number: dict[int, ShardOps] = {}
+        for shard in table.shards:
+            made = self._made.get(shard.number)
+            if made is None or made.shard != shard:  # the earlier table was a guess
+                self._made[shard.number] = made = shard_ops(self.ops, table, shard)
+            by_number[shard.number] = made
+        return Shards(table, by_number, asked)
 
     def look(self, seen: Table | None = None) -> Step[bool]:
         """Read the table, or write it if it is missing. Return true if it differs from the *seen* or known one.
@@ -145,7 +145,7 @@ class ShardMap:
         The next call continues where this one stopped. A user without the right to scan finds none.
         """
         keys = self.ops.keys
-        ours = {part.tag(keys.group) for part in self.table.parts}
+        ours = {shard.tag(keys.group) for shard in self.table.shards}
         cursor = self._scanned
         while True:
             try:
@@ -160,49 +160,49 @@ class ShardMap:
             if not cursor:
                 return False
 
-    def at(self, number: int) -> PartOps:
+    def at(self, number: int) -> ShardOps:
         """Return the maker of operations of a shard, which may be removed by now."""
         return self._made[number]
 
-    def state_of(self, part: Part) -> ShardState | None:
+    def state_of(self, shard: ShardRow) -> ShardState | None:
         """Return the state of a shard; `None` if the table lacks it, or was not read."""
         now = self.now
-        return next((one.state for one in now.table.parts if now.read and one == part), None)
+        return next((one.state for one in now.table.shards if now.read and one == shard), None)
 
     # -- which shard -------------------------------------------------------------------------------
 
-    def of(self, name: str | None) -> PartOps:
+    def of(self, name: str | None) -> ShardOps:
         """Return the shard for a job with this key or id. Without either, return the next shard in turn whose node has
         answered lately.
         """
         now = self.now
         if name is not None:
-            return now.parts[now.table.part_of(name, self.sealed)]
+            return now.by_number[now.table.shard_of(name, self.sealed)]
         some = now.table.any_of(self.sealed)
         at = self._turn % len(some)
         for _ in some:
             self._turn = at = (at + 1) % len(some)
-            if self.sound(now.parts[some[at].number].keys):
+            if self.sound(now.by_number[some[at].number].keys):
                 break
-        return now.parts[some[at].number]
+        return now.by_number[some[at].number]
 
-    def round(self) -> list[PartOps]:
+    def round(self) -> list[ShardOps]:
         """Return the shards for a job without key and id, starting with the shard whose turn it is. Leave out shards
         whose node has not answered lately, unless that would leave none.
         """
         now = self.now
         some = now.table.any_of(self.sealed)
         self._turn = at = (self._turn + 1) % len(some)
-        parts = [now.parts[part.number] for part in (*some[at:], *some[:at])]
-        return [part for part in parts if self.sound(part.keys)] or parts
+        every = [now.by_number[shard.number] for shard in (*some[at:], *some[:at])]
+        return [ops for ops in every if self.sound(ops.keys)] or every
 
-    def before(self, job: NewJob[Any], number: int) -> list[PartOps]:
+    def before(self, job: NewJob[Any], number: int) -> list[ShardOps]:
         """Return the other shards that may have a job with this id, if the new job goes to the shard *number*."""
         name, now = named(job), self.now
-        if job.id is None or name is None or len(now.parts) == len(now.table.takers):
+        if job.id is None or name is None or len(now.by_number) == len(now.table.takers):
             return []
-        sealed = (part for part in now.table.before(name, number) if self._gives_only(part))
-        return [now.parts[part.number] for part in sealed]
+        sealed = (shard for shard in now.table.before(name, number) if self._gives_only(shard))
+        return [now.by_number[shard.number] for shard in sealed]
 
     def there(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:
         """Ask shards which of these ids they have. *asked* maps the number of a shard to ids by position. Return the
@@ -214,46 +214,46 @@ class ShardMap:
             found |= {place for place, yes in zip(ids, answers, strict=True) if yes}
         return found
 
-    def _gives_only(self, part: Part) -> bool:
-        return part.state == "draining" or part.number in self.sealed
+    def _gives_only(self, shard: ShardRow) -> bool:
+        return shard.state == "draining" or shard.number in self.sealed
 
     def way(self, check: int) -> list[int]:
         """Return the numbers of the shards that may have had a job with this checksum. The last one is the shard that
         takes the job now.
         """
         table = self.table
-        goal = table.part_at(check, self.sealed)
-        before = (part for part in table.parts if part.first <= check <= part.last and part.number != goal)
-        return [*(part.number for part in before if self._gives_only(part)), goal]
+        goal = table.shard_at(check, self.sealed)
+        before = (shard for shard in table.shards if shard.first <= check <= shard.last and shard.number != goal)
+        return [*(shard.number for shard in before if self._gives_only(shard)), goal]
 
-    def refused(self, part: PartOps, error: Sealed) -> Step[None]:
+    def refused(self, ops: ShardOps, error: Sealed) -> Step[None]:
         """Handle a shard that takes no new jobs: read the table.
 
         Raises `ShardsMismatch` if the table still says that the shard takes jobs: it is older than the shard.
         """
-        self.sealed.add(part.shard.number)
+        self.sealed.add(ops.shard.number)
         yield from self.look()
         table = self.table
-        if not table.heirs and part.shard in table.takers:
+        if not table.heirs and ops.shard in table.takers:
             raise ShardsMismatch(-error.version)
 
-    def where(self, id: str, key: str | None = None) -> tuple[str, list[list[PartOps]]]:
+    def where(self, id: str, key: str | None = None) -> tuple[str, list[list[ShardOps]]]:
         """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones first."""
         name, number = apart(job_id(id))
         now = self.now
         if number is not None:
-            return name, [[now.parts[number]]] if number in now.parts else [[]]
+            return name, [[now.by_number[number]]] if number in now.by_number else [[]]
         decides = name if key is None else job_key(key)
-        first = now.parts[now.table.part_of(decides, self.sealed)]
-        own = [first, *(now.parts[one.number] for one in now.table.before(decides, first.shard.number))]
-        numbers = {part.shard.number for part in own}
-        return name, [own] if key is not None else [own, [p for n, p in now.parts.items() if n not in numbers]]
+        first = now.by_number[now.table.shard_of(decides, self.sealed)]
+        own = [first, *(now.by_number[one.number] for one in now.table.before(decides, first.shard.number))]
+        numbers = {ops.shard.number for ops in own}
+        return name, [own] if key is not None else [own, [p for n, p in now.by_number.items() if n not in numbers]]
 
-    def ordered(self) -> Sequence[PartOps]:
+    def ordered(self) -> Sequence[ShardOps]:
         """Return all shards, by their numbers."""
-        return list(self.now.parts.values())
+        return list(self.now.by_number.values())
 
 
 def _lost(found: Table, ours: Table) -> bool:
     """Tell whether the *found* table lacks shards that we know: a failover lost the table's last change."""
-    return found.version < ours.version and not set(ours.parts) <= set(found.parts)
+    return found.version < ours.version and not set(ours.shards) <= set(found.shards)

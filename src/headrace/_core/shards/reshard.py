@@ -23,11 +23,11 @@ from headrace._core.effects import Step, hurried, scan, send, send_all
 from headrace._core.queue.calls import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
-from headrace._model.shards import PARTS_AT_MOST, SHARDS_AT_MOST, Part, Resharding, Table, Totals, tags
+from headrace._model.shards import ROWS_AT_MOST, SHARDS_AT_MOST, Resharding, ShardRow, Table, Totals, tags
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import RECORD_S
 from headrace._protocol.op import Op
-from headrace._protocol.shards import Drained, PartOps
+from headrace._protocol.shards import Drained, ShardOps
 from headrace.errors import ConfigurationError
 
 R = TypeVar("R")
@@ -59,10 +59,10 @@ def checked(shards: int) -> int:
 def begin(known: ShardMap, shards: int) -> Step[None]:
     """Name heirs in the table for all shards that take jobs."""
     table = known.table
-    there = len(table.parts)
-    if there + shards > PARTS_AT_MOST:
+    there = len(table.shards)
+    if there + shards > ROWS_AT_MOST:
         raise ConfigurationError(
-            f"reshard({shards}): {there} shards are in the table, and {PARTS_AT_MOST} may be: wait until some of those "
+            f"reshard({shards}): {there} shards are in the table, and {ROWS_AT_MOST} may be: wait until some of those "
             "that are draining have gone; headrace shards shows them"
         )
     yield from known.change(table, table.divided(shards))
@@ -71,14 +71,14 @@ def begin(known: ShardMap, shards: int) -> Step[None]:
 def seal(known: ShardMap) -> Step[None]:
     """Seal the old shards, and open their heirs."""
     while (table := known.table).changing:
-        old, heirs = ([known.at(part.number) for part in some] for some in (table.takers, table.heirs))
+        old, heirs = ([known.at(shard.number) for shard in some] for some in (table.takers, table.heirs))
         for name in sorted(table.queues):
             yield from _prepare([ops.of(name) for ops in old], [ops.of(name) for ops in heirs])
         yield from _all([ops.of(name).seal(table.version) for name in sorted(table.queues) for ops in old])
         yield from known.change(table, table.handed_over(), len(table.queues))
 
 
-def _prepare(old: Sequence[PartOps], heirs: Sequence[PartOps]) -> Step[None]:
+def _prepare(old: Sequence[ShardOps], heirs: Sequence[ShardOps]) -> Step[None]:
     """Give the successors of one queue its settings."""
     told = yield from _all([ops.seal(0) for ops in old])
     fields = max((one.fields for one in told), key=len)
@@ -90,13 +90,13 @@ def _prepare(old: Sequence[PartOps], heirs: Sequence[PartOps]) -> Step[None]:
         yield from _all([ops.pause(False) for ops in heirs])
 
 
-def _move_schedules(known: ShardMap, old: PartOps) -> Step[None]:
+def _move_schedules(known: ShardMap, old: ShardOps) -> Step[None]:
     """Move the schedules of a draining shard to the shards of their names."""
     for one in (yield from schedules(old)):
         yield from move_schedule(old, known.of(one.name).of(str(old.keys.queue)), one.name)
 
 
-def move_schedule(old: PartOps, heir: PartOps, name: str) -> Step[bool]:
+def move_schedule(old: ShardOps, heir: ShardOps, name: str) -> Step[bool]:
     """Move a schedule to another shard, with its next tick. Return true if the old shard had it."""
     handed = yield from send(old.hand_schedule(name))
     if handed is None:
@@ -107,45 +107,45 @@ def move_schedule(old: PartOps, heir: PartOps, name: str) -> Step[bool]:
     return True
 
 
-def gather_schedule(known: ShardMap, to: PartOps, name: str) -> Step[bool]:
+def gather_schedule(known: ShardMap, to: ShardOps, name: str) -> Step[bool]:
     """Move a schedule from an older shard to this one, which takes jobs. Return true if a shard had it."""
     found = False
-    for part in known.table.before(name, to.shard.number):
-        if part.number < to.shard.number:
-            found |= yield from move_schedule(known.at(part.number), to, name)
+    for shard in known.table.before(name, to.shard.number):
+        if shard.number < to.shard.number:
+            found |= yield from move_schedule(known.at(shard.number), to, name)
     return found
 
 
 def tidy(known: ShardMap) -> Step[None]:
     """Move schedules out of old shards. Remove shards from the table that were empty for long enough."""
-    for part in known.table.draining:
+    for shard in known.table.draining:
         for name in sorted(known.table.queues):
-            yield from _move_schedules(known, known.at(part.number).of(name))
-    empty: list[tuple[Part, dict[str, Drained]]] = []
-    for part in known.table.draining:
-        found = yield from _drained(known, part, known.table.queues)
+            yield from _move_schedules(known, known.at(shard.number).of(name))
+    empty: list[tuple[ShardRow, dict[str, Drained]]] = []
+    for shard in known.table.draining:
+        found = yield from _drained(known, shard, known.table.queues)
         if found is not None:
-            empty.append((part, found))
+            empty.append((shard, found))
     if not empty:
         return
     there = yield from _keys(known)
-    for part, found in empty:
-        names = [name for name, number in there if number == part.number]
+    for shard, found in empty:
+        names = [name for name, number in there if number == shard.number]
         others = {name for name in map(queue_of, names) if name} - found.keys()  # queues that no client has used
         if any(":result:" in name or ":flow:" in name for name in names):  # results are kept for their time
             continue
         if others:
-            more = yield from _drained(known, part, others)
+            more = yield from _drained(known, shard, others)
             if more is None:
                 continue
         else:
             more = {}
-        yield from _remove(known, part, {name: one.totals for name, one in (found | more).items()})
+        yield from _remove(known, shard, {name: one.totals for name, one in (found | more).items()})
 
 
-def _drained(known: ShardMap, part: Part, names: frozenset[str] | set[str]) -> Step[dict[str, Drained] | None]:
+def _drained(known: ShardMap, shard: ShardRow, names: frozenset[str] | set[str]) -> Step[dict[str, Drained] | None]:
     """Ask whether all queues have been empty in a shard for long enough; `None` if one queue has not."""
-    makers = [known.at(part.number).of(name) for name in sorted(names)]
+    makers = [known.at(shard.number).of(name) for name in sorted(names)]
     yield from _all([ops.seal(known.table.version) for ops in makers])  # a failover may have lost the seal
     found = yield from _all([ops.drained() for ops in makers])
     if any(one.seconds is None or one.seconds < RECORD_S for one in found):
@@ -155,29 +155,29 @@ def _drained(known: ShardMap, part: Part, names: frozenset[str] | set[str]) -> S
 
 def behind(known: ShardMap, table: Table) -> Step[set[int]]:
     """Return the numbers of the shards of an ordered queue whose jobs must wait for older jobs of their keys."""
-    old = [part for part in table.parts if part.state in {"sealing", "draining"}]
-    asked = [part for part in old if part.state == "draining"]
-    asked = [part for part in asked if known.sound(known.at(part.number).keys)]
+    old = [shard for shard in table.shards if shard.state in {"sealing", "draining"}]
+    asked = [shard for shard in old if shard.state == "draining"]
+    asked = [shard for shard in asked if known.sound(known.at(shard.number).keys)]
     try:
-        found = yield from hurried(_all([known.at(part.number).drained() for part in asked]), WITHIN_S)
+        found = yield from hurried(_all([known.at(shard.number).drained() for shard in asked]), WITHIN_S)
     except Exception as error:
         if not hasattr(error, "outcome"):
             raise
         found, asked = [], []  # a shard does not answer: the others are asked the next time
-    empty = {part.number for part, one in zip(asked, found, strict=True) if not one.entries}
-    busy = [part for part in old if part.number not in empty]  # a shard that is not sealed may get more jobs
+    empty = {shard.number for shard, one in zip(asked, found, strict=True) if not one.entries}
+    busy = [shard for shard in old if shard.number not in empty]  # a shard that is not sealed may get more jobs
     return {
-        part.number for part in table.parts
-        if any(one.number < part.number and one.first <= part.last and part.first <= one.last for one in busy)
+        shard.number for shard in table.shards
+        if any(one.number < shard.number and one.first <= shard.last and shard.first <= one.last for one in busy)
     }  # fmt: skip
 
 
-def _remove(known: ShardMap, part: Part, totals: dict[str, Totals]) -> Step[None]:
+def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Step[None]:
     """Take a shard out of the table, then delete its remaining keys."""
     table = known.table
-    if part not in table.parts or not (yield from known.change(table, table.without(part.number, totals))):
+    if shard not in table.shards or not (yield from known.change(table, table.without(shard.number, totals))):
         return  # another client was faster
-    yield from _all([known.at(part.number).of(name).wipe() for name in sorted(totals)])
+    yield from _all([known.at(shard.number).of(name).wipe() for name in sorted(totals)])
 
 
 def _keys(known: ShardMap) -> Step[list[tuple[str, int]]]:
@@ -194,7 +194,7 @@ def _keys(known: ShardMap) -> Step[list[tuple[str, int]]]:
 
 def jobs_left(known: ShardMap) -> Step[int]:
     """Count the jobs of this queue in the shards that are draining."""
-    counts = yield from _all([known.at(part.number).counts() for part in known.table.draining])
+    counts = yield from _all([known.at(shard.number).counts() for shard in known.table.draining])
     return sum(one.present for one in counts)
 
 

@@ -12,7 +12,7 @@ from headrace._core.shards.reshard import gather_schedule
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.slots import SharedSlots
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import PartOps
+from headrace._protocol.shards import ShardOps
 
 
 @define(eq=False)
@@ -24,12 +24,12 @@ class ShardSlots(SharedSlots):
 
     def takes_schedules(self, ops: Ops) -> bool | None:
         """Tell whether schedules are made in the shard of *ops*; `None`: they are not even declared there yet."""
-        state = self.map.state_of(ops.shard) if isinstance(ops, PartOps) else "open"
+        state = self.map.state_of(ops.shard) if isinstance(ops, ShardOps) else "open"
         return None if state in {None, "opening"} else state != "draining"
 
     def gather_schedule(self, ops: Ops, name: str) -> Step[None]:
         """Have a schedule of an older shard go on in the shard of *ops*."""
-        if isinstance(ops, PartOps):
+        if isinstance(ops, ShardOps):
             yield from gather_schedule(self.map, ops, name)
 
 

@@ -16,12 +16,12 @@ from attrs import define, evolve, field
 from headrace._core.effects import Send, Step, current_time
 from headrace._core.shards.map import ShardMap
 from headrace._model.durability import Durability
-from headrace._model.shards import Part
+from headrace._model.shards import ShardRow
 from headrace._protocol.handing import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
 from headrace._protocol.lasting import Lasting
 from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op
-from headrace._protocol.shards import PartOps
+from headrace._protocol.shards import ShardOps
 from headrace.errors import NotDurable, said
 
 WITHIN_S = 5.0  # seconds for a shard's answer: other shards wait meanwhile
@@ -40,7 +40,7 @@ class Targets:
     avoided: dict[int, float] = field(factory=dict[int, float])  # until when to avoid silent shards
 
 
-def hand_over(known: ShardMap, outboxes: Sequence[PartOps], targets: Targets, pages: int = PAGES) -> Step[list[str]]:
+def hand_over(known: ShardMap, outboxes: Sequence[ShardOps], targets: Targets, pages: int = PAGES) -> Step[list[str]]:
     """Send the jobs in some outboxes, up to *pages* of each, and close finished transfers. Return texts about failures.
     The next call, of any program, continues from there.
     """
@@ -50,7 +50,7 @@ def hand_over(known: ShardMap, outboxes: Sequence[PartOps], targets: Targets, pa
 @define(eq=False)
 class _HandOver:
     known: ShardMap
-    outboxes: Sequence[PartOps]
+    outboxes: Sequence[ShardOps]
     targets: Targets
     pages: int
     wrong: list[str] = field(factory=list[str])
@@ -72,7 +72,7 @@ class _HandOver:
         self.since = dict(self.targets.since)
         return (yield from self._ask(ops))
 
-    def _empty(self, outbox: PartOps, page: Pending) -> Step[None]:
+    def _empty(self, outbox: ShardOps, page: Pending) -> Step[None]:
         at, left = 0, self.pages
         for _ in range(2 * self.pages):
             if not page.intents and not page.closing and not page.next:
@@ -122,7 +122,7 @@ class _HandOver:
             yield from self.known.look()
             self.late = True
 
-    def _deliver(self, ops: PartOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
+    def _deliver(self, ops: ShardOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
         """Send jobs to a shard. Return the positions of the jobs that it refused. Return `None` if the other jobs are
         not surely stored, also on a replica if the node has one.
         """
@@ -154,7 +154,7 @@ class _HandOver:
         over: list[str] = []
         for name in page.closing:
             target = closing_target(name)
-            if target is None or target[1] not in self.known.now.parts:
+            if target is None or target[1] not in self.known.now.by_number:
                 over.append(name)  # a foreign name, or one of a removed shard
             else:
                 there[target].append(name)
@@ -164,13 +164,13 @@ class _HandOver:
                 over += names
         return over
 
-    def _away(self) -> Step[list[Part]]:
+    def _away(self) -> Step[list[ShardRow]]:
         """List the shards to avoid now."""
         now = yield from current_time()
         for number, until in list(self.targets.avoided.items()):
             if until <= now:
                 self.targets.avoided.pop(number, None)
-        parts, avoided = self.known.table.parts, self.targets.avoided
+        parts, avoided = self.known.table.shards, self.targets.avoided
         return [part for part in parts if part.number in avoided or not self._sound(part.number)]
 
     def _sound(self, number: int) -> bool:

@@ -32,7 +32,7 @@ from headrace._model.durability import Durability
 from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
-from headrace._model.shards import Part, Resharding, Sealed, apart, shard_count
+from headrace._model.shards import Resharding, Sealed, ShardRow, apart, shard_count
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.timing import Timing
 from headrace._protocol.admission import Admission, Item
@@ -41,7 +41,7 @@ from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Delay, Ops
-from headrace._protocol.shards import PartOps, WholeOps
+from headrace._protocol.shards import ShardOps, WholeOps
 from headrace.errors import ConfigurationError, NotDurable
 
 R = TypeVar("R")
@@ -78,11 +78,11 @@ class ShardedQueue:
         """Read the table, before a call to all shards."""
         yield from self.map.look()
 
-    def parts(self) -> Sequence[PartOps]:
+    def shard_ops(self) -> Sequence[ShardOps]:
         """Return the makers of operations of each shard."""
         return self.map.ordered()
 
-    def at(self, claim: Claim) -> PartOps:
+    def at(self, claim: Claim) -> ShardOps:
         """Return the maker of the operations that settle a claim."""
         return self.map.at(claim.job.shard)
 
@@ -99,14 +99,14 @@ class ShardedQueue:
     def _all(self, op: Callable[[Ops], Op[R]]) -> Step[list[R]]:
         """Send an operation to all shards, in one round trip to each node."""
         yield from self.fresh()
-        return (yield from send_all([op(ops) for ops in self.parts()]))
+        return (yield from send_all([op(ops) for ops in self.shard_ops()]))
 
     def _sum(self, call: Callable[[Ops], Step[int]], numbers: Iterable[int] | None = None) -> Step[int]:
         """Make a call to one shard after the other. Return the number of changed jobs."""
         if numbers is None:
             yield from self.fresh()
         done = 0
-        for ops in self.parts() if numbers is None else map(self.map.at, numbers):
+        for ops in self.shard_ops() if numbers is None else map(self.map.at, numbers):
             done += yield from call(ops)
         return done
 
@@ -309,15 +309,15 @@ class ShardedQueue:
         """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
         yield from self.fresh()
         now = self.map.now
-        ops: list[Op[Any]] = [make(part) for part in now.parts.values() for make in (PartOps.counts, handing)]
+        ops: list[Op[Any]] = [make(part) for part in now.by_number.values() for make in (ShardOps.counts, handing)]
         found = yield from send_all(ops)
         return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
 
-    def by_shard(self) -> Step[list[tuple[Part, Keys, Counts]]]:
+    def by_shard(self) -> Step[list[tuple[ShardRow, Keys, Counts]]]:
         """List the shards, each with its keys and its counts."""
         shards, counts = yield from self.part_counts()
-        keys = [ops.keys for ops in shards.parts.values()]
-        return list(zip(shards.table.parts, keys, counts, strict=True))
+        keys = [ops.keys for ops in shards.by_number.values()]
+        return list(zip(shards.table.shards, keys, counts, strict=True))
 
     def reshard(self, shards: int | None) -> Step[Resharding]:
         """Change the number of shards, or go on with a change; return how far it is."""
@@ -333,7 +333,7 @@ class ShardedQueue:
 
     def pages(self, state: str, limit: int) -> ShardedPages:
         """List the jobs in *state*."""
-        return ShardedPages(self.fresh, self.parts, state, limit)
+        return ShardedPages(self.fresh, self.shard_ops, state, limit)
 
     def cancel_payload(self, payload: bytes) -> Step[int]:
         """Remove the jobs of a payload."""
@@ -358,7 +358,7 @@ class ShardedQueue:
         other shards share its range; `None` if all may.
         """
         table = self.map.table
-        if action != "redrive" or not isinstance(ops, PartOps) or len(table.parts) == len(table.takers):
+        if action != "redrive" or not isinstance(ops, ShardOps) or len(table.shards) == len(table.takers):
             return None
         return partial(self._free, ops.shard.number, frozenset(some))
 
@@ -415,7 +415,7 @@ class ShardedQueue:
         yield from self.fresh()
         while True:
             now = self.map.now
-            changed |= any((yield from send_all([ops.pause(pause) for ops in now.parts.values()])))
+            changed |= any((yield from send_all([ops.pause(pause) for ops in now.by_number.values()])))
             if not (yield from self.map.look(now.table)):  # otherwise some shards were not reached
                 return changed
 
@@ -435,7 +435,7 @@ class ShardedQueue:
         """Repair damage by foreign commands."""
         yield from self.fresh()
         found = Repairs()
-        for ops in self.parts():
+        for ops in self.shard_ops():
             found += yield from calls.repair(ops)
         return found
 
@@ -459,10 +459,10 @@ class ShardedQueue:
         """List the schedules of all shards, the next due first."""
         yield from self.fresh()
         found: list[Schedule] = []
-        for ops in self.parts():
+        for ops in self.shard_ops():
             found += yield from calls.schedules(ops)
         return sorted(found, key=lambda one: one.next_due)
 
     def declarations(self) -> list[Op[Any]]:
         """Make the operations that declare how the queue is meant to be used, one for each shard."""
-        return [ops.declare(serving=False) for ops in self.parts()]
+        return [ops.declare(serving=False) for ops in self.shard_ops()]

@@ -17,7 +17,7 @@ from headrace._core.effects import Step, current_time, scan, send, send_all
 from headrace._core.flows import sharded as flow_shards
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import SCANS_PER_LOOK, Catalogue
-from headrace._core.views.parts import Parts, place
+from headrace._core.views.ops_factory import OpsFactory, place
 from headrace._core.views.redaction import Redact, Showing
 from headrace._model.checks import count
 from headrace._model.codec import Codec, chosen
@@ -80,7 +80,7 @@ class Views:
         refusals: tuple[type[Exception], ...],
     ) -> None:  # fmt: skip
         self._catalogue = Catalogue(namespace)
-        self._parts = Parts(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
+        self._ops_factory = OpsFactory(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
         self.namespace, self.fresh = namespace, fresh
         self.showing = Showing(redact)
         self._refusals = refusals
@@ -132,14 +132,14 @@ class Views:
                     except self._refusals as error:
                         broken[name] = one_line(str(error))
         known = set(names)
-        self._parts.keep(known)
+        self._ops_factory.keep(known)
         self._trails = {name: trail for name, trail in self._trails.items() if name in known}
-        now = max((one.now for one in self._parts.abouts.values()), default=0.0)
+        now = max((one.now for one in self._ops_factory.abouts.values()), default=0.0)
         return Overview(now, tuple(views), self._catalogue.whole, broken)
 
     def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
         """Read some queues in two round trips: scripts want the streams of all levels, and know when one is missing."""
-        return (yield from self._read((yield from self._parts.levelled(names))))
+        return (yield from self._read((yield from self._ops_factory.levelled(names))))
 
     def _read(self, parts: Mapping[str, Sequence[Ops]]) -> Step[list[QueueView]]:
         ops: list[Op[Any]] = []
@@ -152,8 +152,8 @@ class Views:
         self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float], list[WorkerState]]]
     ) -> QueueView:
         """Make a queue's view from the replies of its parts."""
-        abouts = self._parts.about(parts)
-        counts = summed([self._parts.past.get(name, Counts()), *(counts for (counts, _), _ in read)])
+        abouts = self._ops_factory.about(parts)
+        counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for (counts, _), _ in read)])
         now = max(about.now for about in abouts)
         trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
         if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):
@@ -180,12 +180,12 @@ class Views:
 
     def queue(self, name: str) -> Step[QueuePage]:
         """Read one queue."""
-        self._parts.whole(name)  # refused before anything is sent
+        self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[QueuePage]:
             parts = yield from self._of(name)
             (view,) = yield from self._read({name: parts})
-            abouts = self._parts.about(parts)
+            abouts = self._ops_factory.about(parts)
             schedules: list[Schedule] = []
             for ops in parts:
                 schedules += yield from calls.schedules(ops)
@@ -198,13 +198,13 @@ class Views:
     def schedules(self, names: Sequence[str]) -> Step[dict[str, list[Schedule]]]:
         """Read the schedules of these queues, by queue; at most 500 of each."""
         for name in names:
-            self._parts.whole(name)  # refused before anything is sent
+            self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[dict[str, list[Schedule]]]:
             found: dict[str, list[Schedule]] = {}
             for start in range(0, len(names), QUEUES_AT_ONCE):
                 some = names[start : start + QUEUES_AT_ONCE]
-                parts = yield from self._parts.of(some)
+                parts = yield from self._ops_factory.of(some)
                 replies = iter((yield from send_all([ops.schedules() for name in some for ops in parts[name]])))
                 found |= {name: [one for _ in parts[name] for one in next(replies)] for name in some}
             return found
@@ -217,10 +217,10 @@ class Views:
             raise ValueError(f"every {every!r}: give 'minute' or 'hour'")
         if number is not None:
             count("number", number, most=KEPT[every])
-        self._parts.whole(name)  # refused before anything is sent
+        self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[Trends]:
-            parts = (yield from self._parts.of([name]))[name]
+            parts = (yield from self._ops_factory.of([name]))[name]
             return together(
                 (yield from send_all([view_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
             )
@@ -233,7 +233,7 @@ class Views:
         """Read a page of the jobs in one state."""
         if state not in STATES:
             raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}")
-        self._parts.whole(name).listing(state, cursor, limit)  # refused before anything is sent
+        self._ops_factory.whole(name).listing(state, cursor, limit)  # refused before anything is sent
         if limit > JOBS_AT_MOST:
             raise ValueError(f"limit {limit}: give at most {JOBS_AT_MOST}")
 
@@ -253,11 +253,11 @@ class Views:
 
     def _of(self, name: str) -> Step[list[Ops]]:
         """Make the operations of each part of a queue, for the levels that it has now."""
-        return (yield from self._parts.levelled([name]))[name]
+        return (yield from self._ops_factory.levelled([name]))[name]
 
     def job(self, name: str, id: str) -> Step[JobView | None]:
         """Read one job."""
-        self._parts.whole(name)  # refused before anything is sent
+        self._ops_factory.whole(name)  # refused before anything is sent
         job_id(id)
 
         def build() -> Step[JobView | None]:
@@ -291,13 +291,13 @@ class Views:
         """Read in which of these queues there is a job of this id; of dead letters, the newest 1,000 or 1 MiB."""
         job_id(id)
         for name in names:
-            self._parts.whole(name)  # refused before anything is sent
+            self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[list[str]]:
             found: list[str] = []
             for start in range(0, len(names), QUEUES_AT_ONCE):
                 some = names[start : start + QUEUES_AT_ONCE]
-                parts = yield from self._parts.levelled(some)
+                parts = yield from self._ops_factory.levelled(some)
                 asked = {name: _asked(parts[name], id) for name in some}
                 states = iter((yield from send_all([ops.find(its) for name in some for ops, its in asked[name]])))
                 found += (name for name in some if [None for _ in asked[name] if next(states) is not None])
@@ -309,7 +309,7 @@ class Views:
 
     def dead(self, name: str) -> Step[DeadPage]:
         """Group the dead letters of a queue by reason."""
-        self._parts.whole(name)  # refused before anything is sent
+        self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[DeadPage]:
             parts = yield from self._of(name)
@@ -351,7 +351,7 @@ class Views:
 
     def worker(self, name: str, worker: str) -> Step[WorkerView | None]:
         """Read a worker of a queue, and which jobs it has leased."""
-        self._parts.whole(name)  # refused before anything is sent
+        self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[WorkerView | None]:
             parts = yield from self._of(name)
@@ -400,7 +400,7 @@ class Views:
             names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
             known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
             states = (yield from flow_shards.read_at(known, names)) if names else {}
-            about = yield from send(view_ops.about(self._parts.whole(flow)))
+            about = yield from send(view_ops.about(self._ops_factory.whole(flow)))
             runs = [state for some in states.values() for state in some.values()]
             return RunsPage(about.now, flow, tuple(stages), tuple(runs), str(at) if at else "")
 

@@ -87,7 +87,7 @@ def _apart(consumer: Consumer, alone_for: float) -> Step[bool]:
         now = yield from current_time()
     if company.suspect is mine and not company.beside(consumer):
         yield from send(consumer.ops.company(consumer.name, beside=False))
-        mine.proven = True  # other consumers that want to start jobs wait for `part`, which waits for this flag
+        mine.proven = True  # other consumers that want to start jobs wait for `depart`, which waits for this flag
         mine.until = (yield from current_time()) + alone_for if alone_for else 0.0
     elif company.suspect is mine:
         company.suspect = None
@@ -110,7 +110,7 @@ def _parted(company: Company, suspect: Suspect) -> Step[bool]:
     return True
 
 
-def part(consumer: Consumer) -> Step[None]:
+def depart(consumer: Consumer) -> Step[None]:
     """Let the other consumers go on, if the time is over, or if the suspect of *consumer* has ended."""
     company = consumer.company
     suspect = company.suspect

@@ -20,7 +20,7 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     call of idle mode, makes up for a missed message.
     """
     consumers = worker.consumers if some is None else some
-    by_channel = {consumer.ops.keys.part("control"): consumer for consumer in consumers}
+    by_channel = {consumer.ops.keys.key("control"): consumer for consumer in consumers}
     pause = 0.05
     while worker.phase < Phase.HALTING:
         received = yield from receive(tuple(by_channel), RECEIVE_S)

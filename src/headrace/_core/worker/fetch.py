@@ -32,7 +32,7 @@ from headrace._core.effects import (
     take_back,
 )
 from headrace._core.verdicts import Settlement, undecoded
-from headrace._core.worker.company import joined, part
+from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.leases import check, died, lose
 from headrace._core.worker.rest import AGAIN_S, CALM, SLACK_S
@@ -69,7 +69,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     A function of its own, as the role would keep leased and settled jobs in memory while it sleeps.
     """
     if consumer.company.suspect is not None:
-        yield from part(consumer)
+        yield from depart(consumer)
     settling = settlements(consumer)
     if consumer.shared is not None:
         consumer.shared.now = yield from current_time()

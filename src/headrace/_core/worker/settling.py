@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from headrace._core.verdicts import Settlement
 from headrace._model.job import Claim
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
-from headrace._protocol.op import Op, parts
+from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
 
 size = attrgetter("size")
@@ -23,19 +23,19 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
     """Make operations of settlements that are alike, as `alike` says."""
     match some[0].kind:
         case "complete":
-            for part in parts(some, lambda one: len(one.result or b""), JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
-                results = {one.claim.entry: one.result for one in part if one.result is not None}
-                yield ops.complete([one.claim for one in part], results=results)
+            for chunk in chunks(some, lambda one: len(one.result or b""), JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                results = {one.claim.entry: one.result for one in chunk if one.result is not None}
+                yield ops.complete([one.claim for one in chunk], results=results)
         case "release":
-            for part in parts(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT):
-                yield ops.release([one.claim for one in part], pause=some[0].pause)
+            for chunk in chunks(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                yield ops.release([one.claim for one in chunk], pause=some[0].pause)
         case "dead":
-            for part in parts(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-                yield evolve(ops.dead_letter([(one.claim, one.cause) for one in part]), items=part)
+            for chunk in chunks(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+                yield evolve(ops.dead_letter([(one.claim, one.cause) for one in chunk]), items=chunk)
         case _:
-            for part in parts(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
-                items = [(one.claim, one.delay, one.spend, one.cause) for one in part]
-                yield evolve(ops.retry(items, max_attempts=some[0].attempts), items=part)
+            for chunk in chunks(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+                items = [(one.claim, one.delay, one.spend, one.cause) for one in chunk]
+                yield evolve(ops.retry(items, max_attempts=some[0].attempts), items=chunk)
 
 
 @frozen(eq=False)

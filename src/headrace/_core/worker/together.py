@@ -169,7 +169,7 @@ def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> 
 def _lease_from(
     some: Sequence[Consumer], command: tuple[Arg, ...], *, everything: bool = False
 ) -> Step[Collection[Consumer]]:
-    whose = {consumer.ops.keys.part(part): consumer for consumer in some for part in ("jobs", "wake")}
+    whose = {consumer.ops.keys.key(part): consumer for consumer in some for part in ("jobs", "wake")}
     found = yield from block_among(command, whose)
     theirs = some if everything else {id(whose[key]): whose[key] for key in found}.values()
     for consumer in theirs:

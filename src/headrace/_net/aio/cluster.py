@@ -309,7 +309,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
                 async with asyncio.timeout(0.2):
                     await asyncio.gather(*closing)
 
-    async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
+    async def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires
             if last:
                 async with asyncio.timeout(ASK_WITHIN_S):

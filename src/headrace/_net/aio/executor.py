@@ -434,14 +434,14 @@ class AsyncExecutor(BaseExecutor):
         if self._undoing:
             await asyncio.wait(self._undoing, timeout=UNDO_WITHIN_S)
         try:
-            await self._part(last, self._clearing())
+            await self._leave(last, self._clearing())
         finally:
             if self._last():
                 with suppress(TimeoutError):  # TLS says goodbye, and a server that stands still does not
                     async with asyncio.timeout(0.2):
                         await self.connections.disconnect()
 
-    async def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
+    async def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires
             async with asyncio.timeout(CLOSE_WITHIN_S):
                 if last:

@@ -33,7 +33,7 @@ class Connected(Unpicklable):
         """The executor, made when it is first needed."""
         raise NotImplementedError
 
-    def _part(self) -> None:
+    def _detach(self) -> None:
         """Leave the server: a later call connects anew, from whatever event loop it comes."""
         self._address.leave()
         OPENED.discard(self)

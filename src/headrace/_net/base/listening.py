@@ -26,12 +26,12 @@ class Ear:
     """A listener to the shards of one node."""
 
     subscription: Any = None
-    parts: Sequence[Ops] = ()
+    shards: Sequence[Ops] = ()
     channels: Sequence[str] = ()
 
     def listened(self) -> Sequence[Ops]:
         """Return the shards."""
-        return self.parts
+        return self.shards
 
 
 class BaseListening:
@@ -54,17 +54,17 @@ class BaseListening:
             groups.setdefault(self._executor.node(ops.keys), []).append(ops)
         for node in self._ears.keys() - groups.keys():
             gone = self._ears.pop(node)
-            gone.parts = gone.channels = ()  # so it ends
+            gone.shards = gone.channels = ()  # so it ends
             self._inbox.forget(gone)
         new: list[Ear] = []
-        for node, parts in groups.items():
+        for node, shards in groups.items():
             ear = self._ears.get(node)
             if ear is None:
                 ear = self._ears[node] = Ear()
                 self._inbox.expect(ear, time.monotonic())
                 new.append(ear)
-            if ear.parts != parts:
-                ear.parts, ear.channels = parts, channels_of(parts, self._kinds)
+            if ear.shards != shards:
+                ear.shards, ear.channels = shards, channels_of(shards, self._kinds)
         return new
 
     def _took(self, ear: Ear, received: Received) -> bool:

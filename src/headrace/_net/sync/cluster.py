@@ -344,7 +344,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             for link in list(self._links.values()):
                 link.connections.disconnect()
 
-    def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
+    def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires
             if last:
                 self._attempt(Scattered(last), [Lane() for _ in last], None)

@@ -414,10 +414,10 @@ class Executor(BaseExecutor):
                 self._clear(connection, clearing)
             elif last or clearing:
                 # Beside us: no timeout of a connection bounds all that it may wait for (names, TLS, a server's start).
-                parting = threading.Thread(target=self._part, args=(last, clearing), name="headrace-close", daemon=True)
+                thread = threading.Thread(target=self._leave, args=(last, clearing), name="headrace-close", daemon=True)
                 with suppress(RuntimeError):  # the interpreter ends, and has no threads any more
-                    parting.start()
-                    parting.join(CLOSE_WITHIN_S)
+                    thread.start()
+                    thread.join(CLOSE_WITHIN_S)
         finally:
             if self._last():
                 self.connections.disconnect()
@@ -427,7 +427,7 @@ class Executor(BaseExecutor):
         with suppress(Exception):  # they expire
             self._exchange_within([pack(command) for command in clearing], connection, CLOSE_WITHIN_S)
 
-    def _part(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
+    def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires
             if last:
                 self._attempt(self._trip(last), [Lane() for _ in last], None)

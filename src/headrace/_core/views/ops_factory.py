@@ -11,17 +11,17 @@ from headrace._core.effects import Step, send_all
 from headrace._core.views.catalogue import Catalogue
 from headrace._model.codec import Codec, chosen
 from headrace._model.settings import QueueSettings
-from headrace._model.shards import Part, Table
+from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
 from headrace._protocol import view_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.shards import PartOps, table
+from headrace._protocol.shards import ShardOps, table
 from headrace._protocol.view_ops import About
 
 
 @define(eq=False)
-class Parts:
+class OpsFactory:
     """Maker of the operations of each part, for as many priority levels as it is known to have."""
 
     catalogue: Catalogue
@@ -37,7 +37,7 @@ class Parts:
         known = self.abouts.get(keys.prefix)
         settings = QueueSettings(priorities=known.levels if known else 1)
         codec = self.codecs.get(keys.queue, chosen(None))
-        return (Ops if keys.shard is None else PartOps)(keys, settings, codec, self.catalogue.namespace)
+        return (Ops if keys.shard is None else ShardOps)(keys, settings, codec, self.catalogue.namespace)
 
     def of(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
         """Make the operations of each part of these queues, by queue.
@@ -48,11 +48,11 @@ class Parts:
         asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
         tables = (yield from send_all([table(keys[name], note=False) for name in asked])) if asked else []
         found = {name: Table.parse("", rows) for name, rows in zip(asked, tables, strict=True)}
-        shards = {name: one.parts for name, one in found.items() if one is not None}
+        shards = {name: one.shards for name, one in found.items() if one is not None}
         self.past |= {name: one.gone(name) for name, one in found.items() if one is not None}
         return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, ()))] for name in names}
 
-    def _keys(self, keys: Keys, shards: Iterable[Part]) -> list[Keys]:
+    def _keys(self, keys: Keys, shards: Iterable[ShardRow]) -> list[Keys]:
         some = [keys.at(part) for part in shards]
         return [keys, *some] if not some or self.catalogue.plain(keys.queue) else some
 
