@@ -111,9 +111,9 @@ def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, v
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S, lease=3_600)
     assert queue.lease_many(10) == []  # it has looked after all shards just now
     queue.enqueue_many([NewJob(key.encode(), key=key) for key in lost])
-    for peer in queue._peer.peers():
-        peer.tidy_at = float("inf")  # the first call that it gets is the one that leases
-    queue._peer._looked = queue._peer._look_at = float("inf")
+    for leaser in queue._leaser.leasers():
+        leaser.tidy_at = float("inf")  # the first call that it gets is the one that leases
+    queue._leaser._looked = queue._leaser._look_at = float("inf")
     with silence(cluster, victim):
         assert queue.lease_many(len(KEYS)) == []
     left: list[Any] = []

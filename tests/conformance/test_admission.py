@@ -456,7 +456,7 @@ def test_who_takes_none_of_it_pays_nothing(newest_connect, newest: Server) -> No
     def story() -> None:
         for options in ({}, {"id": "a"}):
             queue.enqueue(b"x", **options)
-            queue._peer.tidy_at = float("inf")
+            queue._leaser.tidy_at = float("inf")
             assert queue.lease().complete()
 
     with newest.client() as client:

@@ -77,7 +77,7 @@ def test_what_comes_back_keeps_its_place(queue: Any, how: str) -> None:
         "retry": lease.retry,
         "later": lambda: lease.retry(0.05, "why"),
         "expire": lambda: queue.admin.expire("a0"),
-        "fail": lambda: queue.admin.fail_worker(queue._peer.name),
+        "fail": lambda: queue.admin.fail_worker(queue._leaser.name),
     }[how]()
     if how == "fail":
         assert [lease.job.id for lease in queue.lease_many(10)] == ["a0", "b0"]

@@ -20,8 +20,8 @@ TERM = 0.1  # seconds after which a peer here may declare others dead
 
 def tidy(queue):
     """Let the next lease look after the others, however short ago it last did."""
-    for peer in getattr(queue._peer, "_peers", {None: queue._peer}).values():
-        peer.tidy_at = float("-inf")
+    for leaser in getattr(queue._leaser, "_leasers", {None: queue._leaser}).values():
+        leaser.tidy_at = float("-inf")
 
 
 def lease_soon(queue, n=1):
@@ -684,7 +684,7 @@ def test_a_queue_that_was_declared_dead_leases_on(queue, connect, client, gone):
     """Whoever leases without a worker hears nothing of it: what it held runs elsewhere, and it goes on."""
     queue.enqueue_many([b"a", b"b", b"c"])
     before = queue.lease()
-    name = queue._peer.name
+    name = queue._leaser.name
     if gone == "declared":
         client.zadd(key("workers"), {name: 0})
     elif gone == "removed":

@@ -361,7 +361,7 @@ class Life:
             lambda: queue.cancel(name or "a"),
             queue.admin.redrive,
             lambda: queue._run(queue.ops.reclaim("sweeper", 10.0)),
-            lambda: queue._run(queue.ops.leave(queue._peer.name)),
+            lambda: queue._run(queue.ops.leave(queue._leaser.name)),
         ]
         if self.random.random() < 0.02:
             happenings = [

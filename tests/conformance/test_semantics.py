@@ -121,7 +121,7 @@ def test_readers_have_names_of_their_own(connect, client):
     queues = [connect() for _ in range(5)]
     for queue in queues:
         assert queue.lease() is None
-        assert queue._peer.name in {worker.name for worker in queue.admin.workers()}
+        assert queue._leaser.name in {worker.name for worker in queue.admin.workers()}
     assert len({worker.name for worker in queues[0].admin.workers()}) == 5
     assert all(worker.alive and worker.leased == 0 for worker in queues[0].admin.workers())
     queues[0].enqueue(b"a")
@@ -185,7 +185,7 @@ def test_a_full_server_is_drained(connect, client, full):
     got = [lease.job.payload for lease in queue.lease_many(20)]
     assert got[:2] == [b"1", b"5"]
     assert sorted(got) == [b"1", b"2", b"4", b"5", b"6", b"7", b"late"]
-    assert {worker.name for worker in queue.admin.workers() if worker.alive} == {"alive", "newcomer", queue._peer.name}
+    assert {one.name for one in queue.admin.workers() if one.alive} == {"alive", "newcomer", queue._leaser.name}
     assert queue.result("j0") == b"done"
     assert queue.admin.delete() == 8
     assert present(queue) == {}
@@ -259,8 +259,8 @@ def test_more_than_one_script_takes(queue):
     for lease in leases[1800::100]:
         assert lease.dead_letter("no")
     assert queue.counts() == Counts(leased=693, dead=7, enqueued=many, completed=1800)
-    assert queue._run(queue.ops.leave(queue._peer.name)) == (CLAIMS_PER_SCRIPT, "1")
-    assert queue._run(queue.ops.leave(queue._peer.name)) == (693 - CLAIMS_PER_SCRIPT, "0")
+    assert queue._run(queue.ops.leave(queue._leaser.name)) == (CLAIMS_PER_SCRIPT, "1")
+    assert queue._run(queue.ops.leave(queue._leaser.name)) == (693 - CLAIMS_PER_SCRIPT, "0")
     assert [lease.job.attempt for lease in queue.lease_many(many)] == [1] * 693
     queue.enqueue_many([NewJob(b"x", delay=LONG) for _ in range(600)])
     queue.enqueue_many([b"x"] * 600)

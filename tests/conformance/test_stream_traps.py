@@ -83,7 +83,7 @@ def test_t6_a_renewal_does_not_steal(connect, client):
     before = pending(client)
     assert [lease.renew() for lease in stale] == [False] * 3
     assert one._run(one.ops.renew([lease.claim for lease in stale])) == [False] * 3
-    assert pending(client) == before == dict.fromkeys(entries(fresh), (two._peer.name, 2))
+    assert pending(client) == before == dict.fromkeys(entries(fresh), (two._leaser.name, 2))
     assert two.complete_many(fresh, fenced=True) == [True] * 3
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from headrace import Job, Queue
-from headrace._core.effects import Held
+from headrace._core.effects import HeldJob
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.rest import CALM, LEAST_S
 from headrace._net.base.executor import BaseExecutor
@@ -87,14 +87,14 @@ def test_a_quiet_queue_keeps_no_job_in_memory(work: Work, queues: list[Queue], r
     """
     worker = work(heartbeat=0.4, timeout=2.0)
     serve(worker, record)
-    before = {id(one) for one in gc.get_objects() if isinstance(one, Held)}  # of other tests' circles
+    before = {id(one) for one in gc.get_objects() if isinstance(one, HeldJob)}  # of other tests' circles
     gc.disable()
     try:
         with worker:
             for queue in queues:
                 queue.enqueue_many([b"x"] * 5)
             record.await_ended(5 * QUEUES)
-            until(lambda: not [one for one in gc.get_objects() if isinstance(one, Held) and id(one) not in before])
+            until(lambda: not [one for one in gc.get_objects() if isinstance(one, HeldJob) and id(one) not in before])
     finally:
         gc.enable()
 

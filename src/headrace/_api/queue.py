@@ -11,9 +11,9 @@ from headrace._api.lease import BaseLease
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._core.effects import Step, send, settle
 from headrace._core.queue.keeping import Keeping
-from headrace._core.queue.leasing import Peer
+from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.queue.plain import PlainQueue
-from headrace._core.shards.leasing import ShardedPeer
+from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.verbs import ShardedQueue
 from headrace._forks import cached_property
 from headrace._model import checks
@@ -76,7 +76,7 @@ class BaseQueue(Connected):
         alone = settings.shards == 1
         self._short = alone and self._within is None and settings.max_waiting is None and settings.durable is None
         self._untouched = type(codec) is BytesCodec  # payloads that are bytes
-        self._peer: Peer | ShardedPeer = self._verbs.peer()
+        self._leaser: DirectLeaser | ShardedLeaser = self._verbs.leaser()
         self._pid = os.getpid()
         self._address = address
 
@@ -85,7 +85,7 @@ class BaseQueue(Connected):
 
     def _parting(self) -> list[Op[Any]]:
         """Make the operations to send on closing: they end our registration. (After a fork it is the parent's.)"""
-        return self._peer.leaving() if self._pid == os.getpid() else []
+        return self._leaser.leaving() if self._pid == os.getpid() else []
 
     def _declarations(self) -> list[Op[Declaration]]:
         """Make the operations that declare this queue; none if this process has declared it so.
@@ -224,10 +224,10 @@ class BaseQueue(Connected):
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
         if self._pid != os.getpid():  # a fork has a name of its own
-            self._peer, self._pid = self._verbs.peer(), os.getpid()
-        self._place.client = self._peer.name  # also if it had to take another
+            self._leaser, self._pid = self._verbs.leaser(), os.getpid()
+        self._place.client = self._leaser.name  # also if it had to take another
         receiving = ReceiveSpan(self._place, batch=limit > 1) if wanted() else None
-        return self._peer.lease(limit, wait, term, once), receiving
+        return self._leaser.lease(limit, wait, term, once), receiving
 
     def _complete(
         self, lease: BaseLease[Any, Any], result: Any, then: Sequence[NewJob[Any]], fenced: bool | None,
@@ -279,12 +279,12 @@ class BaseQueue(Connected):
 
     @cached_property
     def _place(self) -> Place:
-        return Place(self.name, self._settings, self._peer.name)
+        return Place(self.name, self._settings, self._leaser.name)
 
     def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)
         term = claim.duration if duration is None else checks.seconds("duration", duration, zero=False)
-        return self._verbs.at(claim).renew([claim], duration=term, ttl=self._peer.ttl(term))
+        return self._verbs.at(claim).renew([claim], duration=term, ttl=self._leaser.ttl(term))
 
     def _keeping(self, leases: Collection[BaseLease[Any, Any]], heartbeat: object, timeout: object) -> Keeping:
         if not isinstance(leases, Collection) or isinstance(leases, (str, bytes)):  # type: ignore[redundant-expr]
@@ -292,7 +292,7 @@ class BaseQueue(Connected):
         return Keeping(
             lambda: [self._claim(lease) for lease in list(leases)],
             self._verbs.at,
-            lambda: self._peer.peers(),  # noqa: PLW0108 - a fork has another
+            lambda: self._leaser.leasers(),  # noqa: PLW0108 - a fork has another
             self.ops.settings.lease,
             WorkerSettings(heartbeat=heartbeat, timeout=timeout),
         )

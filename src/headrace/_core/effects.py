@@ -178,7 +178,7 @@ class BlockThen:
 class Start:
     """Run the consumer's handler on each of these units, as slots become free."""
 
-    units: Sequence[list[Held]]
+    units: Sequence[list[HeldJob]]
 
 
 @frozen
@@ -190,7 +190,7 @@ class TakeBack:
 class Abort:
     """Tell these handlers that their job is lost; an async one is cancelled."""
 
-    held: Sequence[Held]
+    held: Sequence[HeldJob]
 
 
 @frozen
@@ -355,13 +355,13 @@ def receive(channels: Sequence[str], seconds: float) -> Step[Received]:
     return cast(Received, (yield Receive(channels, seconds)))
 
 
-def take_back() -> Step[tuple[list[list[Held]], bool]]:
+def take_back() -> Step[tuple[list[list[HeldJob]], bool]]:
     """Take back the units that have not started, and return them, and whether another one has a slot."""
-    return cast("tuple[list[list[Held]], bool]", (yield TakeBack()))
+    return cast("tuple[list[list[HeldJob]], bool]", (yield TakeBack()))
 
 
 @define(eq=False)
-class Held(Claim):
+class HeldJob(Claim):
     """A claim of a worker, between lease and settlement."""
 
     since: float = 0.0  # of the lease, or its last renewal

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace import _forks
-from headrace._core.effects import Abort, Bury, Effect, Held, Join, Log, Phase, Role, Start, TakeBack, Wake
+from headrace._core.effects import Abort, Bury, Effect, HeldJob, Join, Log, Phase, Role, Start, TakeBack, Wake
 from headrace._core.shards.roles import shard_roles
 from headrace._core.shards.slots import slots_of
 from headrace._core.worker.consumer import Consumer
@@ -27,7 +27,7 @@ from headrace._telemetry.client import dead_lettered
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import LeasesLeft, NotDurable, said
 
-Unit = list[Held]
+Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has to answer a heartbeat, at least: it may be busy
 LAGS_EVERY_S = 60.0  # seconds between two messages that settlements are not durable
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
@@ -241,7 +241,7 @@ class BaseEngine(ABC):
         """Return the units that have not started, which no longer will, and whether another one has a slot."""
 
     @abstractmethod
-    def abort(self, held: Sequence[Held]) -> None:
+    def abort(self, held: Sequence[HeldJob]) -> None:
         """Tell the handlers of these jobs to give up."""
 
     @abstractmethod

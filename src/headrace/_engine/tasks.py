@@ -21,7 +21,7 @@ from headrace._core.effects import (
     Abort,
     BlockThen,
     Effect,
-    Held,
+    HeldJob,
     Join,
     Log,
     Now,
@@ -277,7 +277,7 @@ class Engine(BaseEngine):
         slots.backlog.clear()
         return units, slots.of.running > 0
 
-    def abort(self, held: Sequence[Held]) -> None:
+    def abort(self, held: Sequence[HeldJob]) -> None:
         """Cancel the tasks whose jobs are all lost; threads can only be told."""
         if not held:  # as of most of many queues, as the worker stops
             return

@@ -15,7 +15,7 @@ from headrace._core.effects import (
     Abort,
     BlockThen,
     Effect,
-    Held,
+    HeldJob,
     Join,
     Log,
     Now,
@@ -199,7 +199,7 @@ class Engine(BaseEngine):
                 units.put(item)
         return waiting, bool(begun)
 
-    def abort(self, held: Sequence[Held]) -> None:
+    def abort(self, held: Sequence[HeldJob]) -> None:
         """Tell the handlers of these jobs to give up; a thread cannot be stopped."""
         for one in held:
             one.job.lost.set()

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from headrace._core.effects import Held
+from headrace._core.effects import HeldJob
 from headrace._core.verdicts import FREE_RELEASES, Settlement, returned_verdict
 from headrace._core.worker.consumer import Consumer
 from headrace._model.job import Job
@@ -125,7 +125,7 @@ class WorkerTelemetry:
 
     # -- runs
 
-    def _unsampled(self, unit: Sequence[Held], argument: Any) -> Any:
+    def _unsampled(self, unit: Sequence[HeldJob], argument: Any) -> Any:
         """Return the context of a run that is not recorded, because the sampler has already dropped the poll that
         brought it.
 
@@ -136,7 +136,7 @@ class WorkerTelemetry:
         poll = getattr(unit[0], "trace", None)
         return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
 
-    def passes(self, unit: Sequence[Held], argument: Any) -> bool:
+    def passes(self, unit: Sequence[HeldJob], argument: Any) -> bool:
         """Tell whether a run in this task is not recorded: then it needs only the context, which this call attaches."""
         context = self._unsampled(unit, argument)
         if context is not None:
@@ -144,10 +144,10 @@ class WorkerTelemetry:
         return context is not None
 
     @_harmless
-    def _begin(self, unit: Sequence[Held], argument: Any) -> _Run:
+    def _begin(self, unit: Sequence[HeldJob], argument: Any) -> _Run:
         return _Run(self, unit, argument)
 
-    def call(self, function: Callable[[Any], R], unit: Sequence[Held], argument: Any) -> R:
+    def call(self, function: Callable[[Any], R], unit: Sequence[HeldJob], argument: Any) -> R:
         """Run a handler, recorded."""
         if (context := self._unsampled(unit, argument)) is not None:
             token = tracing.attach(context)
@@ -170,7 +170,7 @@ class WorkerTelemetry:
         finally:
             tracing.detach(token)
 
-    async def call_async(self, function: Callable[[Any], Awaitable[R]], unit: Sequence[Held], argument: Any) -> R:
+    async def call_async(self, function: Callable[[Any], Awaitable[R]], unit: Sequence[HeldJob], argument: Any) -> R:
         """Run a coroutine like `call`, unless it `passes`. The context is attached to its task, and ends with it."""
         run = self._begin(unit, argument)
         if run is None:
@@ -187,7 +187,7 @@ class WorkerTelemetry:
     # -- what becomes of jobs
 
     @_harmless
-    def note(self, event: str, held: Held | None, verdict: Settlement | None, error: BaseException | None) -> None:
+    def note(self, event: str, held: HeldJob | None, verdict: Settlement | None, error: BaseException | None) -> None:
         """Record an event of the consumer: a settlement, a lost lease, or the loss of its worker's name."""
         trace = getattr(held, "trace", None)
         span = None if trace is None else trace.span
@@ -206,7 +206,7 @@ class WorkerTelemetry:
             words = "our peers declared us dead, or we could not say otherwise; back as %s"
             log.say(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
 
-    def _judged(self, held: Held, verdict: Settlement, error: BaseException | None, span: Any) -> None:
+    def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
         meters, common = self.meters, self.place.common
         attempt = f"{held.job.attempt} of {verdict.attempts}" if verdict.attempts else str(held.job.attempt)
         cause = None if error is None or isinstance(error, Verdict) else error
@@ -264,7 +264,7 @@ class _Run:
 
     __slots__ = ("_jobs", "_since", "_span", "_telemetry", "context")
 
-    def __init__(self, telemetry: WorkerTelemetry, unit: Sequence[Held], argument: Any) -> None:
+    def __init__(self, telemetry: WorkerTelemetry, unit: Sequence[HeldJob], argument: Any) -> None:
         self._telemetry, self._since = telemetry, time.perf_counter()
         self._span: Any = None
         jobs: Sequence[Job] = argument if telemetry.batch else (argument,)
@@ -281,7 +281,7 @@ class _Run:
         if not telemetry.batch:
             self.context = tracing.baggage(jobs[0].headers, self.context)
 
-    def _start(self, tracer: Any, poll: Traced | None, unit: Sequence[Held], sent: Any) -> None:
+    def _start(self, tracer: Any, poll: Traced | None, unit: Sequence[HeldJob], sent: Any) -> None:
         parent = sent or (tracing.NOWHERE if poll is None else poll.context)
         place = self._telemetry.place
         span = self._span = tracing.start(tracer, place, "process", parent)

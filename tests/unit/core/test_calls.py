@@ -25,7 +25,7 @@ from headrace._core.effects import (
 from headrace._core.notices import Waiter
 from headrace._core.queue import calls, results
 from headrace._core.queue.conditional import LAST_S, admit
-from headrace._core.queue.leasing import Peer
+from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.queue.results import End
 from headrace._model.event import Event
 from headrace._model.job import Claim, Job
@@ -130,7 +130,7 @@ def told(*names: str, kind: str = "completed") -> dict[str, Event]:
     return {name: Event(kind, "q", name, 7.0, None, "why") for name in names}
 
 
-def leasing(grants: list[Any], **more: Any) -> tuple[Stage, Peer]:
+def leasing(grants: list[Any], **more: Any) -> tuple[Stage, DirectLeaser]:
     """A stage on which `lease` is answered by *grants* in turn, then by nothing."""
 
     def answer(op: Op[Any]) -> Any:
@@ -141,71 +141,71 @@ def leasing(grants: list[Any], **more: Any) -> tuple[Stage, Peer]:
             return grant
         return more[op.name](op) if op.name in more else Reclaimed(0) if op.name == "reclaim" else None
 
-    return Stage(answer), Peer(OPS, "me")
+    return Stage(answer), DirectLeaser(OPS, "me")
 
 
 # -- lease ---------------------------------------------------------------------------------------------
 
 
 def test_one_lease_is_one_call() -> None:
-    stage, peer = leasing([Grant(claims(1))])
-    assert len(stage.play(peer.lease(1, 5.0, None, False))) == 1
+    stage, leaser = leasing([Grant(claims(1))])
+    assert len(stage.play(leaser.lease(1, 5.0, None, False))) == 1
     assert stage.names == ["reclaim", "lease"]
     assert stage.waits == []
 
 
 def test_a_call_that_was_not_answered_keeps_no_job() -> None:
     """The next one asks again what it was granted, as the same call, and sends that to the front, untouched."""
-    stage, peer = leasing([late := ConnectionError("cut"), Grant(claims(2)), Grant(claims(1))])
+    stage, leaser = leasing([late := ConnectionError("cut"), Grant(claims(2)), Grant(claims(1))])
     late.outcome = "unknown"  # type: ignore[attr-defined]
     with pytest.raises(ConnectionError):
-        stage.play(peer.lease(2, 0.0, None, False))
+        stage.play(leaser.lease(2, 0.0, None, False))
     first = stage.sent[-1]
-    assert len(stage.play(peer.lease(1, 0.0, None, False))) == 1
+    assert len(stage.play(leaser.lease(1, 0.0, None, False))) == 1
     assert stage.names == ["reclaim", "lease", "lease", "release", "lease"]
     assert stage.sent[2] is first
     assert stage.sent[4] is not first
-    assert peer.unanswered == []
+    assert leaser.unanswered == []
 
 
 def test_one_so_late_that_it_might_run_anew_is_not_asked_again() -> None:
-    stage, peer = leasing([late := ConnectionError("cut"), Grant(claims(1))])
+    stage, leaser = leasing([late := ConnectionError("cut"), Grant(claims(1))])
     late.outcome = "unknown"  # type: ignore[attr-defined]
     with pytest.raises(ConnectionError):
-        stage.play(peer.lease(1, 0.0, None, False))
+        stage.play(leaser.lease(1, 0.0, None, False))
     stage.now += RECORD_S
-    assert len(stage.play(peer.lease(1, 0.0, None, False))) == 1
+    assert len(stage.play(leaser.lease(1, 0.0, None, False))) == 1
     assert stage.names[-2:] == ["reclaim", "lease"]
 
 
 def test_a_wide_lease_goes_on_where_one_script_ends_for_its_bytes() -> None:
     three, two = Grant(claims(3), next_due=0.0), Grant(claims(2))
-    stage, peer = leasing([three, two, Grant(claims(1))])
-    assert len(stage.play(peer.lease(10, 5.0, None, False))) == 5
+    stage, leaser = leasing([three, two, Grant(claims(1))])
+    assert len(stage.play(leaser.lease(10, 5.0, None, False))) == 5
     assert stage.names == ["reclaim", "lease", "lease"]
 
 
 def test_tidying_is_once_a_second_or_as_soon_as_it_is_asked_for() -> None:
     again: list[float | None] = [None, 0.025, None]
-    stage, peer = leasing([Grant(claims(1)) for _ in range(6)], reclaim=lambda _: Reclaimed(0, again.pop(0)))
+    stage, leaser = leasing([Grant(claims(1)) for _ in range(6)], reclaim=lambda _: Reclaimed(0, again.pop(0)))
     for _ in range(3):
-        stage.play(peer.lease(1, 0.0, None, False))
+        stage.play(leaser.lease(1, 0.0, None, False))
     assert stage.names == ["reclaim", "lease", "lease", "lease"]
     stage.now += 1
-    stage.play(peer.lease(1, 0.0, None, False))
+    stage.play(leaser.lease(1, 0.0, None, False))
     assert stage.names[4:] == ["reclaim", "lease"]
     stage.now += 0.025
     for _ in range(2):
-        stage.play(peer.lease(1, 0.0, None, False))
+        stage.play(leaser.lease(1, 0.0, None, False))
     assert stage.names[6:] == ["reclaim", "lease", "lease"]
 
 
 def test_nothing_to_lease() -> None:
     """Without `block` there is no waiting; with it, as long as that, a second at a time; woken reads say so."""
-    stage, peer = leasing([])
-    assert stage.play(peer.lease(1, 0.0, None, False)) == []
+    stage, leaser = leasing([])
+    assert stage.play(leaser.lease(1, 0.0, None, False)) == []
     assert stage.waits == []
-    assert stage.play(peer.lease(1, 2.5, None, False)) == []
+    assert stage.play(leaser.lease(1, 2.5, None, False)) == []
     assert 2.4 <= sum(stage.waits) <= 2.6
     assert max(stage.waits) <= 1.0
     leases = [op.args[-2] for op in stage.sent if op.name == "lease"]
@@ -214,117 +214,117 @@ def test_nothing_to_lease() -> None:
 
 
 def test_block_none_is_for_ever() -> None:
-    stage, peer = leasing([Grant([])] * 50 + [Grant(claims(1))])
-    assert len(stage.play(peer.lease(1, None, None, False))) == 1
+    stage, leaser = leasing([Grant([])] * 50 + [Grant(claims(1))])
+    assert len(stage.play(leaser.lease(1, None, None, False))) == 1
     assert sum(stage.waits) > 49
 
 
 def test_a_wait_ends_when_a_delayed_job_is_due() -> None:
-    stage, peer = leasing([Grant([], next_due=0.25), Grant([], next_due=0.0001), Grant(claims(1))])
-    stage.play(peer.lease(1, 5.0, None, False))
+    stage, leaser = leasing([Grant([], next_due=0.25), Grant([], next_due=0.0001), Grant(claims(1))])
+    stage.play(leaser.lease(1, 5.0, None, False))
     assert stage.waits == pytest.approx(
         [0.149, 0.001], abs=1e-3
     )  # on the client at last: a server may end a blocked read 0.1 s late
 
 
 def test_who_leases_puts_in_what_recurs() -> None:
-    """A plain queue is a peer: it is told of a schedule, waits for its tick, and takes it in."""
+    """A plain queue leases itself: it is told of a schedule, waits for its tick, and takes it in."""
     ticking = DueSchedules(2000, None, [("s", 2000, "every 500", "once")])
     more: dict[str, Any] = {"reclaim": lambda _: Reclaimed(0, next_tick=0.5)}
     more |= {"schedules": lambda _: ticking, "tick": lambda _: True}
-    stage, peer = leasing([Grant([]), Grant([]), Grant(claims(1))], **more)
-    stage.play(peer.lease(1, 5.0, None, False))
+    stage, leaser = leasing([Grant([]), Grant([]), Grant(claims(1))], **more)
+    stage.play(leaser.lease(1, 5.0, None, False))
     assert stage.names == ["reclaim", "lease", "lease", "schedules", "tick", "lease"]
     assert stage.sent[4].args == ["s", "every 500", 2000, 2500, 2000]
     assert [round(seconds, 1) for seconds in stage.waits] == [0.4, 0.1]
-    assert round(peer.tick_at - stage.now, 1) == 0.5
+    assert round(leaser.tick_at - stage.now, 1) == 0.5
 
 
 def test_what_one_script_passes_is_no_reason_to_wait() -> None:
     """It put off or promoted as many as it may, and handed out none: there may be others behind them."""
-    stage, peer = leasing([Grant([], next_due=0.0), Grant([], next_due=0.0), Grant(claims(1))])
-    assert len(stage.play(peer.lease(1, 0.0, None, False))) == 1
+    stage, leaser = leasing([Grant([], next_due=0.0), Grant([], next_due=0.0), Grant(claims(1))])
+    assert len(stage.play(leaser.lease(1, 0.0, None, False))) == 1
     assert stage.waits == []
 
 
 def test_a_paused_queue_is_not_read() -> None:
     """Nothing may be delivered then: only the wake stream is waited for."""
-    stage, peer = leasing([Grant([], next_due=0.5, paused=True), Grant(claims(1))])
-    assert len(stage.play(peer.lease(1, 5.0, None, False))) == 1
+    stage, leaser = leasing([Grant([], next_due=0.5, paused=True), Grant(claims(1))])
+    assert len(stage.play(leaser.lease(1, 5.0, None, False))) == 1
     assert stage.commands == ["XREAD"]
 
 
 def test_more_than_one_script_hands_out() -> None:
-    stage, peer = leasing(
+    stage, leaser = leasing(
         [
             Grant(claims(CLAIMS_PER_SCRIPT)),
             Grant(claims(CLAIMS_PER_SCRIPT, start=CLAIMS_PER_SCRIPT)),
             Grant(claims(5, start=2 * CLAIMS_PER_SCRIPT)),
         ]
     )
-    found = stage.play(peer.lease(2 * CLAIMS_PER_SCRIPT + 100, 5.0, None, False))
+    found = stage.play(leaser.lease(2 * CLAIMS_PER_SCRIPT + 100, 5.0, None, False))
     assert [claim.entry for claim in found] == [f"{i}-0" for i in range(2 * CLAIMS_PER_SCRIPT + 5)]
     assert [op.args[1] for op in stage.sent if op.name == "lease"] == [CLAIMS_PER_SCRIPT, CLAIMS_PER_SCRIPT, 100]
     assert stage.waits == []
 
 
 def test_no_more_than_asked_for() -> None:
-    stage, peer = leasing([Grant(claims(CLAIMS_PER_SCRIPT)), Grant(claims(7, start=CLAIMS_PER_SCRIPT))])
-    assert len(stage.play(peer.lease(CLAIMS_PER_SCRIPT + 7, None, None, False))) == CLAIMS_PER_SCRIPT + 7
+    stage, leaser = leasing([Grant(claims(CLAIMS_PER_SCRIPT)), Grant(claims(7, start=CLAIMS_PER_SCRIPT))])
+    assert len(stage.play(leaser.lease(CLAIMS_PER_SCRIPT + 7, None, None, False))) == CLAIMS_PER_SCRIPT + 7
     assert stage.names.count("lease") == 2
 
 
 def test_what_does_not_decode_goes_to_the_dead_letters_and_stops_nobody() -> None:
     bad, good = claims(1), claims(1, start=1)
-    stage, peer = leasing([Grant([], [(bad[0], "why")]), Grant(good)], dead_letter=lambda op: op.decode([1]))
-    assert stage.play(peer.lease(1, 0.0, None, False)) == good
+    stage, leaser = leasing([Grant([], [(bad[0], "why")]), Grant(good)], dead_letter=lambda op: op.decode([1]))
+    assert stage.play(leaser.lease(1, 0.0, None, False)) == good
     assert stage.names == ["reclaim", "lease", "dead_letter", "lease"]
     assert [(one.id, one.reason) for _, one in stage.buried] == [("0-0", "why")]
     assert stage.sent[2].args == ["w", 1000, "0-0", 1, "why"]
 
 
 def test_at_most_once_completes_first_and_hands_out_what_it_won() -> None:
-    stage, peer = leasing([Grant(claims(3))], complete=lambda _: [True, False, True])
-    found = stage.play(peer.lease(3, 0.0, None, True))
+    stage, leaser = leasing([Grant(claims(3))], complete=lambda _: [True, False, True])
+    found = stage.play(leaser.lease(3, 0.0, None, True))
     assert [claim.entry for claim in found] == ["0-0", "2-0"]
     assert stage.sent[2].args[0] == "w"  # fenced
 
 
 def test_who_was_declared_dead_leases_under_another_name() -> None:
-    stage, peer = leasing([None, Grant(claims(2))])
-    assert [claim.entry for claim in stage.play(peer.lease(2, 0.0, None, False))] == ["0-0", "1-0"]
+    stage, leaser = leasing([None, Grant(claims(2))])
+    assert [claim.entry for claim in stage.play(leaser.lease(2, 0.0, None, False))] == ["0-0", "1-0"]
     assert stage.names == ["reclaim", "lease", "lease"]
     names = [op.args[0] for op in stage.sent]
     assert names[:2] == ["me", "me"]
-    assert names[2] == peer.name != "me"
+    assert names[2] == leaser.name != "me"
 
 
 def test_what_it_had_been_granted_by_then_goes_to_the_front() -> None:
     more = Grant(claims(1), next_due=0.0)
-    stage, peer = leasing([more, None, Grant(claims(2, start=1))], release=lambda _: [True])
-    assert [claim.entry for claim in stage.play(peer.lease(2, 0.0, None, False))] == ["1-0", "2-0"]
+    stage, leaser = leasing([more, None, Grant(claims(2, start=1))], release=lambda _: [True])
+    assert [claim.entry for claim in stage.play(leaser.lease(2, 0.0, None, False))] == ["1-0", "2-0"]
     assert stage.names == ["reclaim", "lease", "lease", "release", "lease"]
 
 
 def test_it_does_not_go_on_for_ever_where_every_name_is_dead() -> None:
-    stage, peer = leasing([None] * 9)
+    stage, leaser = leasing([None] * 9)
     with pytest.raises(ReplyError, match="which have just come"):
-        stage.play(peer.lease(1, None, None, False))
+        stage.play(leaser.lease(1, None, None, False))
     assert stage.names == ["reclaim", "lease", "lease", "lease"]
 
 
 def test_it_counts_as_alive_for_longer_than_its_leases() -> None:
-    peer = Peer(OPS, "me")
-    assert (peer.ttl(None), peer.ttl(5.0), peer.ttl(600.0)) == (70.0, 70.0, 610.0)
+    leaser = DirectLeaser(OPS, "me")
+    assert (leaser.ttl(None), leaser.ttl(5.0), leaser.ttl(600.0)) == (70.0, 70.0, 610.0)
 
 
 def test_a_cancelled_lease_gives_back_what_it_was_granted() -> None:
-    peer = Peer(OPS, "me")
-    undo = peer.give_back([1, -1, [[b"5-0", [b"no", b"data"], 2, 0]], [b"6-0", b"\xff"], 0, 7])
+    leaser = DirectLeaser(OPS, "me")
+    undo = leaser.give_back([1, -1, [[b"5-0", [b"no", b"data"], 2, 0]], [b"6-0", b"\xff"], 0, 7])
     assert undo is not None
     assert (undo.name, undo.args) == ("release", ["me", 0, "6-0", 1, "5-0", 2])
-    assert peer.give_back([1, -1, [], [], 0, 7]) is None
-    assert peer.give_back([0, -1, [], [], 0, 7]) is None
+    assert leaser.give_back([1, -1, [], [], 0, 7]) is None
+    assert leaser.give_back([0, -1, [], [], 0, 7]) is None
 
 
 @pytest.mark.parametrize(
@@ -344,14 +344,14 @@ def test_an_interrupted_lease_gives_back_what_it_was_granted(
     scripts: list[str], once: bool, kept: bool, given_back: int, error: type[BaseException]
 ) -> None:
     """At the last of *scripts*; *kept*: it was answered, in that very moment."""
-    stage, peer = leasing(
+    stage, leaser = leasing(
         [
             Grant(claims(CLAIMS_PER_SCRIPT), [(claims(1, start=-1)[0], "why")]),
             Grant(claims(CLAIMS_PER_SCRIPT, start=CLAIMS_PER_SCRIPT)),
         ],
         dead_letter=lambda _: Verdicts([True]),
     )
-    call = peer.lease(2 * CLAIMS_PER_SCRIPT, None, None, once)
+    call = leaser.lease(2 * CLAIMS_PER_SCRIPT, None, None, once)
     effect = next(call)
     while True:
         ops = [effect.op] if isinstance(effect, Undoable) else effect.ops if isinstance(effect, Send) else []

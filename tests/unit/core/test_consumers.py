@@ -9,7 +9,7 @@ from attrs import evolve
 from tenacity import retry_never, wait_incrementing
 
 from headrace import Complete, DeadLetter, Job, Release, Retry, RetryLater
-from headrace._core.effects import Held, Phase, Sleep
+from headrace._core.effects import HeldJob, Phase, Sleep
 from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.fetch import fetch
 from headrace._core.worker.heartbeat import beat
@@ -45,7 +45,7 @@ def kinds(**retries: Retry) -> Any:
     return consumer
 
 
-def of_kind(consumer: Any, number: int, kind: str, **options: Any) -> Held:
+def of_kind(consumer: Any, number: int, kind: str, **options: Any) -> HeldJob:
     held = make_held(consumer, number)
     held.job = Job(held.entry, b"x", "q", {"kind": kind}, **options)
     return held
@@ -189,7 +189,7 @@ def test_what_was_lost_is_not_settled() -> None:
     assert not consumer.jobs.done
 
 
-def holding(consumer: Any, now: float) -> Held:
+def holding(consumer: Any, now: float) -> HeldJob:
     held = make_held(consumer, since=now)
     consumer.jobs.held = {held.entry: held}
     consumer.begin([held], now)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import BatchError, Complete, DeadLetter, FanOut, Next, Release, Retry, RetryLater
-from headrace._core.effects import Held, Phase, Role, Send
+from headrace._core.effects import HeldJob, Phase, Role, Send
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.verdicts import judge, meant
 from headrace._core.worker.by_kind import KindConsumer
@@ -194,7 +194,7 @@ class Loose:
         return data
 
 
-def consumers(attempt: int) -> Iterator[tuple[Consumer, list[Held]]]:
+def consumers(attempt: int) -> Iterator[tuple[Consumer, list[HeldJob]]]:
     """Each kind of consumer, with what its handler runs."""
     for kind in (Consumer, KindConsumer, PersistentConsumer, FlowConsumer, "batch", "loose", "on"):
         options: dict[str, Any] = {"batch": True, "max_size": 2} if kind == "batch" else {}

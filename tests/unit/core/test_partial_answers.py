@@ -9,7 +9,7 @@ from attrs import evolve
 from tenacity import wait_fixed
 
 from headrace import Job, Retry
-from headrace._core.effects import Held, Phase, Send
+from headrace._core.effects import HeldJob, Phase, Send
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.queue import calls
 from headrace._core.verdicts import Settlement
@@ -32,7 +32,7 @@ def flow_consumer(*sizes: int) -> FlowConsumer:
     consumer = FlowConsumer(ops, handler, "w", wait_fixed(7), flow=flow)
     consumer.registration.registered, consumer.phase = True, Phase.DRAINING
     for number, size in enumerate(sizes):
-        held = Held(Job(f"r{number}", b"x", "shop/a"), consumer.name, f"{number}-0", 1, 1, size=size)
+        held = HeldJob(Job(f"r{number}", b"x", "shop/a"), consumer.name, f"{number}-0", 1, 1, size=size)
         step = Step(flow.run(f"r{number}"), ["move", f"r{number}", "a", f"{number}-0", 1, 0, "", "", "", 0])
         consumer.jobs.done.append(Settlement("step", held, step=step))
     return consumer

@@ -17,7 +17,7 @@ from headrace._core.effects import (
     Block,
     BlockThen,
     Effect,
-    Held,
+    HeldJob,
     Log,
     Now,
     Phase,
@@ -67,9 +67,9 @@ def make_consumer(
     return consumer
 
 
-def make_held(consumer: Consumer, number: int = 1, attempt: int = 1, since: float = 0.0) -> Held:
+def make_held(consumer: Consumer, number: int = 1, attempt: int = 1, since: float = 0.0) -> HeldJob:
     entry = f"{number}-0"
-    return Held(Job(entry, b"x", "q", attempt=attempt), consumer.name, entry, attempt, attempt, since=since)
+    return HeldJob(Job(entry, b"x", "q", attempt=attempt), consumer.name, entry, attempt, attempt, since=since)
 
 
 def noted(consumer: Consumer) -> list[tuple[str, str | None, BaseException | None]]:
@@ -86,8 +86,8 @@ class Hand:
         self.role = role
         self.now = 100.0
         self.runs = True  # whether units have slots, beside those that wait
-        self.backlog: list[list[Held]] = []
-        self.aborted: list[Held] = []
+        self.backlog: list[list[HeldJob]] = []
+        self.aborted: list[HeldJob] = []
         self.pokes: list[bool] = []
         self.said: list[str] = []
 

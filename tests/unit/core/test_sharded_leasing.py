@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace._core.effects import Now, Send
-from headrace._core.queue.leasing import Peer
-from headrace._core.shards.leasing import SOON_S, ShardedPeer
+from headrace._core.queue.leasing import DirectLeaser
+from headrace._core.shards.leasing import SOON_S, ShardedLeaser
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import Targets
 from headrace._model.settings import QueueSettings
@@ -22,16 +22,16 @@ WITHIN_S = 2.0
 def test_calls_at_once_ask_every_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each begins with another shard, and none passes one over because the others begin meanwhile."""
 
-    def lease(self: Peer, *_: Any) -> Any:
+    def lease(self: DirectLeaser, *_: Any) -> Any:
         yield self.ops.keys.shard
         return []
 
-    monkeypatch.setattr(Peer, "lease", lease)
-    peer = ShardedPeer(ShardMap(Ops(Keys.of("q"), QueueSettings(shards=SHARDS))), Targets())
+    monkeypatch.setattr(DirectLeaser, "lease", lease)
+    leaser = ShardedLeaser(ShardMap(Ops(Keys.of("q"), QueueSettings(shards=SHARDS))), Targets())
     asked: list[list[Any]] = []
     calls: list[Any] = []
     for _ in range(SHARDS):  # a call begins at each step of those before
-        calls.append(peer._ask_all(1, None, False, 0.0))
+        calls.append(leaser._ask_all(1, None, False, 0.0))
         asked.append([])
         for call, shards in zip(calls, asked, strict=True):
             shards.append(next(call))
@@ -45,22 +45,22 @@ class Asked:
     """Shards that answer by a script of their own: what each was asked, and for how long."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
-        def lease(peer: Peer, *_: Any) -> Any:
-            return (yield Send((peer.ops.shard.number,)))  # type: ignore[arg-type, attr-defined]
+        def lease(leaser: DirectLeaser, *_: Any) -> Any:
+            return (yield Send((leaser.ops.shard.number,)))  # type: ignore[arg-type, attr-defined]
 
-        monkeypatch.setattr(Peer, "lease", lease)
+        monkeypatch.setattr(DirectLeaser, "lease", lease)
         self.answers = dict(enumerate(map(list, answers)))
         self.asked: list[tuple[int, float | None]] = []
         self.silent: set[int] = set()
         settings = QueueSettings(shards=len(answers), timeout=WITHIN_S)
         known = ShardMap(Ops(Keys.of("q"), settings), lambda keys: keys.shard.number not in self.silent)  # type: ignore[union-attr]
-        self.peer = ShardedPeer(known, Targets())
-        self.peer._turn = -1  # the first is asked first
+        self.leaser = ShardedLeaser(known, Targets())
+        self.leaser._turn = -1  # the first is asked first
 
     def lease(self, limit: int = 1) -> Any:
         """Take one turn."""
         self.asked.clear()
-        call, now = self.peer._ask_all(limit, None, False, 0.0), 0.0
+        call, now = self.leaser._ask_all(limit, None, False, 0.0), 0.0
         try:
             effect = next(call)
             while True:
@@ -76,7 +76,7 @@ class Asked:
                 else:
                     effect = call.send(answer)
         except StopIteration as done:
-            self.peer._turn = -1
+            self.leaser._turn = -1
             return done.value
 
 

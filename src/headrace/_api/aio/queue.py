@@ -109,7 +109,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         try:
             return [AsyncLease(claim, self) for claim in claims]
         except BaseException:  # interrupted
-            self._executor.undo(self._peer.release(claims))
+            self._executor.undo(self._leaser.release(claims))
             raise
 
     async def complete(

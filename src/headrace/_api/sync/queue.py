@@ -110,7 +110,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         try:
             return [Lease(claim, self) for claim in claims]
         except BaseException:  # interrupted
-            self._executor.undo(self._peer.release(claims))
+            self._executor.undo(self._leaser.release(claims))
             raise
 
     def complete(

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Held, Role
+from headrace._core.effects import HeldJob, Role
 from headrace._core.flows.calls import read, sweep
 from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
@@ -51,7 +51,7 @@ class FlowConsumer(Consumer):
 
     completes_at_once = False
 
-    def completes(self, held: Held, result: Any) -> bool:
+    def completes(self, held: HeldJob, result: Any) -> bool:
         """Take the job's step in its flow; a job of no run is just completed."""
         trace = getattr(held, "trace", None)
         keep = partial(self.encoded, held)

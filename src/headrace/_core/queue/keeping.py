@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import Send, Step, current_time, send_all
-from headrace._core.queue.leasing import Peer
+from headrace._core.queue.leasing import DirectLeaser
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
@@ -27,7 +27,7 @@ class Keeping:
 
     claims: Callable[[], Sequence[Claim]]  # looked at with each beat
     at: Callable[[Claim], Ops]
-    peers: Callable[[], Sequence[Peer]]
+    leasers: Callable[[], Sequence[DirectLeaser]]
     lease: float  # seconds that a lease lasts, unless its call says otherwise
     settings: WorkerSettings
     _renewed: dict[Key, float] = field(factory=dict[Key, float])  # when each was renewed last
@@ -47,7 +47,7 @@ class Keeping:
             if key not in self._lost and now - self._renewed.get(key, float("-inf")) >= self._lasts(claim) / 3
         ]
         asked = list(self._renewals(due))
-        beats = self._beats([self.settings.timeout] * len(peers := self._registered()), peers)
+        beats = self._beats([self.settings.timeout] * len(leasers := self._registered()), leasers)
         ops: list[Op[Any]] = [*(op for op, _ in asked), *beats]
         replies: list[Any] = (yield from send_all(ops)) if ops else []
         for (_, keys), kept in zip(asked, replies, strict=False):
@@ -61,19 +61,19 @@ class Keeping:
 
     def end(self) -> Step[None]:
         """Let the holder count as alive for as long as its leases again."""
-        peers = self._registered()
-        if beats := self._beats([peer.longest for peer in peers], peers):
+        leasers = self._registered()
+        if beats := self._beats([leaser.longest for leaser in leasers], leasers):
             yield Send(beats, PARTING_S)
 
     def _lasts(self, claim: Claim) -> float:
         return self.lease if claim.duration is None else claim.duration
 
-    def _registered(self) -> list[Peer]:
-        return [peer for peer in self.peers() if peer.registered]
+    def _registered(self) -> list[DirectLeaser]:
+        return [leaser for leaser in self.leasers() if leaser.registered]
 
     @staticmethod
-    def _beats(seconds: Sequence[float], peers: Sequence[Peer]) -> list[Op[bool]]:
-        return [peer.ops.beat(peer.name, one) for one, peer in zip(seconds, peers, strict=True)]
+    def _beats(seconds: Sequence[float], leasers: Sequence[DirectLeaser]) -> list[Op[bool]]:
+        return [leaser.ops.beat(leaser.name, one) for one, leaser in zip(seconds, leasers, strict=True)]
 
     def _renewals(self, due: Sequence[tuple[Key, Claim]]) -> Iterator[tuple[Op[list[bool]], list[Key]]]:
         """Make operations that renew, in bounded scripts, each with its claims."""

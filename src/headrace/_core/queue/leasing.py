@@ -48,7 +48,7 @@ class Taken:
 
 
 @define
-class Peer:
+class DirectLeaser:
     """A plain queue in place of a worker: leases under a name of its own, reclaims, promotes, serves schedules."""
 
     ops: Ops
@@ -70,7 +70,7 @@ class Peer:
         self.longest = max(self.longest, seconds)
         return seconds
 
-    def peers(self) -> list[Peer]:
+    def leasers(self) -> list[DirectLeaser]:
         """List it, as the one that there is."""
         return [self]
 

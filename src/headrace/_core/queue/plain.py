@@ -11,7 +11,7 @@ from headrace._core.effects import Step, send
 from headrace._core.queue import calls, results
 from headrace._core.queue.bulk import bulk
 from headrace._core.queue.conditional import admit, admit_many
-from headrace._core.queue.leasing import Peer, new_name
+from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._core.queue.results import End
 from headrace._model.bulk import Bulk
 from headrace._model.checks import Context
@@ -78,9 +78,9 @@ class PlainQueue:
         """Return the maker of the operations that settle a claim."""
         return self.ops
 
-    def peer(self) -> Peer:
+    def leaser(self) -> DirectLeaser:
         """Make the leaser of a queue without a worker."""
-        return Peer(self.ops, new_name())
+        return DirectLeaser(self.ops, new_name())
 
     def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:
         """Add one job, by *add*."""

@@ -14,7 +14,7 @@ from attrs import define, field
 
 from headrace._core.effects import Sleep, Step, Undo, current_time, hurried
 from headrace._core.queue.calls import pauses
-from headrace._core.queue.leasing import Peer, new_name
+from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind
 from headrace._core.shards.transfer import WITHIN_S, Targets, hand_over
@@ -36,7 +36,7 @@ def _silent(error: Exception) -> bool:
 class _Turn:
     """One round through the shards: the jobs asked for, the jobs leased, and the shards that failed."""
 
-    peer: ShardedPeer
+    leaser: ShardedLeaser
     limit: int
     duration: float | None
     at_most_once: bool
@@ -48,16 +48,16 @@ class _Turn:
 
         Raises an error that no repetition heals, if no other shard has given jobs.
         """
-        peer, claims = self.peer.of(number), list[Claim]()
+        leaser, claims = self.leaser.of(number), list[Claim]()
         try:
-            claims = yield from hurried(peer.lease(self.limit - len(self.taken), 0.0, self.duration, False), within)
-            self.taken += (yield from peer.completed(claims)) if self.at_most_once else claims
+            claims = yield from hurried(leaser.lease(self.limit - len(self.taken), 0.0, self.duration, False), within)
+            self.taken += (yield from leaser.completed(claims)) if self.at_most_once else claims
         except GeneratorExit:
             raise
         except BaseException as error:
             back = claims if self.at_most_once else () if isinstance(error, Exception) else self.taken
             if back:
-                yield Undo(self.peer.release(back))
+                yield Undo(self.leaser.release(back))
             if not isinstance(error, Exception) or not (self.taken or hasattr(error, "outcome")) or within is None:
                 raise
             self.failed[number] = error
@@ -67,35 +67,35 @@ class _Turn:
 
 
 @define(eq=False)
-class ShardedPeer:
-    """The peers of all shards, in place of a worker. Each peer leases under its own name."""
+class ShardedLeaser:
+    """The leasers of all shards, in place of a worker. Each leaser leases under its own name."""
 
     map: ShardMap
     targets: Targets
-    _peers: dict[ShardRow, Peer] = field(factory=dict[ShardRow, Peer])
+    _leasers: dict[ShardRow, DirectLeaser] = field(factory=dict[ShardRow, DirectLeaser])
     _look_at: float = 0.0  # when to look next for jobs to send to other shards
     _turn: int = field(factory=lambda: random.randrange(1 << 16))
     _looked: float = float("-inf")  # when the table was read last
-    _first: Peer = field(init=False)
+    _first: DirectLeaser = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._first = self.of(self.map.ordered()[0].shard.number)
 
-    def of(self, number: int) -> Peer:
-        """Return the peer of one shard."""
+    def of(self, number: int) -> DirectLeaser:
+        """Return the leaser of one shard."""
         ops = self.map.at(number)
-        if ops.shard not in self._peers:
-            self._peers[ops.shard] = Peer(ops, new_name())
-        return self._peers[ops.shard]
+        if ops.shard not in self._leasers:
+            self._leasers[ops.shard] = DirectLeaser(ops, new_name())
+        return self._leasers[ops.shard]
 
     @property
     def name(self) -> str:
-        """The name of the first peer."""
+        """The name of the first leaser."""
         return self._first.name
 
-    def peers(self) -> list[Peer]:
-        """List the peers of all shards."""
-        return list(self._peers.values())
+    def leasers(self) -> list[DirectLeaser]:
+        """List the leasers of all shards."""
+        return list(self._leasers.values())
 
     def ttl(self, duration: float | None) -> float:
         """Return the seconds for which this holder counts as alive."""
@@ -176,4 +176,4 @@ class ShardedPeer:
 
     def leaving(self) -> list[Op[Any]]:
         """Make the operations that end the registrations."""
-        return [op for peer in self._peers.values() for op in peer.leaving()]
+        return [op for leaser in self._leasers.values() for op in leaser.leaving()]

@@ -21,7 +21,7 @@ from headrace._core.queue.conditional import admit
 from headrace._core.queue.plain import EXPIRED_PER_SCRIPT, MOVED_PER_SCRIPT
 from headrace._core.queue.results import UNKNOWN, End
 from headrace._core.shards.enqueue import AsRoomIs, Freely, admit_anywhere, enqueue_many
-from headrace._core.shards.leasing import ShardedPeer
+from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.listing import ShardedPages
 from headrace._core.shards.map import ShardMap, Shards, anywhere, named
 from headrace._core.shards.reshard import checked, gather_schedule, reshard
@@ -179,9 +179,9 @@ class ShardedQueue:
         since = (yield from current_time()) if whole else None
         return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
-    def peer(self) -> ShardedPeer:
+    def leaser(self) -> ShardedLeaser:
         """Make the object that leases jobs without a worker."""
-        return ShardedPeer(self.map, self._targets)
+        return ShardedLeaser(self.map, self._targets)
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None

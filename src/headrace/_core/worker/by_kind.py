@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import define
 
-from headrace._core.effects import Held, Role, send
+from headrace._core.effects import HeldJob, Role, send
 from headrace._core.verdicts import unknown_kind
 from headrace._core.worker.consumer import Consumer
 from headrace._model.job import Claim, Job
@@ -19,7 +19,7 @@ class KindConsumer(Consumer):
 
     known: frozenset[str] = frozenset()  # kinds that live workers had handlers for, when a job was about to be given up
 
-    def of(self, held: Held) -> HandlerSettings:
+    def of(self, held: HeldJob) -> HandlerSettings:
         """Return the handler for this job's kind."""
         return self.handler.takes(held.job) or self.handler
 
@@ -38,7 +38,7 @@ class KindConsumer(Consumer):
     def _elsewhere(self, job: Job) -> bool:
         return "" in self.known or job.headers.get(KIND) in self.known
 
-    def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
+    def admit(self, fresh: Sequence[HeldJob]) -> Sequence[HeldJob]:
         """Settle jobs of a kind without a handler, and return the others."""
         takes = self.handler.takes
         for held in fresh:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from headrace._core.effects import Held, Phase, Sleep, Step, Wake, current_time, send
+from headrace._core.effects import HeldJob, Phase, Sleep, Step, Wake, current_time, send
 from headrace._protocol.answers import Grant
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Company:
         return any(one.jobs.held for one in self.members if one is not consumer)
 
 
-def joined(consumer: Consumer, fresh: Sequence[Held], alone_for: float | None) -> Step[Sequence[Held]]:
+def joined(consumer: Consumer, fresh: Sequence[HeldJob], alone_for: float | None) -> Step[Sequence[HeldJob]]:
     """Admit leased jobs and return them. If another job must run alone, give them back and return none.
 
     *alone_for*: if the job is a suspect, seconds for which the other consumers lease nothing. The suspect waits that

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, cast
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Held, Phase, Role
+from headrace._core.effects import HeldJob, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
 from headrace._core.worker.company import Company
 from headrace._core.worker.naming import NameClaim
 from headrace._core.worker.rest import Rest
-from headrace._core.worker.settling import Settling, operations
+from headrace._core.worker.settlements import SettlementBatch, operations
 from headrace._core.worker.slots import SharedSlots
 from headrace._core.worker.state import ActiveJobs, Leasing, Registration, Timers
 from headrace._model.checks import FOREVER_S
@@ -61,7 +61,7 @@ class Consumer:
     timers: Timers = field(factory=Timers)
     rest: Rest = field(factory=Rest)
     recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
-    note: Callable[[str, Held | None, Settlement | None, BaseException | None], object] = unobserved
+    note: Callable[[str, HeldJob | None, Settlement | None, BaseException | None], object] = unobserved
     gauge: Any = None  # the telemetry that reads the counts
 
     def __attrs_post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Consumer:
 
     # -- hooks: what kinds of consumers do differently ---------------------------------------------
 
-    def of(self, held: Held) -> HandlerSettings:  # noqa: ARG002 - one for all, unless they are of several kinds
+    def of(self, held: HeldJob) -> HandlerSettings:  # noqa: ARG002 - one for all, unless they are of several kinds
         """Return the handler for this job."""
         return self.handler
 
@@ -104,14 +104,14 @@ class Consumer:
         """Prepare jobs that were just leased, before they are held. This class does nothing."""
         yield from ()
 
-    def admit(self, fresh: Sequence[Held]) -> Sequence[Held]:
+    def admit(self, fresh: Sequence[HeldJob]) -> Sequence[HeldJob]:
         """Return the leased jobs that have a handler."""
         return fresh
 
     completes_at_once: ClassVar[bool] = True
     """Whether `completes` records nothing but that a job without a result is done."""
 
-    def completes(self, held: Held, result: Any) -> bool:
+    def completes(self, held: HeldJob, result: Any) -> bool:
         """Record that a job is done by its result; false if that is still to be judged."""
         if result is None:
             self.jobs.completed.append(held)
@@ -125,13 +125,13 @@ class Consumer:
         """Do this consumer's own upkeep from time to time. This class does nothing."""
         yield from ()
 
-    def endless(self) -> list[Held]:
+    def endless(self) -> list[HeldJob]:
         """List the running jobs that do not end by themselves: none here."""
         return []
 
     # -- what the engine tells us -----------------------------------------------------------------
 
-    def begin(self, unit: Sequence[Held], now: float) -> list[Job]:
+    def begin(self, unit: Sequence[HeldJob], now: float) -> list[Job]:
         """Start a handler on *unit*. Return its jobs that are still ours; none if the worker stops."""
         self.jobs.slot_moved_at = now
         stopping = self.phase is not Phase.RUNNING
@@ -145,7 +145,7 @@ class Consumer:
                 self.settle(held, Settlement("release", held))
         return [held.job for held in unit if not held.ended]
 
-    def finished(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
+    def finished(self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None) -> None:
         """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
         self.jobs.mean = took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
@@ -183,7 +183,7 @@ class Consumer:
 
     # -- how jobs end ------------------------------------------------------------------------------
 
-    def ended(self, held: Held, error: BaseException | None, result: Any = None) -> None:
+    def ended(self, held: HeldJob, error: BaseException | None, result: Any = None) -> None:
         """Settle one job by its handler's error or result."""
         held.ended = True
         if error is None:
@@ -195,7 +195,7 @@ class Consumer:
                 error = wrong
         self.settle(held, self.judge(held, error, result), error)
 
-    def settle(self, held: Held, verdict: Settlement, error: BaseException | None = None) -> None:
+    def settle(self, held: HeldJob, verdict: Settlement, error: BaseException | None = None) -> None:
         """Record how a job ended, and stop counting it as held."""
         held.ended = True
         if error is not None and self.ops.settings.tracebacks and verdict.kind in ("retry", "dead"):
@@ -214,7 +214,7 @@ class Consumer:
 
     def judge(
         self,
-        held: Held,
+        held: HeldJob,
         error: BaseException | None,
         result: Any = None,
         retry: Retry | None = None,
@@ -240,10 +240,10 @@ class Consumer:
         for at, (verdict, ours) in enumerate(zip(some, verdicts, strict=False)):
             if ours and verdict.may_bury:
                 kind = "dead" if at in verdicts.buried else "retry"
-                self.note("settled", cast("Held", verdict.claim), evolve(verdict, kind=kind), verdict.error)
+                self.note("settled", cast("HeldJob", verdict.claim), evolve(verdict, kind=kind), verdict.error)
         return [letter for at, letter in verdicts.buried.items() if at < 0]
 
-    def encoded(self, held: Held, result: Any) -> bytes | None:
+    def encoded(self, held: HeldJob, result: Any) -> bytes | None:
         """Encode a result; `None` if that fails, which is logged: the handler succeeded, and does not run again."""
         try:
             encode = self.of(held).encode
@@ -252,13 +252,13 @@ class Consumer:
             self.note("result_dropped", held, None, wrong)
             return None
 
-    def refused(self, settling: Settling, error: TooLarge) -> None:
+    def refused(self, settling: SettlementBatch, error: TooLarge) -> None:
         """Drop the results of *settling* that the server refused as too large, and queue all settlements again. If
         another value is too large, its job fails.
         """
         self.jobs.completed.extendleft(reversed(settling.plain))
         for verdict in settling.verdicts:
-            held = cast("Held", verdict.claim)
+            held = cast("HeldJob", verdict.claim)
             if verdict.largest > error.limit and (less := verdict.without_result()).largest <= error.limit:
                 self.note("result_dropped", held, None, error)
                 self.jobs.done.append(less)
@@ -267,14 +267,14 @@ class Consumer:
             else:
                 self.jobs.done.append(verdict)
 
-    def give_back(self, units: Sequence[Sequence[Held]]) -> None:
+    def give_back(self, units: Sequence[Sequence[HeldJob]]) -> None:
         """Release the jobs of *units* to the front, untouched."""
         for unit in units:
             for held in unit:
                 if not held.ended:
                     self.settle(held, Settlement("release", held))
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: HeldJob) -> None:
         """Stop counting a job as held; other threads may do so at the same time."""
         if self.jobs.held.get(held.entry) is held:
             self.jobs.held.pop(held.entry, None)
@@ -385,7 +385,7 @@ class Consumer:
         """Tell whether there are settlements to send."""
         return bool(self.jobs.completed or self.jobs.done)
 
-    def running(self, now: float) -> list[Held]:
+    def running(self, now: float) -> list[HeldJob]:
         """List the jobs whose handlers still run, within their deadlines."""
         late = self.overdue(now)
         return [held for held in list(self.jobs.held.values()) if held.started and not held.ended and held not in late]
@@ -396,12 +396,12 @@ class Consumer:
         under_way = chain(*(settling.claims for settling in self.jobs.under_way))
         return [*list(self.jobs.held.values()), *self.jobs.dropped, *list(self.jobs.completed), *verdicts, *under_way]
 
-    def renewals(self, now: float) -> list[Held]:
+    def renewals(self, now: float) -> list[HeldJob]:
         """List the jobs whose leases must be renewed: a third of the lease has passed."""
         third = self.ops.settings.lease / 3
         return [held for held in list(self.jobs.held.values()) if now - held.since >= third and not held.ended]
 
-    def overdue(self, now: float) -> list[Held]:
+    def overdue(self, now: float) -> list[HeldJob]:
         """List the jobs that have run past their deadlines, except coroutines that the event loop is cutting off."""
         if self.handler.deadline is None:
             return []

@@ -16,7 +16,7 @@ from headrace._core.effects import (
     Abort,
     BlockThen,
     Bury,
-    Held,
+    HeldJob,
     Log,
     Phase,
     Role,
@@ -36,7 +36,7 @@ from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.leases import check, died, lose
 from headrace._core.worker.rest import AGAIN_S, CALM, SLACK_S
-from headrace._core.worker.settling import Settling, alike
+from headrace._core.worker.settlements import SettlementBatch, alike
 from headrace._protocol.answers import Grant, Verdicts
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
@@ -82,7 +82,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
         consumer.leasing.woken = False
         ops += consumer.stir()
         heir_of = consumer.registration.name_claim.heir_of
-        ops.append(consumer.ops.lease(name, room, woken=woken, kind=Held, heir_of=heir_of))
+        ops.append(consumer.ops.lease(name, room, woken=woken, kind=HeldJob, heir_of=heir_of))
         consumer.leasing.asking += room
     asked = yield from current_time()
     consumer.leasing.asked_at = asked
@@ -104,7 +104,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     return None
 
 
-def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
+def _settled(consumer: Consumer, settling: SettlementBatch, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
     """Send settlements and the other *ops*. Return the replies; none if a value was too large."""
     consumer.jobs.under_way.append(settling)
     consumer.leasing.sending += 1
@@ -130,7 +130,7 @@ def _settled(consumer: Consumer, settling: Settling, ops: Sequence[Op[Any]]) -> 
     return replies
 
 
-def settlements(consumer: Consumer) -> Settling:
+def settlements(consumer: Consumer) -> SettlementBatch:
     """Take the settlements to send, and make operations of them."""
     plain = [consumer.jobs.completed.popleft() for _ in range(min(len(consumer.jobs.completed), JOBS_PER_SCRIPT))]
     ops = [consumer.ops.complete(list(some)) for _, some in groupby(plain, key=attrgetter("worker"))]
@@ -142,7 +142,7 @@ def settlements(consumer: Consumer) -> Settling:
         ops += consumer.operations(some)
     if ops and consumer.ops.settings.ordered and not consumer.leasing.paused:
         consumer.leasing.available = True  # the next job of a key can be leased in the same round trip
-    return Settling(plain, verdicts, ops)
+    return SettlementBatch(plain, verdicts, ops)
 
 
 def wait(consumer: Consumer) -> Role:
@@ -193,7 +193,7 @@ def _riding(consumer: Consumer, riders: int) -> BlockThen:
     """Return the operation that `_ride` sends, the last one if possible: this saves time for an arriving job."""
     made = consumer.leasing.rode.get((consumer.name, riders))
     if made is None:
-        op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=Held) for most in (riders, 1))
+        op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=HeldJob) for most in (riders, 1))
         made = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
         consumer.leasing.rode = {(consumer.name, riders): made}
     return made
@@ -297,7 +297,7 @@ def _granted(
         return
     yield from consumer.prepare(grant.claims)
     now = yield from current_time()
-    fresh = cast("Sequence[Held]", grant.claims)
+    fresh = cast("Sequence[HeldJob]", grant.claims)
     if over := _hold(consumer, fresh, now):
         yield from lose(consumer, over)
     if name != consumer.name:  # we were declared dead while the answer was on its way: peers have put these jobs back
@@ -306,7 +306,7 @@ def _granted(
     if consumer.leasing.losses_told != losses_told:  # the lost leases may be of these jobs
         yield from check(consumer, fresh)
     for claim, reason in grant.undecodable:
-        held = cast("Held", claim)
+        held = cast("HeldJob", claim)
         consumer.settle(held, undecoded(held, reason))
     if grant.levels is not None and grant.levels != consumer.leasing.levels_told:
         consumer.leasing.levels_told = grant.levels
@@ -334,9 +334,9 @@ def _unknown(ops: Ops, levels: int) -> str:
     )
 
 
-def _hold(consumer: Consumer, fresh: Sequence[Held], now: float) -> list[Held]:
+def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[HeldJob]:
     """Hold leased jobs. Return earlier deliveries of the same jobs: these lost their leases, and were leased again."""
-    over: list[Held] = []
+    over: list[HeldJob] = []
     for held in fresh:
         held.since = now
         if (other := consumer.jobs.held.get(held.entry)) is None:
@@ -347,7 +347,7 @@ def _hold(consumer: Consumer, fresh: Sequence[Held], now: float) -> list[Held]:
     return over
 
 
-def _share(consumer: Consumer, fresh: Sequence[Held], now: float) -> Role:
+def _share(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
     """Give jobs to slots, or gather them for a batch."""
     if consumer.handler.batch:
         if not consumer.jobs.gathered:
@@ -364,7 +364,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
         return None
     now = yield from current_time()
     size = consumer.handler.max_size
-    units: list[list[Held]] = []
+    units: list[list[HeldJob]] = []
     consumer.jobs.gathered = [held for held in consumer.jobs.gathered if not held.ended]
     while len(consumer.jobs.gathered) >= size:
         units.append(consumer.jobs.gathered[:size])

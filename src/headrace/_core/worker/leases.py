@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Abort, Held, Role, Wake, current_time, send
+from headrace._core.effects import Abort, HeldJob, Role, Wake, current_time, send
 from headrace._core.worker.consumer import Consumer
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 
 
-def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
+def check(consumer: Consumer, some: Sequence[HeldJob] | None = None) -> Role:
     """Renew *some* or all leases now, to learn which are still ours."""
     mine = [
         held
@@ -21,7 +21,7 @@ def check(consumer: Consumer, some: Sequence[Held] | None = None) -> Role:
         yield from renewed(consumer, part, (yield from send(consumer.ops.renew(part))))
 
 
-def renewed(consumer: Consumer, part: Sequence[Held], verdicts: Sequence[bool]) -> Role:
+def renewed(consumer: Consumer, part: Sequence[HeldJob], verdicts: Sequence[bool]) -> Role:
     """Process the answer to a renewal."""
     now = yield from current_time()
     for held, kept in zip(part, verdicts, strict=True):
@@ -41,7 +41,7 @@ def check_named(consumer: Consumer, message: bytes) -> Role:
     yield from check(consumer, None if "*" in entries else named)
 
 
-def lose(consumer: Consumer, gone: Sequence[Held]) -> Role:
+def lose(consumer: Consumer, gone: Sequence[HeldJob]) -> Role:
     """Give up jobs that are no longer ours, and tell their handlers. Later returns of them do not count."""
     for held in gone:
         consumer.forget(held)

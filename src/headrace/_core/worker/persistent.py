@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, evolve
 
-from headrace._core.effects import Held, Phase, Role, Sleep, current_time
+from headrace._core.effects import HeldJob, Phase, Role, Sleep, current_time
 from headrace._core.verdicts import returned_verdict
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import died, lose
@@ -20,7 +20,7 @@ from headrace.errors import Complete, DeadLetter, Release, Verdict
 class PersistentConsumer(Consumer):
     """The consumer of jobs that never end: one worker at a time holds the resource of such a job, say a connection."""
 
-    def finished(self, unit: Sequence[Held], now: float, error: BaseException | None, result: Any = None) -> None:
+    def finished(self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None) -> None:
         """Settle a job whose handler has ended: the job runs again, unless a verdict says that it is finished."""
         held = unit[0]
         told = error if error is not None else returned_verdict(result)
@@ -45,7 +45,7 @@ class PersistentConsumer(Consumer):
         if self.shared is not None:
             self.shared.mean = None
 
-    def endless(self) -> list[Held]:
+    def endless(self) -> list[HeldJob]:
         """List the running jobs that were not told to end."""
         return [held for held in list(self.jobs.held.values()) if held.started and not held.job.lost]
 

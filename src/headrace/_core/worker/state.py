@@ -6,10 +6,10 @@ from collections import deque
 
 from attrs import define, field
 
-from headrace._core.effects import BlockThen, Held
+from headrace._core.effects import BlockThen, HeldJob
 from headrace._core.verdicts import Settlement
 from headrace._core.worker.naming import NameClaim
-from headrace._core.worker.settling import Settling
+from headrace._core.worker.settlements import SettlementBatch
 from headrace._model.job import Claim
 
 
@@ -40,12 +40,12 @@ class Leasing:
 class ActiveJobs:
     """The jobs of a consumer, from lease to settlement. The engine's threads write it, too."""
 
-    held: dict[str, Held] = field(factory=dict[str, Held])
-    gathered: list[Held] = field(factory=list[Held])  # jobs of the next batch
+    held: dict[str, HeldJob] = field(factory=dict[str, HeldJob])
+    gathered: list[HeldJob] = field(factory=list[HeldJob])  # jobs of the next batch
     completed: deque[Claim] = field(factory=deque[Claim])  # completed, without a result to keep
     done: deque[Settlement] = field(factory=deque[Settlement])  # all other settlements
-    under_way: list[Settling] = field(factory=list[Settling])  # settlements that were sent and are not answered yet
-    dropped: list[Held] = field(factory=list[Held])  # not settled, as the worker leaves
+    under_way: list[SettlementBatch] = field(factory=list[SettlementBatch])  # sent and not answered yet
+    dropped: list[HeldJob] = field(factory=list[HeldJob])  # not settled, as the worker leaves
     mean: float | None = None  # seconds that a batch takes
     slot_moved_at: float = 0.0  # when a batch last got a slot, or began to wait for a slot
     lost: int = 0  # settlements that came too late

@@ -165,7 +165,7 @@ class Top(App[None]):
         """Read nothing, or go on."""
         self._held = not self._held
         if isinstance(self.screen, Pane):
-            self.screen.tell("Held: space goes on." if self._held else "")
+            self.screen.tell("HeldJob: space goes on." if self._held else "")
         self.again()
 
     def action_find(self) -> None:

@@ -39,7 +39,7 @@ def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]
 
 
 @frozen(eq=False)
-class Settling:
+class SettlementBatch:
     """The settlements of one round trip."""
 
     plain: Sequence[Claim]  # completed without a result to keep
