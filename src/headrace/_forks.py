@@ -1,7 +1,7 @@
 """The locks of the library, which are made anew in a forked child.
 
 A fork copies a lock as it is. If another thread holds it, no thread releases it in the child, as a fork copies only the
-thread that forks. The standard library renews its own locks in the same way, those of `logging` and `threading`.
+thread that forks. The standard library renews its own locks, of `logging` and `threading`, in the same way.
 """
 
 from __future__ import annotations

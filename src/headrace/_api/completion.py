@@ -77,7 +77,7 @@ class Pursuit:
         return min(seconds, results.TOLD_WITHIN_S) if self.doubtful else seconds
 
     def look(self, told: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
-        """Take out the receipts whose jobs have ended: of those that were *told* of, or of all, *again*."""
+        """Remove and return the receipts whose jobs have ended: of the receipts *told*, or of all if *again*."""
         names = [name for name in self.receipts if again or name in told or name in self.doubtful]
         found: list[Any] = []
         start = yield from current_time()
@@ -124,11 +124,11 @@ def as_completed(
 def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = None) -> Any:
     """Yield receipts as their jobs end, in whatever way; of an `AsyncQueue`'s receipts the iterator is asynchronous.
 
-    What has ended comes first. The `result()` of a receipt that was yielded is there: it sends nothing, and returns
-    or raises at once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever).
-    Receipts of several queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and
-    ended.lua, part by part, at first and every 5 seconds; in between for those only that have ended. The shards of a
-    sharded queue are asked again and again, up to four times a second, and a tenth of the time at most.
+    Jobs that have ended already come first. The `result()` of a yielded receipt sends nothing, and returns or raises at
+    once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever). Receipts of several
+    queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and ended.lua, part by part, at
+    first and every 5 seconds; in between only for ended jobs. The shards of a sharded queue are asked again and again,
+    up to four times a second, and a tenth of the time at most.
     """
     limit = checks.patience(timeout)
     pursuits: dict[int, Pursuit] = {}

@@ -43,7 +43,7 @@ class Stages:
         """Declare a stage, whose jobs are in the queue `<flow>/<name>`; runs begin in the first one declared.
 
         *next*: the stages its jobs may go to: the first is the default, `Next` chooses another. *children*: the stages
-        in which children of its fan-outs may begin. The other options are those of `Worker.handler`. Decorates the
+        in which children of its fan-outs may begin. The other options are as for `Worker.handler`. Decorates the
         stage's handler, which takes a `FlowJob`; a program that runs none needs only the call.
         """
         settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate, tracebacks=tracebacks)

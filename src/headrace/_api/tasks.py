@@ -73,8 +73,8 @@ class BaseTask(Generic[P, R, C]):
         headers: Mapping[str, str] | None = None, key: str | None = None, timeout: Timeout = None,
         full: Full | None = None, **conditions: Unpack[Conditions],
     ) -> Self:  # fmt: skip
-        """Return this task with options for its jobs: `welcome.options(delay=60).enqueue(…)`. They mean what they mean
-        for `Queue.enqueue`.
+        """Return this task with options for its jobs: `welcome.options(delay=60).enqueue(…)`. They mean the same as for
+        `Queue.enqueue`.
         """
         if headers is not None and KIND in headers:
             raise ValueError(f"headers: {KIND!r} is the task's name")

@@ -176,9 +176,9 @@ class BaseWorker(Hooked, Unpicklable):
 
         *queue*: a name, or a queue, whose declaration it takes: name, codec, priorities, limits and all other options.
 
-        *concurrency*: how many run at once. *retry*: what failures mean (`Retry`; default: 20 attempts, exponential
-        backoff with jitter from 1 s to 1 h). *deadline*: seconds a run may take; then it counts as failed (an async
-        handler is cancelled, a thread learns it from `job.lost`).
+        *concurrency*: how many run at once. *retry*: the policy for failures (`Retry`; default: 20 attempts,
+        exponential backoff with jitter from 1 s to 1 h). *deadline*: seconds a run may take; then it counts as failed
+        (an async handler is cancelled, a thread learns it from `job.lost`).
 
         *kind*: only jobs whose header `kind` is this; a queue may have a handler for each kind, and one without for all
         others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give them at

@@ -50,7 +50,7 @@ def _write(text: str, level: str, fields: dict[str, object]) -> None:
 
 
 def drop_unwritten() -> None:
-    """Forget what standard error does not take: as Python ends, it would make of that a status of its own."""
+    """Drop output that standard error does not take. Otherwise Python would exit with another status because of it."""
     try:
         sys.stderr.flush()
     except OSError:

@@ -102,7 +102,7 @@ class Health:
         return _response(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, reason or "ok")
 
     async def _unready(self) -> str:
-        """Return why the worker is not ready, or ''; what asks meanwhile is given the same answer."""
+        """Return why the worker is not ready, or ''. Requests that come meanwhile share the answer."""
         if self._asking is None or self._asking.done():
             self._asking = self._loop.run_in_executor(self._asker, self._reason)
         return await asyncio.shield(self._asking)

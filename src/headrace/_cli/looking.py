@@ -221,7 +221,8 @@ def list_jobs(
 ) -> None:
     """List the jobs of a queue.
 
-    List running, waiting, delayed and blocked jobs, and dead letters; by --state ended, ended jobs of its history.
+    List running, waiting, delayed and blocked jobs, and dead letters; with --state ended, the ended jobs of its
+    history.
     """
     with reported(), opened(name, url, namespace) as queue:
         show_jobs(bounded(_listed(queue, state), limit), in_json)

@@ -78,7 +78,7 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
 
 
 def require_plain(client: redis.Redis, name: str, namespace: str) -> None:
-    """Like `require`; refuses a sharded queue, too, for what looks at one stream of jobs."""
+    """Like `require`; also refuses a sharded queue, for commands that look at one stream of jobs."""
     require(client, name, namespace)
     if (shards := shards_of(client, name, namespace)) > 1:
         raise ConfigurationError(f"{name} has {shards} shards: see headrace shards {name}")

@@ -2,7 +2,7 @@
 
 Each has a link to us, a socket: it sends a line when it is ready and another one when it ends in good order, and reads
 the end of file when we end, however. It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we
-decide what it means.
+decide how to react.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Supervisor:
         return self.targets[(number - 1) // self.processes]
 
     def _firsts(self) -> list[int]:
-        """Return the numbers of the first processes of all targets, and of the others of those that are proven.
+        """Return the numbers of the first process of each target, and of all processes of proven targets.
 
         The others begin when the first is ready: they would all refuse the same.
         """

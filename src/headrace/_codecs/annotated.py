@@ -1,8 +1,8 @@
 """JSON of values by their annotated types: arguments and results of tasks.
 
-A shape knows how the values of one type travel. It is strict both ways: what is not of the type is a `Misfit`, and a
-type whose values JSON would not give back as they were is refused when its shape is made. No library does both: msgspec
-encodes by the value alone, so it sends a tuple for a list and a NaN as null, and ignores unknown fields of a dataclass.
+A shape knows how the values of one type travel. It is strict both ways: a value of another type is a `Misfit`, and a
+type whose values JSON would change is refused when its shape is made. No library does both: msgspec encodes by the
+value alone, so it sends a tuple for a list and a NaN as null, and ignores unknown fields of a dataclass.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def _class(kind: Any, making: Making) -> Shape | None:
 
 
 def loose(value: Any) -> Any:
-    """Return what JSON holds of a value without an annotation that is only to be read: by the value's own type."""
+    """Return the JSON form of a value that has no annotation and is only read: by the value's own type."""
     kind: Any = value.__class__
     if kind in {list, tuple, set, frozenset}:
         return [inside(loose, item, f"[{number}]") for number, item in enumerate(value)]

@@ -24,7 +24,7 @@ class Around(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name by which the queue's users compare what they declare."""
+        """The name in declarations, by which the queue's users compare their codecs."""
         return f"{type(self).__name__}({getattr(self.codec, 'name', type(self.codec).__name__)})"
 
     def opened(self, data: bytes) -> bytes:

@@ -23,8 +23,9 @@ def described(error: Any) -> str:
 class PydanticCodec(Generic[A]):
     """JSON by pydantic (extra `pydantic`): `PydanticCodec(Model)` takes and gives `Model`, validated both ways.
 
-    Besides models it takes all that pydantic's `TypeAdapter` does. Fields are written by their aliases. What a model
-    does not write comes back as its default; a `SecretStr` without a serializer of yours is written as asterisks.
+    It takes models, and all other types of pydantic's `TypeAdapter`. Fields are written by their aliases. A field that
+    a model does not write comes back as its default; a `SecretStr` without a serializer of yours is written as
+    asterisks.
     """
 
     @overload
@@ -51,8 +52,8 @@ class PydanticCodec(Generic[A]):
         return AnyJSON()
 
     def encode(self, payload: A, /) -> bytes:
-        """Encode *payload*, and validate what is to be sent. Raises `TypeError` for an instance of another class,
-        `CodecError` for what does not serialize, or not to what validates.
+        """Encode *payload*, and validate the encoded bytes. Raises `TypeError` for an instance of another class, and
+        `CodecError` if serialization or validation fails.
         """
         require(payload, self._classes, self.type)
         try:

@@ -19,9 +19,9 @@ CONTENT_BYTES = 256 << 20  # of a payload, compressed or not
 class Compressed(Around[T]):
     """Another codec's bytes as one zstd frame, where that is smaller (extra `zstd`).
 
-    *level*: of zstd, 1-22. *threshold*: bytes below which nothing is compressed. What is not compressed is stored as it
-    is, and so what was enqueued without this codec can be read by it. A payload of more than *most* bytes is refused,
-    and so is a frame that would become more.
+    *level*: of zstd, 1-22. *threshold*: bytes below which nothing is compressed. Smaller payloads are stored unchanged,
+    so this codec also reads payloads that were enqueued without it. A payload of more than *most* bytes is refused, and
+    so is a frame that would become more.
     """
 
     @overload

@@ -128,7 +128,7 @@ class Encrypted(Around[T]):
         return True
 
     def bound(self, queue: str, namespace: str = "headrace") -> Encrypted[T]:
-        """Make the same for the payloads of one queue: they open in no other, and those of others do not open here."""
+        """Bind the codec to one queue: its payloads open in no other queue, and no other queue's payloads open here."""
         made = cast("Encrypted[T]", self._with(bound(self.codec, queue, namespace)))
         group = queue.partition("/")[0]
         places = {QUEUE: f"{namespace}\0{queue}".encode(), GROUP: f"{namespace}\0{group}".encode()}

@@ -25,10 +25,10 @@ STORE_RETRY_S = 5.0  # seconds after which a job is tried again whose payload it
 class Offloaded(Around[T]):
     """Another codec's bytes, in a store where they are more than *over*; the queue has a ticket for them.
 
-    A payload is in the store before its job is in the queue, and is deleted by the client that completes the job. What
-    is cancelled, purged, trimmed, or never came to be enqueued stays: sweep it. While the store is away, jobs wait for
-    it; a payload that is not there any more makes a dead letter. Results, schedules' payloads and follow-ups in other
-    queues stay in Redis.
+    A payload is in the store before its job is in the queue, and is deleted by the client that completes the job.
+    Payloads of jobs that were cancelled, purged, trimmed, or never enqueued stay: sweep them. While the store is away,
+    jobs wait for it; a payload that is not there any more makes a dead letter. Results, schedules' payloads and
+    follow-ups in other queues stay in Redis.
     """
 
     @overload

@@ -164,8 +164,8 @@ class Receive:
 class BlockThen:
     """Block on the server with this command, and let *op* follow on the same connection: it runs as the block ends.
 
-    Answered with true if there was something, and the decoded reply; `None` if that is not known. A worker that stops
-    meanwhile sends *again* in its place, which is answered as *op* was, and undoes what came of it.
+    Answered with true if the read found something, and the decoded reply, `None` if it is unknown. A worker that stops
+    meanwhile sends *again*, which gets the answer of *op* once more, and then undoes the effect of *op*.
     """
 
     command: tuple[Arg, ...]
@@ -341,7 +341,7 @@ def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:
 
 
 def await_ends(waiter: Waiter, seconds: float) -> Step[tuple[dict[str, Event], bool]]:
-    """Wait for an end; return those that came, by id, and true if all other jobs are to be read, too."""
+    """Wait for an end. Return the ends that came, by id, and true if all other jobs must be read, too."""
     return cast("tuple[dict[str, Event], bool]", (yield AwaitEnds(waiter, seconds)))
 
 

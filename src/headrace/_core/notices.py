@@ -1,7 +1,7 @@
 """Pub/Sub messages: the events in them, and the calls that wait for an event. Pure.
 
-Pub/Sub delivers at most once, and only while a client is subscribed: so a call subscribes first, then reads what
-happened before, and reads again when the connection was lost meanwhile.
+Pub/Sub delivers at most once, and only while a client is subscribed: so a call subscribes first, then reads the present
+state, and reads again if the connection was lost meanwhile.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Hooked:
         """Have *function* called, without arguments, before the worker takes any job; several in their order.
 
         An exception of it ends the worker: `run()` raises it, after the hooks of `on_stop`. For an `AsyncWorker` it may
-        be async. `worker.state` is a place for what it makes. May decorate.
+        be async. It may keep its objects in `worker.state`. May decorate.
         """
         return self._hook(self._starts, "on_start", function)
 
@@ -45,14 +45,13 @@ class Hooked:
         return self._hook(self._stops, "on_stop", function)
 
     def middleware(self, around: F) -> F:
-        """Have `around(job, call)` called for each run of a handler: `call()` runs what is inside, and returns its
-        result, which *around* returns in turn. Of several the first is outermost.
+        """Have `around(job, call)` called for each run of a handler: `call()` runs the next middleware or the handler,
+        and returns its result, which *around* must return. The first middleware is the outermost.
 
-        *job*: what the handler takes: a `Job`, or for a batch handler the sequence of them. An exception that leaves it
-        is the handler's, and so is what it returns. For an `AsyncWorker` it is async, and awaits `call()`, also around
-        plain functions, which run in threads with its context variables. Each run has a fresh copy of the context
-        variables with which the worker was started. Tracing is outside of it, a handler's
-        *deadline* inside. May decorate.
+        *job*: the handler's argument: a `Job`, or for a batch handler a sequence of jobs. Its exceptions and its return
+        value count as the handler's. For an `AsyncWorker` it is async, and awaits `call()`, also around plain
+        functions, which run in threads with its context variables. Each run has a fresh copy of the context variables
+        with which the worker was started. Tracing is outside of it, a handler's *deadline* inside. May decorate.
         """
         if not callable(around):
             raise TypeError(f"middleware must be callable, {around!r:.200} is not")

@@ -1,8 +1,8 @@
 """The pulse of an `AsyncWorker`: a thread whose own event loop beats and renews leases, whatever the handlers do.
 
-What crosses over: roles begin in the pulse and tell the worker's loop by `tell`; its loop wakes them by a `LoopEvent`.
-The state of consumers is made for threads anyway. If the worker's loop is closed without a stop, the pulse ends by
-itself.
+Between the threads: roles start in the pulse, and reach the worker's loop by `tell`; that loop wakes them by a
+`LoopEvent`. The state of consumers is made for threads anyway. If the worker's loop is closed without a stop, the pulse
+ends by itself.
 """
 
 from __future__ import annotations

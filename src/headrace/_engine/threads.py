@@ -59,8 +59,8 @@ def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseExc
 
 
 class Bell:
-    """An event on which one thread sleeps: what `threading.Event` does in Python, for any number of them, is done here
-    by a lock that is free once it is set.
+    """An event on which one thread sleeps. It is a lock that is free when the event is set, which is faster than
+    `threading.Event`, written in Python for many threads.
     """
 
     def __init__(self) -> None:

@@ -11,10 +11,10 @@ from headrace.errors import CodecError
 class Codec(Protocol[A]):
     """A codec turns payloads of type `T` into bytes and back: `Codec[T]`; a bare `Codec` is any.
 
-    `encode` may raise anything for what is no `T`: nothing is sent. `decode` may raise anything for bytes it can't
-    read: the job is put aside with them; or `RetryLater`, which leaves it for a while. It may have an attribute
-    `untyped`: the codec of the same format for values of any type, for results, and for follow-ups in other queues.
-    By a method `holds(type) -> bool`, if it has one, a worker warns of annotated results that it can't encode.
+    `encode` may raise any error for a value that is no `T`: nothing is sent then. `decode` may raise any error for
+    bytes that it can't read: the job is put aside with its bytes; or `RetryLater`, which delays the job. It may have an
+    attribute `untyped`: the codec of the same format for values of any type, for results, and for follow-ups in other
+    queues. By a method `holds(type) -> bool`, if it has one, a worker warns of annotated results that it can't encode.
     """
 
     def encode(self, payload: A, /) -> bytes:

@@ -36,8 +36,8 @@ class FanOut:
     *stage*: where the others begin; needed unless the stage declares exactly one in `children=`. *join*: where
     to go on; otherwise the stage's default.
 
-    *failed*: what a child that died or was cancelled means. `"fail"`: when all have ended, the parent dies, too.
-    `"cancel"`: besides, the first one has its siblings cancelled. `"continue"`: go on with what there is.
+    *failed*: the reaction to a child that died or was cancelled. `"fail"`: when all children have ended, the parent
+    dies, too. `"cancel"`: the first failure also cancels the siblings. `"continue"`: go on with the other results.
     """
 
     children: Iterable[Any] = field(repr=shortened)
@@ -51,7 +51,7 @@ class FanOut:
 class FlowJob(Job[Any]):
     """A `Job` as the handler of a flow's stage sees it.
 
-    `attributes` are those of the run. `results` are the results of earlier stages, by stage, as bytes (a child sees its
+    `attributes` belong to the run. `results` are the results of earlier stages, by stage, as bytes (a child sees its
     parents', too). After a fan-out `children` has the results of the children that completed, by name (`None` for one
     without a result), and `failed` the names of the others.
     """

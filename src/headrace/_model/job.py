@@ -138,9 +138,8 @@ class _Open(Generic[T_co]):
 class Job(_Open[T_co]):
     """One unit of work, as a handler sees it: `Job[T]`, of `bytes` by default.
 
-    `payload` is what the queue's codec made of the bytes. `attempt` is 1 the first time and
-    counts deliveries less releases. `enqueued_at` is the server's time of the first enqueue, in
-    seconds since the epoch.
+    `payload` is the value that the queue's codec decoded. `attempt` is 1 the first time and counts deliveries less
+    releases. `enqueued_at` is the server's time of the first enqueue, in seconds since the epoch.
     """
 
     @property
@@ -200,8 +199,8 @@ class NewJob(Generic[T_co]):
 
 @frozen
 class NewTaskJob(NewJob[bytes]):
-    """A job of a task, with the codec of its queue, which encodes it also as a follow-up in another one; and with what
-    makes a result of bytes.
+    """A job of a task, with the codec of its queue, which also encodes it as a follow-up in another queue, and with the
+    function that decodes its result.
     """
 
     codec: Any = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""Objects with connections, or for this process only: they are not pickled, and say what to send instead."""
+"""Objects with connections, or for this process only: pickling fails with an error that names an alternative."""
 
 from __future__ import annotations
 

@@ -338,5 +338,5 @@ class HandlerSettings:
         return [""] if None in self.kinds or not self.kinds else [kind for kind in self.kinds if kind is not None]
 
     def takes(self, job: Job) -> HandlerSettings | None:
-        """Return the handler for *job* among those that share the queue, or `None` if its kind has none."""
+        """Return the handler for *job* among the handlers that share the queue; `None` if its kind has no handler."""
         return self.kinds.get(job.headers.get(KIND)) or self.kinds.get(None)

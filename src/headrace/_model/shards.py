@@ -63,7 +63,7 @@ class ShardRow:
         return f"{group}~{self.number}.{self.salt}"
 
     def row(self) -> tuple[str, str]:
-        """Return its field in the table: the number, and what is known of it."""
+        """Return the shard's field in the table: its number, and its values as text."""
         return str(self.number), f"{self.salt} {self.first} {self.last} {self.state}"
 
     @property
@@ -89,7 +89,7 @@ class Table:
     past: Mapping[str, Totals] = field(factory=dict[str, Totals])  # by queue, what shards counted that are gone
 
     def gone(self, queue: str) -> Counts:
-        """Return what shards have counted of a queue that are no longer in the table."""
+        """Return the totals of a queue in removed shards."""
         return Counts(0, 0, 0, 0, 0, 0, *self.past.get(queue, ()))
 
     @classmethod
@@ -100,7 +100,7 @@ class Table:
 
     @classmethod
     def parse(cls, group: str, rows: Mapping[str, str]) -> Table | None:
-        """Read what is kept on the server; `None` if it is of another form."""
+        """Read totals from the server's text; `None` if the text has another form."""
         try:
             all_shards = sorted((_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=_number)
             numbers = tuple(map(int, rows["numbers"].split())) if "numbers" in rows else (len(all_shards),)
@@ -132,7 +132,7 @@ class Table:
 
     @cached_property
     def heirs(self) -> Sequence[ShardRow]:
-        """The shards that take over from those that say they are sealed, in the order of their ranges."""
+        """The shards that take over from sealed shards, in the order of their ranges."""
         return sorted((shard for shard in self.shards if shard.state == "opening"), key=_first)
 
     @cached_property
@@ -150,13 +150,13 @@ class Table:
         return [shard for shard in self.shards if shard.state == "draining"]
 
     def shard_of(self, key: str, sealed: frozenset[int] | set[int] = frozenset()) -> int:
-        """Return the number of the shard of a key, or of the id of a job without one; of those known to be *sealed*,
-        that of the heir.
+        """Return the number of the shard of a key, or of the id of a job without a key. If the shard is known to be
+        *sealed*, return its heir's number.
         """
         return self.shard_at(crc32(key.encode()), sealed)
 
     def shard_at(self, check: int, sealed: frozenset[int] | set[int] = frozenset()) -> int:
-        """Return the number of the shard of a checksum; of those known to be *sealed*, that of the heir."""
+        """Return the number of the shard of a checksum. If the shard is *sealed*, return its heir's number."""
         taking, taking_over = self._bounds
         shard = self.takers[bisect_right(taking, check) - 1]
         if sealed and self.heirs and shard.number in sealed:
@@ -168,7 +168,7 @@ class Table:
         return [shard for shard in self.takers if shard.number not in sealed] or self.heirs or self.takers
 
     def before(self, key: str, number: int) -> list[ShardRow]:
-        """Return the shards that may have jobs of a key, beside that of this *number*, the newest first."""
+        """Return the other shards than *number* that may have jobs of a key, the newest first."""
         return [shard for shard in reversed(self.shards) if shard.number != number and shard.covers(key)]
 
     # -- changing the number of shards -------------------------------------------------------------
@@ -239,7 +239,7 @@ def shard_count(value: object) -> int:
 
 
 def is_entry(name: str) -> bool:
-    """Tell whether an id is the name of an entry, as that of a job that was given none."""
+    """Tell whether an id is the name of a stream entry, as for a job that was enqueued without an id."""
     return ENTRY_ID.fullmatch(name) is not None
 
 

@@ -50,7 +50,7 @@ def bounded(text: str, most: int = SHOWN_CHARACTERS) -> tuple[str, bool]:
 
 
 def readable(data: bytes) -> tuple[str, str]:
-    """Return the kind of what *data* is, text, json or hex, and the beginning of it as text.
+    """Return the format of *data*, text, json or hex, and its beginning as text.
 
     JSON is an object or a list that is small enough to be parsed whole.
     """

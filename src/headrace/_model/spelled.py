@@ -21,8 +21,8 @@ def refuse_unknown(caller: Callable[..., Any], unknown: Iterable[str]) -> None:
 
 
 def spelled_out(kind: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """Show what a function takes as `**options` in its signature: each of *defaults* by its name, annotated as in
-    *kind*, a `TypedDict`. The function itself is left as it is.
+    """Show a function's `**options` in its signature: each of *defaults* by its name, annotated as in *kind*, a
+    `TypedDict`. The function itself is left as it is.
     """
 
     def decorate(function: F) -> F:

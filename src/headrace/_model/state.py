@@ -13,11 +13,11 @@ from headrace._model.payload import T_co
 
 @frozen
 class Counts:
-    """The number of jobs in each state, and of those that have left the queue, at one instant.
+    """The number of jobs in each state, and of jobs that have left the queue, at one instant.
 
     Always: `enqueued == completed + cancelled + deleted + dead_trimmed + waiting + parked + leased + delayed + blocked
-    + dead`. Besides, `handing`: follow-ups on their way to another shard of a sharded queue, where each counts as
-    enqueued when it comes.
+    + dead`. `handing` counts follow-ups on their way to another shard of a sharded queue, where each counts as enqueued
+    on arrival.
     """
 
     waiting: int = 0
@@ -56,14 +56,14 @@ def summed(some: Iterable[Counts]) -> Counts:
 
 @frozen
 class Repairs:
-    """Counts of what a repair mended, by kind of damage; truthy if there was any.
+    """Counts of repaired damage, by kind; true if there was any.
 
     Pending entries without a job were `dangling` and are dropped; jobs in no consumer's pending list were `stranded`
     and are parked, in front. Delayed jobs without a due time were `undated` and are due now; due times without a job
     were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs whose id was free
     have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that have ended, `workers`
     registrations of which only a half was left, `groups` consumer groups that were lost or moved. Jobs that were
-    removed by hand now count as `deleted`, those that were added uncounted as `enqueued`, so that the law of
+    removed by hand now count as `deleted`, and jobs that were added uncounted count as `enqueued`, so that the law of
     conservation holds (`Counts.lost == 0`).
     """
 
@@ -136,7 +136,7 @@ class Schedule:
     """A recurring job, and when it is due next (`next_due`, server seconds). One of `every` (seconds) and `cron` is
     set.
 
-    `missed` says what becomes of ticks that passed while no worker ran: `skip`, `once` or `all`.
+    `missed` decides about ticks that passed while no worker ran: `skip`, `once` or `all`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Trends: what the counts of a queue were, minute by minute or hour by hour."""
+"""Trends: the counts of a queue, minute by minute or hour by hour."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KEPT = {"minute": 2880, "hour": 2160}  # records that a queue keeps: two days, a
 class TrendPoint:
     """A record of a queue's counts.
 
-    `waiting` (parked jobs too), `leased`, `delayed` (and blocked) and `dead` are those of the moment `at`, and `lag` is
-    for how many seconds the oldest of the next jobs had waited then. `enqueued`, `completed` and `removed` (cancelled,
+    `waiting` (parked jobs too), `leased`, `delayed` (and blocked) and `dead` are counts at the moment `at`; `lag` is
+    how many seconds the oldest of the next jobs had waited then. `enqueued`, `completed` and `removed` (cancelled,
     deleted, trimmed) are jobs of the `seconds` before it: since the record before, which is longer ago than a minute,
-    or an hour, if nothing has looked after the queue meanwhile. Of a sharded queue all are sums, `lag` is the longest,
-    and each shard keeps records of its own: what a new one did before its first is in none.
+    or an hour, if nothing has looked after the queue meanwhile. For a sharded queue all values are sums, but `lag` is
+    the longest. Each shard keeps its own records: work of a new shard before its first record is in none.
     """
 
     at: float

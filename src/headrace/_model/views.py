@@ -99,7 +99,7 @@ class QueuePage:
 
 @frozen
 class Moment:
-    """A line of a job's timeline: what happened at `at` (`None`: that is not known)."""
+    """A line of a job's timeline: an event at `at` (`None`: the time is not known)."""
 
     at: float | None
     what: str = field(repr=shortened)
@@ -107,10 +107,9 @@ class Moment:
 
 @frozen
 class JobView:
-    """A job as it may be shown; one that has ended, as far as its result or a `history` is kept.
+    """A job as it may be shown. An ended job is shown as far as its result or a `history` is kept.
 
-    `until`, `token` and `holder` are those of its lease, if it has one; `timeline` tells what its data says of its
-    life.
+    `until`, `token` and `holder` describe its lease, if it has one; `timeline` lists the events that its data records.
     """
 
     id: str

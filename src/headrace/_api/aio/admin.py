@@ -67,32 +67,32 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         return await self._drive(self._verbs.purge())
 
     async def purge_dead(self, *ids: str) -> int:
-        """Remove dead letters for good, all or those of *ids*; return their number. Jobs that die meanwhile stay; of a
-        sharded queue, in shards that it has reached.
+        """Remove dead letters for good, all or only the jobs *ids*; return their number. Jobs that die meanwhile stay
+        (in a sharded queue, in the shards that the call has passed).
         """
         return await self._drive(self._verbs.purge_dead(ids))
 
     async def redrive(self, *ids: str) -> int:
-        """Send dead letters to the back of the queue, all or those of *ids*, oldest first; return their number.
+        """Send dead letters to the back of the queue, all or only the jobs *ids*, oldest first; return their number.
 
-        A dead letter whose id is taken again stays, and so do jobs that die meanwhile; of a sharded queue, in shards
-        that it has reached: it goes from one to the next. redrive.lua, page by page.
+        A dead letter whose id is taken again stays, and so do jobs that die meanwhile. In a sharded queue the call goes
+        from shard to shard, and jobs stay that die in shards it has passed. redrive.lua, page by page.
         """
         return await self._drive(self._verbs.redrive(ids))
 
     async def move(self, to: str, *ids: str) -> int:
-        """Move jobs that wait (waiting, parked, delayed), all or those of *ids*, to the back of queue *to*; return
+        """Move jobs that wait (waiting, parked, delayed), all or only the jobs *ids*, to the back of queue *to*; return
         their number.
 
-        They keep their order, ids, headers, attempts and times. A job whose id is taken there stays, and so do leased
-        and dead ones, and those of a flow. Here they count as `deleted`, there as `enqueued`. On a cluster *to* must be
-        of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
+        Jobs keep their order, ids, headers, attempts and times. A job whose id is taken in *to* stays, and so do leased
+        jobs, dead letters, and jobs of a flow. Moved jobs count as `deleted` here, and as `enqueued` in *to*. On a
+        cluster *to* must be of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
         """
         return await self._drive(self._move(to, ids))
 
     async def expire(self, *ids: str) -> int:
-        """End leases now, all or those of the jobs *ids*: their jobs go to the front, the attempt spent; return their
-        number.
+        """End leases now, all or only the leases of the jobs *ids*. Their jobs go to the front, with the attempt spent;
+        return their number.
 
         Settlements by their holders then answer `False`; `complete` does if it is fenced, or if another was first.
         expire.lua, page by page.
@@ -174,7 +174,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
 
         *every*: seconds or a `timedelta`, at least 0.1, counted from now on the server's clock. *cron*: five fields as
         in a crontab, or six with seconds first, in *timezone* (an IANA name, default UTC); needs `headrace[cron]`. If
-        it replaces a schedule of the same timing, the next due time stays. *missed*: what becomes of ticks that passed
+        it replaces a schedule of the same timing, the next due time stays. *missed* decides about ticks that passed
         while no worker ran: `skip` them, run `once` for them, or run `all` (the latest 1,000). Jobs have the id
         `<name>@<due in ms>`. Workers of this queue enqueue them. `TooManySchedules` if the queue has 1,000,
         `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
@@ -193,23 +193,23 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
     async def shards(self) -> list[Shard]:
         """List the shards: the range of keys of each, its slot, the node that serves it, and its counts.
 
-        A job with a *key* is in the shard of the CRC-32 of its key; one with an id only, in that of its id; any other
-        in one after the other, and the number stands in its id (`1795307039451-0@7`). Each shard keeps all promises of
-        a queue. Across shards, none has an order; counts and listings are of several instants; `dead_limit`, `history`
-        and `levels` are those of a shard; a call for many jobs that fails may have done a part; a `Rate` is of each
-        key, or has `per_shard`; each of S shards may have `max_waiting / S`. A queue with `shards=1` has no table, and
-        answers an empty list. shards.lua, and counts.lua of each.
+        A job with a *key* is in the shard of the CRC-32 of its key; a job with only an id, in the shard of its id.
+        Other jobs go to the shards in turn, and their ids end in the shard's number (`1795307039451-0@7`). Each shard
+        keeps all promises of a queue. Across shards, jobs have no order; counts and listings see each shard at another
+        instant; `dead_limit`, `history` and `levels` hold for each shard; a call for many jobs that fails may have done
+        a part; a `Rate` holds for each key, or has `per_shard`; each of S shards may have `max_waiting / S`. A queue
+        with `shards=1` has no table, and answers an empty list. shards.lua, and counts.lua of each.
         """
         return await self._drive(self._shards())
 
     async def reshard(self, shards: int | None = None) -> Resharding:
         """Change the number of shards of the queue's group, 2-256, while work goes on; return how far it is.
 
-        New jobs go to as many new shards at once. The old ones are worked off, by all workers; one that was empty for
-        ten minutes leaves the table, which workers see to, and each further call, also without *shards*. A call that
-        fails may be repeated, from anywhere. Clients go on: the number that they were given may be any that there was.
-        See `docs/how-to/use-a-cluster.md` for what becomes of ids, keys, delays, dead letters and schedules.
-        A few scripts a shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for those that go.
+        New jobs go to *shards* new shards at once. All workers work off the old shards; a shard that was empty for ten
+        minutes is removed, by workers or by another call, also without *shards*. Any client may repeat a call that
+        fails. Other clients go on: they may have been given any number of shards that the queue ever had. See
+        `docs/how-to/use-a-cluster.md` for the effects on ids, keys, delays, dead letters and schedules. A few scripts a
+        shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for each removed shard.
         """
         return await self._drive(self._verbs.reshard(shards))
 
@@ -264,7 +264,8 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
     async def position(self, id: str, *, key: str | None = None) -> int | None:
         """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.
 
-        `None` if it does not wait. In a sharded queue, those of its shard, which *key* tells, or else its id if it was
-        given none (`ConfigurationError` without). position.lua, O(jobs in front), page by page.
+        `None` if the job does not wait. In a sharded queue only jobs of its shard count. The shard follows from *key*,
+        or from an id that headrace made; otherwise raises `ConfigurationError`. position.lua, O(jobs in front), page by
+        page.
         """
         return await self._drive(self._verbs.position(id, key))

@@ -26,10 +26,11 @@ class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
     """Reader of all queues of a namespace, for whatever shows them. It changes nothing.
 
     - *url* or *client*: as for `AsyncQueue`. *namespace*: the first part of all keys.
-    - *codecs*: by queue, what decodes payloads to be shown; without one, bytes are shown as JSON, text or hexadecimal.
+    - *codecs*: the codec of each queue, to show payloads; without a codec, bytes are shown as JSON, text or
+      hexadecimal.
     - *redact*: a function of (what, text, job) that returns what may be shown of a text of a job, in full; *what* is
       `payload`, `result`, `reason`, `traceback` or `header NAME`. If it raises, nothing is shown.
-    - *fresh*: seconds for which what was read is shown again: one inspector serves any number of viewers.
+    - *fresh*: seconds for which a reading is shown again, so that one inspector serves any number of viewers.
     - *timeout*: seconds for which a round trip is tried.
 
     For one event loop. Its reads are bounded, however many jobs there are. Methods raise redis-py's errors of a

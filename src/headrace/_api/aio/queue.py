@@ -44,8 +44,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
     - *history*: ends of jobs kept, so that `find` and `result` tell how they ended, for *history_ttl* seconds (a week).
     - *trends*: counts are kept of each minute of two days, and each hour of 90: see `headrace.inspect.Trends`. 200 kB.
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
-    - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: what an enqueue of more does, `raise` or
-      `block`. *unique_for*: seconds for which the id of a completed job stays taken.
+    - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: whether an enqueue beyond that does `raise`
+      or `block`. *unique_for*: seconds for which the id of a completed job stays taken.
     - *durable*: how far enqueues and settlements must have come, `replicas:1`, `fsync` or `replicas:1,fsync`.
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
     - *shards*: streams over which its jobs are spread, 1-256, each in a slot of its own of a cluster; the same for all
@@ -92,8 +92,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         """Lease the next job; `None` if there is none within *block* seconds (0: do not wait; `None`: for ever).
 
         *duration*: seconds of this lease. *at_most_once*: complete the job before handing it out. Jobs that do not
-        decode go to the dead letters on the way. Also reclaims and promotes what is due, at most once a second. One
-        script (lease.lua); while waiting, one `XREADGROUP … BLOCK` a second.
+        decode go to the dead letters on the way. Also reclaims and promotes due jobs, at most once a second. One script
+        (lease.lua); while waiting, one `XREADGROUP … BLOCK` a second.
         """
         leases = await self.lease_many(1, block, duration=duration, at_most_once=at_most_once)
         return leases[0] if leases else None
@@ -102,7 +102,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         self, n: int, block: float | timedelta | None = 0.0, *, duration: float | timedelta | None = None,
         at_most_once: bool = False,
     ) -> list[AsyncLease[T]]:  # fmt: skip
-        """Like `lease`, up to *n* jobs: wait for the first, take those that are there then. 1.5-2.5 µs a job."""
+        """Like `lease`, up to *n* jobs: wait for the first, then take all that are available. 1.5-2.5 µs a job."""
         if self._undeclared and self.ops.settings.keeps:
             await self._declare()
         claims = await self._drive(*self._leasing(n, block, duration, at_most_once))
@@ -125,7 +125,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
         Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script; those of other shards go there from it.
+        enqueued (in queues of the same group), in the same script; follow-ups for other shards are sent on from there.
         *fenced*: only the present holder wins. *durable* as for `enqueue`: `NotDurable` means that it is done, and its
         `answers` say how. One script (complete.lua), O(1).
         """
@@ -203,7 +203,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
         `None`: it was completed without a result, or nothing is known of this id: with a *timeout*, that is waited for,
         as it may be enqueued yet. Raises `JobFailed` as soon as the job is dead, cancelled or deleted, `TimeoutError`
-        if it has not ended in time, `CodecError` for what the codec can't read. All waiting calls share one
+        if it has not ended in time, `CodecError` if the codec can't read the result. All waiting calls share one
         subscription. result.lua, find.lua if there is none, and both every 5 seconds while waiting.
         """
         return await self._drive(self._result(id, timeout))
@@ -247,9 +247,8 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
 
         It ends when nothing has come for *timeout* seconds (`None`: never). `async with queue.events() as events:`
         subscribes on entry, and closes the connection at the end. Delivered at most once: events during a lost
-        connection, or for a reader that is too slow, are not repeated. A connection of its own. Of a sharded queue: one
-        for each node; the order is that of each shard, and those that `reshard` adds are listened to within two
-        seconds.
+        connection, or for a reader that is too slow, are not repeated. A connection of its own. A sharded queue has one
+        for each node. Events are in order within a shard; shards that `reshard` adds are followed within two seconds.
         """
         return AsyncEventStream(self.ops, self._executor, *self._listening(kinds, timeout), self._drive)
 

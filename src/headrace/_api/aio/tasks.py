@@ -26,8 +26,8 @@ class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
     """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> AsyncReceipt[R]:
-        """Enqueue a call: its arguments are checked, and a worker runs it. `TypeError` for arguments that the function
-        does not take: nothing was sent. The receipt's `result()` is what the function returned. As
+        """Enqueue a call: its arguments are checked, and a worker runs it. Raises `TypeError` for arguments that the
+        function does not take; nothing is sent then. The receipt's `result()` is the function's result. As
         `AsyncQueue.enqueue`.
         """
         job, queue = self.new(*args, **kwargs), self._tasks.queue
@@ -56,9 +56,9 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     """Typed functions whose calls are jobs of one queue: `@tasks.task`, then `await
     welcome.enqueue("ada@example.org")`.
 
-    All arguments are those of `AsyncQueue`, but for *codec*, which is of bytes: `Compressed()`, `Encrypted(None,
-    keys)`. Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes,
-    UUID, Decimal, enums, dataclasses, attrs classes, pydantic models and what is built of these. `queue` is the queue.
+    The arguments are as for `AsyncQueue`, except *codec*, a codec of bytes: `Compressed()`, `Encrypted(None, keys)`.
+    Arguments travel as a JSON object, each by its name and its annotated type: JSON's own, bytes, datetimes, UUID,
+    Decimal, enums, dataclasses, attrs classes, pydantic models, and collections of these. `queue` is the queue.
     """
 
     queue: AsyncQueue[bytes]
@@ -86,10 +86,9 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     ) -> Any:  # fmt: skip
         """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
 
-        *name*: its name on the wire, the kind of its jobs; that of the function, without its module, unless it is
-        given. *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*: of its jobs, unless `options` says
-        otherwise. Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as
-        JSON.
+        *name*: its name on the wire, the kind of its jobs; by default the name of the function, without its module.
+        *retry*, *deadline*: as for `AsyncWorker.handler`. *priority*: of its jobs, unless `options` says otherwise.
+        Raises `ConfigurationError` for a name that is taken, or a parameter whose type does not travel as JSON.
         """
         declare: Any = partial(self._declare, AsyncTask, name=name, retry=retry, deadline=deadline, priority=priority)
         return declare if function is None else declare(function)
@@ -100,7 +99,7 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     ) -> Declare:  # fmt: skip
         """Have a task called again and again, by its defaults: `@tasks.cron("0 3 * * *")`, `@tasks.cron(every=60)`.
 
-        Decorates a function, which becomes a task, or a task. The arguments are those of `AsyncQueue.schedule`, *tz* is
+        Decorates a function, which becomes a task, or a task. The arguments are as for `AsyncQueue.schedule`; *tz* is
         its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
         one that is not in the code any more ends as soon as no live worker declares it. Schedules that were made by
         `AsyncQueue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task

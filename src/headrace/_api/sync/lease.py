@@ -27,7 +27,7 @@ class Lease(BaseLease["Queue[T]", T], Generic[T]):
         """Remove the job for good. `True` for exactly one caller, ever, also if its reply was lost on the way.
 
         Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
-        enqueued (in queues of the same group), in the same script; those of other shards go there from it.
+        enqueued (in queues of the same group), in the same script; follow-ups for other shards are sent on from there.
         *fenced*: only the present holder wins; `None`: as the queue says. complete.lua, O(1).
         """
         return self._queue.complete(self, result, then, fenced, timeout=timeout, durable=durable)

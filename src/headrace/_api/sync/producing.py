@@ -50,10 +50,10 @@ class Producing(Driver, BaseQueue, Generic[T]):
 
         A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
         `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.
-        *key*: what it shares with the jobs that belong to it: `job.key`; in a sharded queue they are in one shard.
+        *key*: a text shared by jobs that belong together: `job.key`; a sharded queue keeps them in one shard.
         *durable*: how far the write must have come, `replicas:1`, `fsync` or `replicas:1,fsync`; else the queue's.
-        Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in the queue.
-        One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue, enqueue_if.lua.
+        Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in the queue. One script,
+        O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue, enqueue_if.lua.
         """
         plain = timeout is None and full is None and durable is None and key is None and not conditions
         data = self._plain(payload, id, headers, delay, priority) if plain else None
@@ -93,13 +93,13 @@ class Producing(Driver, BaseQueue, Generic[T]):
         """Add payloads or `NewJob`s, any number; return a receipt each, in order.
 
         All are checked first: a bad one means that nothing was sent. Then they go in parts of bounded size, each
-        atomic. If a part fails, the parts before it are in the queue, those after it are not, and the
-        error's `receipts` are those of the former; enqueue with ids and the whole call can be repeated. One script a
-        part, 1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one
-        for all. If the queue has `max_waiting`, a part is a tenth of that at most, and there is room for all of it, or
-        none of it is added: *full* says what then, as for `enqueue`. Conditions are those of `NewJob`s. *durable* as
-        for `enqueue`: waited for once, behind the last part, or behind each one if there are conditions. In a
-        sharded queue a part is of one shard, and the error's `receipts` are of all jobs, `None` if not surely in.
+        atomic. If a part fails, the parts before it are in the queue, the later parts are not, and the error's
+        `receipts` are for the earlier parts. If the jobs have ids, the whole call can be repeated. One script a part,
+        1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one for
+        all. If the queue has `max_waiting`, a part is a tenth of that at most, and a part is added whole, or not at all
+        if there is no room: *full* decides, as for `enqueue`. Conditions are set in each `NewJob`. *durable* as for
+        `enqueue`: waited for once, behind the last part, or behind each one if there are conditions. In a sharded queue
+        a part is of one shard, and the error's `receipts` are of all jobs, `None` if not surely in.
         """
         receipts: list[Receipt] = self._drive(*self._many(jobs, trace_each, full, timeout, durable), timeout)
         if self._undeclared:
@@ -123,10 +123,10 @@ class Producing(Driver, BaseQueue, Generic[T]):
         """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
 
         As `enqueue_many` of a bounded number of jobs at a time; *progress* is called after each, with the number of
-        jobs that are in. Raises `StreamStopped` from what ended it early, the iterable's own errors included: its
+        jobs that are in. Raises `StreamStopped` from the error that ended it early, also an error of the iterable: its
         `position` says how many jobs from the start are surely in, so that a repetition may skip them. Give jobs ids,
-        and it may repeat some. *timeout* bounds each part, not what the iterable takes; with `full="block"` a queue
-        that is full holds the stream back, for as long at most.
+        and it may repeat some. *timeout* bounds each part, but not the iterable's own time. With `full="block"`, a full
+        queue holds the stream back for *timeout* at most.
         """
         filling = Filling(progress)
         try:

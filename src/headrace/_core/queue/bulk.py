@@ -24,7 +24,7 @@ def bulk(
     ops: Ops, action: str, state: str, reason: str, kind: str, cursor: str, choose: Choose | None = None
 ) -> Step[Bulk]:
     """Take *action* for the jobs in *state* whose reason holds *reason*, and whose header `kind` is *kind* ('': any),
-    but of a page of them only for those that *choose* says.
+    but only for the jobs of each page that *choose* names.
 
     The cursor begins with the time in ms at which the first step began: jobs that came later stay, so that one that is
     redriven, and dies again, is not redriven for ever.

@@ -64,8 +64,8 @@ def enqueue_many(
     ops: Ops, jobs: Iterable[Any], context: Context | None = None, bind: Callable[[list[Receipt]], object] = len,
     durable: Durability | None = None,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Add all jobs; return their receipts, after *bind*. If a later chunk fails, its error's `receipts` are those of
-    the earlier ones; a chunk that is not as *durable* as wanted is in, too.
+    """Add all jobs; return their receipts, after *bind*. If a later chunk fails, its error has the `receipts` of the
+    earlier chunks; a chunk that is not as *durable* as wanted is in the queue, too.
     """
     made = ops.batches(jobs, context)
     sending = _Chunks(iter(made) if durable is None else last_of(made, durable), bind)
@@ -215,8 +215,8 @@ def pauses(first: float, last: float) -> Iterator[float]:
 def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bool = False) -> Step[bool]:
     """Wait until there is no job but dead ones; asks often at first, and twice a second in the end.
 
-    *apart*: not all is counted at one instant, and a job may go from what is counted late to what was counted early:
-    there is none if there was none twice in a row, and none came meanwhile.
+    *apart*: the counts come from different instants, and a job may move from a part counted late to a part counted
+    early. The queue is empty if two counts in a row find no job, and none came meanwhile.
     """
     start = yield from current_time()
     before: Counts | None = None

@@ -26,8 +26,8 @@ def admit(
     """Add the *items* of one script; wait for room for *limit* seconds, `None` not at all.
 
     *since*: when that time began. *together*: all or none of them. *elsewhere*: tries to add them to another shard, now
-    and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` where nothing new is taken and
-    an item is new: that is for a single one, or for those that go together.
+    and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` if the shard takes no new jobs
+    and an item is new (only for a single item, or for items that go *together*).
     """
     start = (yield from current_time()) if since is None else since
     receipts: dict[int, Receipt] = {}

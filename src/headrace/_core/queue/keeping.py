@@ -34,8 +34,8 @@ class Keeping:
     _lost: set[Key] = field(factory=set[Key])
 
     def beat(self) -> Step[float]:
-        """Say that the holder lives, and renew what was not for a third of its lease; return the seconds until the next
-        beat.
+        """Tell the server that the holder lives, and renew leases after a third of their time; return the seconds until
+        the next beat.
         """
         now = yield from current_time()
         claims = {(claim.job.shard, claim.entry, claim.token): claim for claim in self.claims()}

@@ -157,7 +157,7 @@ class DirectLeaser:
             raise
 
     def completed(self, claims: Sequence[Claim]) -> Step[list[Claim]]:
-        """Complete jobs; return those that were still ours."""
+        """Complete jobs; return the jobs that were still ours."""
         won = yield from each(partial(self.ops.complete, fenced=True), claims)
         return [claim for claim, ours in zip(claims, won, strict=True) if ours]
 
@@ -220,8 +220,8 @@ class DirectLeaser:
         return [self.ops.leave(self.name, idle=True)]
 
     def quarantine(self, grant: Grant) -> Step[None]:
-        """Move jobs that do not decode to the dead letters, with their bytes, so that none stops the queue; those that
-        may do so later are delayed. Report these, and those that had no attempts left.
+        """Move jobs that do not decode to the dead letters, with their bytes, so that no such job stops the queue.
+        Delay jobs that may decode later. Report all of these, and the jobs without attempts left.
         """
         if grant.died:
             yield Bury([(self.ops.keys.queue, died) for died in grant.died])

@@ -1,8 +1,8 @@
-"""Calls for the results of jobs, or why there will be none. Generators of effects, like those of `calls`.
+"""Calls for the results of jobs, or why there will be none. Generators of effects, like `calls`.
 
 A call that waits subscribes first, then reads, so that nothing slips through. It believes no message: that may be about
-an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads again what a
-message names, and only where nothing is left to read the message says how the job ended.
+an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads the job that a
+message names, and believes the message only if the job has left nothing to read.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
 def look(
     ops: Ops, names: Sequence[str], told: Mapping[str, Event] = NOTHING, *, own: bool = False
 ) -> Step[dict[str, End]]:
-    """Read what became of jobs. Those that have not ended are not in the answer; those of which nothing is known have
-    the end that was *told* of, or are `UNKNOWN`.
+    """Read how jobs ended. The answer leaves out jobs that have not ended. For an unknown job it has the end that was
+    *told*, or `UNKNOWN`.
 
     *own*: they were enqueued before, so that a result does not count that an earlier job of the id left, while they are
     there. (A history tells, too, whether it is theirs.)

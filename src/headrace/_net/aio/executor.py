@@ -202,7 +202,7 @@ class AsyncExecutor(BaseExecutor):
         raise error
 
     async def _turn(self, trip: Trip) -> asyncio.Semaphore:
-        """Wait until it is the turn of this trip, among those of this executor; return what is to be released."""
+        """Wait until this trip has its turn among the executor's trips. Return the semaphore to release."""
         turns: asyncio.Semaphore = self.connections.at_once
         if trip.within is None or not turns.locked():
             await turns.acquire()

@@ -1,4 +1,4 @@
-"""The line of those that wait for room in a queue, of which there may be thousands."""
+"""The line of calls that wait for room in a queue. Thousands of calls may wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lines:
         return self._loop is asyncio.get_running_loop()
 
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
-        """Leave another line, if this task is in one, and wait in that of the command's stream."""
+        """Leave any other line of this task, and wait in the line of the command's stream."""
         *_, stream, _ = command
         line = self._lines.get(stream)
         if line is None:

@@ -26,7 +26,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the loop; `None` for asyncio's. Raises `ConfigurationError`, also where one is running."""
+    """Return the factory of the loop; `None` for asyncio's. Raises `ConfigurationError`, also if a loop runs."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ConfigurationError("run() makes an event loop of its own, and one is running: await serve() instead")

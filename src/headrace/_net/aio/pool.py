@@ -122,7 +122,7 @@ def lost(connection: Any) -> bool:
 
 
 def abort(connection: Any) -> None:
-    """End a connection without a goodbye: what waits for it finds that it has ended."""
+    """End a connection without a goodbye. Calls that wait for it find that it has ended."""
     writer = connection._writer  # noqa: SLF001
     if writer is not None:
         writer.transport.abort()

@@ -37,7 +37,7 @@ class Watchdog:
         return connection not in self._due
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cut what is due, and come back for the next."""
+        """Cut the connections that are due, and come back for the next one."""
         if loop is not self._loop:
             return
         for connection, due in list(self._due.items()):

@@ -1,4 +1,4 @@
-"""The server of a queue or worker, from the arguments or, when it is needed, the environment; joined, if embedded."""
+"""The server of a queue or worker, from arguments or, when needed, the environment. Embedded servers are joined."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_CLUSTERS: dict[type, type] = {redis.Redis: redis.RedisCluster, redis.asyncio.
 
 
 class Address:
-    """Address of a server: a URL, a client's own, or what the environment says when it is needed.
+    """Address of a server: a URL, a client's own address, or the environment's, read when needed.
 
     Joins the embedded server that the URL names. Nothing is looked up or opened before `join` or `open`.
     """
@@ -39,8 +39,8 @@ class Address:
 
     @classmethod
     def of(cls, url: str | None, client: object, wanted: type, asker: object) -> Address:
-        """Make the address of *url*, or *client*, which must be a *wanted*, or else the environment. Refuses *url*
-        beside *client*.
+        """Make the address of *url*, of *client* (an instance of *wanted*), or else of the environment. Refuses *url*
+        together with *client*.
         """
         if client is None:
             return cls(None if url is None else given(url))
@@ -54,7 +54,7 @@ class Address:
         return cls(None, client)
 
     def open(self, make: Callable[[Address], E]) -> E:
-        """Return the executor for this address, the same to all threads; *make* is called by the first."""
+        """Return the executor for this address, the same one for all threads. The first call makes it by *make*."""
         with self._lock:
             if self.executor is None:
                 self.join()
@@ -64,7 +64,7 @@ class Address:
 
     @property
     def target(self) -> str | None:
-        """The URL to connect to; `None` for a client's own. Raises `ConfigurationError` if none is named."""
+        """The URL to connect to; `None` for a client's own server. Raises `ConfigurationError` without a server."""
         if self.embedded is not None:
             return f"unix://{self.embedded.path}"
         return None if self.client is not None else given(self.url)
@@ -90,7 +90,7 @@ class Address:
 
 
 def _embedded(folder: str) -> EmbeddedServer:
-    """Join the embedded server of *folder*, where the platform has what that takes (`fcntl`: not on Windows)."""
+    """Join the embedded server of *folder*, if the platform supports it (`fcntl`: not on Windows)."""
     try:
         from headrace._embedded.server import EmbeddedServer
     except ModuleNotFoundError as error:
@@ -103,7 +103,7 @@ def _embedded(folder: str) -> EmbeddedServer:
 
 
 def given(url: str | None, option: str = "pass url=", besides: str = ", or client=") -> str:
-    """Return the URL to use: the one given, else `HEADRACE_URL`, else `REDIS_URL`."""
+    """Return the URL to use: *url*, else `HEADRACE_URL`, else `REDIS_URL`."""
     found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
     if not found:
         raise ConfigurationError(
@@ -128,7 +128,7 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
 
 
 def _legible(url: str) -> bool:
-    """Tell whether hosts and ports of a URL can be read; else what is taken for one may be a part of the password."""
+    """Tell whether a URL's hosts and ports can be read. If not, a supposed host may be a part of the password."""
     if not url.startswith(("redis:", "rediss:")):
         return True
     try:

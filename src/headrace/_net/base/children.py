@@ -1,9 +1,9 @@
-"""The forks of this process, those that handlers start above all: none has our sockets, and none our signals.
+"""The forks of this process, mainly of handlers: no fork keeps our sockets or our signal handlers.
 
-A fork copies all descriptors and all that handles signals. So `multiprocessing` could end none of its processes: they
-took SIGTERM for the worker's, and told it by the descriptor that wakes its event loop. And a connection, or the port of
-the metrics, would stay open as long as a child lives that knows nothing of it. What a child executes (`subprocess`,
-spawn) has neither, by Python itself. A connection that another thread is opening at that moment is copied.
+A fork copies all descriptors and signal handlers. So `multiprocessing` could not end its processes: they took SIGTERM
+for the worker's signal, and passed it on through the descriptor that wakes the worker's event loop. A connection, or
+the port of the metrics, would stay open as long as a child that does not use it. Python itself protects programs that a
+child executes (`subprocess`, spawn). A connection that another thread is opening during the fork is copied.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from headrace._net.base.sockets import socket_of
 STOPS: dict[int, Any] = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGINT: signal.default_int_handler,
-}  # and what handles them by default
+}  # and their default handlers
 _connections: WeakSet[Any] = WeakSet()
 _sockets: WeakSet[socket.socket] = WeakSet()
-_runs = 0  # of workers that handle the signals of this process
-_masked = threading.local()  # by the thread that forks: `before` is its mask of signals
+_runs = 0  # workers that handle the signals of this process
+_masked = threading.local()  # for the thread that forks: `before` is its signal mask
 
 
 def withhold(connection: Any) -> None:
-    """Keep the socket of a connection of redis-py's from all children, whenever it is open.
+    """Keep the socket of a redis-py connection from all children, whenever it is open.
 
-    A connection that was given up may know no more of its socket, which its event loop closes a moment later.
+    A connection that was given up may have lost its socket, which the event loop closes a moment later.
     """
     _connections.add(connection)
     sock = socket_of(connection)
@@ -58,7 +58,7 @@ def handling_signals() -> Generator[None, None, None]:
 
 
 def _before() -> None:
-    """Hold back signals: one for a child that handles them as we do yet would be taken for ours."""
+    """Hold back signals: the child still has our handlers, and would take its signal for ours."""
     _masked.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) if _runs else None
 
 
@@ -78,13 +78,13 @@ def _in_child() -> None:
     _let_go()
     try:
         _unmask()
-    except KeyboardInterrupt:  # it came at once; what is raised in here, Python ignores
+    except KeyboardInterrupt:  # the signal came at once; Python ignores exceptions in this callback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def _let_go() -> None:
-    """Let the descriptors of our sockets lead nowhere. Closed, their numbers could be given away, and closed again."""
+    """Redirect our sockets' descriptors to nothing. If closed, their numbers could be reused, and closed again."""
     numbers = {number for one in [*_sockets, *map(_open_socket, _connections)] if (number := _number(one)) >= 0}
     _sockets.clear()
     _connections.clear()
@@ -98,7 +98,7 @@ def _let_go() -> None:
 
 
 def _open_socket(connection: Any) -> Any:
-    """Return the socket of a connection; `None` if it is closed, or about to be, when its number may be another's."""
+    """Return a connection's socket; `None` if it is closed, or about to be: its number may then be another's."""
     writer = getattr(connection, "_writer", None)
     return None if writer is not None and writer.is_closing() else socket_of(connection)
 

@@ -1,4 +1,4 @@
-"""The base of both combiners: calls that wait for a round trip, and leave together."""
+"""The base of both combiners: calls wait for a round trip, and share it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from attrs import define
 
 from headrace._net.base.lanes import Meanwhile
 
-TRIPS = 2  # round trips at a time: the server works on one, while what it has answered to the other is taken in
-CALLS_AT_MOST = 64  # calls of a round trip: their answers are all in memory, each of about 1 MiB at most
+TRIPS = 2  # round trips at a time: the server works on one while we process the answers of the other
+CALLS_AT_MOST = 64  # calls in a round trip: all answers are in memory, each of about 1 MiB at most
 
 
 @define(eq=False)
@@ -24,7 +24,7 @@ class Call:
 
 
 def leaving(calls: Sequence[Call]) -> tuple[list[Call], dict[int, Exception]]:
-    """Tell calls that they leave now; return those that do, and the errors of those that are too late, by identity."""
+    """Mark calls as sent. Return the calls to send, and the errors of calls that are too late, by identity."""
     left: list[Call] = []
     failed: dict[int, Exception] = {}
     for call in calls:

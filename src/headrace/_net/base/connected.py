@@ -1,4 +1,4 @@
-"""The base of queues and flows: where they connect to, and when."""
+"""The base of queues and flows: their address, and when they connect."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Timeout = float | timedelta | None
 
 
 def least(*bounds: float | None) -> float | None:
-    """Return the least of some bounds, where `None` is none."""
+    """Return the smallest of some bounds, where `None` means no bound."""
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-OPENED: WeakSet[Connected] = WeakSet()  # those with connections
+OPENED: WeakSet[Connected] = WeakSet()  # queues and flows with connections
 
 
 class Connected(Unpicklable):
-    """The base of queues and flows: an address, and connections to it, which are made by the first call."""
+    """The base of queues and flows: an address, and connections to it, which the first call opens."""
 
     _address: Address
-    _within: float | None = None  # seconds that bound each round trip, where it is not the default
+    _within: float | None = None  # seconds that bound each round trip, if not the default
 
     @cached_property
     def _executor(self) -> Any:
@@ -34,7 +34,7 @@ class Connected(Unpicklable):
         raise NotImplementedError
 
     def _detach(self) -> None:
-        """Leave the server: a later call connects anew, from whatever event loop it comes."""
+        """Leave the server. A later call connects again, from any event loop."""
         self._address.leave()
         OPENED.discard(self)
         for made in ("_executor", "_waiters"):

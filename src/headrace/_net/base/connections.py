@@ -1,4 +1,4 @@
-"""Connection settings and pools of our own, made from a URL or from a client's."""
+"""Connection settings and pools of our own, made from a URL or from a client's settings."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headrace._telemetry.client import Outage
 
 
 class Attend(Protocol):
-    """A callback that starts the embedded server if need be, and returns its socket's path.
+    """A callback that starts the embedded server if necessary, and returns its socket's path.
 
-    It is called before each connection, and again with *refused* if none could be made.
+    It is called before each connection, and again with *refused* if the server refused the connection.
     """
 
     def __call__(self, *, refused: bool = False) -> str: ...
 
 
 AT_LEAST_S = BLOCK_S + 2.0  # seconds of a socket's timeout: a blocked read ends before that
-NOT_COPIED = {  # settings of a client that are ours to set, or make no sense in another pool
+NOT_COPIED = {  # settings of a client that we set ourselves, or that make no sense in another pool
     "retry", "retry_on_error", "retry_on_timeout", "decode_responses", "socket_timeout",
     "event_dispatcher", "maint_notifications_config", "maint_notifications_pool_handler",
     "oss_cluster_maint_notifications_handler", "maintenance_state", "maintenance_notification_hash",
@@ -47,7 +47,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _driver() -> dict[str, Any]:
-    """Return what connections tell servers of redis-py: left to itself it reads its version from disk for each."""
+    """Return the driver's name and version for servers. By default redis-py reads them from disk each time."""
     try:
         from redis.driver_info import DriverInfo
     except ImportError:
@@ -56,7 +56,7 @@ def _driver() -> dict[str, Any]:
 
 
 def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manager) -> Any:
-    """Make a pool of our own to the server of *theirs*; one of Sentinel has a watch on which server is the primary."""
+    """Make our own pool for the server of *theirs*. A pool of Sentinel watches which server is the primary."""
     ours = own_settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
     kind = theirs.connection_class
     if hasattr(theirs, "sentinel_manager"):
@@ -69,8 +69,8 @@ def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manag
 
 
 def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
-    """Make a class of connections like *kind* that sets `outage.opened` once one was accepted; *connect* replaces its
-    method.
+    """Make a class of connections like *kind* that sets `outage.opened` when a connection is accepted. *connect*
+    replaces its method.
     """
     greet = "on_connect_check_health" if hasattr(kind, "on_connect_check_health") else "on_connect"
 
@@ -87,8 +87,8 @@ def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
 
 
 def speaks_first(connection: Any) -> bool:
-    """Tell whether the server has said something already: why it takes no client. Once it has closed, a command that we
-    send breaks the connection before that is read. With TLS a server may speak first anyway.
+    """Tell whether the server spoke first, to say why it takes no client. After the server closes, sending a command
+    would break the connection before we read that message. With TLS a server may always speak first.
     """
     writer, sock = getattr(connection, "_writer", None), socket_of(connection)
     if sock is None or isinstance(sock, SSLSocket) or (writer is not None and writer.get_extra_info("ssl_object")):

@@ -1,4 +1,4 @@
-"""Credentials as a provider gives them: what it raises is an error of authentication, and it is not waited for long."""
+"""Credentials of a user's provider. Its exceptions become errors of authentication, and the wait for it is short."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ BOUNDS = threading.local()  # `within`: seconds of the call that this thread mak
 
 
 class Guarded(CredentialProvider):
-    """Asks a user's provider in a thread of its own, for each connection anew, unless the last question is open yet.
+    """Asks a user's provider in a separate thread, again for each connection, unless the last question is still open.
 
-    Raises `redis.AuthenticationError` for what that raises, and `redis.TimeoutError` if it takes too long.
+    Raises `redis.AuthenticationError` for the provider's exceptions, and `redis.TimeoutError` if it takes too long.
     """
 
     def __init__(self, theirs: Any) -> None:
@@ -40,7 +40,7 @@ class Guarded(CredentialProvider):
     def ask(self) -> Future[Credentials]:
         """Put the question, unless one is open."""
         asked = self._asked
-        if asked is None or asked.done() or self._pid != os.getpid():  # a fork has no such thread
+        if asked is None or asked.done() or self._pid != os.getpid():  # a fork lacks the thread
             self._pid = os.getpid()
             self._asked = asked = Future[Credentials]()
             threading.Thread(target=self._answer, args=(asked,), name="headrace-credentials", daemon=True).start()
@@ -56,22 +56,22 @@ class Guarded(CredentialProvider):
 
     @staticmethod
     def checked(error: BaseException | None, asked: Future[Credentials]) -> Credentials:
-        """Return what was answered. Raises `redis.AuthenticationError` for *error*."""
+        """Return the credentials. Raises `redis.AuthenticationError` for *error*."""
         if error is not None:
             raise failed(error) from error
         return asked.result()
 
 
 def failed(error: BaseException) -> errors.AuthenticationError:
-    """Make the error of a provider that has raised *error*."""
+    """Return the error for a provider that raised *error*."""
     return errors.AuthenticationError(f"the credential provider has failed: {said(error)}")
 
 
 def late() -> errors.TimeoutError:
-    """Make the error of a provider that takes too long."""
+    """Return the error for a provider that takes too long."""
     return errors.TimeoutError("the credential provider has not answered in time")
 
 
 def guarded(provider: Any) -> Any:
-    """Return what asks *provider* in its place."""
+    """Return a provider that asks *provider* within bounds."""
     return provider if isinstance(provider, Guarded) else Guarded(provider)

@@ -19,13 +19,13 @@ from headrace._protocol.prepared import Prepared
 
 SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
 CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
-UNDO_WITHIN_S = 2.0  # seconds that may be spent on what a cancelled call has left
+UNDO_WITHIN_S = 2.0  # seconds for undoing the effects of a cancelled call
 
 
 class BaseExecutor:
     """The base of `Executor` and `AsyncExecutor`: lanes, retries, and the state of the server."""
 
-    sharded = False  # whether channels of events are those of a slot, as on a cluster
+    sharded = False  # whether the channels of events belong to a slot, as on a cluster
     _trip: type[Trip] = Trip
 
     def __init__(self, connections: Any, budget: float) -> None:
@@ -34,18 +34,18 @@ class BaseExecutor:
         self.timeout: float = connections.timeout
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget, self.pause = budget, PAUSE_S if behind_sentinel else RETRY_PAUSE_S
-        self.durable: Durability | None = None  # what settlements wait for, unless they say it themselves
-        self.rights = False  # whether its user has shown that it had those it needs, if it is a worker's
-        self._can_wait: set[Durability] = set()  # as the server has said
+        self.durable: Durability | None = None  # the durability that settlements wait for by default
+        self.rights = False  # for a worker: whether its user has shown that it has the necessary rights
+        self._can_wait: set[Durability] = set()  # durability that the server supports, as it said
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
         self.outage = connections.outage
         self._lanes = shared(pool)
         self._blocked: set[Any] = set()  # connections on which a read blocks
         self._waits_no_more = False
-        self._prefixes: set[str] = set()  # of the records of our calls
+        self._prefixes: set[str] = set()  # prefixes of the records of our calls
 
     def hasten(self, seconds: float) -> None:
-        """Wait no longer than so many seconds for an answer from now on, nor for a connection."""
+        """Wait at most *seconds* for an answer or a connection from now on."""
         self.timeout = min(self.timeout, seconds)
         settings = self.pool.connection_kwargs
         settings["socket_connect_timeout"] = min(settings.get("socket_connect_timeout") or seconds, seconds)
@@ -71,7 +71,7 @@ class BaseExecutor:
         return None
 
     def _lasting(self, ops: Sequence[Op[Any]]) -> Lasting | None:
-        """Return what a round trip of these operations waits for, beside the answers."""
+        """Return the durability that a round trip of these operations waits for."""
         for op in ops:
             if op.lasting is not None:
                 return op.lasting
@@ -90,7 +90,7 @@ class BaseExecutor:
         return [("DEL", *some) for some in keys if some]
 
     def _last(self) -> bool:
-        """Leave the connections to other users; tell whether there are none."""
+        """Give up our share of the connections. Tell whether they have no other users."""
         return SHARED.leave(self.connections, self)
 
     def leads(self, source: Any, _channels: Sequence[str]) -> bool:
@@ -98,11 +98,11 @@ class BaseExecutor:
         return source is self.pool
 
     def redirected(self, error: errors.MovedError) -> None:
-        """Take in that the slot of a channel is served elsewhere."""
+        """Record that another node serves the slot of a channel."""
         raise error
 
     def missed(self, channels: Sequence[str]) -> None:
-        """Take in that the server of these channels was not to be reached."""
+        """Record that the server of these channels was not reached."""
 
     def _heals(self, error: Exception, trip: Trip) -> bool:
         """Tell whether trying again can help. Raises the program's own errors."""

@@ -30,7 +30,7 @@ class Lanes:
         """Take a lane for a call whose record begins with *prefix* ('' for a call without a record), and number the
         call.
         """
-        if self.pid != os.getpid():  # a fork copied them: two processes on one lane would answer each other
+        if self.pid != os.getpid():  # a fork copied the lanes: two processes on one lane would get each other's answers
             self.free, self.pid = {}, os.getpid()
         try:
             lane = self.free[prefix].pop()
@@ -46,7 +46,7 @@ class Lanes:
                 self.put(op.lane_prefix, lane)
 
     def put(self, prefix: str, lane: Lane) -> None:
-        """Return the lane of a call whose record begins with *prefix*, and which was answered the first time."""
+        """Return the lane of a call whose record begins with *prefix*, and whose first attempt was answered."""
         try:
             self.free[prefix].append(lane)
         except KeyError:
@@ -77,8 +77,8 @@ _SHARED: dict[Hashable, Lanes] = {}  # by server
 def shared(pool: Any) -> Lanes:
     """Return the lanes of this process for the server of *pool*.
 
-    A server under two names has two sets, two servers under one name share theirs: either way a lane has one call in
-    flight, and its numbers grow.
+    A server under two names has two sets of lanes; two servers under one name share a set. Either way, a lane has one
+    call in flight, and its numbers grow.
     """
     return _SHARED.setdefault(place(pool), Lanes())
 

@@ -1,4 +1,4 @@
-"""The base of the subscriptions to all shards of a queue: which node is listened to for which of them."""
+"""The base of the subscriptions to all shards of a queue: the node to listen to for each shard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ear:
 
 
 class BaseListening:
-    """The base of both: a connection for each node, and the table of shards, which is followed."""
+    """The base of both colours: a connection for each node, and the table of shards, which it follows."""
 
     def __init__(self, ops: WholeOps, executor: BaseExecutor, kinds: Sequence[str]) -> None:
         self._map, self._executor, self._kinds = ShardMap(ops), executor, kinds
@@ -44,17 +44,17 @@ class BaseListening:
         self._closed = False
 
     def abandon(self) -> None:
-        """Let everything end by itself, within seconds: nothing is read any more."""
+        """Read nothing more, so that everything ends by itself within seconds."""
         self._closed = True
 
     def _regroup(self) -> list[Ear]:
-        """Have each shard listened to at its node, as far as that is known; return the ears that are new."""
+        """Listen to each shard at its node, if the node is known. Return the new ears."""
         groups: dict[str | None, list[Ops]] = {}
         for ops in self._map.ordered():
             groups.setdefault(self._executor.node(ops.keys), []).append(ops)
         for node in self._ears.keys() - groups.keys():
             gone = self._ears.pop(node)
-            gone.shards = gone.channels = ()  # so it ends
+            gone.shards = gone.channels = ()  # this ends the ear
             self._inbox.forget(gone)
         new: list[Ear] = []
         for node, shards in groups.items():
@@ -75,6 +75,6 @@ class BaseListening:
         return received.state in ("strayed", "cut")
 
     def _not_read(self, error: Exception) -> None:
-        """Take in why the table was not read: as long as its node is out of reach, what is known of it goes."""
+        """Process the error of reading the table. While its node is out of reach, the known table serves."""
         if not (self._map.known and isinstance(error, (errors.RedisError, OSError))):
             self._inbox.error = error

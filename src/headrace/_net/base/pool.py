@@ -1,9 +1,9 @@
-"""The base of both pools: the connections of executors, made by redis-py, and handed out by us.
+"""The base of both pools: the connections of executors. redis-py makes them, and we hand them out.
 
-A connection's settings, its socket and TLS, its greeting, its credentials and its protocol are redis-py's. Its own
-pools take a lock, look at the socket and count, each time: as long as a short call takes.
+redis-py handles settings, socket, TLS, greeting, credentials and protocol of a connection. Its own pools take a lock,
+check the socket and count each time, which takes as long as a short call.
 
-Queues and flows of one address share them, so that a thousand queues take no more connections than one.
+Queues and flows of one address share a pool, so a thousand queues need no more connections than one.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from headrace._telemetry.client import Outage
 
 P = TypeVar("P", bound="BasePool")
 
-SPARE_S = 10.0  # seconds without use, after which a worker with many queues closes what it has opened under load
-LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is looked at: the server may have closed it
+SPARE_S = 10.0  # seconds without use, after which a worker with many queues closes extra connections
+LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is checked: the server may have closed it
 
 
 class BasePool:
     """The base of `Pool` and `AsyncPool`: all connections, and the free ones."""
 
     def __init__(self, maker: Any, outage: Outage | None, connect: Any) -> None:
-        self.maker = maker  # a pool of redis-py's, which hands out none
+        self.maker = maker  # a pool of redis-py, which hands out no connection
         settings = maker.connection_kwargs
         self.outage = Outage(settings) if outage is None else outage
         maker.connection_class = noticed(maker.connection_class, self.outage, connect)
         self.timeout: float = settings["socket_timeout"] + (settings.get("socket_connect_timeout") or 0.0)
-        self.users: WeakSet[Any] = WeakSet()  # the executors that share it, if any do; see `Shared`
-        self.origin: Any = None  # the pool of the client from whose settings it is made
-        self.keep: float | None = None  # seconds for which connections stay open that are not used; None: for ever
-        self._free: list[tuple[Any, float]] = []  # and since when; the newest is last, and taken first
+        self.users: WeakSet[Any] = WeakSet()  # the executors that share this pool, if any; see `Shared`
+        self.origin: Any = None  # the pool of the client whose settings we use
+        self.keep: float | None = None  # seconds for which unused connections stay open; None: for ever
+        self._free: list[tuple[Any, float]] = []  # and since when they are free; the newest is last, and taken first
         self._all: set[Any] = set()
         self._watch: Watch | None = getattr(getattr(maker, "sentinel_manager", None), "watch", None)
         if self._watch is None and hasattr(maker, "sentinel_manager"):
-            maker.disconnect = self.disconnect  # it has found another primary: what is free leads to the old one
+            maker.disconnect = self.disconnect  # redis-py found another primary: free connections lead to the old one
 
     def disconnect(self, inuse_connections: bool = True) -> Any:
-        """Close the free connections, and those in use; a call that uses one fails."""
+        """Close all connections, free or in use. A call that uses one fails."""
         raise NotImplementedError
 
     def _newest(self) -> tuple[Any, bool]:
-        """Take the connection that was used last, or make one; tell whether it is to be looked at."""
+        """Take the connection that was used last, or make one. Tell whether it must be checked."""
         try:
             connection, since = self._free.pop()
         except IndexError:
@@ -61,7 +61,7 @@ class BasePool:
         return connection, self._doubtful(connection, since)
 
     def open_one(self) -> Any:
-        """Take a connection that was used just now, and is open; `None` if there is none, without waiting."""
+        """Take an open connection that was used a moment ago, without waiting; `None` if there is none."""
         with suppress(IndexError):
             connection, since = self._free.pop()
             if self._is_open(connection) and not self._doubtful(connection, since):
@@ -70,35 +70,35 @@ class BasePool:
         return None
 
     def _doubtful(self, connection: Any, since: float) -> bool:
-        """Tell whether a connection that was free since then is to be looked at before it is used."""
+        """Tell whether a connection that is free since *since* must be checked before use."""
         former = self._watch is not None and not self._watch.leads(connection)
         return former or time.monotonic() - since > LOOK_AFTER_S
 
     def _is_open(self, connection: Any) -> bool:
-        """Tell whether a connection is open, as far as is known here."""
+        """Tell whether a connection is open, as far as this process knows."""
         raise NotImplementedError
 
     def _spare(self) -> Sequence[Any]:
-        """Forget the connections that are not used any more, and return them; call it when one is taken."""
+        """Forget the connections that are no longer used, and return them. Call it when a connection is taken."""
         if self.keep is None:
             return ()
         since, spare = time.monotonic() - self.keep, list[Any]()
-        with suppress(IndexError):  # none is left; another thread may have taken the last
+        with suppress(IndexError):  # another thread may have taken the last connection
             while self._free[0][1] < since:
                 spare.append(self._free.pop(0)[0])
         return spare
 
     def check(self, connection: Any) -> None:
-        """Raise `ConnectionError` if the server on it is no longer the primary: its answer does not count."""
+        """Raise `ConnectionError` if the connection's server is no longer the primary: its answer does not count."""
         if self._watch is not None and not self._watch.leads(connection):
             raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
 
     def give(self, connection: Any) -> None:
-        """Return a connection on which everything is answered."""
+        """Return a connection without unanswered commands to the pool."""
         self._free.append((connection, time.monotonic()))
 
     def _emptied(self, everything: bool) -> list[Any]:
-        """Forget the free connections, or all, and return them."""
+        """Forget the free connections, or *everything*, and return them."""
         free, self._free = self._free, []
         some = [connection for connection, _ in free]
         if everything:
@@ -108,7 +108,7 @@ class BasePool:
 
 
 class Shared:
-    """The pools of this process that executors share, by where they lead. One without users is forgotten."""
+    """The pools that executors of this process share, by server. A pool without users is forgotten."""
 
     def __init__(self) -> None:
         self._lock = _forks.rlock()  # a signal's handler may close a queue
@@ -119,8 +119,8 @@ class Shared:
         self._pid = os.getpid()
 
     def join(self, where: Hashable, user: object, make: Callable[[], P]) -> P:
-        """Return the pool that leads to *where*, which *user* uses from now on; *make* makes the first."""
-        if self._pid != os.getpid():  # a fork copied them
+        """Return the pool of the server *where*, and add *user* to its users. *make* makes a missing pool."""
+        if self._pid != os.getpid():  # a fork copied the pools
             self._forget()
         with self._lock:
             pool: P | None = self._pools.get(where)
@@ -130,7 +130,7 @@ class Shared:
         return pool
 
     def leave(self, pool: BasePool, user: object) -> bool:
-        """Take in that *user* is done with the pool; tell whether it was the last."""
+        """Remove *user* from the pool's users. Tell whether it was the last one."""
         with self._lock:
             pool.users.discard(user)
             if pool.users:
@@ -147,7 +147,7 @@ def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable
     """Return the identity of the server of *url*, or else of a client's pool."""
     if url is not None:
         return str(url), attend
-    settings: dict[str, Any] = theirs.connection_kwargs  # they may be changed
+    settings: dict[str, Any] = theirs.connection_kwargs  # the user may change them
     return id(theirs), theirs.connection_class, *settings, *map(id, settings.values())
 
 

@@ -1,4 +1,4 @@
-"""Retries: which errors heal, how often and how long a round trip is tried again, and when it may not be sent again."""
+"""Retries: which errors heal, how often and how long a round trip is retried, and when it must not be sent again."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
 R = TypeVar("R")
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
-ATTEMPT_S = 0.05  # seconds that an attempt needs at least: one without them would make unknown what is known
+ATTEMPT_S = 0.05  # seconds that an attempt needs at least: a shorter one would only make a known outcome unknown
 FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
-SLACK_S = 1.0  # seconds by which a step may be late; if it is later, the process or the machine stood still
+SLACK_S = 1.0  # seconds by which a step may be late; a later step means that the process or the machine was suspended
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
 _RIGHTS = re.compile(r"ACL failure in script|user executing the script can't")
 REPEATABLE = frozenset(("complete", "retry", "dead_letter", "release", "lease", "flow_advance"))
-"""Recorded operations that free what they work on first: one that a right was missing for doubles nothing when it is
-repeated. Those that add jobs may.
+"""Recorded operations that free entries first. A repetition after a missing right doubles nothing, as it might for
+operations that add jobs.
 """
 _FULL = "max number of clients"
 _LEVELS = re.compile(r"\bPRIORITIES (\d+)")
 _SEALED = re.compile(r"\bSHARDS (\d+)")
-_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, as records do
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, like records
 
 
 def since_boot() -> float:
-    """Return seconds of a clock that never goes back, and goes on while this machine is suspended."""
+    """Return the seconds of a clock that never goes back, and goes on while this machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
 def unwelcome(error: BaseException) -> bool:
-    """Tell whether the server does not take the user's credentials. redis-py calls these connection errors."""
+    """Tell whether the server refuses the user's credentials. redis-py calls these connection errors."""
     return isinstance(error, (errors.AuthenticationError, errors.AuthorizationError))
 
 
 def refuse_signalled(error: BaseException) -> None:
-    """Raise the exception that a signal handler of the program raised in the midst of a call, if *error* comes of one:
-    an `OSError`, such as the `TimeoutError` of a time limit, is no broken connection then, however redis-py wraps it.
+    """If *error* comes from a signal handler of the program during a call, raise the handler's exception. An `OSError`,
+    such as the `TimeoutError` of a time limit, is no broken connection then, however redis-py wraps it.
     """
     handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
     bodies = [body for one in handlers for body in (getattr(one, "func", one), cast("Any", type(one)).__call__)]
@@ -62,10 +62,10 @@ def refuse_signalled(error: BaseException) -> None:
 
 
 def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False) -> bool:
-    """Tell whether trying again can help. Errors that are not listed fail at once.
+    """Tell whether a retry can help. Errors that are not listed fail at once.
 
-    *good*: the server has answered before, so that credentials are being changed. *rights*: the user had the rights
-    that it lacks. What lacked one in the midst of a script is tried again if *ops* may be run twice.
+    *good*: the server answered before, so credentials are being changed. *rights*: the user had the missing rights
+    before. If a right was missing in the middle of a script, a retry needs *ops* that may run twice.
     """
     if unwelcome(error):
         return good
@@ -83,12 +83,12 @@ def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = Fal
 
 
 def answers(error: BaseException) -> bool:
-    """Tell whether the error came from the server itself: it is there, but loads, is full, or is no primary."""
+    """Tell whether the server itself sent the error: it is up, but loading, full, or no primary."""
     return isinstance(error, (errors.ResponseError, errors.BusyLoadingError)) or _FULL in str(error)[:300]
 
 
 def bound(outage: Outage, budget: float) -> float:
-    """Return the seconds for which to try again: *budget*, or less until the server has shown that it is there."""
+    """Return the seconds for retries: *budget*, or less until the server has answered once."""
     return budget if outage.there or outage.answers else min(FIRST_ANSWER_S, budget)
 
 
@@ -97,7 +97,7 @@ def bounding(timeout: float) -> float | None:
     return None if timeout == RETRY_BUDGET_S else timeout
 
 
-SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # asks for the largest value that a server takes
+SIZE_LIMIT = pack(("CONFIG", "GET", "proto-max-bulk-len"))  # a question for the largest value that a server takes
 REFUSED_WITHIN_S = 0.5  # seconds that a server has to refuse the announcement of a value
 SIZE_LIMIT_AT_LEAST = 1 << 20  # bytes: no server has a smaller limit
 
@@ -108,14 +108,14 @@ def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
 
 
 def announced(size: int) -> bytes:
-    """Pack a question for the largest value that a server takes, and the announcement of one of *size* bytes, which it
-    refuses at once, whatever its user may ask.
+    """Pack a question for the server's largest value, and the announcement of a value of *size* bytes. The server
+    refuses the announcement at once, even if the user may not ask the question.
     """
     return SIZE_LIMIT + b"*1\r\n$%d\r\n" % size
 
 
 def told_limit(reply: Any) -> int | None:
-    """Return the limit in *reply*, the server's answer to `SIZE_LIMIT`; `None` if it keeps it to itself."""
+    """Return the limit in *reply*, the server's answer to `SIZE_LIMIT`; `None` if it does not tell."""
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return int(words[1]) if isinstance(words, list) and len(words) == 2 else None  # pyright: ignore[reportUnknownArgumentType]
 
@@ -126,7 +126,7 @@ def refuses(reply: Any) -> bool:
 
 
 def too_large(ops: Sequence[Op[Any]], limit: int | None, refused: bool) -> TooLarge | None:
-    """Return an error if a value of *ops* is larger than *limit*, or without knowing that was *refused*."""
+    """Return an error if a value of *ops* exceeds *limit* or, with an unknown limit, if the server *refused* it."""
     size, name = largest(ops)
     if not refused and (limit is None or size <= limit):
         return None  # no value is too large, or the server does not tell its limit
@@ -137,20 +137,20 @@ def too_large(ops: Sequence[Op[Any]], limit: int | None, refused: bool) -> TooLa
 
 
 def stale(error: BaseException) -> bool:
-    """Tell whether the connection leads to a server that is no primary any more: connect anew."""
+    """Tell whether the connection leads to a server that is no longer the primary: then connect again."""
     return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
 
 
 def faultless(replies: Sequence[Any]) -> bool:
     """Tell whether no reply is an error."""
-    for reply in replies:  # noqa: SIM110 - every call comes here, and `all` takes several times as long
+    for reply in replies:  # noqa: SIM110 - every call runs this, and `all` takes several times as long
         if isinstance(reply, Exception):
             return False
     return True
 
 
 def missing(replies: Sequence[Any]) -> list[int]:
-    """Return the indices of replies that say NOSCRIPT: nothing ran, send the source."""
+    """Return the indices of replies that say NOSCRIPT: nothing ran, and the source must be sent."""
     return [
         i
         for i, reply in enumerate(replies)
@@ -160,7 +160,7 @@ def missing(replies: Sequence[Any]) -> list[int]:
 
 
 def known(error: Exception, trip: Trip) -> None:
-    """Say with *error*, which ends the retries of *trip*, what is known of it: a note, and the attribute `outcome`."""
+    """Add the known outcome of *trip* to *error*, which ends its retries: a note, and the attribute `outcome`."""
     after = f"after {trip.spent:.1f} s"
     if trip.unanswered:
         outcome, text = (
@@ -188,32 +188,30 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
 
 @define(eq=False)
 class Trip:
-    """One round trip: its operations, when they were sent first, and the time there is for it."""
+    """One round trip: its operations, the time of the first sending, and its time limit."""
 
     ops: Sequence[Op[Any]]
-    within: float | None = (
-        None  # seconds from the beginning, retries and all; `None`: an attempt takes as long as it may
-    )
+    within: float | None = None  # seconds in all, retries included; `None`: no bound but that of each attempt
     began: float = field(factory=since_boot)
     spent: float = 0.0
     sent: float = 0.0
-    unanswered: int = 0  # times that it was sent, and not answered
-    error: BaseException | None = None  # of the last attempt
+    unanswered: int = 0  # attempts that were sent, and not answered
+    error: BaseException | None = None  # the error of the last attempt
     lasting: Lasting | None = None
 
     @property
     def left(self) -> float | None:
-        """The seconds that are left of `within`, when the last attempt had ended."""
+        """The seconds that were left of `within` when the last attempt ended."""
         return None if self.within is None else max(0.0, self.within - self.spent)
 
     def answered(self) -> None:
-        """Note that the last attempt has a reply, if only an error."""
+        """Record that the last attempt has a reply, which may be an error."""
         self.unanswered -= 1
 
     def leaves(self) -> None:
-        """Note that it is sent now.
+        """Record that the trip is sent now.
 
-        Raises `OutcomeUnknown` for a second time so late that the server may have forgotten its answer to the first.
+        Raises `OutcomeUnknown` if a repetition is so late that the server may have forgotten the first answer.
         """
         self.unanswered += 1
         now = since_boot()
@@ -230,7 +228,7 @@ class Trip:
 def remaining(trip: Trip, took: float) -> float | None:
     """Return the seconds that are left of a trip after *took* seconds of its attempt; `None` without a bound.
 
-    Raises `redis.TimeoutError` if too few are left to send the rest.
+    Raises `redis.TimeoutError` if the time left is too short to send the rest.
     """
     if trip.left is None:
         return None
@@ -241,12 +239,10 @@ def remaining(trip: Trip, took: float) -> float | None:
 
 @define(eq=False)
 class Patience:
-    """The time for which a round trip has been tried. Time in which this process, or the machine, stood still is not
-    counted.
-    """
+    """The time spent on a round trip. It excludes time in which this process, or the machine, was suspended."""
 
     outage: Outage
-    limit: Callable[[], float]  # seconds; it may change meanwhile
+    limit: Callable[[], float]  # seconds; the limit may change meanwhile
     step: float  # seconds that an attempt takes at most
     trip: Trip
     rights: bool = False  # as for `heals`
@@ -265,16 +261,16 @@ class Patience:
         return self.trip.spent + pause >= self.limit()
 
     def _needed(self) -> float:
-        """Return the seconds that an attempt needs: as others took, while the outcome is known, and can be lost."""
+        """Return the seconds that an attempt needs: as long as others took, if it could lose a known outcome."""
         return ATTEMPT_S if self.trip.unanswered else max(ATTEMPT_S, 2 * self.slowest)
 
     def heals(self, error: BaseException) -> bool:
-        """Tell whether trying again can help. Raises the program's own errors."""
+        """Tell whether a retry can help. Raises the program's own errors."""
         refuse_signalled(error)
         return heals(error, self.trip.ops, good=self.outage.answers > 0, rights=self.rights)
 
     def before(self, state: RetryCallState) -> None:
-        """Note that the pause is over, for tenacity."""
+        """Record that the pause is over, for tenacity."""
         self._passed(state.upcoming_sleep)
 
     def failed(self, error: BaseException) -> None:

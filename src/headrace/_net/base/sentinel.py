@@ -1,9 +1,9 @@
-"""The primary behind Sentinel: found by asking all Sentinels at once, and left at once when they name another.
+"""The primary behind Sentinel: found by asking all Sentinels at once, and left as soon as they name another primary.
 
-Sentinel names another primary seconds before it demotes the former one, which goes on to answer; one that was frozen
-answers when it wakes. Both would acknowledge what is then lost. So a thread for each Sentinel listens to what that
-publishes, and looks every second; when the primary is another, all connections to the former one are closed under their
-calls, which are sent again under their numbers, and an answer that comes from it nevertheless does not count.
+Sentinel names a new primary seconds before it demotes the former one, which still answers; a frozen primary answers
+when it wakes. Both would acknowledge writes that are then lost. So a thread for each Sentinel listens to its messages,
+and asks it every second. When the primary changes, all connections to the former one are closed under their calls. The
+calls are sent again under their numbers, and late answers of the former primary do not count.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from headrace._telemetry import log
 
 Place = tuple[str, int]  # host and port
 Copied = Callable[[dict[str, Any]], dict[str, Any]]
-LOOK_EVERY_S = 1.0  # seconds between two looks at a Sentinel, unless it has published something
+LOOK_EVERY_S = 1.0  # seconds between two questions to a Sentinel, unless it has published a message
 ANSWER_WITHIN_S = 1.0  # seconds for a Sentinel's answer
-FIND_WITHIN_S = 2.0  # seconds to wait for the first answer of any
-LINGER_S = 10.0  # seconds without a connection, after which nothing is watched any more
-CHANNELS = ("+switch-master", "+promoted-slave")  # the primary is another; the one chosen for it has become one
-PAUSE_S = 0.5  # seconds between two attempts of a call, at most: there is another primary in a second or two
+FIND_WITHIN_S = 2.0  # seconds to wait for the first answer of any Sentinel
+LINGER_S = 10.0  # seconds without a connection, after which watching ends
+CHANNELS = ("+switch-master", "+promoted-slave")  # the primary has changed; the chosen replica has become the primary
+PAUSE_S = 0.5  # seconds between two attempts of a call, at most: a new primary takes a second or two
 
 
 @frozen
 class Report:
-    """The answer of one Sentinel: where the primary is, by which configuration."""
+    """The answer of one Sentinel: the address of the primary, and the configuration that names it."""
 
     epoch: int
     primary: Place
 
 
 class Watch:
-    """The primary of a service, as its Sentinels say; shared by all executors of this process."""
+    """The primary of a service, as its Sentinels name it. All executors of this process share it."""
 
     def __init__(self, service: str, sentinels: Mapping[Place, Any], others: int, forced: str | None) -> None:
         self.service = service
@@ -72,7 +72,7 @@ class Watch:
         return self.primary is not None and bool(self._threads) and self._pid == os.getpid()
 
     def find(self) -> Place:
-        """Return where the primary is; wait for the first answer of a Sentinel. Raises `MasterNotFoundError`."""
+        """Return the primary's address; wait for the first answer of a Sentinel. Raises `MasterNotFoundError`."""
         self._begin()
         self._found.wait(FIND_WITHIN_S)
         primary = self.primary
@@ -86,7 +86,7 @@ class Watch:
         self._wanted = time.monotonic()
         if self._threads and self._pid == os.getpid():
             return
-        if self._pid != os.getpid():  # a fork copied it, without its threads
+        if self._pid != os.getpid():  # a fork copied the watch, without its threads
             self._pid, self._threads, self._connections = os.getpid(), [], WeakSet()
         with self._lock:
             if not self._threads:
@@ -100,7 +100,7 @@ class Watch:
                     thread.start()
 
     def add(self, connection: Any) -> None:
-        """Take in a connection, which is about to be made."""
+        """Register a connection that is about to be made."""
         with self._lock:
             self._connections.add(connection)
 
@@ -130,7 +130,7 @@ class Watch:
     def _goes_on(self) -> bool:
         with self._lock:
             if threading.current_thread() not in self._threads:
-                return False  # another thread has found that nothing is to be watched
+                return False  # another thread has found that nothing is left to watch
             used = any(socket_of(connection) is not None for connection in self._connections)
             if used:
                 self._wanted = time.monotonic()
@@ -190,7 +190,7 @@ _WATCHES: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
 
 
 def managed(pool: Any, copied: Copied, manager: type[Manager]) -> Any:
-    """Return what asks for the primary of *pool*, one of redis-py's: a `Watch`'s, unless it is the user's own way.
+    """Return the manager that finds the primary for *pool*, a pool of redis-py: a `Watch`'s, or the user's own.
 
     *copied*: copies the settings of a connection. *manager*: the class of its colour.
     """
@@ -202,12 +202,12 @@ def managed(pool: Any, copied: Copied, manager: type[Manager]) -> Any:
 
 
 def _finder(kind: Any) -> Any:
-    """Return the method of a class of redis-py's, or one below it, that finds the primary."""
+    """Return the method that finds the primary, from a class of redis-py or a subclass."""
     return kind.discover_master
 
 
 def _watch(service: str, theirs: Any, copied: Copied) -> Watch:
-    """Return the watch of a service, the same to all executors of this process."""
+    """Return the watch of a service, the same one for all executors of this process."""
     sentinels: dict[Place, Any] = {}
     known: list[Hashable] = []
     for client in theirs.sentinels:
@@ -236,7 +236,7 @@ def _maker(kind: Any, settings: dict[str, Any]) -> Any:
 
 
 def _subscribe(connection: Any) -> None:
-    """Subscribe to Sentinel's messages, unless we have, or may not."""
+    """Subscribe to Sentinel's messages, unless we did already, or have no right to."""
     if socket_of(connection) is None:
         connection.connect()
         connection.send_packed_command([pack(("SUBSCRIBE", *CHANNELS))])
@@ -246,7 +246,7 @@ def _subscribe(connection: Any) -> None:
 
 
 def watched(kind: Any, watch: Watch) -> Any:
-    """Make a class of connections like *kind*, which *watch* knows of."""
+    """Make a class of connections like *kind* that register with *watch*."""
 
     def connect_to(connection: Any, address: Place) -> Any:
         watch.add(connection)

@@ -1,4 +1,4 @@
-"""The socket of a connection, whichever library opened it: how long it waits, and its end from another thread."""
+"""The socket of a connection, whichever library opened it: its timeout, and how another thread ends it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def socket_of(connection: Any) -> Any:
 
 
 def set_timeout(sock: Any, seconds: float) -> None:
-    """Bound each wait of a socket: by the kernel, if it is a plain one, where it raises `BlockingIOError`.
+    """Bound each wait of a socket. For a plain socket the kernel does this, and the socket raises `BlockingIOError`.
 
-    A socket that Python bounds is waited for by `poll`, and a thread that sleeps there wakes later than one in `recv`:
-    of a short call that took a third. TLS repeats what the kernel has ended; what another library than Python's has
-    made of sockets (gevent) may not leave it to the kernel at all.
+    With a timeout of Python's own, a thread sleeps in `poll`, and wakes later than in `recv`: that took a third of a
+    short call. TLS repeats a read that the kernel has ended. Sockets of other libraries (gevent) may not use the
+    kernel's timeout.
     """
     if not isinstance(sock, SSLSocket):
         whole = int(seconds)
         bound = struct.pack("@ll", whole, int((seconds - whole) * 1e6))
-        with suppress(OSError):  # a system that knows it by another form
+        with suppress(OSError):  # a system with another form of this option
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
             sock.settimeout(None)
@@ -36,11 +36,11 @@ def set_timeout(sock: Any, seconds: float) -> None:
 
 
 def cut(connection: Any) -> None:
-    """End a connection that another thread uses: its next read or write finds that it has ended, and it closes it.
+    """End a connection that another thread uses. That thread's next read or write fails, and it closes the connection.
 
-    If this thread closed it, a new socket might get its number before the other waits for that, and be waited for.
+    If this thread closed it, a new socket might get its number, and the other thread might wait for that one.
     """
     with suppress(OSError, ValueError, AttributeError):
         ours = socket_of(connection)
-        with socket.socket(fileno=os.dup(ours.fileno())) as twin:  # whatever TLS or an event loop made of it
+        with socket.socket(fileno=os.dup(ours.fileno())) as twin:  # whatever TLS or an event loop has wrapped around it
             twin.shutdown(socket.SHUT_RDWR)

@@ -20,7 +20,7 @@ from headrace._protocol.op import Op, pack
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry import log
 
-PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice that for its answer
+PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for its answer
 ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
 POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
 POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
@@ -29,20 +29,20 @@ LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 PING = pack(("PING",))
 
 
-REDIRECTED_AT_MOST = 5  # times in a row
+REDIRECTED_AT_MOST = 5  # redirections in a row
 
 
 class BaseSubscription:
-    """The base of both subscriptions: when to ping, what replies mean, what errors lead to. *listened*: the queues, or
-    shards, to whose events it listens, so that their scripts are told.
+    """The base of both subscriptions: when to ping, and how to handle replies and errors. *listened*: the queues or
+    shards whose events it receives. Their scripts are told so.
     """
 
     def __init__(self, executor: BaseExecutor, listened: Callable[[], Sequence[Ops]] | None) -> None:
         self._executor, self._listened = executor, listened
-        self._sharded = False  # subscribed by slot
-        self._channels: Sequence[str] = ()  # that were asked for last
+        self._sharded = False  # whether subscribed by slot
+        self._channels: Sequence[str] = ()  # the channels that were asked for last
         self._subscribed: set[str] = set()
-        self._strayed = False  # a slot is served elsewhere
+        self._strayed = False  # another node serves a slot
         self._connection: Any = None
         self._closed = False
         self._last = self._due = 0.0
@@ -60,14 +60,14 @@ class BaseSubscription:
         return [(bytes(reply[1]).decode(), bytes(reply[2]))] if kind in (b"message", b"smessage") else []
 
     def _moved(self, error: errors.MovedError) -> list[tuple[str, bytes]]:
-        """Take in that a slot, of which more channels were asked for, is served by another node."""
+        """Handle a redirection: another node serves the slot of these channels."""
         self._executor.redirected(error)
         there: Any = error  # its attributes are not annotated
         self._stray(there.slot_id)
         return []
 
     def _stray(self, slot: int) -> None:
-        """Take in that a slot is served elsewhere. Raises `ConnectionError` if no other is heard of here."""
+        """Record that another node serves a slot. Raises `ConnectionError` if no other slot is heard here."""
         self._subscribed = {name for name in self._subscribed if slot_of(name) != slot}
         self._strayed, self._channels = True, ()
         if not self._subscribed:
@@ -78,7 +78,7 @@ class BaseSubscription:
         return Received("strayed" if strayed else "on", messages)
 
     def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that subscribe. Control channels are heard of anywhere: PUBLISH tells all nodes."""
+        """Return the commands that subscribe. Control channels work on any node: PUBLISH reaches all nodes."""
         self._sharded = self._executor.sharded and self._listened is not None
         self._channels, self._subscribed, self._strayed = channels, set(channels), False
         return self._commands(channels)
@@ -92,21 +92,21 @@ class BaseSubscription:
         return [pack(("SSUBSCRIBE", *some)) for some in slots.values()]
 
     def _changing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that make an open connection hear of other channels than those asked for last."""
+        """Return the commands that change an open connection from its last channels to *channels*."""
         if channels is self._channels:
             return []
         new = [name for name in channels if name not in self._subscribed]
         old = self._subscribed.difference(channels)
         self._channels, self._subscribed = channels, set(channels)
         commands = self._commands(new) if new else []
-        if old and not self._sharded:  # a node tells nobody of slots that it does not serve
+        if old and not self._sharded:  # a node tells clients nothing about slots that it does not serve
             commands.append(pack(("UNSUBSCRIBE", *old)))
         if new:
             self._due = -math.inf
         return commands
 
     def _refused(self, error: errors.ResponseError, channels: Sequence[str]) -> None:
-        """Take in why the subscription failed, if it is to be tried again at once. Raises *error* otherwise."""
+        """Prepare another try at once, if that can help after this *error*. Otherwise raises it."""
         if isinstance(error, errors.MovedError):
             self._executor.redirected(error)
             if len(set(map(slot_of, channels))) > 1:
@@ -117,7 +117,7 @@ class BaseSubscription:
             raise error
 
     def _idle(self) -> bool:
-        """Tell whether to ping, as nothing has come. Raises `ConnectionError` if a ping went unanswered."""
+        """Tell whether to ping after silence. Raises `ConnectionError` if a ping went unanswered."""
         now = time.monotonic()
         if self._pinged is None:
             if now - self._last < PING_AFTER_S:
@@ -136,7 +136,7 @@ class BaseSubscription:
         return [ops.listen(sharded=self._sharded) for ops in self._listened()]
 
     def _authentication(self, error: BaseException) -> bool:
-        """Tell whether the credentials are being changed: the server has taken some before."""
+        """Tell whether the credentials are being changed: the server accepted some before."""
         return isinstance(error, errors.AuthenticationError) and self._executor.outage.answers > 0
 
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
@@ -155,7 +155,7 @@ def channels_of(some: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
 
 
 class BaseWaiters:
-    """The base of both: the calls of one queue that wait for the ends of jobs, and when they read the results again."""
+    """The base of both colours: calls of one queue that wait for ends of jobs, and when to read results again."""
 
     _lock: AbstractContextManager[Any] = nullcontext()
 
@@ -175,12 +175,12 @@ class BaseWaiters:
         return ended, missed or not woken
 
     def _lasts(self) -> bool:
-        """Tell whether the subscription goes on: a call waits, or one did just now."""
+        """Tell whether the subscription goes on: a call waits, or waited a moment ago."""
         return bool(self._waitlist.waiters) or time.monotonic() - self._idle_since < LINGER_S
 
 
 class BaseEvents:
-    """The base of both event streams: how long they go on without a connection, and without an event."""
+    """The base of both event streams: how long they last without a connection, and without an event."""
 
     def __init__(self, ops: Ops, kinds: Sequence[str], timeout: float | None) -> None:
         self._queue = ops.keys.queue
@@ -191,13 +191,13 @@ class BaseEvents:
         self._over = False
 
     def _seconds_left(self, start: float) -> float:
-        """Return the seconds to listen; 0 if it has been quiet for too long."""
+        """Return the seconds left to listen; 0 if no event came for too long."""
         if self._timeout is None:
             return PING_AFTER_S
         return max(0.0, min(PING_AFTER_S, start + self._timeout - time.monotonic()))
 
     def _take(self, received: Received) -> float:
-        """Take in received events; return the pause in seconds before the next try, if there is no connection."""
+        """Store received events. Return the seconds to pause before the next try, if there is no connection."""
         for channel, message in received.messages:
             self._found += events(self._queue, channel, message)
         self._found.reverse()  # taken from the end

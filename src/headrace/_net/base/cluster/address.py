@@ -16,12 +16,12 @@ from headrace.errors import ConfigurationError
 
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}  # and those of one node
 DEFAULT_PORT = 6379
-USUAL = (type(None), redis.Redis, redis.asyncio.Redis)  # to ask whether these are of a cluster's takes long
+USUAL = (type(None), redis.Redis, redis.asyncio.Redis)  # an `isinstance` check of these for a cluster client takes long
 
 
 @frozen
 class Seeds:
-    """The nodes by which a cluster is met, and how to connect to any."""
+    """The first nodes to ask for a cluster's map, and how to connect to any node."""
 
     nodes: list[Node]
     kind: Any
@@ -29,7 +29,7 @@ class Seeds:
     settings: dict[str, Any]
     """The settings of a connection, without host and port."""
     remap: Callable[[Node], Node] | None = None
-    """Makes of an address that nodes announce one that can be reached from here."""
+    """Translates an address that nodes announce to one that can be reached from here."""
 
     def pool(self, plain: Any, node: Node) -> Any:
         """Make a pool of redis-py's for one node."""
@@ -63,12 +63,12 @@ def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what says where, and what a cluster client does to a connection to read from replicas."""
+    """Leave out the address, and the settings by which a cluster client reads from replicas."""
     return {name: value for name, value in settings.items() if name not in ("host", "port", "redis_connect_func")}
 
 
 def seeds_of(url: str) -> tuple[str, list[Node]]:
-    """Return a URL of one node, and all that *url* names. Raises `ConfigurationError`."""
+    """Return a URL of one node, and all nodes that *url* names. Raises `ConfigurationError`."""
     scheme, _, rest = url.partition("://")
     try:
         parts = urlsplit(f"//{rest}")
@@ -91,7 +91,7 @@ def _node(host: str) -> Node:
 
 
 def misled(error: errors.MovedError, settings: Mapping[str, Any]) -> ConfigurationError:
-    """Return the error to raise where a URL of one server leads to a node of a cluster."""
+    """Return the error to raise if a URL of one server leads to a node of a cluster."""
     there: Any = error  # its attributes are not annotated
     host, port = settings.get("host", "the server"), settings.get("port", "")
     return ConfigurationError(

@@ -30,7 +30,7 @@ class BaseClusterExecutor:
         self._seeds = seeds
         self.slots = Slots(seeds.nodes, seeds.remap)
         self.pause = RETRY_PAUSE_S
-        self.sharded = True  # until a node refuses that
+        self.sharded = True  # until a node refuses sharded channels
         self._links: dict[Node, Any] = {}
         self._answer_within: float | None = None  # seconds; `None`: as connections are set
         self._combines = False
@@ -40,7 +40,7 @@ class BaseClusterExecutor:
         self._answer_within = seconds
 
     def _linked(self, node: Node, link: Any) -> Any:
-        """Keep the connections of a node, unless another thread was faster; return those that are kept."""
+        """Keep the connections of a node, unless another thread was faster. Return the kept connections."""
         if self._waits_no_more:
             link.stop_waiting()
         if self._answer_within is not None:
@@ -50,7 +50,7 @@ class BaseClusterExecutor:
         return self._links.setdefault(node, link)
 
     def _left(self) -> list[Any]:
-        """Forget the nodes that are no part of the cluster any more; return what was kept for them."""
+        """Forget nodes that have left the cluster. Return the connections to them."""
         return [self._links.pop(node) for node in self.slots.gone(list(self._links)) if node in self._links]
 
     def _owner(self, slot: int) -> Node:
@@ -67,7 +67,7 @@ class BaseClusterExecutor:
         return node is None
 
     def _probe_soon(self, node: Node) -> None:
-        """Ask a silent node whether it answers again, beside calls; if it does not, have the map learnt anew."""
+        """Probe a silent node in the background. If it does not answer, have the map read again."""
         raise NotImplementedError
 
     def node(self, keys: Keys) -> str | None:
@@ -76,11 +76,11 @@ class BaseClusterExecutor:
         return None if node is None else f"{node[0]}:{node[1]}"
 
     def place(self, keys: Keys) -> Hashable:
-        """Return what tells whether two queues are surely on one node: the group."""
+        """Return the group: two queues of one group are surely on one node."""
         return keys.group
 
     def combine(self) -> None:
-        """Let calls share round trips from now on, node by node: one that is out of reach holds up its own alone."""
+        """Let calls share round trips from now on, for each node: a node out of reach holds up only its own calls."""
         self._combines = True
         for link in list(self._links.values()):
             link.combine()
@@ -92,12 +92,12 @@ class BaseClusterExecutor:
         return link is not None and link.pool is source
 
     def redirected(self, error: errors.MovedError) -> None:
-        """Take in that another node serves the slot of a channel."""
+        """Record that another node serves the slot of a channel."""
         there: Any = error  # its attributes are not annotated
         self._moved(error, there.slot_id)
 
     def missed(self, channels: Sequence[str]) -> None:
-        """Take in that the node of these channels was not to be reached: `source` looks for another one."""
+        """Record that the node of these channels was not reached: `source` looks for another one."""
         node = self.slots.owner(slot_of(channels[0]))
         if node is not None:
             self.slots.missed(node)
@@ -111,13 +111,13 @@ class BaseClusterExecutor:
         return slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
 
     def _rang(self, slot: int, reply: Any) -> bool:
-        """Take in the reply to a blocked read; tell whether there was something: an error counts as that."""
+        """Process the reply to a blocked read. Tell whether it found something; an error counts as yes."""
         if isinstance(reply, errors.MovedError):
             self._moved(reply, slot)
         return bool(reply)
 
     def _scanned(self, cursor: int) -> tuple[Node, int]:
-        """Return the node that the *cursor* of a scan over all nodes is at, and that node's own."""
+        """Return the node that the *cursor* of a scan over all nodes is at, and the node's own cursor."""
         at, number = divmod(cursor, SCANNED_AT_ONCE)
         primaries = self.slots.primaries()
         if not primaries:
@@ -125,7 +125,7 @@ class BaseClusterExecutor:
         return primaries[min(number, len(primaries) - 1)], at
 
     def _scanned_on(self, cursor: int, reply: Any) -> Any:
-        """Return the reply of a node to a scan with the cursor over all nodes in place of its own."""
+        """Return a node's reply to a scan, with its cursor replaced by the cursor over all nodes."""
         if isinstance(reply, Exception):
             return reply
         at, number = int(reply[0]), cursor % SCANNED_AT_ONCE

@@ -1,4 +1,4 @@
-"""One attempt of a round trip to a cluster: what goes to which node, and what the replies mean."""
+"""One attempt of a round trip to a cluster: the batch for each node, and the meaning of the replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = 8  # redirections in a row; then there is a pause, as after an error
 
 @define(eq=False)
 class Scattered(Trip):
-    """A round trip to a cluster: what was answered is not sent again."""
+    """A round trip to a cluster: operations that were answered are not sent again."""
 
     replies: dict[int, Any] = field(factory=dict[int, Any])
     attempted: float = field(factory=since_boot)  # when the last attempt began
@@ -43,7 +43,7 @@ class Batch:
     lasting: Lasting | None = None
 
     def replies(self, answers: Sequence[Any]) -> Sequence[Any]:
-        """Return the replies of the operations, without those of ASKING, and of what they wait for."""
+        """Return the replies of the operations, without the replies to ASKING and to waits for durability."""
         every = 2 if self.asking else 1
         return answers[every - 1 :: every] if self.lasting is None else self.lasting.unwrapped(answers, every)
 
@@ -57,7 +57,7 @@ class Scatter:
     def __init__(self, slots: Slots, trip: Scattered, lanes: Sequence[Lane]) -> None:
         self._slots, self._trip, self._lanes = slots, trip, lanes
         self._left = [i for i in range(len(trip.ops)) if i not in trip.replies]
-        self._asked: dict[int, Node] = {}  # where an open slot's operation goes, this once
+        self._asked: dict[int, Node] = {}  # the node to ask once for an operation of a migrating slot
         self._source: set[int] = set()  # operations whose script the node does not know
         self._errors: list[Exception] = []
         self._rounds = 0
@@ -69,7 +69,7 @@ class Scatter:
         return any(self._slots.owner(slot_of(self._trip.ops[i].keys[0])) is None for i in self._left)
 
     def batches(self) -> list[Batch]:
-        """Return what is to be sent now, one batch for each node."""
+        """Return the batches to send now, one for each node."""
         groups: dict[tuple[Node, bool], list[int]] = {}
         left, self._left = self._left, []
         self._rounds += 1
@@ -97,7 +97,7 @@ class Scatter:
         return Batch(node, places, ops, asking, commands, lasting)
 
     def take(self, batch: Batch, answers: Sequence[Any] | Exception) -> None:
-        """Take in the answers to a batch, or why there are none."""
+        """Process the answers to a batch, or the error in their place."""
         if isinstance(answers, Exception):
             self._slots.missed(batch.node, answers)
             self._failed(_naming(batch.node, answers))
@@ -107,7 +107,7 @@ class Scatter:
             self._asked.pop(i, None)
             if not isinstance(reply, Exception):
                 self._trip.replies[i] = reply
-            elif isinstance(reply, errors.MovedError):  # first: redis-py's is an AskError, too
+            elif isinstance(reply, errors.MovedError):  # first: redis-py's MovedError is an AskError, too
                 self._slots.moved(slot_of(op.keys[0]), self._slots.redirected(reply, batch.node))
                 self.stale = True
                 self._left.append(i)
@@ -127,7 +127,7 @@ class Scatter:
         self.stale = self.stale or not isinstance(error, errors.TryAgainError)
 
     def answered(self) -> list[Any]:
-        """Return the replies of all operations, in their order. Raises what one of them met."""
+        """Return the replies of all operations, in their order. Raises the error of a failed operation."""
         error = first_error(self._errors)
         if error is not None:
             raise error
@@ -135,7 +135,7 @@ class Scatter:
 
 
 def _naming(node: Node, error: Exception) -> Exception:
-    """Say in an error which node has not answered, if it does not say so."""
+    """Name the node that has not answered in an error that does not name it."""
     place = f"{node[0]}:{node[1]}"
     if isinstance(error, errors.RedisError) and place not in str(error):
         error.args = (f"{place}: {error}",)

@@ -1,4 +1,4 @@
-"""The map of a cluster: which node serves which slot. Pure: asking for it is the executors' part."""
+"""The map of a cluster: the node of each slot. Pure: the executors ask for the map."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ASKING = pack(("ASKING",))
 PROBE = (pack(("PING",)),)
 ASK_WITHIN_S = 2.0  # seconds for a node's answer
 ASK_NEXT_S = 0.2  # seconds without an answer, after which another node is asked, too
-SILENT_AFTER_S = 3.0  # seconds after which the last is waited for no more: looking up a name has no bound
-LEARN_WITHIN_S = 5.0  # seconds for which a call that has no bound waits for the map
+SILENT_AFTER_S = 3.0  # seconds to wait for the last node: looking up a name has no bound of its own
+LEARN_WITHIN_S = 5.0  # seconds for which a call without a bound waits for the map
 ASK_EVERY_S = 0.2  # seconds between two questions, at least
 PROBE_EVERY_S = 1.0  # seconds between two probes of a node that is silent, at least
 
@@ -44,8 +44,8 @@ def slot_of(key: str) -> int:
 
 @frozen(eq=False)
 class Map:
-    """A cluster, as one node tells it: the owner of each slot, all nodes and their ids, the epoch (`None`: it is not
-    told), and the number of slots that have an owner.
+    """A cluster, as one node describes it: the owner of each slot, all nodes and their ids, the epoch (`None`:
+    unknown), and the number of slots with an owner.
     """
 
     owners: list[Node | None]
@@ -55,9 +55,9 @@ class Map:
     served: int = 0
 
     def follows(self, known: Map) -> bool:
-        """Tell whether this map may replace the *known* one: it is of the same cluster, it is not earlier, it has an
-        owner for at least one slot and for as many as the known one. The map of a node that was taken out of its
-        cluster, or was put into another one, may not.
+        """Tell whether this map may replace the *known* one: it is of the same cluster, it is not older, and it has an
+        owner for at least one slot and for as many slots as the known map. The map of a node that left its cluster, or
+        joined another, may not.
         """
         later = self.epoch is None or known.epoch is None or self.epoch >= known.epoch
         same = not self.ids or not known.ids or not self.ids.isdisjoint(known.ids)
@@ -65,10 +65,9 @@ class Map:
 
 
 class Slots:
-    """Map from slots to nodes, and which of these are silent, as far as it is known. Threads may share it: each step
-    is one assignment.
+    """Map from slots to nodes, and the nodes known to be silent. Threads may share it: each step is one assignment.
 
-    A node that has not answered a call is silent for `SILENT_S`, or until it answers one, if only a probe.
+    A node that has not answered a call is silent for `SILENT_S`, or until it answers a call or a probe.
     """
 
     def __init__(self, seeds: Sequence[Node], remap: Callable[[Node], Node] | None = None) -> None:
@@ -93,12 +92,12 @@ class Slots:
         return time.monotonic() - self.asked >= ASK_EVERY_S
 
     def missed(self, node: Node, error: Exception | None = None) -> None:
-        """Note that a node has not answered: it is silent. One that has cut a connection is so the second time."""
+        """Record that a node is silent, as it did not answer. One that cuts a connection is silent the second time."""
         surely = isinstance(error, errors.TimeoutError) or node in self._silent
         self._silent[node] = time.monotonic() + SILENT_S if surely else 0.0
 
     def heard(self, node: Node) -> None:
-        """Note that a node has answered: it is not silent."""
+        """Record that a node has answered, and is not silent."""
         if self._silent:
             self._silent.pop(node, None)
 
@@ -108,7 +107,7 @@ class Slots:
         return None if node is None or self._silent.get(node, 0.0) <= time.monotonic() else node
 
     def probes(self, node: Node) -> bool:
-        """Tell whether it is time to probe a node: true for one caller."""
+        """Tell whether to probe a node now. Returns true to one caller only."""
         now = time.monotonic()
         if self._probed.get(node, float("-inf")) > now - PROBE_EVERY_S:
             return False
@@ -116,11 +115,11 @@ class Slots:
         return True
 
     def moved(self, slot: int, node: Node) -> None:
-        """Take in that *node* serves *slot*."""
+        """Record that *node* serves *slot*."""
         self._owners[slot] = node
 
     def redirected(self, error: errors.AskError, asked: Node) -> Node:
-        """Return the node to which *asked* sends us; without a host it means its own."""
+        """Return the node to which *asked* sends us. An empty host means the host of *asked*."""
         there: Any = error  # its attributes are not annotated
         return self._reached((there.host or asked[0], int(there.port)))
 
@@ -128,7 +127,7 @@ class Slots:
         return node if self._remap is None else self._remap(node)
 
     def read(self, answers: Sequence[Any], asked: Node) -> Map:
-        """Read the answers of *asked* to `ASK_MAP`. Raises the first, if it is an error."""
+        """Read the answers of *asked* to `ASK_MAP`. Raises the first answer, if it is an error."""
         reply, info = answers
         if isinstance(reply, Exception):
             if "cluster support disabled" in str(reply):
@@ -172,32 +171,32 @@ class Slots:
         return sorted(nodes, key=lambda node: self._silent.get(node, 0.0) > now)
 
     def gone(self, nodes: Sequence[Node]) -> list[Node]:
-        """Return those of *nodes* that are no part of the cluster any more."""
+        """Return the *nodes* that have left the cluster."""
         return [node for node in nodes if node not in self._map.nodes and node not in self._seeds]
 
 
 @define(eq=False)
 class Look:
-    """One search for the map, for all callers meanwhile. Nodes are asked until one tells a map that follows."""
+    """One search for the map, for all callers meanwhile. Nodes are asked until a map follows the known one."""
 
     slots: Slots
-    places: list[Node] = field(init=False)  # to ask yet
-    error: Exception | None = field(default=None, init=False)  # why there is no map, once it is over
+    places: list[Node] = field(init=False)  # nodes left to ask
+    error: Exception | None = field(default=None, init=False)  # after the search: why there is no map
     _doubtful: Map | None = field(default=None, init=False)
-    _silent: bool = field(default=False, init=False)  # one has not answered: it may know better
+    _silent: bool = field(default=False, init=False)  # a node has not answered: it may have a newer map
 
     def __attrs_post_init__(self) -> None:
         self.places = self.slots.places()
         self.slots.asked = time.monotonic()
 
     def take(self, node: Node, answers: Sequence[Any] | Exception) -> bool:
-        """Take in what *node* has answered to `ASK_MAP`, or why it has not; tell whether the map is there."""
+        """Process the answer of *node* to `ASK_MAP`, or its error. Tell whether the map is known now."""
         try:
             found = answers if isinstance(answers, Exception) else self.slots.read(answers, node)
         except Exception as error:
             found = error
         if isinstance(found, Exception):
-            if not isinstance(found, ConfigurationError):  # else it is no node of a cluster, and others may be
+            if not isinstance(found, ConfigurationError):  # otherwise this is no node of a cluster; other nodes may be
                 self.slots.missed(node, found)
                 self._silent |= isinstance(found, errors.TimeoutError)
             if self.error is None or isinstance(self.error, ConfigurationError):
@@ -211,7 +210,7 @@ class Look:
         return True
 
     def end(self) -> None:
-        """Take what there is, after all nodes have been asked: if they agree, the cluster was made anew."""
+        """Choose a map after all nodes have been asked. If they agree, the cluster was created again."""
         if self._doubtful is not None and self._doubtful.served and not self._silent:
             self.slots.take(self._doubtful)
             self.error = None
