@@ -1,4 +1,4 @@
-"""Enqueueing under conditions, as operations: room in the queue, and the fate of a job whose id is known."""
+"""Enqueueing under conditions, as operations: room in the queue, and the treatment of a job whose id exists already."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from headrace._protocol.script import script
 from headrace.errors import QueueFull
 
 OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
-REFUSED, SEALED = 5, 7  # for lack of room; new, where nothing new is taken. 6: not looked at, for lack of time
-AWAITS_S = 10.0  # seconds for which a producer that waits is told of room; it asks again every second
+REFUSED, SEALED = 5, 7  # refused for lack of room; a new job in a sealed shard. 6: not looked at, for lack of time
+AWAITS_S = 10.0  # seconds for which a waiting producer is notified of room; it asks again every second
 PARTS = 10  # a part is this part of `max_waiting` at most, so that producers need not wait until a queue is empty
 Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
 
 
 @frozen
 class Refusal:
-    """Why there is no receipt of a job: for lack of room, *full*, or else of time, and it is to be sent again."""
+    """The reason for a missing receipt: lack of room (*full*), or lack of time: then send the job again."""
 
     full: bool
     waiting: int
@@ -53,7 +53,7 @@ def admitted(reply: Any) -> list[Receipt | Refusal | Sealed]:
 
 @frozen(eq=False)
 class Admission:
-    """Maker of the operations that enqueue under the conditions of a queue, and of its jobs."""
+    """Maker of the operations that enqueue under the conditions of a queue and its jobs."""
 
     ops: Ops
     durable: Durability | None = None
@@ -62,11 +62,11 @@ class Admission:
     )
 
     def at(self, ops: Ops) -> Admission:
-        """Return the maker for a shard. It is always the same one, by which calls know that they may be joined."""
+        """Return the maker for a shard. It is always the same object, so that calls know that they may be joined."""
         return self._other(ops, self.durable)
 
     def lasting(self, durable: Durability | None) -> Admission:
-        """Return the maker for calls that are to last."""
+        """Return the maker for calls that wait for durability."""
         return self._other(self.ops, durable)
 
     def _other(self, ops: Ops, durable: Durability | None) -> Admission:
@@ -78,7 +78,7 @@ class Admission:
 
     @property
     def most(self) -> int:
-        """The number of jobs that may wait, of a shard its share; 0 for any."""
+        """The number of jobs that may wait (for a shard, its share); 0: any number."""
         return room(self.ops.settings.max_waiting or 0, self.ops.share)
 
     @property
@@ -87,7 +87,7 @@ class Admission:
         return min(JOBS_PER_SCRIPT, max(1, self.most // PARTS)) if self.most else JOBS_PER_SCRIPT
 
     def full(self, waiting: int) -> QueueFull:
-        """Make the error that says that there is no room."""
+        """Make the error for a queue without room."""
         shard = self.ops.keys.shard
         return QueueFull(waiting, self.most, None if shard is None else shard.number)
 
@@ -105,7 +105,7 @@ class Admission:
         return name, delay, " ".join(f"{term}={ms}" for term, ms in terms.items()), fields
 
     def single(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
-        """Add items as far as there is room, each by itself."""
+        """Add as many items as there is room for, each by itself."""
         return self._op(items, 0, together=False, join=self.single)
 
     def single_awaiting(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
@@ -147,7 +147,7 @@ class Admission:
             yield part
 
     def wait(self, last: str, seconds: float) -> tuple[Arg, ...]:
-        """Block until there is room, for so many seconds at most: behind *last*, of the call that was refused."""
+        """Block until there is room, at most *seconds*, reading after *last*, which the refused call returned."""
         return (
             "XREAD",
             "COUNT",
@@ -161,7 +161,7 @@ class Admission:
 
 
 def _cost(item: Item) -> int:
-    """Estimate the cost of a job, where a plain payload of an `enqueue` costs 1."""
+    """Estimate the cost of a job. A plain payload of an `enqueue` costs 1."""
     if "debounce" in item[2] or "replace" in item[2]:
         return 10
     return 5 if item[2] else 4

@@ -25,8 +25,8 @@ class Page:
 
 @frozen
 class Ended:
-    """The end of a job: `state` is one of `ENDS`, with what the history has; or `there` if it has not ended, `gone` or
-    `gone, or dead` if nothing else is known, `again` if it is to be asked for again.
+    """The end of a job: `state` is one of `ENDS`, with the data of the history; `there` if the job has not ended;
+    `gone` or `gone, or dead` if nothing else is known; `again` if the caller must ask again.
     """
 
     state: str
@@ -36,7 +36,7 @@ class Ended:
 
 @frozen
 class Died:
-    """A job that has become a dead letter; *kind*: the header of that name, or ''."""
+    """A job that became a dead letter. *kind*: its header `kind`, or ''."""
 
     id: str
     attempts: int
@@ -45,8 +45,8 @@ class Died:
 
 
 class Verdicts(list[bool]):
-    """One bool per job that was to be settled; *buried*: those that are dead letters now, by their places in it, or by
-    -1, -2, … where others died of that; each with its queue.
+    """One bool per job to settle. *buried*: new dead letters, each with its queue, by their positions in this list, or
+    by -1, -2, … if other jobs died because of the settlement.
     """
 
     buried: Mapping[int, tuple[str, Died]] = MappingProxyType({})
@@ -57,10 +57,10 @@ class Grant:
     """The answer to a lease call: the claims, jobs that do not decode, and when the next delayed job is due.
 
     *healed*: the consumer group was missing and was created. *paused*: the queue is paused, or a rate limit admits
-    nothing before `next_due`. *alone*: nothing more is handed out until this worker holds nothing of the queue, or
-    until `next_due`. *alone_for*: seconds for which the process should run nothing of other queues beside the suspect
-    that it was handed. *now*: the server's clock, in seconds. *levels*: how many the queue has, if the worker
-    knows fewer. *died*: jobs that had no attempts left.
+    nothing before `next_due`. *alone*: the worker gets no more jobs until it holds no job of the queue, or until
+    `next_due`. *alone_for*: seconds for which the process should run no jobs of other queues beside the suspect that it
+    got. *now*: the server's clock, in seconds. *levels*: the queue's number of levels, if the worker knows fewer.
+    *died*: jobs without attempts left.
     """
 
     claims: Sequence[Claim]
@@ -90,10 +90,10 @@ class Declaration:
 
 @frozen
 class Entered:
-    """The answer to a worker that registers under a name of its own.
+    """The answer to a worker that registers under a name that its user chose.
 
-    `verdict` 1: it is registered; *other* is the worker it follows, its heir from now on, or ''. 0: *other* may be
-    alive, in the server's description. -1: *other* is alive.
+    `verdict` 1: the worker is registered, and is the heir of *other*, its predecessor, or ''. 0: *other*, as the server
+    describes it, may be alive. -1: *other* is alive.
     """
 
     verdict: int
@@ -113,14 +113,14 @@ class Reclaimed:
     promoted: int = Factory(int)
     next_due: float | None = None
     next_tick: float | None = None
-    rests: bool = False  # nothing is leased, delayed, scheduled or held back
+    rests: bool = False  # no job is leased, delayed, scheduled or held back
 
 
 @frozen
 class DueSchedules:
     """Schedules with a tick that is due: (name, due, timing, missed) each; times in ms of the server's clock.
 
-    `cursor` is empty where they are all.
+    `cursor` is empty if these are all schedules.
     """
 
     now: int
@@ -131,9 +131,7 @@ class DueSchedules:
 
 @frozen
 class SchedulePlan:
-    """The operations for the ticks that are due, the seconds until the next tick, and a message for each broken
-    schedule.
-    """
+    """The operations for due ticks, the seconds until the next tick, and a message for each broken schedule."""
 
     ops: Sequence[Any]
     wait: float | None

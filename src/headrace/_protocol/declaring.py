@@ -1,4 +1,4 @@
-"""The declaration of a queue in words: its users' options, and where they differ."""
+"""The declaration of a queue in words: its users' options, and their differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def declaration(codec: Codec, settings: QueueSettings) -> dict[str, str]:
 
 
 def differing(queue: str, ours: dict[str, str], answer: Declaration, *, serving: bool) -> list[str]:
-    """Say, option by option, where others have declared *queue* otherwise than *ours*. *serving*: we are a worker."""
+    """Describe each option of *queue* that others declared differently from *ours*. *serving*: we are a worker."""
     counts = "this one counts now" if serving else "theirs counts"
     return [
         f"queue {queue!r}: {name} is {ours.get(name)} here, and {theirs} as others declare it; {counts} "

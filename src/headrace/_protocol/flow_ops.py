@@ -1,4 +1,4 @@
-"""A flow as it is declared, and its operations as `Op`s. Pure, like `queue_ops`."""
+"""A declared flow, and its operations as `Op`s. Pure, like `queue_ops`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headrace._protocol.script import script
 from headrace._protocol.shards import ShardOps, shard_ops
 from headrace.errors import ConfigurationError
 
-CHILDREN_AT_MOST = 1000  # of one fan-out: one script creates them
+CHILDREN_AT_MOST = 1000  # children of one fan-out: one script creates them
 STEPS_PER_SCRIPT = 50  # items of one script
 FAILED_CHOICES = ("fail", "continue", "cancel")
 _PARTS = [
@@ -38,7 +38,7 @@ _PARTS = [
     "control", "limited",
 ]  # fmt: skip
 _NO_RESULT = (0, "")
-_RESULT_AT = 5  # where a step says whether there is a result, and then which
+_RESULT_AT = 5  # the position in a step of the flag for a result, before the result itself
 _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
 
 
@@ -63,14 +63,14 @@ class Step:
     children: int = 0
 
     def without_result(self) -> Step:
-        """Return it without the stage's result."""
+        """Return the step without the stage's result."""
         if self.args[0] != "move":
             return self
         return evolve(self, args=[*self.args[:_RESULT_AT], *_NO_RESULT, *self.args[_RESULT_AT + 2 :]])
 
 
 class FlowOps:
-    """A flow's stages and its operations, as `Ops` are a queue's."""
+    """A flow's stages and operations, like `Ops` for a queue."""
 
     def __init__(
         self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
@@ -91,7 +91,7 @@ class FlowOps:
     def declare(self, name: str, following: object, children: object, options: Mapping[str, Any]) -> Stage:
         """Add a stage."""
         short = self._short(name)
-        keys = Keys.of(f"{self.name}/{short}", self.namespace)  # refuses what is no name, or of another group
+        keys = Keys.of(f"{self.name}/{short}", self.namespace)  # refuses an invalid name, or a name in another group
         if short in self.stages:
             raise ConfigurationError(f"stage {short!r} of flow {self.name!r} is declared already")
         ops = Ops(keys, self.settings, self.codec, self.namespace)
@@ -112,7 +112,7 @@ class FlowOps:
         return name.removeprefix(f"{self.name}/")
 
     def declared(self) -> dict[str, Stage]:
-        """Return all stages. Raises `ConfigurationError` if there is none, or one leads to an undeclared one."""
+        """Return all stages. Raises `ConfigurationError` without stages, or if a stage leads to an undeclared one."""
         if not self.stages:
             raise ConfigurationError(f"flow {self.name!r} has no stages: declare one with @flow.stage(name)")
         for stage in self.stages.values():
@@ -148,7 +148,7 @@ class FlowOps:
         return Op(name, script(name), [*keys, *extra], args, decode, self.keys.lane("") if lane else "")
 
     def first(self, stage: str | None) -> str:
-        """Return the stage in which a run begins: *stage*, or the one declared first."""
+        """Return the stage in which a run begins: *stage*, or the first declared stage."""
         stages = self.declared()
         return next(iter(stages)) if stage is None else self._known("stage", stage)
 
@@ -236,7 +236,7 @@ class FlowOps:
             if name in names:
                 raise ValueError(f"FanOut: two children are called {name!r}")
             names.add(name)
-            job_id(f"{parent}/999999/{name}")  # as long as its id may become
+            job_id(f"{parent}/999999/{name}")  # the longest id that the child may get
             where = default if job.queue is None else job.queue
             if where is None:
                 raise ValueError(f"FanOut: child {name!r} has no stage to begin in: give stage=")
@@ -275,7 +275,7 @@ class FlowOps:
         return Step(self.run(name), ["cancel", job_id(name)])
 
     def advance(self, steps: Sequence[Step], worker: str = "") -> Op[Verdicts]:
-        """Take steps: at most `STEPS_PER_SCRIPT`, with `CHILDREN_AT_MOST` children. *worker* fences them, unless ''."""
+        """Take at most `STEPS_PER_SCRIPT` steps with `CHILDREN_AT_MOST` children. *worker*, unless '', fences them."""
         stages = self.declared().values()
         keys = [stage.ops.keys.key(part) for stage in stages for part in _PARTS]
         args: list[Arg] = [worker, millis(self.settings.result_ttl), self.settings.dead_limit, len(stages)]
@@ -304,8 +304,8 @@ class FlowOps:
     ) -> Op[tuple[list[FlowState | None], Any]]:
         """Fetch the states of jobs, at most `STEPS_PER_SCRIPT`.
 
-        The answer covers the first of them, and may end within one: that one is *begun* in the next call.
-        Of a run whose key another program wrote nothing is known; *strict*: that raises `ReplyError`.
+        The answer covers the first jobs, and may end within one: pass that job as *begun* to the next call. A run whose
+        key another program wrote is unknown; if *strict*, it raises `ReplyError`.
         """
         stages = self.declared()
 
@@ -338,7 +338,7 @@ class FlowOps:
 
 
 def new_run() -> str:
-    """Draw the id of a run that was given none."""
+    """Draw a random id for a run without one."""
     return secrets.token_hex(12)
 
 
@@ -348,7 +348,7 @@ def run_of(name: str) -> str:
 
 
 def run_id(value: object) -> str:
-    """Return *value* if it may be a run's id: a job's, of at most 200 bytes, without `/`. Raises `TypeError` or
+    """Return *value* if it may be a run's id: a job's id of at most 200 bytes, without `/`. Raises `TypeError` or
     `ValueError`.
     """
     name = job_id(value)

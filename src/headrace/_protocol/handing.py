@@ -1,4 +1,4 @@
-"""Jobs that go from one shard to another: the outbox of a shard, and the transfer of its jobs. Pure."""
+"""The transfer of jobs from one shard to another: the outbox of a shard, and the operations on it. Pure."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ Target = tuple[str, int]  # a queue, and the number of one of its shards
 
 @frozen
 class Intent:
-    """A job in an outbox: its name there, and its arguments for `accept`."""
+    """A job in an outbox: its name in the outbox, and its arguments for `accept`."""
 
     name: str
     args: Sequence[Arg] = field(repr=False)
 
     @property
     def queue(self) -> str:
-        """The queue to which it goes."""
+        """The job's target queue."""
         return self.name.split(" ")[1]
 
     @property
     def nonce(self) -> str:
-        """The name by which its shard knows it."""
+        """The name by which the target shard knows the job."""
         return self.name.split(" ")[2]
 
     @property
     def check(self) -> int:
-        """The CRC-32 of its key or id, which says its shard."""
+        """The CRC-32 of the job's key or id, which decides its shard."""
         return int(self.name[:8], 16)
 
     def closing(self, number: int) -> str:
-        """Return its name once it has come to the shard of that *number*."""
+        """Return the name for closing, after the job's arrival in the shard *number*."""
         return f"{number} {self.queue} {self.nonce}"
 
 
 @frozen
 class Pending:
-    """A page of an outbox: where the next one begins (0: there is none), the jobs, and what has come and is kept."""
+    """A page of an outbox: the cursor of the next page (0: none), the jobs to send, and arrived jobs to close."""
 
     next: int
     intents: Sequence[Intent]
@@ -59,8 +59,8 @@ class Pending:
 
 @frozen
 class Accepted:
-    """The answer of a shard: whether it has the jobs, its time in ms, how many replicas its node has (-1: none now, but
-    it had one lately), and the places of the jobs that it has not, and takes no more, as it is sealed.
+    """The answer of a shard: whether it has the jobs, its time in ms, the number of its node's replicas (-1: none now,
+    but one lately), and the positions of jobs that it lacks and refuses, as it is sealed.
     """
 
     taken: bool
@@ -70,7 +70,7 @@ class Accepted:
 
 
 def closing_target(name: str) -> Target | None:
-    """Return the shard that a name in closing tells; `None` if it is not one of ours."""
+    """Return the shard in a name for closing; `None` for a foreign name."""
     number, _, rest = name.partition(" ")
     queue, _, nonce = rest.partition(" ")
     return (queue, int(number)) if _readable(f"0 {queue} {nonce}") and re.fullmatch(r"\d{1,6}", number) else None
@@ -78,7 +78,7 @@ def closing_target(name: str) -> Target | None:
 
 def _readable(name: Any) -> str | None:
     known = text(name)
-    return known if _NAME.fullmatch(known) else None  # else it is foreign
+    return known if _NAME.fullmatch(known) else None  # otherwise the name is foreign
 
 
 def _intents(rows: Any) -> Iterator[Intent]:
@@ -108,7 +108,7 @@ def hand(
 
 
 def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
-    """Add these jobs to the shard of *ops*, each once; *since*: a time that it told before they were read."""
+    """Add jobs to the shard of *ops*, each once. *since*: a time of that shard from before the jobs were read."""
     args: list[Arg] = [since]
     for one in intents:
         args += (one.nonce, *one.args)
@@ -122,7 +122,7 @@ def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
 
 
 def close(ops: Ops, nonces: Sequence[str]) -> Op[int]:
-    """Let the shard of *ops* forget these."""
+    """Let the shard of *ops* forget these nonces."""
     return _op(ops, "close", list(nonces), int)
 
 

@@ -12,7 +12,7 @@ from headrace.errors import ConfigurationError
 
 GROUP = "workers"  # the consumer group of every stream
 PARKED = "parked"  # reserved consumer: released and reclaimed entries, in front of all new ones
-JOB_HEADER_PREFIX = "headrace-"  # of headers that describe one job, and are not handed on to another
+JOB_HEADER_PREFIX = "headrace-"  # prefix of headers that describe one job, and are not copied to another
 FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
 LIMITED = "limited"  # reserved consumer: entries that a rate limit holds back
 BEHIND = "behind"  # reserved consumer: entries that wait behind another of their key
@@ -36,7 +36,7 @@ class Keys:
 
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
-        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` that says how a name may look."""
+        """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` with the rules for names."""
         _text("queue", queue)
         if not (1 <= len(queue) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
             raise ConfigurationError(
@@ -47,7 +47,7 @@ class Keys:
         return cls(queue, group, f"{namespace}:{{{group}}}:{queue}:")
 
     def at(self, shard: ShardRow) -> Keys:
-        """Return the keys of one of its shards, in a slot of its own: `<namespace>:{<group>~<number>.<salt>}:…`."""
+        """Return the keys of a shard, which has its own slot: `<namespace>:{<group>~<number>.<salt>}:…`."""
         tag = shard.tag(self.group)
         prefix = self.prefix.replace(f"{{{self.group}}}", f"{{{tag}}}", 1)
         return Keys(ShardedName.at(self.queue, shard.number), tag, prefix, shard)
@@ -155,7 +155,7 @@ def run_pattern(flow: str, namespace: str) -> str:
 
 
 def run_in(key: str) -> tuple[str, str] | None:
-    """Return the flow and the id of the run whose state is kept at *key*; `None` if that is no run's."""
+    """Return the flow and the id of the run with its state at *key*; `None` if the key is no run's."""
     match = re.fullmatch(r"[^{]*:\{([^}~]*)(?:~\d+\.\d+)?\}:([^:]+):flow:(.+)", key, re.DOTALL)
     return (match[2], match[3]) if match and match[1] == match[2] and QUEUE.fullmatch(match[2]) else None
 

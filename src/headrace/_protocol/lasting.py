@@ -1,14 +1,14 @@
 """Waits for replicas and disk: the commands around a call, on its connection, and their answers.
 
-`WAIT` and `WAITAOF` are about the writes of their own connection, so they go behind the call, in one round trip. A call
-that is answered from its record writes, too (lua/lib/record.lua): what it waits for is that the record has come so far,
-and with it what it is the record of.
+`WAIT` and `WAITAOF` are about the writes of their own connection, so they follow the call in one round trip. A call
+that is answered from its record writes, too (lua/lib/record.lua), and so waits for the record. The recorded writes come
+before it.
 
-`WAIT` counts replicas of the history in which it ends. A primary that is replaced while it waits, and is made primary
-again, has lost the write and has replicas all the same. So the replication id, which changes with each promotion, is
-asked for before the write and after the wait: it has to be the same.
+`WAIT` counts replicas of the history in which it ends. A primary that is replaced during the wait, and then becomes
+primary again, has lost the write, but has replicas. So we read the replication id, which changes with each promotion,
+before the write and after the wait: both must be equal.
 
-The parts of a batch are waited for once, behind the last: that is behind all of them in one history, that of the first.
+A batch waits once, after its last part. This covers all parts, if the history is still the first part's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace._protocol.op import Op, pack
 from headrace.errors import ConfigurationError, NotDurable
 
 R = TypeVar("R")
-WAIT_MS = 2_000  # for replicas, and for the disk, each: appendfsync everysec takes one second, or two
+WAIT_MS = 2_000  # for replicas and for the disk, each: appendfsync everysec takes one or two seconds
 _ASK = pack(("INFO", "replication"))
 _PRIMARY = re.compile(rb"^role:master\b", re.MULTILINE)
 _HISTORY = re.compile(rb"^master_replid:(\w+)", re.MULTILINE)
@@ -37,8 +37,8 @@ class Lasting:
 
     wanted: Durability
     waits: bool = True
-    begins: bool = True  # whether the history is asked for before the write
-    ends: bool = True  # and after the wait
+    begins: bool = True  # whether to read the history before the write
+    ends: bool = True  # whether to read it after the wait
     first: list[bytes] = field(factory=list[bytes])
     """The history of the batch's first part, shared with its last."""
     replicas: int | None = None
@@ -59,7 +59,7 @@ class Lasting:
         return [*before, *commands, *after, *([_ASK] if self.ends else [])]
 
     def unwrapped(self, answers: Sequence[Any], every: int = 1) -> list[Any]:
-        """Return the replies of the operations, each the last of *every* commands, and take in the others."""
+        """Return the replies of the operations, each the last of *every* commands, and store the other replies."""
         rest = list(answers)
         first = _history(rest.pop(0)) if self.begins else b"".join(self.first)
         last = _history(rest.pop()) if self.ends else first
@@ -67,7 +67,7 @@ class Lasting:
         replicas: Any = rest.pop() if self.waits and self.wanted.replicas else None
         rest = rest[every - 1 :: every]
         if all(isinstance(reply, Exception) for reply in rest):
-            return rest  # nothing was written
+            return rest  # no write happened
         self.first[:] = [first]
         if self.waits and self.wanted.fsync:
             told: Any = self._told(fsynced)
@@ -87,7 +87,7 @@ class Lasting:
         return reply
 
     def judge(self, answers: Sequence[Any]) -> None:
-        """Raise `NotDurable` if the write has not come as far as is wanted."""
+        """Raise `NotDurable` if the write is not as durable as wanted."""
         if not self.waits:
             return
         lacks = (self.replicas or 0) < self.wanted.replicas or (self.wanted.fsync and not self.fsynced)
@@ -96,7 +96,7 @@ class Lasting:
 
 
 def _history(reply: Any) -> bytes:
-    """Return the replication id of a primary; empty if it is none, or does not say."""
+    """Return the replication id of a primary; empty if the server is no primary, or does not tell."""
     text = reply.encode() if isinstance(reply, str) else reply
     if not isinstance(text, bytes) or _PRIMARY.search(text) is None:
         return b""
@@ -105,12 +105,12 @@ def _history(reply: Any) -> bytes:
 
 
 def lasts(op: Op[R], durable: Durability | None) -> Op[R]:
-    """Return *op*, waited for."""
+    """Return *op* with a wait for durability."""
     return op if durable is None else evolve(op, lasting=Lasting(durable))
 
 
 def last_of(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
-    """Yield the parts of a batch, the last of which is waited for; each one late, as that is to be known."""
+    """Yield the parts of a batch, with a wait after the last. Each part comes one late, to know the last one."""
     first: list[bytes] = []
     ahead: Op[R] | None = None
     begins = True
@@ -130,7 +130,7 @@ def trials(wanted: Durability) -> list[bytes]:
 
 
 def tried(wanted: Durability, answers: Sequence[Any]) -> bool:
-    """Tell whether the server can be asked; not yet, if it is no primary. Raises `ConfigurationError` if it can't."""
+    """Tell whether the server can wait; not while it is no primary. Raises `ConfigurationError` if it never can."""
     for answer in answers:
         if isinstance(answer, Exception):
             if _NEVER.search(str(answer)[:300]):

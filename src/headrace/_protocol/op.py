@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 Arg = str | bytes | int
-FEW = 16  # arguments that are packed together with the head: to join two parts takes longer
+FEW = 16  # arguments that are packed together with the head: joining two parts takes longer
 
 
 def pack(command: Sequence[Arg]) -> bytes:
-    """Pack a command in wire format; in C, where redis-py does it in Python for asyncio.
+    """Pack a command in wire format, in C; redis-py does this in Python for asyncio.
 
-    Numbers are spelled here: hiredis takes their `repr`, in which a signal may raise, and does not check for that (3.5:
-    it reads a null pointer, and Ctrl-C ends the process).
+    Numbers become text here: hiredis calls their `repr`, in which a signal handler may raise, and does not check for
+    that (3.5: it reads a null pointer, and Ctrl-C ends the process).
     """
     spelled = tuple([b"%d" % arg if isinstance(arg, int) else arg for arg in command])
     return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(spelled)
@@ -45,18 +45,18 @@ def chunks(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: 
 
 
 class TooLarge(ValueError):
-    """A value that the server does not take."""
+    """A value that is too large for the server."""
 
-    limit = 0  # bytes of the largest that it takes, as far as is known
+    limit = 0  # bytes of the server's largest value, if known
 
 
 @frozen
 class Op(Generic[R_co]):
     """One round trip as a value: nothing is sent until an executor runs it.
 
-    For a recorded script `lane_prefix` is set: the executor adds the lane's key and the call number, and a call sent
-    again is answered from the record of the first. Other scripts are safe to repeat as they are. To put one into your
-    own pipeline: `pipe.execute_command(*op.wire())`, and `op.decode(reply)` for its reply.
+    A recorded script has `lane_prefix`: the executor adds the lane's key and the call number, and a repeated call is
+    answered from the record of the first one. Other scripts are safe to repeat. To send an operation in your own
+    pipeline: `pipe.execute_command(*op.wire())`, and `op.decode(reply)` for its reply.
     """
 
     name: str
@@ -86,14 +86,14 @@ class Op(Generic[R_co]):
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 
     def packed(self, verb: str, lane: str, call: str) -> bytes:
-        """Pack the answer of `wire` in wire format."""
+        """Pack the command of `wire` in wire format."""
         head = self._head(verb, lane, call)
         if len(self.args) <= FEW:
             return pack((*head, *self.args))
         return b"".join((b"*%d\r\n" % (len(head) + len(self.args)), pack(head).partition(b"\r\n")[2], self.body))
 
     def wire(self, verb: str = "EVAL", lane: str = "-", call: str = "") -> tuple[Arg, ...]:
-        """Return the command. Without *call* nothing is recorded: right inside a MULTI, which we never repeat."""
+        """Return the command. Without *call* nothing is recorded, which is right in a MULTI, as we never repeat it."""
         return (*self._head(verb, lane, call), *self.args)
 
     def _head(self, verb: str, lane: str, call: str) -> tuple[Arg, ...]:

@@ -1,4 +1,4 @@
-"""Operations that are packed but for one item: for calls one by one, where to make an `Op` takes as long as sending."""
+"""Operations that are packed except for one item. For single calls, making an `Op` takes as long as sending it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headrace._protocol.replies import plain_ids, text
 from headrace._protocol.script import script
 
 T = TypeVar("T")
-ITEM_BYTES = 1 << 16  # of an item that goes so; for a larger one the rest hardly counts
+ITEM_BYTES = 1 << 16  # largest item of such a call; for larger items the packing time does not matter
 _LANE = "0" * 16  # as long as a lane's name
 _EMPTY = b"$0\r\n\r\n"
 
 
 @frozen(eq=False)
 class Prepared(Generic[T]):
-    """A recorded script whose only argument, beside the number of its call, is one item."""
+    """A recorded script whose only argument, besides the number of its call, is one item."""
 
     join: Callable[[Sequence[bytes]], Op[list[T]]]
     """Makes one operation of any items, by another script."""
@@ -32,7 +32,7 @@ class Prepared(Generic[T]):
 
     @classmethod
     def made(cls, join: Callable[[Sequence[bytes]], Op[list[T]]], op: Op[T]) -> Prepared[T]:
-        """Pack *op* but for its lane, the number of the call and the item."""
+        """Pack *op* except for its lane, the number of the call, and the item."""
         before, _, behind = op.packed("EVALSHA", _LANE, "").partition(f":{_LANE}\r\n".encode())
         return cls(join, op, op.lane_prefix, before + b":", b"\r\n" + behind.removesuffix(2 * _EMPTY))
 
@@ -44,13 +44,13 @@ class Prepared(Generic[T]):
         )  # fmt: skip
 
     def of(self, item: bytes) -> Op[T]:
-        """Make the operation of *item*, to be sent in any other way."""
+        """Make a usual operation of *item*, to send it in any other way."""
         op = self.op
         return Op(op.name, op.script, op.keys, [item], op.decode, op.lane_prefix)
 
 
 def enqueue_one(ops: Ops) -> Prepared[str]:
-    """Prepare the call that adds one job which is its payload and nothing else; its answer is the job's id."""
+    """Prepare the call that adds one job with only a payload. Its answer is the job's id."""
     source = script("enqueue_one")
     keys = [ops.keys.key(key) for key in source.key_names]
 

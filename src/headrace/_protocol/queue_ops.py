@@ -59,11 +59,11 @@ Delay = float | timedelta | datetime | None
 
 
 def _cost(item: bytes | Item) -> int:
-    """Estimate the cost of a job in an `enqueue`, where a lone payload costs 1, and 2 among others."""
+    """Estimate the cost of a job in an `enqueue`: a plain payload costs 1, or 2 among other jobs."""
     if not isinstance(item, tuple):
         return 2
     if _ENTRY_ID.fullmatch(item[0]):
-        return JOBS_PER_SCRIPT  # the script reads the entry of that name, if there is one, however large it is
+        return JOBS_PER_SCRIPT  # the script reads any entry with this name, however large
     return 4 if item[1] else 3
 
 
@@ -85,13 +85,13 @@ class Ops(ResultOps):
 
     @property
     def share(self) -> float:
-        """The share of the queue's keys that these operations reach."""
+        """The fraction of the queue's keys that these operations reach."""
         return 1.0
 
     # -- producing ---------------------------------------------------------------------------------
 
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
-        """Check a payload or `NewJob`, and return its fields; only the encoded payload, if that is all it has."""
+        """Check a payload or `NewJob`, and return its fields. If it has only a payload, return the encoded payload."""
         if not is_new(job):
             data = self.payload(job)
             return data if context is None else ("", "", ["data", data, *context()])
@@ -150,13 +150,13 @@ class Ops(ResultOps):
         self, payloads: Sequence[bytes], decode: Callable[[Any], list[T]],
         join: Callable[[Sequence[Any]], Op[list[T]]] | None = None,
     ) -> Op[list[T]]:  # fmt: skip
-        """Add jobs that are their payloads and nothing else, at most `JOBS_PER_SCRIPT`; *decode* is told their ids."""
+        """Add jobs with only payloads, at most `JOBS_PER_SCRIPT`. *decode* gets their ids."""
         return self._op("enqueue", ["plain", *payloads], decode, (), payloads, join)
 
     def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
         """Make operations of *jobs*, of at most `JOBS_PER_SCRIPT` and `BYTES_PER_SCRIPT` each.
 
-        All are checked first. Those with an id, headers or a delay take longer, and are fewer.
+        All jobs are checked first. Jobs with an id, headers or a delay take longer, so an operation has fewer of them.
         """
         jobs = checks.listed(jobs)
         encode, plain = self.bound.encode, bytes if context is None else None
@@ -190,8 +190,8 @@ class Ops(ResultOps):
     ) -> Op[Grant | None]:
         """Hand out up to *limit* jobs, at most `CLAIMS_PER_SCRIPT`, as claims of *kind*.
 
-        The jobs of *heir_of* come first. `None`: *worker* was declared dead. `woken=2`: nothing,
-        unless something woke a reader.
+        The jobs of *heir_of* come first. The answer `None` means that *worker* was declared dead. `woken=2`: hand out
+        jobs only if one woke a reader.
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
@@ -266,7 +266,7 @@ class Ops(ResultOps):
         return self.complete(claims, fenced=False)
 
     def away(self, job: NewJob[Any]) -> str:  # noqa: ARG002 - one script reaches all that a plain queue's do
-        """Name a follow-up for the outbox, if it is for another shard; '' if it is not."""
+        """Name a follow-up for the outbox, if it belongs to another shard; else ''."""
         return ""
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
@@ -274,14 +274,14 @@ class Ops(ResultOps):
         if not isinstance(job, NewJob):
             raise TypeError(f"then must hold NewJob objects, not {type(job).__name__}")
         keys = self.keys if job.queue is None else self._near("then: queue", job.queue)
-        own = keys == self.keys  # another's payloads may be of another type
-        codec = getattr(job, "codec", None) or untyped(self.codec)  # a task's job knows its own
+        own = keys == self.keys  # another queue's payloads may be of another type
+        codec = getattr(job, "codec", None) or untyped(self.codec)  # a task's job knows its own codec
         return keys, *(
             self._item(job) if own else self._item(job, LEVELS_AT_MOST, bound(codec, keys.queue, self.namespace))
         )
 
     def _near(self, what: str, queue: str) -> Keys:
-        """Return the keys of another queue, which must be in this one's group for a script to reach both."""
+        """Return the keys of another queue. It must be in this queue's group, so that a script can reach both."""
         keys = Keys.of(queue, self.namespace)
         if keys.group != self.keys.group:
             raise ConfigurationError(
@@ -291,7 +291,7 @@ class Ops(ResultOps):
         return keys
 
     def renew(self, claims: Sequence[Claim], *, duration: float | None = None, ttl: float = 0.0) -> Op[list[bool]]:
-        """Make leases of one worker last again from now."""
+        """Renew leases of one worker from now on."""
         term_ms = "" if duration is None else term("duration", duration)
         args: list[Arg] = [claims[0].worker, term_ms, term("ttl", ttl, zero=True)]
         for claim in claims:
@@ -299,7 +299,7 @@ class Ops(ResultOps):
         return self._op("renew", args, replies.bools)
 
     def release(self, claims: Sequence[Claim], *, pause: float = 0.0) -> Op[list[bool]]:
-        """Give jobs of one worker back to the front, at once or after *pause* seconds."""
+        """Give jobs of one worker back to the front of the queue, at once or after *pause* seconds."""
         args: list[Arg] = [claims[0].worker, term("pause", pause, zero=True)]
         for claim in claims:
             args += (claim.entry, claim.count)
@@ -308,8 +308,8 @@ class Ops(ResultOps):
     def retry(
         self, items: Sequence[tuple[Claim, Delay, int, str | Cause]], *, max_attempts: int | None = None
     ) -> Op[Verdicts]:
-        """Send jobs of one worker round again: (claim, delay, attempts spent: 1, 0, or -1 to give all back; reason)
-        each. *max_attempts*: the queue's, or another limit; 0 for none.
+        """Retry jobs of one worker. Each item: claim, delay, attempts spent (1, 0, or -1 to restore all), reason.
+        *max_attempts*: the queue's, or another limit; 0 for none.
         """
         if max_attempts is not None:
             checks.count("max_attempts", max_attempts, least=0)
@@ -322,7 +322,7 @@ class Ops(ResultOps):
         return self._op("retry", args, replies.verdicts([(claim, reason) for claim, _, _, reason in items], 2))
 
     def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[Verdicts]:
-        """Make dead letters of jobs of one worker: (claim, reason) each."""
+        """Make dead letters of jobs of one worker. Each item: claim and reason."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
             args += (claim.entry, claim.count, checks.cause(reason))
@@ -331,38 +331,38 @@ class Ops(ResultOps):
     # -- a worker's life -----------------------------------------------------------------------------
 
     def beat(self, worker: str, timeout: float, *, register: bool = False, kinds: Sequence[str] = ()) -> Op[bool]:
-        """Say that *worker* lives; `False`: it was declared dead. *kinds*: of jobs that it has handlers for."""
+        """Tell the server that *worker* is alive; `False`: it was declared dead. *kinds*: of jobs with a handler."""
         args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register), *kinds]
         return self._op("beat", args, bool)
 
     def company(self, worker: str, *, beside: bool) -> Op[bool]:
-        """Note whether the process of *worker* may run other jobs beside those of this queue; `False`: it is dead."""
+        """Record whether the process of *worker* may run jobs of other queues; `False`: the worker is dead."""
         return self._op("company", [worker, int(beside)], bool)
 
     def rest(self, worker: str, duration: float) -> Op[int]:
-        """Register *worker* for so many seconds without a beat, if nothing is to be done; see `rest.lua`."""
+        """Register *worker* for *duration* seconds without heartbeats, if the queue has no work; see `rest.lua`."""
         return self._op("rest", [worker, term("duration", duration)], int)
 
     def register(
         self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False, kinds: Sequence[str] = ()
     ) -> Op[Entered]:
-        """Register *worker* under *name*, which may be taken. *kinds*: of jobs that it has handlers for.
+        """Register *worker* under *name*, which may be taken. *kinds*: the kinds of jobs that it has handlers for.
 
-        *seen*: `other` of the last answer, or ''. With *decide*, workers in it that have not beaten since count as
-        dead.
+        *seen*: `other` of the last answer, or ''. With *decide*, workers in *seen* without a heartbeat since then count
+        as dead.
         """
         args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
         args += kinds
         return self._op("register", args, replies.entered)
 
     def declare(self, *, serving: bool) -> Op[Declaration]:
-        """Say how this queue is meant to be used. The declaration of a worker, *serving*, counts from then on."""
+        """Declare how this queue is meant to be used. The declaration of a worker, *serving*, counts from then on."""
         words = [word for pair in declaration(self.codec, self.settings).items() for word in pair]
         return self._op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
-        """Put jobs of dead workers and of expired leases to the front; promote jobs that are due. At most
-        `CLAIMS_PER_SCRIPT` of each.
+        """Put jobs of dead workers and expired leases to the front; promote due jobs. At most `CLAIMS_PER_SCRIPT` of
+        each.
         """
         s = self.settings
         args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), CLAIMS_PER_SCRIPT, millis(s.ageing or 0)]
@@ -371,7 +371,7 @@ class Ops(ResultOps):
     def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
         """Release the jobs of *worker* and end its registration. '1' in the answer asks for another call.
 
-        *idle*: only if it holds nothing; then '1' says that it stays.
+        *idle*: only if the worker holds no job; '1' then says that it stays registered.
         """
         return self._op("leave", [worker, CLAIMS_PER_SCRIPT, int(idle)], replies.moved)
 
@@ -403,7 +403,7 @@ class Ops(ResultOps):
         return self._op("redrive", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def pause(self, pause: bool) -> Op[bool]:
-        """Pause or resume the queue; false if it was so already."""
+        """Pause or resume the queue; false if it was in that state already."""
         return self._op("pause", [int(pause)], bool)
 
     def paused(self) -> Op[bool]:
@@ -433,18 +433,18 @@ class Ops(ResultOps):
         return self._op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 
     def _target(self, to: str) -> Keys:
-        return Keys.of(to, self.namespace)  # of any group: a cluster refuses what lies in two slots
+        return Keys.of(to, self.namespace)  # of any group: a cluster refuses keys in two slots
 
     def counts(self) -> Op[Counts]:
         """Count the jobs in each state, at one instant."""
         return self._op("counts", [], replies.counts)
 
     def levels(self) -> Op[int]:
-        """Ask how many priority levels the queue is known to have, the first included."""
+        """Ask for the queue's known number of priority levels, the first included."""
         return self._op("levels", [], lambda reply: int(reply) + 1)
 
     def measure(self) -> Op[tuple[Counts, float]]:
-        """Count the jobs in each state, and tell the age in seconds of the oldest job that may be next."""
+        """Count the jobs in each state, and return the age in seconds of the oldest job that may be next."""
         return self._op("measure", [], replies.measured)
 
     def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT) -> Op[Page]:
@@ -452,16 +452,16 @@ class Ops(ResultOps):
         return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self.decoder.page)
 
     def find(self, name: str) -> Op[JobState[Any] | None]:
-        """Find one job; of the dead letters, the newest 1,000 or 1 MiB are searched."""
+        """Find one job. Of the dead letters, only the newest 1,000 or 1 MiB are searched."""
         jobs = self.decoder
         return self._op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
 
     def seek(self, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str]]:
-        """Find one job, searching the dead letters on from *cursor*; the answer has the cursor to continue from."""
+        """Find one job, and search the dead letters from *cursor* on. The answer has the cursor to continue from."""
         return self._op("find", [wire_id(name), cursor], self.decoder.found)
 
     def position(self, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
-        """Count the jobs before one that waits, -1 if it does not wait; the answer has the cursor to continue from."""
+        """Count the jobs in front of a waiting job (-1: it does not wait), and return the cursor to continue from."""
         return self._op("position", [wire_id(name), limit, cursor], replies.moved)
 
     def workers(self) -> Op[list[WorkerState]]:
@@ -469,7 +469,7 @@ class Ops(ResultOps):
         return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
 
     def known_kinds(self) -> Op[frozenset[str]]:
-        """Ask which kinds of jobs the living workers have handlers for; '' if one takes all."""
+        """Ask for the kinds of jobs that live workers have handlers for; '' if a worker takes all kinds."""
         return self._op("workers", [], replies.known_kinds)
 
     def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
@@ -487,7 +487,7 @@ class Ops(ResultOps):
     # -- what recurs ---------------------------------------------------------------------------------
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
-        """Make a job recur: return a function from the server's now in ms to the operation, which answers -1 at the
+        """Make a job recur. Return a function from the server's time in ms to the operation, whose answer is -1 at the
         limit.
         """
         if len(job_id(name).encode()) > 400:
@@ -510,11 +510,11 @@ class Ops(ResultOps):
         return self._op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply).rows))
 
     def ticking(self, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
-        """Fetch a page of the schedules with a tick that is due, and the time; *which* 'none' fetches the time only."""
+        """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""
         return self._op("schedules", [which, cursor], replies.ticking)
 
     def plan_ticks(self, ticking: DueSchedules) -> SchedulePlan:
-        """Plan the operations for the ticks that are due."""
+        """Plan the operations for due ticks."""
         ops: list[Op[int]] = []
         waits = [] if ticking.next is None else [ticking.next]
         wrong: list[str] = []
@@ -522,7 +522,7 @@ class Ops(ResultOps):
             try:
                 timing = Timing.parse(stored)
                 ticks, following = decide(timing, missed, due, ticking.now)
-            except Exception as error:  # a library or a time zone that this machine lacks, or foreign data
+            except Exception as error:  # this machine lacks a library or a time zone, or the data is foreign
                 wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {said(error)}")
                 continue
             waits.append((following - ticking.now) / 1000)

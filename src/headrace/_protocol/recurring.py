@@ -15,7 +15,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
 
-PREFIX = "tasks/"  # of the names of schedules that are declared by tasks
+PREFIX = "tasks/"  # prefix of the names of schedules that tasks declare
 
 
 @frozen
@@ -30,23 +30,23 @@ class Recurring:
 
 @define(eq=False)
 class Declared:
-    """The schedules that a worker's code declares for one queue, and under which name that was said last, and when."""
+    """The schedules that a worker's code declares for one queue, and name and time of the last declaration."""
 
     schedules: Sequence[Recurring]
     said_as: str = ""
     again_at: float = 0.0
-    set: str = field(init=False)  # differs where anything differs that another version could declare
+    set: str = field(init=False)  # differs for each set of schedules that another version could declare
 
     def __attrs_post_init__(self) -> None:
         each = sorted(f"{one.name}\n{one.timing}\n{one.missed}\n{one.job.priority}" for one in self.schedules)
         self.set = hashlib.sha256("\n\n".join(each).encode()).hexdigest()[:16] if each else ""
 
     def within(self, shard: ShardRow) -> Declared:
-        """Return the schedules that belong to a shard, by their names: they are declared there only."""
+        """Return the schedules whose names belong to a shard. They are declared only in that shard."""
         return Declared([one for one in self.schedules if shard.covers(one.name)])
 
     def op(self, ops: Ops, worker: str) -> Op[tuple[bool, list[str]]]:
-        """Say it. The reply: whether the schedules are to be made (again), and the names of those that ended."""
+        """Declare the schedules. The reply: whether to make them (again), and the names of ended schedules."""
         names = [one.name for one in self.schedules]
         return ops._op(  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a room of its own
             "recur", [worker, self.set, *names], lambda reply: (reply[0] == 1, [text(name) for name in reply[1:]])

@@ -24,7 +24,7 @@ from headrace._model.timing import Timing
 from headrace._protocol.answers import Declaration, Died, DueSchedules, Ended, Entered, Grant, Page, Reclaimed, Verdicts
 from headrace.errors import ReplyError, RetryLater, said
 
-_POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the others have one name
+_POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the other states have one name
 _HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
 _REASON, _TRACEBACK = (name.encode() for name in KEPT_FIELDS)
 _ENTRY_FIELDS = (*(name.encode() for name in ENTRY_FIELDS), _REASON, _TRACEBACK)
@@ -32,12 +32,12 @@ NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by script
 
 
 def text(value: Any) -> str:
-    """Decode bytes (or, from a decoding client, pass a str) to text; bytes that are not UTF-8 are shown as escapes."""
+    """Decode bytes to text, with escapes for bytes that are not UTF-8. A str, from a decoding client, stays."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _named(value: Any) -> str:
-    """Decode a job's id; one that is not UTF-8 becomes `Escaped`, so that it can be sent back unchanged."""
+    """Decode a job's id. An id that is not UTF-8 becomes `Escaped`, so that it can be sent back unchanged."""
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
@@ -55,7 +55,7 @@ def bools(reply: Any) -> list[bool]:
 
 
 def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[[Any], Verdicts]:
-    """Return the decoder of settlements of these jobs, each with its reason. *dead*: says that one is a dead letter."""
+    """Return the decoder for settlements of these jobs, each with its reason. *dead*: the number for a dead letter."""
 
     def decode(reply: Any) -> Verdicts:
         made = Verdicts(bools(reply))
@@ -83,20 +83,20 @@ def steps(flow: str) -> Callable[[Any], Verdicts]:
 
 
 def died(letter: Any) -> Died:
-    """Decode a job that is a dead letter now."""
+    """Decode a job that became a dead letter."""
     name, spent, why, kind = letter
     return Died(text(name), int(spent), text(why), text(kind))
 
 
 def completed(claims: Sequence[Claim], codec: Codec[Any]) -> Callable[[Any], list[bool]]:
-    """Return the decoder of a completion: it deletes payloads that the codec stores outside of Redis."""
+    """Return the decoder of a completion. It deletes payloads that the codec stores outside of Redis."""
     kept = keeper(codec)
     if kept is None:
         return bools
 
     def decode(reply: Any) -> list[bool]:
         won = bools(reply)
-        for claim, ours in zip(claims, won, strict=False):  # a script may have had room for the first of them only
+        for claim, ours in zip(claims, won, strict=False):  # a script may have had room only for the first claims
             if ours and (ticket := getattr(claim, "ticket", None)) is not None:
                 kept.discard(ticket)
         return won
@@ -115,7 +115,7 @@ def receipts(reply: Any) -> list[Receipt]:
 
 
 def plain_ids(reply: Any, place: str = "") -> list[str]:
-    """Decode ids, all of them added: either each id, or the first id and how many follow each other. *place* follows
+    """Decode the ids of added jobs: a list, or the first id and the number of consecutive ids. *place* is added to
     each.
     """
     if len(reply) == 2 and isinstance(reply[1], int):
@@ -130,9 +130,7 @@ def plain_receipts(reply: Any) -> list[Receipt]:
 
 
 class Jobs:
-    """Decoder for the jobs of one queue. Keeps no state. *place*: what follows an entry in the id of its job, if that
-    was given none.
-    """
+    """Decoder for the jobs of one queue. Keeps no state. *place*: the suffix of ids that are made of an entry."""
 
     def __init__(self, queue: str, codec: Codec[Any], place: str = "") -> None:
         self._queue = queue
@@ -142,15 +140,15 @@ class Jobs:
         self._binding = codec if binds(codec) else None
 
     def job(self, entry: Any, fields: Any, deliveries: int = 0, releases: int = 0) -> tuple[Job, int, str]:
-        """Return the job, its token, and why it can't be decoded ('' if it can; otherwise `payload` is raw bytes)."""
+        """Return the job, its token, and why it can't be decoded ('' if it can; if not, `payload` is raw bytes)."""
         name = text(entry)
         headers: dict[str, str] = {}
-        undecoded = type(fields[0]) is bytes if fields else False  # -bb lets no text be compared
-        if undecoded and len(fields) == 2 and fields[0] == b"data":  # nearly every job: a payload and nothing else
+        undecoded = type(fields[0]) is bytes if fields else False  # python -bb forbids to compare these
+        if undecoded and len(fields) == 2 and fields[0] == b"data":  # nearly every job has only a payload
             job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
         elif undecoded and len(fields) == 4 and fields[0] == b"data" and fields[2] not in _ENTRY_FIELDS:
             job_id, payload, carried, enqueued = name, fields[1], 0, None
-            headers = {text(fields[2]): text(fields[3])}  # nearly every other one: how it is traced
+            headers = {text(fields[2]): text(fields[3])}  # nearly every other job has only trace headers besides
         else:
             own: dict[bytes, Any] = {}
             for key, value in zip(fields[::2], fields[1::2], strict=True):
@@ -241,7 +239,7 @@ class Jobs:
     def _taken(
         self, taken: Any, worker: str, duration: float | None, moment: float, kind: type[Claim]
     ) -> Iterator[tuple[Claim, str]]:
-        """Yield the claims on jobs that have more than a payload, or were leased before, each with its fault."""
+        """Yield claims on jobs with more than a payload, or with earlier leases, each with its decoding error."""
         for entry, fields, deliveries, releases in taken:
             job, token, reason = self.job(entry, fields, deliveries, releases)
             name = text(entry)
@@ -252,12 +250,12 @@ class Jobs:
             yield claim, reason
 
     def placed(self, claim: Claim) -> None:
-        """Say in a job's id where it is, if it was given none."""
+        """Add the place to the id of a job that was enqueued without one."""
         if not claim.named:
             object.__setattr__(claim.job, "id", claim.entry + self._place)
 
     def _kept(self, claims: Sequence[Claim], taken: Any, fresh: Any) -> Iterator[tuple[Any, bytes]]:
-        """Yield each claim with its payload as it came."""
+        """Yield each claim with its payload, undecoded."""
         came = {text(entry): raw(payload) for entry, payload in zip(fresh[::2], fresh[1::2], strict=True)}
         for entry, fields, _, _ in taken:
             own = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}  # the first counts
@@ -272,7 +270,7 @@ class Jobs:
         if name == "dead":
             return self._letter(entry, fields)
         if name.startswith("ended:"):
-            unknown: Any = None  # when it was enqueued
+            unknown: Any = None  # the time of its enqueue
             job = make_job(_named(entry), None, self._queue, NO_HEADERS, deliveries, unknown)
             return JobState(job, name[6:], text(worker) or None, ms / 1000, None, _kept(fields, _REASON))
         job, _, wrong = self.job(entry, fields, deliveries, releases)
@@ -285,7 +283,7 @@ class Jobs:
         )
 
     def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
-        """Decode a dead letter. An entry that a foreign client put there is shown as a job with all its fields."""
+        """Decode a dead letter. A foreign client's entry is shown as a job with all its fields."""
         died = _number(text(entry).partition("-")[0]) / 1000
         if [raw(key) for key in fields[:6:2]] != [b"reason", b"worker", b"released"]:
             job, _, wrong = self.job(entry, fields)
@@ -339,7 +337,7 @@ def _wait(ms: int) -> float | None:
 
 
 def moved(reply: Any) -> tuple[int, str]:
-    """Decode how many jobs were changed, and the cursor to continue from."""
+    """Decode the number of changed jobs, and the cursor to continue from."""
     return int(reply[0]), text(reply[1])
 
 
@@ -355,7 +353,7 @@ def entered(reply: Any) -> Entered:
 
 
 def place(reply: Any) -> tuple[int, str, str]:
-    """Decode how many jobs were changed, and where to continue: place and cursor."""
+    """Decode the number of changed jobs, and where to continue: place and cursor."""
     return int(reply[0]), text(reply[1]), text(reply[2])
 
 
@@ -374,7 +372,7 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
 
 
 def known_kinds(reply: Any) -> frozenset[str]:
-    """Decode the kinds of jobs that the living workers of a queue have handlers for."""
+    """Decode the kinds of jobs that live workers of a queue have handlers for."""
     now, *rows = reply
     return frozenset(text(kind) for _, deadline, _, _, *told in rows if deadline >= now for kind in chain(*told))
 
@@ -390,7 +388,7 @@ def _end(kept: str) -> Ended:
 
 
 def kept(reply: Any) -> list[bytes | Literal[False] | None]:
-    """Decode kept results; `None` where there is none, `False` where to ask again, as the reply was full."""
+    """Decode kept results; `None`: no result; `False`: the reply was full, so ask again."""
     return [None if result is None else not isinstance(result, int) and raw(result) for result in reply]
 
 
@@ -400,9 +398,9 @@ def ids(reply: Any) -> tuple[str, list[str]]:
 
 
 def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
-    """Split the answer of `flow_read` into rows that are whole and the one that is not, if any.
+    """Split the answer of `flow_read` into complete rows and the incomplete row, if any.
 
-    *begun*: the latter of the call before.
+    *begun*: the incomplete row of the previous call.
     """
     rows = [*reply]
     if begun is not None and len(rows[0]) > 2 and rows[0][10]:  # else the job is gone, or has other children by now
@@ -413,7 +411,7 @@ def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
 
 
 def flow_cursor(row: Any) -> bytes:
-    """Return where a row goes on, empty if it is whole."""
+    """Return the cursor of an incomplete row; empty if the row is complete."""
     return raw(row[9]) if row is not None and len(row) > 2 else b""
 
 
@@ -431,7 +429,7 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
     failed: tuple[str, ...] = ("dead", "cancelled")
-    if not pending:  # then a child that goes on was redriven after its parent stopped waiting: it counts as failed
+    if not pending:  # a child that still runs was redriven after its parent stopped waiting: it counts as failed
         failed += ("active", "blocked")
     ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
     return FlowState(

@@ -1,4 +1,4 @@
-"""The operations that read the ends of jobs: their results, and how they ended. Pure."""
+"""The operations that read the results of jobs, and how jobs ended. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.errors import CodecError
 
 @frozen
 class ResultOps(BaseOps):
-    """Maker of the operations about results."""
+    """Maker of the operations for results."""
 
     def result_bytes(self, result: Any) -> bytes:
         """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
@@ -39,10 +39,10 @@ class ResultOps(BaseOps):
         )
 
     def results(self, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
-        """Fetch the kept results of jobs, at most 500; `False` for those to ask for again."""
+        """Fetch the kept results of jobs, at most 500; `False`: ask for this one again."""
         keys = [self.keys.result(job_id(name)) for name in names]
         return Op("result", script("result"), keys, [], replies.kept, "", names, self.results)
 
     def ended(self, names: Sequence[str]) -> Op[list[Ended]]:
-        """Tell which jobs have ended, at most 500, and how."""
+        """Ask which of at most 500 jobs have ended, and how."""
         return self._op("ended", [wire_id(name) for name in names], replies.ended, (), names, self.ended)

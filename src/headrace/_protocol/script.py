@@ -3,11 +3,11 @@ arguments.
 
 A script's header is its purpose, KEYS, ARGV, REPLY and COST. From KEYS and ARGV come the locals of its body (`local
 lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `jobs (stream)`, and `levels...` is a
-list of any length. An argument is a string, or a whole number (`ttl int`), or one from 1 to 1,000 (`limit count`), or
-true for '1' (`woken flag`). `items...` are arguments of any number; the local says where in ARGV the first is.
+list of any length. An argument is a string, a whole number (`ttl int`), a number from 1 to 1,000 (`limit count`), or
+true for '1' (`woken flag`). `items...` is any number of arguments; its local has the index in ARGV of the first one.
 
-Fragments are put before the body. Those that are included further down are put there: to define their functions costs
-a few us, which calls that end before do not pay.
+Fragments are put before the body, or in its middle if they are included there. Defining their functions costs a few us,
+and calls that end earlier save that time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Header:
     notes: str
 
     def named_keys(self) -> list[tuple[str, str]]:
-        """Return (name, type) of each key with a name of its own; without the variable tail."""
+        """Return (name, type) of each named key, without the variable tail."""
         return re.findall(r"(\w+) \((\w+)\)", self.sections["KEYS"])
 
     def more_keys(self) -> str:
@@ -44,7 +44,7 @@ class Header:
         return tail.removesuffix("...") if tail.endswith("...") else ""
 
     def args(self) -> list[str]:
-        """Return the names of the arguments; one that ends in `...` stands for any number."""
+        """Return the names of the arguments. A name that ends in `...` stands for any number of arguments."""
         return [name for name, _ in self.typed_args()]
 
     def typed_args(self) -> list[tuple[str, str]]:
@@ -62,16 +62,16 @@ class Script:
     source: str
     sha: str
     key_names: tuple[str, ...] = ()
-    """The names of its fixed keys, without the lane's."""
+    """The names of its fixed keys, without the lane's key."""
     recorded: bool = False
     """Whether its first key is a lane and its first argument a call number."""
     levelled: bool = False
-    """Whether its last keys are the streams of the queue's priority levels behind the first."""
+    """Whether its last keys are the streams of the queue's priority levels after the first."""
 
 
 @cache
 def script(name: str) -> Script:
-    """Load `lua/<name>.lua`. Raises `ValueError` for a header of another form, or fragments that include each other."""
+    """Load `lua/<name>.lua`. Raises `ValueError` for a bad header, or for fragments that include each other."""
     head = header(name)
     comment, wanted, body = _apart(_read(f"{name}.lua"))
     numbers = [_NUMBERS] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
@@ -97,7 +97,7 @@ def _fragment(name: str) -> str:
 
 
 def _apart(text: str) -> tuple[str, list[str], str]:
-    """Split a script into its header, without the includes, these, and its body."""
+    """Split a script into its header, without includes, its includes, and its body."""
     head = re.match(r"(?:--.*\n)*", text)
     end = head.end() if head else 0
     return _INCLUDE.sub("", text[:end]), _INCLUDE.findall(text[:end]), text[end:]
@@ -112,7 +112,7 @@ def _divided(body: str) -> tuple[str, list[str], str]:
 
 
 def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None:
-    """Add to *found* the *wanted* fragments, each once and behind the fragments that it includes."""
+    """Add the *wanted* fragments to *found*, each once, after the fragments that it includes."""
     for name in wanted:
         if name in path:
             raise ValueError(f"lua/lib: {' includes '.join((*path, name))}")

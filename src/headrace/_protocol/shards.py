@@ -1,4 +1,4 @@
-"""The operations of sharded queues: the operations of each shard, and the table's. Pure."""
+"""The operations of sharded queues: on each shard, and on the table. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace._protocol.script import script
 from headrace.errors import ConfigurationError
 
 T = TypeVar("T")
-_ORDER = count()  # nonces of one program are in the order in which they were drawn
+_ORDER = count()  # orders the nonces of one program by when they were drawn
 
 
 def table(
@@ -35,8 +35,8 @@ def table(
     *,
     note: bool = True,
 ) -> Op[dict[str, str]]:
-    """Tell the table of shards, and *note* in it that this queue is used. With *rows*, replace that of version *known*
-    (`None`: if there is none), if so many *queues* are noted in it.
+    """Read the table of shards, and *note* in it that this queue is used. With *rows*, first replace version *known* of
+    the table (`None`: a missing table), if it notes *queues* queues.
     """
     args: list[Arg] = [
         keys.queue if note else "",
@@ -59,8 +59,8 @@ class ShardJobs(Jobs):
         self._shard = queue.shard
 
     def placed(self, claim: Claim) -> None:
-        """Say in a job's id where it is, if it was given none; one that was at the back has its first entry's as its
-        own.
+        """Add the shard to the id of a job that was enqueued without one. A job that was sent to the back keeps the id
+        of its first entry.
         """
         if claim.named and is_entry(claim.job.id):
             object.__setattr__(claim.job, "id", Anonymous.at(claim.job.id, self._shard))
@@ -76,21 +76,21 @@ class ShardJobs(Jobs):
 
 @frozen
 class Legacy:
-    """The legacy of a shard to its heirs, of one queue: whether it is paused, and fields of its stats with values."""
+    """The settings that a shard passes to its heirs, for one queue: whether it is paused, and fields of its stats."""
 
     paused: bool
     fields: Sequence[bytes | str]
 
 
 def legacy(reply: Any) -> Legacy:
-    """Decode the settings that a shard gives its successors."""
+    """Decode the settings that a shard passes to its heirs."""
     return Legacy(bool(reply[0]), reply[1:])
 
 
 @frozen
 class Drained:
-    """For how many seconds a queue has been empty in a shard, `None` if it is not; how many jobs are in line there; and
-    what it counted.
+    """The seconds for which a queue has been empty in a shard (`None`: it is not empty), the number of jobs in line,
+    and the shard's totals.
     """
 
     seconds: float | None
@@ -130,7 +130,7 @@ class ShardOps(BaseShardOps):
 
     @property
     def share(self) -> float:
-        """The share of all keys that is this shard's."""
+        """The fraction of all keys that belong to this shard."""
         return self.shard.share
 
     @property
@@ -141,7 +141,7 @@ class ShardOps(BaseShardOps):
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
         """Return the decoder of receipts: a job without an id is named by its entry and shard."""
         number = self.shard.number
-        if decode is plain_receipts:  # a thousand at once
+        if decode is plain_receipts:  # a thousand receipts at once
 
             def many(reply: Any) -> Any:
                 return receipts(plain_ids(reply, f"@{number}"))
@@ -160,33 +160,33 @@ class ShardOps(BaseShardOps):
         return evolve(self, keys=self._near("queue", queue))
 
     def present(self, names: Sequence[str]) -> Op[list[bool]]:
-        """Ask which ids are taken, of at most 1,000."""
+        """Ask which of at most 1,000 ids are taken."""
         return self._op("present", list(names), lambda reply: [bool(yes) for yes in reply])
 
     def seal(self, version: int) -> Op[Legacy]:
-        """Let the queue take no more jobs in this shard, since this *version* of the table; 0: only ask."""
+        """Seal the queue in this shard, from *version* of the table on: it takes no more new jobs. 0: only ask."""
         return self._op("seal", [version], legacy)
 
     def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:
-        """Take over how the queue is declared in another shard."""
+        """Take over the queue's declaration from another shard."""
         return self._op("inherit", list(fields), int)
 
     def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str, Sequence[bytes | str]] | None]:
-        """Hold back a schedule that another shard takes over: ms of its next tick, what is kept of it, and the sets of
-        declared schedules that it is in.
+        """Suspend a schedule that another shard takes over. The answer: its next tick in ms, its stored data, and the
+        sets of declared schedules that contain it.
         """
         return self._op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1], reply[2:]) if reply else None)
 
     def take_schedule(self, name: str, due: int, kept: bytes | str, sets: Sequence[bytes | str] = ()) -> Op[bool]:
-        """Take over a schedule, unless there is one of that name."""
+        """Take over a schedule, unless one of that name exists."""
         return self._op("take_schedule", [name, due, kept, *sets], bool)
 
     def drained(self) -> Op[Drained]:
-        """Ask for how long the queue has been empty in this shard, which is sealed."""
+        """Ask for how long the queue has been empty in this sealed shard."""
         return self._of_all_levels("drained", drained)
 
     def wipe(self) -> Op[bool]:
-        """Delete the remaining keys of the queue in this shard, which is gone from the table."""
+        """Delete the remaining keys of the queue in this shard, which has left the table."""
         return self._of_all_levels("wipe", bool)
 
     def _of_all_levels(self, name: str, decode: Callable[[Any], T]) -> Op[T]:
@@ -194,14 +194,14 @@ class ShardOps(BaseShardOps):
         return evolve(op, keys=[*map(self.keys.key, op.script.key_names), *self.keys.levels(LEVELS_AT_MOST)])
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
-        """Check a follow-up: it is in this shard, or in another one, of this queue or of another of the group."""
+        """Check a follow-up. It may belong to any shard, of this queue or of another queue in the group."""
         made = super().follow(job)
         _routed(job)
         _unlike_an_entry(job)
         return made
 
     def away(self, job: NewJob[Any]) -> str:
-        """Name a follow-up whose key, or id, is in another shard; without both it stays in this one."""
+        """Name a follow-up whose key or id belongs to another shard. Without both it stays in this shard."""
         named = job.id if job.key is None else job.key
         if named is None or self.shard.covers(named):
             return ""
@@ -221,7 +221,7 @@ class ShardOps(BaseShardOps):
 
 
 def name_of(named: str, queue: str, nonce: str) -> str:
-    """Name a job in an outbox by its key or id, which says its shard, and by what no other has, ever."""
+    """Name a job in an outbox by its key or id, which decides its shard, and by a unique nonce."""
     return f"{crc32(named.encode()):08x} {queue} {nonce}"
 
 
@@ -248,9 +248,7 @@ def _unlike_an_entry(job: NewJob[Any]) -> None:
 
 @frozen
 class WholeOps(BaseShardOps):
-    """Maker of operations of a whole sharded queue: there are none, as a script reaches one shard. It checks jobs, and
-    has the settings.
-    """
+    """The settings and checks of a whole sharded queue. It makes no operations, as a script reaches one shard."""
 
     shards: int = 1
 

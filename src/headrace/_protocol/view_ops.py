@@ -1,4 +1,4 @@
-"""Operations that only look, for `headrace.inspect`. Pure, like `queue_ops`."""
+"""Read-only operations, for `headrace.inspect`. Pure, like `queue_ops`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class About:
 
 @frozen
 class Holding:
-    """The lease of an entry as the server knows it: `until` in seconds, `None` if that is not known."""
+    """The lease of an entry as the server knows it: `until` in seconds, `None` if unknown."""
 
     worker: str
     count: int
@@ -56,7 +56,7 @@ def about(ops: Ops) -> Op[About]:
 
 
 def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
-    """Ask under which delivery an entry is leased, and until when; `None`: it is not leased."""
+    """Ask for the delivery that leases an entry, and the end of the lease; `None`: it is not leased."""
 
     def decode(reply: Any) -> Holding | None:
         return Holding(text(reply[0]), reply[1], reply[2] / 1000 if reply[2] else None) if reply else None
@@ -65,7 +65,7 @@ def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
 
 
 def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
-    """Read the last *number* records of a queue's trends; with one more, by which the first is told from the past."""
+    """Read the last *number* records of a queue's trends, and one more, from which the first record's counts follow."""
 
     def decode(reply: Any) -> Trends:
         now, kept, data = reply
@@ -77,21 +77,21 @@ def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
 
 
 def _is_of(at: int, now: float, every: int, number: int) -> bool:
-    """Tell whether a record is one of the last, and not from an earlier turn of the ring, or a place never used."""
+    """Tell whether a record is one of the last, and not an unused place or one from an earlier turn of the ring."""
     return at > 0 and 0 <= now // every - at // every <= number
 
 
 def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
     at, *sums, waiting, leased, delayed, dead, lag = one
     since = ((now - then) % 2**32 for then, now in zip(before[1:4], sums, strict=True))
-    # counters that went back are those of another queue of this name
+    # counters that went back belong to another queue of this name
     enqueued, completed, removed = (number if number < 2**31 else 0 for number in since)
     seconds = float(at - before[0])
     return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, delayed, dead, lag / 1000)
 
 
 def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, str]]:
-    """Like `Ops.seek`, with the token of the job's delivery between."""
+    """Like `Ops.seek`, with the token of the job's delivery in the middle."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[JobState[Any] | None, int, str]:
@@ -106,7 +106,7 @@ def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int
 
 
 def page(ops: Ops, state: str, cursor: str, limit: int) -> Op[tuple[list[JobState[Any]], str, float]]:
-    """Like `Ops.listing`: a page, where to go on, and the time in seconds of the server's clock."""
+    """Like `Ops.listing`: a page, the cursor to continue from, and the server's time in seconds."""
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[list[JobState[Any]], str, float]:

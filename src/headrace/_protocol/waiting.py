@@ -1,4 +1,4 @@
-"""The commands that block until there may be something to lease: all that is sent and is no script."""
+"""The commands that block until there may be jobs to lease. All other calls are scripts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headrace._protocol.op import Arg
 
 
 def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) -> tuple[Arg, ...]:
-    """Block until there may be something to lease in one of these queues, *block* seconds at most.
+    """Block until one of these queues may have a job to lease, *block* seconds at most.
 
-    What it delivers goes to a reserved consumer, from which the next `lease` of any worker takes it: so a reply that is
-    lost, or a read that is cancelled, loses nothing. While queues are *paused* nothing may be delivered at all, and
-    every waiter is to be woken when one is resumed.
+    A delivered entry goes to a reserved consumer, from which the next `lease` of any worker takes it. So a lost reply
+    or a cancelled read loses nothing. While queues are *paused*, the read must deliver nothing, and wake every waiter
+    when a queue is resumed.
     """
-    milliseconds = max(1, term("block", block, zero=True))  # 0 would be for ever
+    milliseconds = max(1, term("block", block, zero=True))  # 0 would block for ever
     wakes = [keys.key("wake") for keys in queues]
     if paused:
         return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *wakes, *["$"] * len(wakes))
@@ -29,17 +29,17 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
 
 
 def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
-    """Read wake-ups that no lease call has taken: their reader may have died, or stand still.
+    """Read wake-ups that no lease call has taken: their reader may have died, or may hang.
 
-    Each delivery of it counts anew, which is no matter: that which counts is when it is leased.
+    This raises the entry's delivery count, which does not matter: the lease sets the count that matters.
     """
     streams = [keys.key(key) for key in ("jobs", "wake") for keys in queues]
     return ("XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "STREAMS", *streams, *["0"] * len(streams))
 
 
 def rung(reply: Any, keys: Collection[str]) -> list[str]:
-    """List the *keys* in which a blocked read has found something: all, if its reply does not tell."""
-    if isinstance(reply, Exception):  # a group that is missing is named, and made by the lease call that follows
+    """List the *keys* in which a blocked read found entries: all keys, if its reply does not tell."""
+    if isinstance(reply, Exception):  # the error names a missing group, which the following lease call makes
         return [key for key in keys if f"'{key}'" in str(reply)] or list(keys)
     rows = cast(
         "Iterable[tuple[bytes, Any]]", reply.items() if isinstance(reply, dict) else reply or ()
