@@ -14,7 +14,7 @@ import redis
 from headrace import Job, Queue
 from headrace._core.effects import HeldJob
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.rest import CALM, LEAST_S
+from headrace._core.worker.idle import ALL_IDLE, LEAST_S
 from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.pool import SPARE_S
 from tests.support.awaiting import until
@@ -49,7 +49,7 @@ def serve(worker: Running, record: Recorder, **options: Any) -> None:
 def rests(worker: Running) -> bool:
     """Whether it rests in all its queues, and all others there do."""
     consumers: list[Consumer] = worker.engine.lifecycle.consumers
-    return all(consumer.rest.on and consumer.rest.calm for consumer in consumers)
+    return all(consumer.idle.on and consumer.idle.all_idle for consumer in consumers)
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_peer_that_works_and_dies_is_found_where_all_rest(
         first.lease()  # there is a group
     if peer == "rested":
         assert queues[0]._run(ops.beat("peer.1", 60.0, register=True))
-        assert queues[0]._run(ops.rest("peer.1", 600.0)) == CALM
+        assert queues[0]._run(ops.rest("peer.1", 600.0)) == ALL_IDLE
     serve(worker, record)
     with worker, redis.Redis(unix_socket_path=newest.path) as client:
         until(lambda: rests(worker))

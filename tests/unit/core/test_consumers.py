@@ -19,7 +19,7 @@ from headrace._core.worker.persistent import PersistentConsumer, watch
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Grant
-from tests.unit.core.test_roles import Hand, grant, keep, limit, make_consumer, make_held, names, sent, settled
+from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, make_held, names, reclaiming, sent, settled
 
 WORKER = WorkerSettings(heartbeat=2.0, timeout=10.0)
 
@@ -80,7 +80,7 @@ def test_a_deadline_of_each_kind() -> None:
     consumer = kinds(a=Retry(), b=Retry())
     a, b = consumer.handler.kinds.values()
     consumer.handler = evolve(consumer.handler, deadline=4.0, kinds={"a": evolve(a, deadline=4.0), "b": b})
-    hand = keep(consumer, heartbeat=4.0)
+    hand = reclaiming(consumer, heartbeat=4.0)
     running = [of_kind(consumer, 1, "a"), of_kind(consumer, 2, "b")]
     consumer.jobs.held = {held.entry: held for held in running}
     for held in running:

@@ -12,7 +12,7 @@ from headrace._core.shards.map import ShardMap
 from headrace._core.shards.outbox import hand
 from headrace._core.shards.slots import ShardSlots
 from headrace._core.shards.transfer import Targets, hand_over
-from headrace._core.worker.rest import AGAIN_S
+from headrace._core.worker.idle import AGAIN_S
 from headrace._model.settings import QueueSettings
 from headrace._protocol.handing import Accepted, Intent, Pending
 from headrace._protocol.keys import Keys
@@ -165,9 +165,9 @@ def test_what_was_not_closed_is_not_over() -> None:
 def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
     """Nothing completes there unheard, and none rests where an outbox has something."""
     shared = ShardSlots(map=KNOWN, make=lambda _: pytest.fail("no shard is new"))
+    leasing = SimpleNamespace(left=False)
     some = [
-        SimpleNamespace(shared=shared, ops=ops, leasing=SimpleNamespace(left=False), rest=SimpleNamespace(calm=False))
-        for ops in PARTS
+        SimpleNamespace(shared=shared, ops=ops, leasing=leasing, idle=SimpleNamespace(all_idle=False)) for ops in PARTS
     ]
     worker: Any = SimpleNamespace(phase=Phase.RUNNING, settings=SimpleNamespace(heartbeat=2.0))
     role, now, looked = hand(worker, some), 100.0, list[int]()  # type: ignore[arg-type]
@@ -183,5 +183,5 @@ def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
         else:
             assert isinstance(effect, Sleep)
             now += min(effect.seconds, 0.5)  # it is woken, as all roles are
-            some[0].rest.calm = some[1].rest.calm = now >= 104.0
+            some[0].idle.all_idle = some[1].idle.all_idle = now >= 104.0
     assert looked == [2, 2, 2]

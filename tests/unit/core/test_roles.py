@@ -31,7 +31,7 @@ from headrace._core.effects import (
 )
 from headrace._core.notices import Received
 from headrace._core.verdicts import FREE_RELEASES
-from headrace._core.worker import upkeep
+from headrace._core.worker import reclaimer
 from headrace._core.worker.consumer import CUT_OFF_S, IDLE_S, LEASE_AT_MOST, START_WITHIN_S, Consumer
 from headrace._core.worker.control import RETRY_REFUSED_S, listen
 from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
@@ -281,15 +281,15 @@ def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> No
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
     fetching.go([Grant([])])
-    riding = waiting.go()
-    assert isinstance(riding, BlockThen)
-    assert [(op.args[1], op.args[-2]) for op in (riding.op, riding.again)] == [(5, 2), (1, 2)]
-    assert (consumer.leasing.riding, consumer.room()) == (5, 5)
+    piggybacked = waiting.go()
+    assert isinstance(piggybacked, BlockThen)
+    assert [(op.args[1], op.args[-2]) for op in (piggybacked.op, piggybacked.again)] == [(5, 2), (1, 2)]
+    assert (consumer.leasing.piggybacked, consumer.room()) == (5, 5)
     assert isinstance(waiting.go((True, grant(consumer, 1, 2))), BlockThen)
     assert [unit[0].entry for unit in waiting.backlog] == ["1-0", "2-0"]
     assert (list(consumer.jobs.held), waiting.pokes) == (["1-0", "2-0"], [])
     assert isinstance(waiting.go((True, grant(consumer, *range(3, 7)))), Sleep)  # as many as it asked for
-    assert (consumer.leasing.riding, consumer.leasing.available, waiting.pokes) == (0, True, [False])
+    assert (consumer.leasing.piggybacked, consumer.leasing.available, waiting.pokes) == (0, True, [False])
     assert limit(fetching.go()) == 4
 
 
@@ -335,7 +335,7 @@ def test_a_reply_behind_a_blocked_read_that_is_not_known() -> None:
     fetching.go([Grant([])])
     waiting.go()
     assert isinstance(waiting.go((True, None)), Sleep)
-    assert (consumer.leasing.riding, consumer.leasing.available, waiting.pokes) == (0, True, [False])
+    assert (consumer.leasing.piggybacked, consumer.leasing.available, waiting.pokes) == (0, True, [False])
     assert names(fetching.go()) == ["lease"]
 
 
@@ -344,9 +344,9 @@ def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> Non
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
     fetching.go([Grant([])])
-    riding = waiting.go()
-    assert riding.undo(None) is riding.undo(Grant([])) is None
-    assert riding.undo(grant(consumer, 1, 2)).name == "release"
+    piggybacked = waiting.go()
+    assert piggybacked.undo(None) is piggybacked.undo(Grant([])) is None
+    assert piggybacked.undo(grant(consumer, 1, 2)).name == "release"
     consumer.phase = Phase.DRAINING
     assert isinstance(fetching.go(), Sleep)  # something may still come
     assert waiting.go((False, None)) is None
@@ -355,7 +355,7 @@ def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "due", "riders"),
+    ("options", "due", "limit"),
     [
         ({"concurrency": 1}, None, 1),
         ({"concurrency": 1}, 5.0, 0),
@@ -364,11 +364,11 @@ def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> Non
         ({"concurrency": 2, "batch": True, "max_size": 10}, None, 0),
     ],
 )
-def test_who_leases_behind_a_blocked_read(options: dict[str, Any], due: float | None, riders: int) -> None:
+def test_who_leases_behind_a_blocked_read(options: dict[str, Any], due: float | None, limit: int) -> None:
     """With one slot nobody while a job is due later, as one lease call waits; batches are gathered elsewhere."""
     consumer = make_consumer(**options)
     consumer.timers.due_at = due
-    assert consumer.riders() == riders
+    assert consumer.piggyback_limit() == limit
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
@@ -389,7 +389,7 @@ def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
 
 def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
     consumer = make_consumer()
-    fetching, hand = Hand(fetch(consumer)), keep(consumer)
+    fetching, hand = Hand(fetch(consumer)), reclaiming(consumer)
     fetching.go()
     assert fetching.go([Grant([])]) == Sleep(IDLE_S)
     hand.go()
@@ -405,7 +405,7 @@ def test_a_look_tells_of_delays_and_schedules_that_others_made() -> None:
 def test_a_worker_declares_its_queue_once() -> None:
     consumer = make_consumer()
     consumer.registration.declared = False
-    hand = keep(consumer)
+    hand = reclaiming(consumer)
     assert names(hand.go()) == ["declare"]
     assert names(hand.go([Declaration(2, {"rate": "(Rate(5),)"})])) == ["reclaim"]
     (said,) = hand.said
@@ -934,11 +934,11 @@ def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
     assert not settled(consumer)
 
 
-# -- keep -----------------------------------------------------------------------------------------------------
+# -- reclaim --------------------------------------------------------------------------------------------------
 
 
-def keep(*consumers: Consumer, heartbeat: float = 2.0, timeout: float = 10.0) -> Hand:
-    return Hand(upkeep.keep(Lifecycle(WorkerSettings(heartbeat, timeout), consumers)))
+def reclaiming(*consumers: Consumer, heartbeat: float = 2.0, timeout: float = 10.0) -> Hand:
+    return Hand(reclaimer.reclaim(Lifecycle(WorkerSettings(heartbeat, timeout), consumers)))
 
 
 def renewal(*consumers: Consumer) -> Hand:
@@ -951,7 +951,7 @@ NOTHING = Reclaimed(0)
 @pytest.mark.parametrize(("heartbeat", "timeout"), [(2.0, 10.0), (0.3, 1.0), (0.5, 60.0)])
 def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: float) -> None:
     """Worst case: killed right after a beat, found by a look that comes right before its time is over."""
-    hand = keep(make_consumer(), heartbeat=heartbeat, timeout=timeout)
+    hand = reclaiming(make_consumer(), heartbeat=heartbeat, timeout=timeout)
     hand.go()
     assert hand.go([NOTHING]).seconds <= 0.75 * heartbeat
 
@@ -963,17 +963,17 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
 def test_a_queue_at_rest_is_left_alone(options: dict[str, Any], timeout: float, rest: float) -> None:
     """For a third of a timeout, which is no gap; but a lease or a deadline that begins meanwhile is seen in time."""
     consumer = make_consumer(**options)
-    hand = keep(consumer, timeout=timeout)
+    hand = reclaiming(consumer, timeout=timeout)
     hand.go()
     hand.go([evolve(NOTHING, again=0.33 * timeout, rests=True)])
-    assert consumer.timers.look_at - hand.now == pytest.approx(rest)
+    assert consumer.timers.sweep_at - hand.now == pytest.approx(rest)
     slept = 0.0
     while isinstance(effect := hand.go(), Sleep):
         slept += effect.seconds
         hand.now += effect.seconds
     assert slept <= rest + 0.01
     hand.go([evolve(NOTHING, again=0.33 * timeout)])  # a death is to be found then
-    assert consumer.timers.look_at <= hand.now
+    assert consumer.timers.sweep_at <= hand.now
     assert names(hand.go()) == ["reclaim"]
     hand.go([evolve(NOTHING, again=0.33 * timeout, rests=True)])
     consumer.jobs.held = {"1-0": make_held(consumer)}
@@ -1062,7 +1062,7 @@ def test_what_turned_again_is_not_given_up() -> None:
 
 def test_past_the_deadline() -> None:
     consumer = make_consumer(deadline=4.0)
-    hand = keep(consumer, heartbeat=4.0)
+    hand = reclaiming(consumer, heartbeat=4.0)
     held = make_held(consumer, since=hand.now)
     consumer.jobs.held = {"1-0": held}
     consumer.begin([held], hand.now)
@@ -1095,7 +1095,7 @@ def test_a_coroutine_past_its_deadline_is_cut_off_by_its_loop_first() -> None:
 
 def test_a_sweep_goes_on_when_it_is_asked_to() -> None:
     consumer = make_consumer()
-    hand = keep(consumer)
+    hand = reclaiming(consumer)
     hand.go()
     assert hand.go([Reclaimed(0, 0.025)]) == Sleep(0.025)
     hand.go()
@@ -1107,7 +1107,7 @@ def test_a_sweep_goes_on_when_it_is_asked_to() -> None:
 def test_who_is_not_registered_reclaims_nothing() -> None:
     consumer = make_consumer()
     consumer.registration.registered = False
-    hand = keep(consumer)
+    hand = reclaiming(consumer)
     assert isinstance(hand.go(), Sleep)
 
 

@@ -17,8 +17,9 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.control import STIR, listen
 from headrace._core.worker.fetch import fetch
 from headrace._core.worker.heartbeat import beat
+from headrace._core.worker.idle import AGAIN_S, ALL_IDLE, LEAST_S, MOST_S, SLACK_S, duration
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle
-from headrace._core.worker.rest import AGAIN_S, CALM, LEAST_S, MOST_S, SLACK_S, duration
+from headrace._core.worker.reclaimer import SWEEPS_AT_ONCE, reclaim
 from headrace._core.worker.roles import all_roles
 from headrace._core.worker.together import (
     FORGOTTEN_EVERY_S,
@@ -33,7 +34,6 @@ from headrace._core.worker.together import (
     wait_for_fresh,
     wait_for_resumed,
 )
-from headrace._core.worker.upkeep import SWEEPS_AT_ONCE, keep
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Grant, Reclaimed
@@ -235,13 +235,13 @@ def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:
     for consumer in consumers[number:]:
         consumer.registration.registered = False
     for consumer in consumers[:number]:
-        consumer.rest.told = True
+        consumer.idle.subscribed = True
     return Lifecycle(WorkerSettings(), consumers), consumers[:number]
 
 
 def calm(worker: Lifecycle, consumer: Consumer) -> tuple[Hand, Hand]:
     """Have it rest; return the roles that keep and that lease."""
-    keeping, fetching = Hand(keep(worker)), Hand(fetch(consumer))
+    keeping, fetching = Hand(reclaim(worker)), Hand(fetch(consumer))
     assert isinstance(fetching.go(), Sleep)
     assert names(keeping.go()) == ["reclaim"]
     keeping.go([Reclaimed(0, 2.5, rests=True)])
@@ -249,9 +249,9 @@ def calm(worker: Lifecycle, consumer: Consumer) -> tuple[Hand, Hand]:
     (asked,) = sent(fetching.go())
     assert asked[:2] == ("rest", consumer.name)
     assert int(asked[2]) > 1000 * SLACK_S
-    assert isinstance(fetching.go([CALM]), Sleep)
-    assert consumer.rest.on
-    assert consumer.rest.calm
+    assert isinstance(fetching.go([ALL_IDLE]), Sleep)
+    assert consumer.idle.on
+    assert consumer.idle.all_idle
     return keeping, fetching
 
 
@@ -264,7 +264,7 @@ def test_where_nothing_happens_a_worker_rests_and_beats_before_it_leases_again()
     assert isinstance(keeping.go(), Sleep)  # and no look
     consumer.leasing.available = True
     assert names(fetching.go()) == ["beat", "lease"]
-    assert not consumer.rest.on
+    assert not consumer.idle.on
     assert names(beating.go()) == ["beat"]
     assert isinstance(fetching.go([True, Grant([])]), Sleep)
     assert names(keeping.go()) == ["reclaim"]
@@ -275,23 +275,23 @@ def test_where_nothing_happens_a_worker_rests_and_beats_before_it_leases_again()
 def test_a_rest_is_renewed_in_time() -> None:
     worker, (consumer,) = resting()
     keeping, fetching = calm(worker, consumer)
-    keeping.now = fetching.now = consumer.timers.look_at
+    keeping.now = fetching.now = consumer.timers.sweep_at
     assert isinstance(keeping.go(), Sleep)
     assert names(fetching.go()) == ["rest"]
     assert isinstance(fetching.go([0]), Sleep)  # something is to be done
-    assert not consumer.rest.on
+    assert not consumer.idle.on
     assert names(keeping.go()) == ["reclaim"]
 
 
 def test_where_others_do_not_rest_one_looks_after_the_queue_as_ever() -> None:
     worker, (consumer,) = resting()
-    keeping, fetching = Hand(keep(worker)), Hand(fetch(consumer))
+    keeping, fetching = Hand(reclaim(worker)), Hand(fetch(consumer))
     fetching.go()
     keeping.go()
     keeping.go([Reclaimed(0, 2.5, rests=True)])
     fetching.go()
     fetching.go([1])
-    assert consumer.rest.on
+    assert consumer.idle.on
     keeping.now += 2.5
     assert names(keeping.go()) == ["reclaim"]
     keeping.go([Reclaimed(0)])
@@ -301,7 +301,7 @@ def test_where_others_do_not_rest_one_looks_after_the_queue_as_ever() -> None:
     assert names(fetching.go()) == ["rest"]  # or its registration would end unseen
     fetching.go([-1])
     assert not consumer.registered
-    assert not consumer.rest.on
+    assert not consumer.idle.on
 
 
 def test_what_others_tell_ends_the_calm_at_once() -> None:
@@ -311,33 +311,33 @@ def test_what_others_tell_ends_the_calm_at_once() -> None:
     hearing = Hand(listen(worker, [consumer]))
     hearing.go()
     hearing.go(Received("anew"))
-    assert not consumer.rest.calm
-    consumer.rest.calm = True
+    assert not consumer.idle.all_idle
+    consumer.idle.all_idle = True
     channel = consumer.ops.keys.key("control")
     assert names(hearing.go(Received("on", [(channel, STIR), (channel, STIR)]))) == ["reclaim"]
     assert isinstance(hearing.go([Reclaimed(0, 2.5, rests=True)]), Receive)
-    assert consumer.rest.on
-    consumer.rest.asked = 60.0
+    assert consumer.idle.on
+    consumer.idle.asked = 60.0
     fetching = Hand(fetch(consumer))
     fetching.go()
     assert isinstance(hearing.go(Received("on", [(channel, STIR)])), Receive)
-    fetching.go([CALM])
-    assert not consumer.rest.calm
-    assert consumer.timers.look_at == 0.0
+    fetching.go([ALL_IDLE])
+    assert not consumer.idle.all_idle
+    assert consumer.timers.sweep_at == 0.0
     assert isinstance(hearing.go(Received("cut")), Sleep)
-    assert not consumer.may_rest()
+    assert not consumer.may_idle()
 
 
 def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
     """It is asked again at the next look, which follows soon."""
     worker, (consumer,) = resting()
-    beating, keeping, fetching = Hand(beat(worker, [consumer])), Hand(keep(worker)), Hand(fetch(consumer))
+    beating, keeping, fetching = Hand(beat(worker, [consumer])), Hand(reclaim(worker)), Hand(fetch(consumer))
     fetching.go()
     keeping.go()
     assert names(beating.go()) == ["beat"]
     keeping.go([Reclaimed(0, 2.5, rests=True)])
     assert isinstance(fetching.go(), Sleep)
-    assert not consumer.rest.on
+    assert not consumer.idle.on
     beating.go([True])
     assert names(keeping.go()) == ["reclaim"]
     keeping.go([Reclaimed(0, 2.5, rests=True)])
@@ -348,7 +348,7 @@ def test_none_rests_while_a_beat_is_under_way_that_would_undo_it() -> None:
 @pytest.mark.parametrize("what", ["held", "asking", "done", "named", "paused", "persistent", "unheard"])
 def test_which_do_not_rest(what: str) -> None:
     _, (consumer,) = resting()
-    assert consumer.may_rest()
+    assert consumer.may_idle()
     if what == "held":
         consumer.jobs.held["1-0"] = make_held(consumer)
     elif what == "asking":
@@ -356,22 +356,22 @@ def test_which_do_not_rest(what: str) -> None:
     elif what == "done":
         consumer.jobs.completed.append(make_held(consumer))
     elif what == "unheard":
-        consumer.rest.told = False
+        consumer.idle.subscribed = False
     elif what == "persistent":
         consumer.handler = evolve(consumer.handler, persistent=True)
     elif what == "paused":
         consumer.leasing.paused = True
     else:
         consumer.named = True
-    consumer.rest.asked = 60.0
-    assert not consumer.may_rest()
+    consumer.idle.asked = 60.0
+    assert not consumer.may_idle()
 
 
 def test_what_other_readers_have_left_is_looked_for_where_all_rest() -> None:
     """Now and then, in place of the looks."""
     consumers = make_consumers(3)
     for consumer in consumers[:2]:
-        consumer.rest.calm = True
+        consumer.idle.all_idle = True
     hand = Hand(wait_for_all(Together(consumers), consumers))
     effect = hand.go()
     assert queues(effect) == ["q0", "q1"]
@@ -402,12 +402,12 @@ def swept(role: Hand, answer: Reclaimed) -> list[int]:
 
 def test_many_queues_are_swept_in_few_round_trips_and_those_at_rest_less_often() -> None:
     consumers = make_consumers(2 * SWEEPS_AT_ONCE + 20)
-    role: Role = keep(Lifecycle(WorkerSettings(), consumers))
+    role: Role = reclaim(Lifecycle(WorkerSettings(), consumers))
     hand = Hand(role)
     assert swept(hand, Reclaimed(0, 2.5, rests=True)) == [50, 50, 20]
     hand.now += 1.0
     consumers[0].jobs.held = {"1-0": Any}  # type: ignore[dict-item]
-    consumers[1].timers.look_at = 0.0
+    consumers[1].timers.sweep_at = 0.0
     assert swept(hand, Reclaimed(0)) == [2]
     hand.now += 1.5
     assert sum(swept(hand, Reclaimed(0, 2.5, rests=True))) == len(consumers)

@@ -41,11 +41,11 @@ class FlowConsumer(Consumer):
         for claim in claims:
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
 
-    def may_rest(self) -> bool:
+    def may_idle(self) -> bool:
         """Tell whether it has nothing to do here; the one that sees to events always has."""
-        return super().may_rest() and not self.sweeper
+        return super().may_idle() and not self.sweeper
 
-    def riders(self) -> int:
+    def piggyback_limit(self) -> int:
         """Return none: the states of runs are read by `fetch` alone."""
         return 0
 

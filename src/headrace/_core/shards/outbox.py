@@ -8,8 +8,8 @@ from headrace._core.effects import Log, Phase, Role, Sleep, current_time
 from headrace._core.shards.slots import ShardSlots, slots_of
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.idle import AGAIN_S
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._core.worker.rest import AGAIN_S
 from headrace._protocol.shards import ShardOps
 
 SAID_EVERY_S = 60.0  # seconds between two messages that jobs do not reach their shard
@@ -34,7 +34,7 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
         every = now - all_at >= AGAIN_S
         all_at = now if every else all_at
         for shared, some, targets in queues.values():
-            there = [one for one in some if not one.leasing.left and (every or not one.rest.calm)]
+            there = [one for one in some if not one.leasing.left and (every or not one.idle.all_idle)]
             outboxes = [one.ops for one in there if isinstance(one.ops, ShardOps)]
             if outboxes:
                 wrong += yield from hand_over(shared.map, outboxes, targets)

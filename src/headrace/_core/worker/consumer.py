@@ -17,8 +17,8 @@ from attrs import define, evolve, field
 from headrace._core.effects import HeldJob, Phase, Role
 from headrace._core.verdicts import Settlement, judge, meant
 from headrace._core.worker.company import Company
+from headrace._core.worker.idle import IdleMode
 from headrace._core.worker.naming import NameClaim
-from headrace._core.worker.rest import Rest
 from headrace._core.worker.settlements import SettlementBatch, operations
 from headrace._core.worker.slots import SharedSlots
 from headrace._core.worker.state import ActiveJobs, Leasing, Registration, Timers
@@ -59,7 +59,7 @@ class Consumer:
     jobs: ActiveJobs = field(factory=ActiveJobs)
     registration: Registration = field(init=False)
     timers: Timers = field(factory=Timers)
-    rest: Rest = field(factory=Rest)
+    idle: IdleMode = field(factory=IdleMode)
     recurring: Declared | None = None  # the schedules that the code declares, if this queue has tasks
     note: Callable[[str, HeldJob | None, Settlement | None, BaseException | None], object] = unobserved
     gauge: Any = None  # the telemetry that reads the counts
@@ -85,7 +85,7 @@ class Consumer:
         """Begin a new registration, under a new name."""
         ours = self.registration
         ours.name, ours.name_claim = self.new_name(), NameClaim(self.ops, self.worker)
-        ours.registered = self.rest.on = self.rest.calm = False
+        ours.registered = self.idle.on = self.idle.all_idle = False
 
     @property
     def stalls_at_most(self) -> float:
@@ -311,7 +311,7 @@ class Consumer:
 
     def used(self) -> int:
         """Return how many jobs this consumer holds, or has asked for."""
-        return len(self.jobs.held) + self.leasing.asking + self.leasing.riding
+        return len(self.jobs.held) + self.leasing.asking + self.leasing.piggybacked
 
     def room(self) -> int:
         """Return how many more jobs may be leased by one call."""
@@ -345,30 +345,30 @@ class Consumer:
         running = self.phase is Phase.RUNNING and self.registered
         return running and not self.leasing.behind and not self.company.shuts_out(self)
 
-    def may_rest(self) -> bool:
+    def may_idle(self) -> bool:
         """Tell whether the queue is idle for this worker, and the worker is subscribed to activity notices."""
         idle = self.registered and self.phase is Phase.RUNNING
         idle = idle and not (self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled())
-        return idle and self.rest.told and not (self.named or self.leasing.paused or self.handler.persistent)
+        return idle and self.idle.subscribed and not (self.named or self.leasing.paused or self.handler.persistent)
 
-    def stir(self) -> list[Op[bool]]:
+    def leave_idle(self) -> list[Op[bool]]:
         """Leave idle mode before a lease call. Return the heartbeat to send first, if the consumer was idle."""
-        self.rest.asked = 0.0
-        if not self.rest.on:
+        self.idle.asked = 0.0
+        if not self.idle.on:
             return []
-        self.rest.on = self.rest.calm = False
-        self.timers.look_at = 0.0
-        return [self.ops.beat(self.name, self.rest.timeout)]
+        self.idle.on = self.idle.all_idle = False
+        self.timers.sweep_at = 0.0
+        return [self.ops.beat(self.name, self.idle.timeout)]
 
-    def disturb(self) -> bool:
+    def note_activity(self) -> bool:
         """Record that other workers may be active. Return true if the queue was unswept: it must be swept now."""
-        calm, self.rest.calm = self.rest.calm, False
-        self.rest.heard += 1
-        if calm:
-            self.timers.look_at = 0.0
-        return calm
+        all_idle, self.idle.all_idle = self.idle.all_idle, False
+        self.idle.activity += 1
+        if all_idle:
+            self.timers.sweep_at = 0.0
+        return all_idle
 
-    def riders(self) -> int:
+    def piggyback_limit(self) -> int:
         """Return how many jobs a lease call behind a blocked read may ask for; 0: only `fetch` leases.
 
         The number leaves room for jobs that become due meanwhile. With one slot, one lease call is sent at a time. Only

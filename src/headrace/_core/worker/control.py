@@ -8,7 +8,7 @@ from headrace._core.effects import Phase, Role, Sleep, receive
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.leases import check, check_named
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._core.worker.upkeep import look_after
+from headrace._core.worker.reclaimer import look_after
 
 RECEIVE_S = 5.0  # seconds of one read at most
 RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions
@@ -26,8 +26,8 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
         received = yield from receive(tuple(by_channel), RECEIVE_S)
         if received.state != "on":
             for consumer in consumers:
-                consumer.disturb()
-                consumer.rest.told = received.state == "anew"
+                consumer.note_activity()
+                consumer.idle.subscribed = received.state == "anew"
         if received.state == "anew":
             pause = 0.05
             for consumer in consumers:
@@ -37,7 +37,7 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
                 continue
             if message != STIR:
                 yield from check_named(by_channel[channel], message)
-            elif by_channel[channel].disturb():
+            elif by_channel[channel].note_activity():
                 yield from look_after(worker, [by_channel[channel]])  # from this sweep on we know the live workers
         if received.state in ("cut", "refused"):
             yield Sleep(RETRY_REFUSED_S if received.state == "refused" else pause)

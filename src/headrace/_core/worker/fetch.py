@@ -34,8 +34,8 @@ from headrace._core.effects import (
 from headrace._core.verdicts import Settlement, undecoded
 from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
+from headrace._core.worker.idle import AGAIN_S, ALL_IDLE, SLACK_S
 from headrace._core.worker.leases import check, died, lose
-from headrace._core.worker.rest import AGAIN_S, CALM, SLACK_S
 from headrace._core.worker.settlements import SettlementBatch, alike
 from headrace._protocol.answers import Grant, Verdicts
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
@@ -51,7 +51,7 @@ def fetch(consumer: Consumer) -> Role:
     while True:
         if consumer.phase >= Phase.DRAINING:
             yield from _recall(consumer)
-            busy = consumer.jobs.held or consumer.unsettled() or consumer.leasing.riding
+            busy = consumer.jobs.held or consumer.unsettled() or consumer.leasing.piggybacked
             if consumer.phase >= Phase.HALTING or not busy:
                 break
         idle = yield from _exchange(consumer)
@@ -80,7 +80,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     name, woken, losses_told = consumer.name, consumer.leasing.woken, consumer.leasing.losses_told
     if room > 0:
         consumer.leasing.woken = False
-        ops += consumer.stir()
+        ops += consumer.leave_idle()
         heir_of = consumer.registration.name_claim.heir_of
         ops.append(consumer.ops.lease(name, room, woken=woken, kind=HeldJob, heir_of=heir_of))
         consumer.leasing.asking += room
@@ -153,8 +153,8 @@ def wait(consumer: Consumer) -> Role:
             if consumer.shared is not None:
                 consumer.shared.now = yield from current_time()
             continue
-        if riders := consumer.riders():
-            rung = yield from _ride(consumer, riders)
+        if limit := consumer.piggyback_limit():
+            rung = yield from _piggyback(consumer, limit)
         else:
             paused = consumer.leasing.paused
             rung = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
@@ -169,33 +169,33 @@ def blocks(consumer: Consumer) -> bool:
     return not consumer.leasing.available or consumer.phase is not Phase.RUNNING
 
 
-def _ride(consumer: Consumer, riders: int) -> Step[bool]:
+def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
     """Block, with a lease call behind the read. Return true if the read found something, but no job was leased."""
     name, losses_told = consumer.name, consumer.leasing.losses_told
-    consumer.leasing.riding = riders
+    consumer.leasing.piggybacked = limit
     try:
-        rung, grant = yield from block_then(_riding(consumer, riders))
+        rung, grant = yield from block_then(_piggyback_op(consumer, limit))
         if grant is None or not (grant.claims or grant.undecodable):  # `fetch` receives the rest of this answer, too
             return rung
         consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
-        yield from _granted(consumer, grant, riders, name, True, losses_told)
+        yield from _granted(consumer, grant, limit, name, True, losses_told)
         if consumer.leasing.stuck:  # the slots became stuck while this call waited
             yield from _unburden(consumer)
     finally:
-        consumer.leasing.riding = 0
+        consumer.leasing.piggybacked = 0
     ahead = len(consumer.jobs.held) > consumer.slots()  # ahead of a slot: `fetch` checks whether a slot becomes free
     if ahead or consumer.leasing.available or consumer.unsettled() or grant.next_due is not None:
         yield Wake()
     return False
 
 
-def _riding(consumer: Consumer, riders: int) -> BlockThen:
-    """Return the operation that `_ride` sends, the last one if possible: this saves time for an arriving job."""
-    made = consumer.leasing.rode.get((consumer.name, riders))
+def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
+    """Return the operation that `_piggyback` sends, the last one if possible: this saves time for an arriving job."""
+    made = consumer.leasing.last_piggyback.get((consumer.name, limit))
     if made is None:
-        op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=HeldJob) for most in (riders, 1))
+        op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=HeldJob) for most in (limit, 1))
         made = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
-        consumer.leasing.rode = {(consumer.name, riders): made}
+        consumer.leasing.last_piggyback = {(consumer.name, limit): made}
     return made
 
 
@@ -207,30 +207,30 @@ def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
 
 def _rest(consumer: Consumer) -> Role:
     """Register an idle queue for a long time. No lease call is under way, as only this role sends them."""
-    rest, name = consumer.rest, consumer.name
-    seconds, rest.asked = rest.asked, 0.0
-    if not consumer.may_rest():
-        rest.try_at = 0.0
+    idle, name = consumer.idle, consumer.name
+    seconds, idle.asked = idle.asked, 0.0
+    if not consumer.may_idle():
+        idle.try_at = 0.0
         return
-    began, rest.on = rest.on, True  # set this before the check for a beat under way: the beat would undo it
-    if rest.beating and not began:
-        rest.on, rest.try_at, consumer.timers.look_at = False, 0.0, 0.0  # the next sweep, a tick from now, asks again
+    began, idle.on = idle.on, True  # set this before the check for a beat under way: the beat would undo it
+    if idle.beating and not began:
+        idle.on, idle.try_at, consumer.timers.sweep_at = False, 0.0, 0.0  # the next sweep, a tick from now, asks again
         return
-    heard = rest.heard
+    activity = idle.activity
     verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
     now = yield from current_time()
     if consumer.name != name:
         return
-    rest.try_at = now + AGAIN_S
+    idle.try_at = now + AGAIN_S
     if verdict < 0:
         yield from died(consumer)
     elif verdict == 0:
-        rest.on = rest.calm = False
-        consumer.timers.look_at = 0.0
-    elif verdict == CALM:
-        rest.calm, consumer.timers.look_at = True, now + seconds
-        if rest.heard != heard:
-            consumer.disturb()
+        idle.on = idle.all_idle = False
+        consumer.timers.sweep_at = 0.0
+    elif verdict == ALL_IDLE:
+        idle.all_idle, consumer.timers.sweep_at = True, now + seconds
+        if idle.activity != activity:
+            consumer.note_activity()
 
 
 def _room(consumer: Consumer) -> int:
@@ -243,14 +243,14 @@ def _room(consumer: Consumer) -> int:
         if shared is not None:
             shared.leave(consumer)
         return 0
-    if (consumer.leasing.asking or consumer.leasing.riding) and consumer.handler.concurrency == 1:
+    if (consumer.leasing.asking or consumer.leasing.piggybacked) and consumer.handler.concurrency == 1:
         return 0  # two lease calls at a time may be answered in either order, and one slot promises order
     return consumer.room() if shared is None else min(consumer.room(), shared.share(consumer, consumer.free()))
 
 
 def _idle(consumer: Consumer) -> Step[float]:
     """Do the other work of the role while it has nothing to send. Return the seconds to sleep, unless woken."""
-    if consumer.rest.asked:
+    if consumer.idle.asked:
         yield from _rest(consumer)
     soon = consumer.jobs.held or consumer.company.suspect is not None
     left = (yield from _gather(consumer)) or (1.0 if soon else IDLE_S)

@@ -21,7 +21,7 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     while worker.phase < Phase.STOPPED:
         began = yield from current_time()
         wait = worker.settings.heartbeat
-        due = [consumer for consumer in consumers if not (consumer.rest.on or consumer.leasing.left)]
+        due = [consumer for consumer in consumers if not (consumer.idle.on or consumer.leasing.left)]
         if worker.phase is not Phase.RUNNING:  # each step of a stop wakes this role
             wait /= 2
             due = [one for one in due if not (one.registered and began - one.registration.beaten < wait)]
@@ -34,12 +34,12 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
 def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     """Send the heartbeats of these consumers in one round trip. Return the seconds until the next time."""
     for consumer in consumers:
-        consumer.rest.beating = True  # before the check for idle mode: that role checks the other way round
+        consumer.idle.beating = True  # before the check for idle mode: that role checks the other way round
     try:
-        return (yield from _beat_for(worker, [consumer for consumer in consumers if not consumer.rest.on]))
+        return (yield from _beat_for(worker, [consumer for consumer in consumers if not consumer.idle.on]))
     finally:
         for consumer in consumers:
-            consumer.rest.beating = False
+            consumer.idle.beating = False
 
 
 def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:

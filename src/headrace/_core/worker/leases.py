@@ -36,7 +36,7 @@ def check_named(consumer: Consumer, message: bytes) -> Role:
     consumer.leasing.losses_told += 1  # before the check: jobs that are on their way to us are checked when they arrive
     entries = message.decode("utf-8", "replace").split()
     if "*" in entries:  # the queue was deleted, with its declarations
-        consumer.registration.declared, consumer.timers.look_at = False, 0.0
+        consumer.registration.declared, consumer.timers.sweep_at = False, 0.0
     named = [held for entry in entries if (held := consumer.jobs.held.get(entry))]
     yield from check(consumer, None if "*" in entries else named)
 

@@ -16,6 +16,7 @@ from headrace._core.worker.fetch import blocks, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._core.worker.persistent import watch
+from headrace._core.worker.reclaimer import reclaim
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick, ticks
 from headrace._core.worker.together import (
@@ -28,7 +29,6 @@ from headrace._core.worker.together import (
     wait_for_fresh,
     wait_for_resumed,
 )
-from headrace._core.worker.upkeep import keep
 
 # Each channel has its own connections, so a heartbeat waits for no other call, and blocked reads can be closed. Roles
 # that keep our jobs use the channel of the heartbeat, which waits for no handler either.
@@ -54,7 +54,7 @@ def all_roles(
     for part in by_place(consumers, place):
         yield "beat", beat(worker, part), None, "pulse"
         yield "renew", renew(worker, part), None, "pulse"
-        yield "keep", keep(worker, part), None, "work"
+        yield "reclaim", reclaim(worker, part), None, "work"
         yield "listen", listen(worker, part), None, "work"
     for consumer in consumers:
         yield "tick", tick(consumer), consumer, "work"

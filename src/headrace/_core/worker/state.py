@@ -22,8 +22,8 @@ class Leasing:
     asking: int = 0  # jobs that the lease calls under way ask for
     asked_at: float = 0.0  # when the last lease call was sent
     sending: int = 0  # round trips of `fetch` that are under way
-    riding: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
-    rode: dict[tuple[str, int], BlockThen] = field(factory=dict[tuple[str, int], BlockThen])
+    piggybacked: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
+    last_piggyback: dict[tuple[str, int], BlockThen] = field(factory=dict[tuple[str, int], BlockThen])
     """The last lease calls behind blocked reads, by name and number."""
     available: bool = True  # the queue may have jobs to lease
     backlog: bool = False  # the last lease call brought as many jobs as it asked for
@@ -70,5 +70,5 @@ class Timers:
     full_at: float = 0.0  # when the gathered jobs make a batch, full or not
     due_at: float | None = None  # when a delayed job is due
     tick_at: float | None = None  # when a schedule is due
-    look_at: float = 0.0  # when the role `keep` must sweep the queue again, if no job is held
+    sweep_at: float = 0.0  # when the role `reclaim` must sweep the queue again, if no job is held
     tend_soon: bool = False  # call `tend` at once

@@ -107,7 +107,7 @@ def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
         now = yield from current_time()
         if now - looked >= FORGOTTEN_EVERY_S:
             looked = now
-            yield from _look_for_forgotten([consumer for consumer in idle(part) if consumer.rest.calm])
+            yield from _look_for_forgotten([consumer for consumer in idle(part) if consumer.idle.all_idle])
         some = idle(part)
         if not some:
             yield Sleep(LOOK_S)

@@ -15,21 +15,21 @@ MOST_S = 1200.0
 SLACK_S = 120.0  # seconds for which a worker stays registered beyond that time: its next call may be late
 AGAIN_S = 30.0  # seconds until the next try, if other workers were active or the queue had work
 
-CALM = 2  # the answer to `rest` if all other workers are idle, too
+ALL_IDLE = 2  # the answer to `rest` if all other workers are idle, too
 
 
 @define(eq=False)
-class Rest:
+class IdleMode:
     """The idle mode of one consumer. The role `fetch` sets its fields, unless a comment names another."""
 
     on: bool = False  # registered for long, or about to be: no heartbeats, except one before the next lease call
-    calm: bool = False  # all other workers are idle, too: the queue needs no sweeps. `listen` resets it
+    all_idle: bool = False  # all other workers are idle, too: the queue needs no sweeps. `listen` resets it
     beating: bool = False  # a heartbeat is under way; set by the role `beat`
-    told: bool = False  # subscribed to activity notices; set by `listen`
-    heard: int = 0  # number of activity notices, received or possibly missed; set by `listen`
-    asked: float = 0.0  # seconds for which to be idle, once the queue has no work; set by `keep`
-    timeout: float = 0.0  # seconds of the worker's usual registration; set by `keep`
-    try_at: float = 0.0  # when `keep` may ask again
+    subscribed: bool = False  # subscribed to activity notices; set by `listen`
+    activity: int = 0  # number of activity notices, received or possibly missed; set by `listen`
+    asked: float = 0.0  # seconds for which to be idle, once the queue has no work; set by `reclaim`
+    timeout: float = 0.0  # seconds of the worker's usual registration; set by `reclaim`
+    try_at: float = 0.0  # when `reclaim` may ask again
 
 
 def duration(queues: int) -> float:

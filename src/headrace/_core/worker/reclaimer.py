@@ -1,4 +1,4 @@
-"""The upkeep role: ends runs past their deadline, reclaims jobs, and promotes due jobs."""
+"""The role `reclaim`: ends runs past their deadline, reclaims jobs, and promotes due jobs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Step, Wake, current_time, send, send_all
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.idle import AGAIN_S, duration
 from headrace._core.worker.lifecycle import Lifecycle, many
-from headrace._core.worker.rest import AGAIN_S, duration
 from headrace._model.checks import FOREVER_S
 from headrace._protocol.answers import Reclaimed
 from headrace._protocol.declaring import declaration, differing
@@ -20,7 +20,7 @@ SWEEP_EVERY_S = 1.0  # seconds between two sweeps at most, except in idle mode: 
 REST_AT_MOST_S = 5.0  # seconds between two sweeps of an idle queue, unless the worker has many queues
 
 
-def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
+def reclaim(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     """Put back the jobs of dead workers and of expired leases; promote due jobs."""
     consumers = worker.consumers if some is None else some
     spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, SWEEP_EVERY_S]
@@ -32,7 +32,7 @@ def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
         again = tick
         due = [consumer for consumer in consumers if _due(consumer, began) or not many(worker)]
         for consumer in consumers:
-            if consumer.rest.calm:
+            if consumer.idle.all_idle:
                 yield from _measure(consumer)
         for start in range(0, len(due), SWEEPS_AT_ONCE):
             again = min(again, (yield from look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
@@ -42,7 +42,7 @@ def keep(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
 
 
 def _due(consumer: Consumer, now: float) -> bool:
-    return bool(consumer.jobs.held) or consumer.timers.look_at <= now
+    return bool(consumer.jobs.held) or consumer.timers.sweep_at <= now
 
 
 def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
@@ -58,15 +58,15 @@ def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = S
         yield from _measure(consumer)
         yield from _declare(consumer)
         if consumer.registered and _due(consumer, now):
-            if consumer.rest.calm:
-                consumer.timers.look_at = now + AGAIN_S
+            if consumer.idle.all_idle:
+                consumer.timers.sweep_at = now + AGAIN_S
                 yield from _ask_to_rest(worker, consumer, now)
             else:
                 swept.append(consumer)
     again = tick
     for consumer in consumers:
         if consumer.registered and not _due(consumer, now):
-            again = min(again, consumer.timers.look_at - now)
+            again = min(again, consumer.timers.sweep_at - now)
     if not swept:
         return again
     ops = [consumer.ops.reclaim(consumer.name, worker.settings.timeout) for consumer in swept]
@@ -82,20 +82,20 @@ def _take_in(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
     now = yield from current_time()
     if consumer.note_due(now, found):
         yield Wake(whose=consumer)
-    if consumer.rest.calm:
+    if consumer.idle.all_idle:
         return  # idle mode began while the sweep was under way
-    consumer.timers.look_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
-    if not (found.rests or consumer.rest.on):
-        consumer.rest.try_at = now + worker.settings.timeout
-    elif many(worker) and consumer.rest.try_at <= now:
+    consumer.timers.sweep_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
+    if not (found.rests or consumer.idle.on):
+        consumer.idle.try_at = now + worker.settings.timeout
+    elif many(worker) and consumer.idle.try_at <= now:
         yield from _ask_to_rest(worker, consumer, now)
 
 
 def _ask_to_rest(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
     """Ask `fetch` to register this consumer for a long time, which differs between consumers to spread calls."""
-    rest = consumer.rest
-    rest.try_at, rest.timeout = now + AGAIN_S, worker.settings.timeout
-    rest.asked = duration(len(worker.consumers)) * (0.5 + int(consumer.name[-2:], 16) / 512)
+    idle = consumer.idle
+    idle.try_at, idle.timeout = now + AGAIN_S, worker.settings.timeout
+    idle.asked = duration(len(worker.consumers)) * (0.5 + int(consumer.name[-2:], 16) / 512)
     yield Wake(whose=consumer)
 
 
