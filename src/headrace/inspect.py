@@ -12,11 +12,11 @@ from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.sync.admin import Admin
 from headrace._api.sync.inspector import Inspector
 from headrace._core.views.views import reason_key
-from headrace._model.bulk import Bulk
 from headrace._model.shards import Resharding, Shard
 from headrace._model.shown import Payload
 from headrace._model.state import Repairs
 from headrace._model.trends import TrendPoint, Trends
+from headrace._model.verbs import Bulk
 from headrace._model.views import (
     DeadGroup,
     DeadPage,

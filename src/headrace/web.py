@@ -8,7 +8,7 @@ site = app("redis://localhost:6379/0", access=lambda request: "read")  # an ASGI
 from headrace.errors import ConfigurationError, without_extra
 
 try:
-    from headrace._ui.web.access import ACTIONS
+    from headrace._model.verbs import ACTIONS
     from headrace._ui.web.app import app
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in {"jinja2", "starlette"}:

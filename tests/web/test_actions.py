@@ -13,7 +13,6 @@ import redis
 
 from headrace import ConfigurationError, NewJob, Queue
 from headrace._ui import actions
-from headrace._ui.actions import ACTS
 from headrace._ui.web.access import Rights
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
@@ -28,10 +27,6 @@ def dead(queue: Queue, *reasons: str) -> None:
     for number, reason in enumerate(reasons):
         queue.enqueue(b"x", id=f"i{number}")
         queue.lease().dead_letter(reason)
-
-
-def test_there_is_an_action_for_every_name() -> None:
-    assert set(ACTS) == ACTIONS
 
 
 def test_pause_and_resume(site: Any, queue: Queue) -> None:
@@ -89,6 +84,9 @@ def test_dead_letters_are_removed(site: Any, queue: Queue) -> None:
     group = reason_key("timeout 9")
     assert "Type the queue" in text(one.post("purge_dead", queue="q", group=group))
     assert one.done("purge_dead", queue="q", group=group, confirm="q") == "2 dead letters removed."
+    everything = one.post("purge_dead", queue="q", state="dead", id="i2")  # an id beside it is no confirmation
+    assert "Type the queue" in text(everything)
+    assert queue.counts().dead == 1
     assert one.done("purge_dead", queue="q", id="i2") == "1 dead letter removed."
     assert queue.counts().dead == 0
 

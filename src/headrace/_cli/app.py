@@ -23,6 +23,7 @@ from headrace._cli.output import print_out
 from headrace._cli.processes import Supervisor
 from headrace._cli.top import top
 from headrace._cli.web import web
+from headrace._model.verbs import VERBS
 from headrace._protocol.export import protocol
 
 app = typer.Typer(
@@ -113,7 +114,7 @@ def demo(
         raise typer.Exit(run_demo(url, limit))
 
 
-VERBS: dict[str, Callable[..., None]] = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "enqueue": enqueue,
     "work": work,
     "queues": looking.queues,
@@ -126,25 +127,14 @@ VERBS: dict[str, Callable[..., None]] = {
     "show": looking.show_job,
     "result": looking.result,
     "events": looking.events,
-    "cancel": changing.cancel,
-    "reschedule": changing.reschedule,
-    "expire": changing.expire,
-    "move": changing.move,
-    "pause": changing.pause,
-    "resume": changing.resume,
-    "drain": changing.drain,
-    "purge": changing.purge,
-    "delete": changing.delete,
-    "fail-worker": changing.fail_worker,
-    "repair": changing.repair,
-    "reshard": changing.reshard,
+    **{name.replace("_", "-"): getattr(changing, name) for name, verb in VERBS.items() if not verb.command},
     "doctor": doctor,
     "top": top,
     "web": web,
     "protocol": show_protocol,
     "demo": demo,
 }
-for verb, function in VERBS.items():
-    app.command(verb)(function)
+for command, function in COMMANDS.items():
+    app.command(command)(function)
 for name, module in {"dead": dead, "schedules": schedules, "flows": flows}.items():
     app.add_typer(module.group, name=name)

@@ -12,6 +12,7 @@ from attrs import asdict, field, frozen
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.aio.queue import AsyncQueue
+from headrace._model.verbs import ACTIONS, VERBS
 from headrace._ui.texts import counted, jobs
 
 CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
@@ -85,13 +86,8 @@ async def _bulk(deed: Deed, action: str, what: str) -> tuple[int, str]:
     """Take an action for all that match, for a second; say how far it has come since it began."""
     form, end = deed.form, time.monotonic() + STEPS_WITHIN_S
     texts = {name: form(name) for name in ("reason", "kind")}
-    looked, matched, done, cursor, now = (
-        form.whole("looked"),
-        form.whole("matched"),
-        form.whole("done"),
-        form("cursor"),
-        0,
-    )
+    looked, matched, done = map(form.whole, ("looked", "matched", "done"))
+    cursor, now = form("cursor"), 0
     while True:
         step = await deed.queue.admin.bulk(action, form("state"), **texts, cursor=cursor)
         looked, matched, cursor, now = looked + step.looked, matched + step.matched, step.cursor, now + step.done
@@ -102,11 +98,8 @@ async def _bulk(deed: Deed, action: str, what: str) -> tuple[int, str]:
         sums = {"looked": str(looked), "matched": str(matched), "done": str(done)}
         deed.onward.update(action=action, state=form("state"), cursor=cursor, confirm=form("confirm"), **texts, **sums)
     which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text)
-    rest = ", and it goes on" if cursor else ""
-    return (
-        now,
-        f"{done:,} of {matched:,} {what}, of {jobs(looked)} that were looked at{f' ({which})' if which else ''}{rest}.",
-    )
+    rest = f"{f' ({which})' if which else ''}{', and it goes on' if cursor else ''}"
+    return now, f"{done:,} of {matched:,} {what}, of {jobs(looked)} that were looked at{rest}."
 
 
 async def pause(deed: Deed) -> tuple[int, str]:
@@ -132,7 +125,6 @@ async def enqueue(deed: Deed) -> tuple[int, str]:
 async def cancel(deed: Deed) -> tuple[int, str]:
     """Remove one job that waits, runs or is delayed, or all in one of these states that match."""
     if deed.all_matching:
-        deed.form.confirmed(deed.queue.name)
         return await _bulk(deed, "cancel", "were cancelled")
     done = await deed.queue.cancel(deed.form.needed("id"))
     return int(done), "The job was cancelled." if done else "The job is not there any more, or dead."
@@ -176,8 +168,6 @@ async def redrive(deed: Deed) -> tuple[int, str]:
 
 async def purge_dead(deed: Deed) -> tuple[int, str]:
     """Remove dead letters for good: one, all of a reason, all, or all that match."""
-    if not deed.form("id"):
-        deed.form.confirmed(deed.queue.name)
     if deed.all_matching:
         return await _bulk(deed, "purge_dead", "were removed")
     number = await deed.queue.admin.purge_dead(*await _letters(deed))
@@ -186,14 +176,12 @@ async def purge_dead(deed: Deed) -> tuple[int, str]:
 
 async def purge(deed: Deed) -> tuple[int, str]:
     """Remove the jobs that wait."""
-    deed.form.confirmed(deed.queue.name)
     number = await deed.queue.admin.purge()
     return number, f"{jobs(number)} that waited were removed."
 
 
 async def delete(deed: Deed) -> tuple[int, str]:
     """Remove the queue with everything in it."""
-    deed.form.confirmed(deed.queue.name)
     number = await deed.queue.admin.delete()
     return number, f"Queue {deed.queue.name} was deleted, with {jobs(number)}."
 
@@ -212,11 +200,7 @@ async def repair(deed: Deed) -> tuple[int, str]:
 
 
 Act = Callable[[Deed], Awaitable[tuple[int, str]]]
-ACTS: dict[str, Act] = {
-    "cancel": cancel, "delete": delete, "enqueue": enqueue, "expire": expire, "fail_worker": fail_worker,
-    "pause": pause, "purge": purge, "purge_dead": purge_dead, "redrive": redrive, "repair": repair,
-    "reschedule": reschedule, "resume": resume,
-}  # fmt: skip
+ACTS: dict[str, Act] = {name: globals()[name] for name in ACTIONS}
 
 
 async def act(
@@ -227,6 +211,9 @@ async def act(
 
     Raises `Refused`, redis-py's errors, and the verb's own errors.
     """
+    verb = VERBS[action]
+    if verb.final and (verb.asks == "always" or form("state") or not form("id")):
+        form.confirmed(name)
     view = (await look.queue(name)).queue
     options: dict[str, Any] = {"priorities": view.levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
     options["shards"] = max(1, len(view.shards))

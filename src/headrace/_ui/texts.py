@@ -9,12 +9,7 @@ import redis
 from headrace.errors import said
 
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-FORBIDDEN = (
-    "NOPERM",
-    "no permissions",
-    "ACL failure",
-    "can't run this command",
-)  # as servers say it, of commands and scripts
+FORBIDDEN = ("NOPERM", "no permissions", "ACL failure", "can't run this command")  # of commands and scripts
 
 
 def span(seconds: float | None) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from headrace._core.effects import Step, send, send_all
 from headrace._core.queue.calls import by_ids, through
-from headrace._model.bulk import Bulk, combination
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
+from headrace._model.verbs import Bulk, combination
 from headrace._protocol.limits import LISTED_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops

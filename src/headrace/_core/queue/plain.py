@@ -13,7 +13,6 @@ from headrace._core.queue.bulk import bulk
 from headrace._core.queue.conditional import admit, admit_many
 from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._core.queue.results import End
-from headrace._model.bulk import Bulk
 from headrace._model.checks import Context
 from headrace._model.durability import Durability
 from headrace._model.event import Event
@@ -22,6 +21,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.shards import Resharding, ShardRow
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
+from headrace._model.verbs import Bulk
 from headrace._protocol.admission import Admission, Item
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.limits import JOBS_PER_SCRIPT

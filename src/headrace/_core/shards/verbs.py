@@ -26,7 +26,6 @@ from headrace._core.shards.listing import ShardedPages
 from headrace._core.shards.map import ShardMap, Shards, anywhere, named
 from headrace._core.shards.reshard import checked, gather_schedule, reshard
 from headrace._core.shards.transfer import Targets, hand_over
-from headrace._model.bulk import Bulk
 from headrace._model.checks import Context
 from headrace._model.durability import Durability
 from headrace._model.event import Event
@@ -35,6 +34,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.shards import Resharding, Sealed, ShardRow, apart, shard_count
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.timing import Timing
+from headrace._model.verbs import Bulk
 from headrace._protocol.admission import Admission, Item
 from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys, job_id

@@ -112,7 +112,7 @@ class Top(App[None]):
 
     async def _do(self, deed: Deed, pane: Pane) -> None:
         try:
-            form = Form(dict(deed.fields))
+            form = Form({"confirm": deed.queue, **dict(deed.fields)})  # the question was answered
             _, text, _ = await act(self.look, self._server, self._namespace, deed.action, deed.queue, form)
             bad = False
         except Refused as error:

@@ -190,7 +190,7 @@ X       remove them for good"""
         group = self._groups.get(key[0]) if key else None
         if group is None:
             return None
-        fields = (("group", group.key), ("confirm", self.queue))
+        fields = (("group", group.key),)
         what = "Send back to the queue" if action == "redrive" else "Remove for good"
         return Deed(action, self.queue, fields, f"{what} {counted(group.number, 'dead letter')}: {group.reason}")
 

@@ -32,14 +32,14 @@ def queue_deed(action: str, queue: QueueView) -> Deed | None:
             return Deed("resume" if queue.paused else "pause", name, (), "")
         case "purge":
             number = counts.waiting + counts.parked + counts.delayed
-            return Deed(action, name, (("confirm", name),), f"Purge {name}: remove {jobs(number)} that wait for good?")
+            return Deed(action, name, (), f"Purge {name}: remove {jobs(number)} that wait for good?")
         case "redrive" if counts.dead:
             return Deed(action, name, (), f"Redrive {name}: send {dead} back to the queue?")
         case "purge_dead" if counts.dead:
-            return Deed(action, name, (("confirm", name),), f"Remove {dead} of {name} for good?")
+            return Deed(action, name, (), f"Remove {dead} of {name} for good?")
         case "delete":
             asked = f"Delete {name}, with {jobs(counts.present)} in it, running ones too?"
-            return Deed(action, name, (("confirm", name),), asked, typed=name)
+            return Deed(action, name, (), asked, typed=name)
         case _:
             return None
 

@@ -13,12 +13,9 @@ from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from headrace._model.verbs import ACTIONS
 from headrace.errors import ConfigurationError
 
-ACTIONS = frozenset({
-    "cancel", "delete", "enqueue", "expire", "fail_worker", "pause", "purge", "purge_dead", "redrive", "repair",
-    "reschedule", "resume",
-})  # fmt: skip
 OTHERS = "*"  # in a mapping by queue: all that it does not name
 READ = "read"
 COOKIE = "headrace_session"

@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.views import STATES
-from headrace._model.bulk import BULK
 from headrace._model.state import Counts
+from headrace._model.verbs import BULK
 from headrace._model.views import JobView, Overview, QueueView
 from headrace._protocol.keys import FLOW
 from headrace._ui.web.access import Rights

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from headrace._model.shown import one_line
+from headrace._model.verbs import VERBS
 from headrace._ui.texts import clock, from_now, rate, span
 
 CHART_WIDTH, CHART_HEIGHT = 120, 24
@@ -38,7 +39,7 @@ def environment() -> Environment:
     loader = PackageLoader("headrace._ui.web", "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
-    values: dict[str, Any] = {"to": to, "chart": (CHART_WIDTH, CHART_HEIGHT)}
+    values: dict[str, Any] = {"to": to, "verbs": VERBS, "chart": (CHART_WIDTH, CHART_HEIGHT)}
     made.filters.update(filters, line=one_line)
     made.globals.update(values)
     return made

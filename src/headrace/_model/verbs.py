@@ -1,0 +1,68 @@
+"""The verbs that change a queue: command line, pages and terminal take their lists from this table."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+
+@frozen
+class Verb:
+    """A method of `Queue` or `Admin` that changes a queue.
+
+    `command` has it on the command line; '': a command of its own name. Pages and terminal have it if `page`, and an
+    access rule may grant it. It `asks` before it acts: always, if it is for `many` jobs, or never. One that is `final`
+    can't be undone: then a page asks for the queue's name. `bulk` takes it for all jobs of these `states`.
+    """
+
+    command: str = ""
+    page: bool = True
+    asks: str = "never"
+    final: bool = False
+    states: tuple[str, ...] = ()
+
+
+VERBS = {  # in the order of the command line's help
+    "cancel": Verb(asks="many", final=True, states=("waiting", "running", "delayed")),
+    "reschedule": Verb(states=("delayed",)),
+    "expire": Verb(asks="many", states=("running",)),
+    "move": Verb(page=False),
+    "pause": Verb(),
+    "resume": Verb(),
+    "drain": Verb(page=False),
+    "purge": Verb(asks="always", final=True),
+    "delete": Verb(asks="always", final=True),
+    "fail_worker": Verb(asks="always"),
+    "repair": Verb(),
+    "reshard": Verb(page=False),
+    "enqueue": Verb("enqueue"),
+    "cancel_payload": Verb("cancel", page=False, asks="many"),
+    "redrive": Verb("dead redrive", states=("dead",)),
+    "purge_dead": Verb("dead purge", asks="many", final=True, states=("dead",)),
+    "schedule": Verb("schedules add", page=False),
+    "unschedule": Verb("schedules remove", page=False),
+}
+ACTIONS = frozenset(name for name, verb in VERBS.items() if verb.page)
+BULK = {name: verb.states for name, verb in VERBS.items() if verb.states}
+
+
+@frozen
+class Bulk:
+    """Step of a bulk action: the numbers of jobs that were `looked` at, that `matched`, and that are `done`.
+
+    `cursor` is where to go on, empty at the end.
+    """
+
+    looked: int
+    matched: int
+    done: int
+    cursor: str
+
+
+def combination(action: object, state: object) -> tuple[str, str]:
+    """Check an action and a state. Raises `ValueError` if the action does not take jobs of that state."""
+    states = BULK.get(str(action))
+    if states is None:
+        raise ValueError(f"action {action!r}: give one of {', '.join(BULK)}")
+    if state not in states:
+        raise ValueError(f"state {state!r}: {action} takes jobs that are {' or '.join(states)}")
+    return str(action), str(state)

@@ -1,0 +1,42 @@
+"""The table of verbs, and the places that have them: the queue, the command line, the pages and the terminal."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import headrace
+from headrace._cli.app import app
+from headrace._model.verbs import ACTIONS, VERBS
+from headrace._ui.actions import ACTS
+from headrace.inspect import Admin
+
+UI = Path(headrace.__file__).parent / "_ui"
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_is_there(name: str) -> None:
+    """In the API, and on the command line, where the commands that ask on a terminal take --yes."""
+    assert callable(getattr(headrace.Queue, name, None) or getattr(Admin, name, None))
+    command: Any = typer.main.get_command(app)
+    for word in (VERBS[name].command or name.replace("_", "-")).split():
+        command = command.commands[word]
+    assert ("yes" in {one.name for one in command.params}) == (VERBS[name].asks != "never")
+
+
+def test_pages_and_terminal_act_by_the_table() -> None:
+    """Each verb that an access rule may grant is an action, has a form, and only such verbs have keys."""
+    assert ACTS.keys() == ACTIONS
+    forms = "".join(page.read_text("utf-8") for page in (UI / "web" / "templates").glob("*.html"))
+    bulk = {name for name, verb in VERBS.items() if verb.states}
+    assert ACTIONS - bulk == {name for name in ACTIONS - bulk if re.search(rf"do/{name}\"|\"{name}\"", forms)}
+    panes = [importlib.import_module(f"headrace._ui.top.{name}") for name in ("lists", "details")]
+    keys = set(re.findall(r"act\(\'(\w+)\'\)", "".join(map(inspect.getsource, panes))))
+    assert "pause" in keys
+    assert keys <= ACTIONS
