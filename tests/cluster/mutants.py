@@ -14,7 +14,7 @@ from headrace._core.shards import transfer as handing
 from headrace._engine import base as engine
 from headrace._net.base import sentinel, subscription
 from headrace._net.base.cluster import scatter
-from headrace._protocol import lasting
+from headrace._protocol import durability
 from tests.support.planted import Edit
 
 
@@ -62,16 +62,16 @@ SENTINEL = {
 
 DURABLE = {
     "what no replica has is durable": Mutant(
-        lasting, "(self.replicas or 0) < self.wanted.replicas", "(self.replicas or 0) < 0", "test_not_durable"
+        durability, "(self.replicas or 0) < self.wanted.replicas", "(self.replicas or 0) < 0", "test_not_durable"
     ),
     "a batch on two primaries is durable": Mutant(
-        lasting, "if not first or first != last:", "if not first:", "test_another_primary_meanwhile",
+        durability, "if not first or first != last:", "if not first:", "test_another_primary_meanwhile",
     ),
     "a wait that ends in another history is durable": Mutant(
-        lasting, "if not first or first != last:", "if not first:", "test_a_wait_that_outlives_its_history"
+        durability, "if not first or first != last:", "if not first:", "test_a_wait_that_outlives_its_history"
     ),
     "what the disk has not is durable": Mutant(
-        lasting, "self.wanted.fsync and not self.fsynced", "self.wanted.fsync and self.fsynced is None",
+        durability, "self.wanted.fsync and not self.fsynced", "self.wanted.fsync and self.fsynced is None",
         "test_a_disk_that_lags",
     ),
 }  # fmt: skip
@@ -109,7 +109,7 @@ STORM = {
 
 DURABLE_STORM = {
     "a wait that ends in another history is durable": Mutant(
-        lasting, "if not first or first != last:", "if not first:", "lost"
+        durability, "if not first or first != last:", "if not first:", "lost"
     ),
 }  # fmt: skip
 """Found by the storm of durable calls."""

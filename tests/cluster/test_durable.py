@@ -16,8 +16,8 @@ import redis
 from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, Queue, QueueFull, Replace
 from headrace._model.durability import Durability
 from headrace._net.sync.executor import Executor
+from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import Keys
-from headrace._protocol.lasting import lasts
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NotDurable
 from tests.cluster.faults import MAY_NOT, TAKEOVER, follows, replace
@@ -105,7 +105,7 @@ def test_durable(connect: Connect, pair: Pair) -> None:
 
 def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what is in the queue; a call repeated with its id adds nothing, and waits again."""
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     queue = connect("q", durable="replicas:1")
     with pytest.raises(NotDurable, match=r"not durable as wanted \(replicas:1\): 0 replicas have it") as one:
         queue.enqueue(b"a", id="one")
@@ -129,7 +129,7 @@ def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a start and a completion wrote has happened, wherever it has come; and calls say it for themselves."""
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     lagging.primary.ask("FLUSHALL")
     with asyncio.Runner() as runner, Queue("shop/a", url=lagging.url) as queue:
         made = {"sync": Flow, "async": AsyncFlow}[colour]("shop", url=lagging.url, durable="replicas:1")
@@ -155,7 +155,7 @@ def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_full_queue_is_no_lack_of_durability(connect: Connect, lagging: Pair, monkeypatch: Any) -> None:
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     queue = connect("q", durable="replicas:1", max_waiting=1)
     with pytest.raises(NotDurable):
         queue.enqueue(b"a")
@@ -166,7 +166,7 @@ def test_a_full_queue_is_no_lack_of_durability(connect: Connect, lagging: Pair, 
 def test_a_repeated_call_writes_before_it_waits(lagging: Pair) -> None:
     """On a connection that has written nothing WAIT would say yes at once."""
     executor = Executor(lagging.url)
-    op = lasts(Ops(Keys.of("q")).enqueue([b"x"]), Durability(replicas=1))
+    op = with_durability(Ops(Keys.of("q")).enqueue([b"x"]), Durability(replicas=1))
     lane = executor._lane(op)
     try:
         for _ in range(2):
@@ -180,7 +180,7 @@ def test_a_repeated_call_writes_before_it_waits(lagging: Pair) -> None:
 
 def test_a_disk_that_lags(connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is written to when the system likes; replicas do not make up for it."""
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     queue = connect("q", durable="replicas:1,fsync")
     pair.primary.ask("CONFIG", "SET", "appendfsync", "no")
     try:
@@ -193,7 +193,7 @@ def test_a_disk_that_lags(connect: Connect, pair: Pair, monkeypatch: pytest.Monk
 
 def test_what_a_failover_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the replica has not is lost, jobs and completions alike; nothing that a durable call has acknowledged is."""
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     with Pair(binaries()[0]) as pair:
         with Queue("q", url=pair.url) as plain, Queue("q", url=pair.url, durable="replicas:1") as durable:
             plain.enqueue(b"x", id="before")
@@ -279,7 +279,7 @@ def test_a_wait_that_outlives_its_history(
     call: str, colour: str, wavering: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master is replaced while a call waits, and is the master again: its replica has not what the call wrote."""
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 30_000)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 30_000)
     connect = Connect(colour, wavering)
     try:
         queue = connect("w/a", url=f"{wavering.url}?socket_timeout=60", durable="replicas:1")

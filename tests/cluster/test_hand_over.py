@@ -154,7 +154,7 @@ def between_shards(colour: str, pair: Pair) -> tuple[Connect, Any, str]:
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 50)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     connect, queue, far = between_shards(colour, pair)
     pair.replica.suspend()
     try:

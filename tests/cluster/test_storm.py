@@ -92,7 +92,7 @@ def test_planted_bug_of_durable_calls(mutant: str, monkeypatch: pytest.MonkeyPat
     """As above, where masters lose what they have acknowledged."""
     bug = DURABLE_STORM[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr("headrace._protocol.lasting.WAIT_MS", 8_000)  # a master comes back within a few seconds
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 8_000)  # a master comes back within a few seconds
     with Cluster(NEWEST, replicas=1) as cluster:
         with Storm(cluster, SEED, exact=False, durable="replicas:1") as storm:
             storm.blow(MINUTE_S)

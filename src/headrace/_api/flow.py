@@ -15,8 +15,8 @@ from headrace._model.durability import Durability
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
 from headrace._net.base.connected import Connected
+from headrace._protocol.durability import with_durability
 from headrace._protocol.flow_ops import FlowOps, new_run
-from headrace._protocol.lasting import lasts
 from headrace._protocol.op import Op
 from headrace._telemetry.client import SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
@@ -31,7 +31,7 @@ class BaseFlow(Connected, Stages):
     _durable: Durability | None = None  # how far starts and completions must have come, where the call says nothing
 
     def _lasts(self, op: Op[R], durable: str | None) -> Op[R]:
-        return lasts(op, self._durable if durable is None else Durability.of(durable))
+        return with_durability(op, self._durable if durable is None else Durability.of(durable))
 
     def _not_durable(self, error: NotDurable) -> None:
         """Say with an error of `start` that its run has begun."""

@@ -34,8 +34,8 @@ from headrace._net.base.retries import bounding
 from headrace._protocol.admission import Admission
 from headrace._protocol.answers import Declaration, Verdicts
 from headrace._protocol.declaring import declaration, differing
+from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import Keys, job_id
-from headrace._protocol.lasting import lasts
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import ITEM_BYTES, Prepared, enqueue_one
 from headrace._protocol.queue_ops import Ops
@@ -179,15 +179,18 @@ class BaseQueue(Connected):
         context = None if sending is None else sending.context
         if not self._conditional(job):
             plain = self.ops.item(job, context)
-            return self._verbs.enqueue(job, lambda ops: send(lasts(ops.enqueue([plain]), durable)), asks=False), sending
+            adding = self._verbs.enqueue(
+                job, lambda ops: send(with_durability(ops.enqueue([plain]), durable)), asks=False
+            )
+            return adding, sending
         item, limit = self._admission.item(job, context), self._limit(full, timeout)
-        admission = self._admission.lasting(durable)
+        admission = self._admission.with_durability(durable)
         return self._verbs.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
 
     def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
         item = self.ops.item(job, None if sending is None else sending.context)
-        return lasts(self.ops.enqueue([item]), durable), sending
+        return with_durability(self.ops.enqueue([item]), durable), sending
 
     def _not_durable(self, error: NotDurable) -> None:
         """Say with an error of `enqueue` that its job is in the queue."""
@@ -196,7 +199,7 @@ class BaseQueue(Connected):
     def _many(
         self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None
     ) -> tuple[Step[Any], SendSpan | None]:
-        settings, limit, lasting = self.ops.settings, self._limit(full, timeout), self._durable(durable)
+        settings, limit, durability = self.ops.settings, self._limit(full, timeout), self._durable(durable)
         jobs = checks.listed(jobs)
         mixed = any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
@@ -207,11 +210,11 @@ class BaseQueue(Connected):
                 "conditions and unique_for of jobs of a sharded queue: for enqueue, one job at a time"
             )
         if asks or settings.max_waiting is not None:
-            whole, admission = timeout is not None, self._admission.lasting(lasting)
+            whole, admission = timeout is not None, self._admission.with_durability(durability)
             return self._verbs.admit_many(
                 admission, jobs, limit, whole=whole, context=context, bind=self._bound
             ), sending
-        return self._verbs.enqueue_many(jobs, context, self._bound, lasting), sending
+        return self._verbs.enqueue_many(jobs, context, self._bound, durability), sending
 
     def _leasing(
         self, limit: int, block: float | timedelta | None, duration: float | timedelta | None, once: bool
@@ -233,13 +236,13 @@ class BaseQueue(Connected):
         self, lease: BaseLease[Any, Any], result: Any, then: Sequence[NewJob[Any]], fenced: bool | None,
         durable: str | None,
     ) -> tuple[Op[list[bool]], SettleSpan | None]:  # fmt: skip
-        claim, lasting = self._claim(lease), self._durable(durable)
+        claim, durability = self._claim(lease), self._durable(durable)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
         settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None
         if settling is not None:
             then = settling.follow(then, self._next)
         ops = self._verbs.at(claim)
-        return lasts(ops.complete([claim], fenced=fenced, results=results, then=then), lasting), settling
+        return with_durability(ops.complete([claim], fenced=fenced, results=results, then=then), durability), settling
 
     def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Step[list[str]] | None:
         """Make the call that sends follow-ups to other shards than the job's, if there are any."""
@@ -251,12 +254,12 @@ class BaseQueue(Connected):
     def _complete_many(
         self, leases: Sequence[BaseLease[Any, Any]], results: object, fenced: bool | None, durable: str | None
     ) -> tuple[Step[list[bool]], SettleSpan | None]:
-        claims, lasting = [self._claim(lease) for lease in leases], self._durable(durable)
+        claims, durability = [self._claim(lease) for lease in leases], self._durable(durable)
         each = zip(claims, aligned(results, [claim.job.id for claim in claims]), strict=True)
         kept = {claim.place: self.ops.result_bytes(result) for claim, result in each if result is not None}
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
-        return self._verbs.complete_many(claims, fenced, kept, lasting), settling
+        return self._verbs.complete_many(claims, fenced, kept, durability), settling
 
     def _cause(self, reason: object) -> Any:
         """Describe an exception that is given for a reason; anything else is left to the checks."""
@@ -268,7 +271,7 @@ class BaseQueue(Connected):
         claim = self._claim(lease)
         made = op(self._verbs.at(claim), claim)
         if made.name in SETTLING:
-            made = lasts(made, self.ops.settings.durable)
+            made = with_durability(made, self.ops.settings.durable)
         return made, SettleSpan(self._place, made.name, [claim.job]) if wanted() else None
 
     def _ending(

@@ -112,7 +112,7 @@ def overran(deadline: float | None) -> str:
     return f"the handler ran past its deadline of {deadline:g} s"
 
 
-def lasting(delay: Any) -> float | datetime:
+def bounded_delay(delay: Any) -> float | datetime:
     """Bring a delay into the range of the scripts: strategies and handlers may compute negative or boundless ones."""
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
@@ -154,7 +154,7 @@ def released(claim: Claim) -> Settlement:
 
 def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settlement:
     """Retry after the delay that the handler asks for; not at once after many retries that spent no attempt."""
-    delay, spend, row = lasting(asked.delay), int(bool(asked.spend)), 0
+    delay, spend, row = bounded_delay(asked.delay), int(bool(asked.spend)), 0
     if not spend:
         often = claim.token - claim.job.attempt + 1
         least = min(RETRY_PAUSE_AT_MOST_S, patience(often))
@@ -268,7 +268,7 @@ def _failed(policy: Retry, claim: Claim, state: RetryState, reason: str, wait: C
     if policy.retry is not None and not policy.retry(state):
         return Settlement("dead", claim, reason=reason)
     strategy: Any = policy.wait if policy.wait is not None else wait
-    delay: Any = lasting(strategy(state) if callable(strategy) else strategy)
+    delay: Any = bounded_delay(strategy(state) if callable(strategy) else strategy)
     if policy.stop is not None and policy.stop(evolve(state, upcoming_sleep=delay)):
         return Settlement("dead", claim, reason=reason)
     return Settlement("retry", claim, delay=delay, reason=reason, attempts=policy.attempts or 0)
@@ -278,7 +278,7 @@ def undecoded(claim: Claim, reason: str) -> Settlement:
     """Settle a job whose payload does not decode: a dead letter, or later, where its codec asked for that."""
     if isinstance(reason, Postponed):
         try:
-            return Settlement("retry", claim, delay=lasting(reason.delay), spend=0, reason=reason)
+            return Settlement("retry", claim, delay=bounded_delay(reason.delay), spend=0, reason=reason)
         except Exception as wrong:  # what was asked for is no delay
             reason = f"{reason}: {said(wrong)}"
     return Settlement("dead", claim, reason=reason)

@@ -15,7 +15,7 @@ from headrace._model.job import NewJob, is_new
 from headrace._model.policy import room
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
-from headrace._protocol.lasting import lasts
+from headrace._protocol.durability import with_durability
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
@@ -65,7 +65,7 @@ class Admission:
         """Return the maker for a shard. It is always the same object, so that calls know that they may be joined."""
         return self._other(ops, self.durable)
 
-    def lasting(self, durable: Durability | None) -> Admission:
+    def with_durability(self, durable: Durability | None) -> Admission:
         """Return the maker for calls that wait for durability."""
         return self._other(self.ops, durable)
 
@@ -124,7 +124,7 @@ class Admission:
             args += (name, delay, terms, len(fields), *fields)
         ops, source = self.ops, script("enqueue_if")
         keys = [*map(ops.keys.key, source.key_names), *ops.keys.levels(ops.settings.priorities)]
-        return lasts(
+        return with_durability(
             Op(source.name, source, keys, args, ops.reading(admitted), ops.keys.lane(""), items, join), self.durable
         )
 

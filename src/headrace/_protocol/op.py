@@ -12,7 +12,7 @@ from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]
 from headrace._protocol.script import Script
 
 if TYPE_CHECKING:
-    from headrace._protocol.lasting import Lasting
+    from headrace._protocol.durability import DurabilityWait
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class Op(Generic[R_co]):
     """The arguments of *join*: concurrent calls of one operation may be sent as one."""
     join: Callable[[Sequence[Any]], Op[Any]] | None = None
     """Makes one operation of the items of several; its decoded reply is a list, one element for each item."""
-    lasting: Lasting | None = None
+    durability: DurabilityWait | None = None
     """The wait that goes with it, if its writes are to be durable."""
 
     @property

@@ -75,16 +75,16 @@ class ShardJobs(Jobs):
 
 
 @frozen
-class Legacy:
+class ShardConfig:
     """The settings that a shard passes to its heirs, for one queue: whether it is paused, and fields of its stats."""
 
     paused: bool
     fields: Sequence[bytes | str]
 
 
-def legacy(reply: Any) -> Legacy:
+def shard_config(reply: Any) -> ShardConfig:
     """Decode the settings that a shard passes to its heirs."""
-    return Legacy(bool(reply[0]), reply[1:])
+    return ShardConfig(bool(reply[0]), reply[1:])
 
 
 @frozen
@@ -163,9 +163,9 @@ class ShardOps(BaseShardOps):
         """Ask which of at most 1,000 ids are taken."""
         return self._op("present", list(names), lambda reply: [bool(yes) for yes in reply])
 
-    def seal(self, version: int) -> Op[Legacy]:
+    def seal(self, version: int) -> Op[ShardConfig]:
         """Seal the queue in this shard, from *version* of the table on: it takes no more new jobs. 0: only ask."""
-        return self._op("seal", [version], legacy)
+        return self._op("seal", [version], shard_config)
 
     def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:
         """Take over the queue's declaration from another shard."""

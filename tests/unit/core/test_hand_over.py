@@ -126,15 +126,15 @@ def test_only_what_a_replica_has_leaves_the_outbox() -> None:
     for late in (True, False):
         run = Run(Targets(since={target(0): 100}))
         run.answer(Pending(0, INTENTS[:1], []))
-        assert run.effect.ops[0].lasting is None
+        assert run.effect.ops[0].durability is None
         run.answer(Accepted(True, 101, 1))
         (op,) = run.effect.ops
-        assert (op.name, op.lasting.wanted.replicas) == ("accept", 1)
+        assert (op.name, op.durability.wanted.replicas) == ("accept", 1)
         if late:
             run.fail(NotDurable("replicas:1", 0, False, "", [Accepted(True, 102, 1)]))
             assert run.value == []
             continue
-        op.lasting.replicas = 1
+        op.durability.replicas = 1
         run.answer(Accepted(True, 102, 1))
         assert run.effect.ops[0].args[2] == 1
 

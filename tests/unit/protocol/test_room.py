@@ -47,13 +47,13 @@ def test_calls_of_a_shard_are_joined_by_one_maker() -> None:
     """An executor keeps something for each: of a new one for every call it would keep more and more."""
     whole = WholeOps(Keys.of("q"), QueueSettings(shards=6, max_waiting=100), None, "headrace", 6)  # type: ignore[arg-type]  # no payloads here
     shards, admission = ShardMap(whole), Admission(whole)
-    lasting = admission.lasting(Durability(1))
-    assert admission.lasting(None) is admission
-    assert lasting is admission.lasting(Durability(1)) is not admission
+    durability = admission.with_durability(Durability(1))
+    assert admission.with_durability(None) is admission
+    assert durability is admission.with_durability(Durability(1)) is not admission
     for ops in shards.ordered():
-        assert admission.at(ops) is admission.lasting(None).at(ops)
-        assert lasting.at(ops) is lasting.at(ops)
-        assert lasting.at(ops).durable == Durability(1)
+        assert admission.at(ops) is admission.with_durability(None).at(ops)
+        assert durability.at(ops) is durability.at(ops)
+        assert durability.at(ops).durable == Durability(1)
     assert len({id(admission.at(ops)) for ops in shards.ordered()}) == 6
 
 

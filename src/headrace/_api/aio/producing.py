@@ -59,14 +59,14 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
         if data is not None:
             receipt: AsyncReceipt = self._added(await self._executor.run_prepared(self._prepared, data))
         else:
-            job, lasting = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
+            job, durability = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
             if not self._verbs.known:
                 await self._drive(self._verbs.ready(), None, timeout)
             try:
                 if self._admits(job, full):
-                    added = await self._drive(*self._admit(job, full, timeout, lasting), timeout)
+                    added = await self._drive(*self._admit(job, full, timeout, durability), timeout)
                 else:
-                    added = await self._run(*self._new(job, lasting), timeout)
+                    added = await self._run(*self._new(job, durability), timeout)
             except NotDurable as error:
                 self._not_durable(error)
                 raise

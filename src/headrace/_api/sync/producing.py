@@ -60,14 +60,14 @@ class Producing(Driver, BaseQueue, Generic[T]):
         if data is not None:
             receipt: Receipt = self._added(self._executor.run_prepared(self._prepared, data))
         else:
-            job, lasting = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
+            job, durability = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
             if not self._verbs.known:
                 self._drive(self._verbs.ready(), None, timeout)
             try:
                 if self._admits(job, full):
-                    added = self._drive(*self._admit(job, full, timeout, lasting), timeout)
+                    added = self._drive(*self._admit(job, full, timeout, durability), timeout)
                 else:
-                    added = self._run(*self._new(job, lasting), timeout)
+                    added = self._run(*self._new(job, durability), timeout)
             except NotDurable as error:
                 self._not_durable(error)
                 raise

@@ -22,8 +22,8 @@ from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
 from headrace._protocol import replies
 from headrace._protocol.answers import DueSchedules, SchedulePlan
+from headrace._protocol.durability import durable_batch, with_durability
 from headrace._protocol.keys import job_id
-from headrace._protocol.lasting import last_of, lasts
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
@@ -68,7 +68,7 @@ def enqueue_many(
     earlier chunks; a chunk that is not as *durable* as wanted is in the queue, too.
     """
     made = ops.batches(jobs, context)
-    sending = _Chunks(iter(made) if durable is None else last_of(made, durable), bind)
+    sending = _Chunks(iter(made) if durable is None else durable_batch(made, durable), bind)
     sending.prepare()
     try:
         while (chunk := sending.next) is not None:
@@ -106,7 +106,7 @@ def each(
     alike = (list(some) for _, some in groupby(claims, key=attrgetter("worker")))
     for chunk in (chunk for some in alike for chunk in chunks(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT)):
         try:
-            verdicts += yield from send(lasts(build(chunk), durable))
+            verdicts += yield from send(with_durability(build(chunk), durable))
         except NotDurable as error:
             verdicts += error.answers[0]
             late = error

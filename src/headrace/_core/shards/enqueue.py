@@ -19,8 +19,8 @@ from headrace._model.job import NewJob, is_new
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
 from headrace._protocol.admission import Admission, Item
+from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import job_id, job_key
-from headrace._protocol.lasting import lasts
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps
@@ -55,7 +55,7 @@ class Freely:
 
     def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Step[list[Receipt]]:  # noqa: ARG002 - as below
         """Add a part, and pack the next part meanwhile."""
-        return overlap(lasts(part.load, self.durable), partial(_pack, ahead))
+        return overlap(with_durability(part.load, self.durable), partial(_pack, ahead))
 
 
 @frozen

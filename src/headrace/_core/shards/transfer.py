@@ -17,8 +17,8 @@ from headrace._core.effects import Send, Step, current_time
 from headrace._core.shards.map import ShardMap
 from headrace._model.durability import Durability
 from headrace._model.shards import ShardRow
+from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.handing import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
-from headrace._protocol.lasting import Lasting
 from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps
@@ -128,9 +128,9 @@ class _HandOver:
         """
         targets, number = self.targets, target[1]
         while True:
-            waits = Lasting(_REPLICATED) if number in targets.replicated else None
+            waits = DurabilityWait(_REPLICATED) if number in targets.replicated else None
             op = accept(ops, self.since.get(target, 0), intents)
-            answered: list[Accepted] = yield from self._ask([evolve(op, lasting=waits)], number)
+            answered: list[Accepted] = yield from self._ask([evolve(op, durability=waits)], number)
             if not answered:
                 return None
             answer = answered[0]

@@ -40,7 +40,7 @@ from headrace._net.base.retries import (
     too_large,
     unwelcome,
 )
-from headrace._protocol.lasting import trials, tried
+from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
@@ -68,7 +68,7 @@ class AsyncExecutor(BaseExecutor):
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
         """Like `Executor.run`. Small calls of one operation that would wait for each other are coalesced."""
-        if op.join is not None and op.lasting is None and meanwhile is None and len(op.items) < COALESCE_BELOW:
+        if op.join is not None and op.durability is None and meanwhile is None and len(op.items) < COALESCE_BELOW:
             coalescer = self._coalescer(op.join)
             return cast(R, await coalescer.run(op, self.within if within is None else within))
         result: R = (await self.run_all([op], meanwhile, within=within))[0]
@@ -143,7 +143,7 @@ class AsyncExecutor(BaseExecutor):
     ) -> list[Any]:  # fmt: skip
         """Like `Executor.run_all`."""
         trip = self._trip(ops, self.within if within is None else within)
-        trip.lasting = self._lasting(ops)
+        trip.durability = self._durability_wait(ops)
         turns = await self._turn(trip)
         try:
             kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
@@ -220,8 +220,8 @@ class AsyncExecutor(BaseExecutor):
 
     async def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
-        if trip.lasting is not None:
-            trip.lasting.begin()
+        if trip.durability is not None:
+            trip.durability.begin()
         try:
             replies = await self._sent(trip, pack_all(ops, lanes, "EVALSHA"), meanwhile)
             trip.answered()
@@ -233,17 +233,17 @@ class AsyncExecutor(BaseExecutor):
 
     async def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         """Like `Executor._sent`."""
-        if trip.lasting is None:
+        if trip.durability is None:
             return await self.send(commands, meanwhile, trip.leaves, trip.left)
         left = await self._try_waiting(trip)
-        wrapped = trip.lasting.wrapped(commands, left)
-        return trip.lasting.unwrapped(await self.send(wrapped, meanwhile, trip.leaves, left))
+        wrapped = trip.durability.wrapped(commands, left)
+        return trip.durability.unwrapped(await self.send(wrapped, meanwhile, trip.leaves, left))
 
     async def _try_waiting(self, trip: Trip) -> float | None:
         """Like `Executor._try_waiting`."""
-        if trip.lasting is None or trip.lasting.wanted in self._can_wait:
+        if trip.durability is None or trip.durability.wanted in self._can_wait:
             return trip.left
-        began, wanted = since_boot(), trip.lasting.wanted
+        began, wanted = since_boot(), trip.durability.wanted
         if tried(wanted, await self.send(trials(wanted), within=trip.left)):
             self._can_wait.add(wanted)
         return remaining(trip, since_boot() - began)

@@ -12,8 +12,8 @@ from headrace._net.base.lanes import Lane, shared
 from headrace._net.base.pool import SHARED
 from headrace._net.base.retries import RETRY_PAUSE_S, Patience, Trip, bound, heals, refuse_signalled
 from headrace._net.base.sentinel import PAUSE_S
+from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.keys import Keys
-from headrace._protocol.lasting import Lasting
 from headrace._protocol.op import Op
 from headrace._protocol.prepared import Prepared
 
@@ -70,13 +70,13 @@ class BaseExecutor:
         """Return the place of a queue's keys, such as a primary: queues of one place may share a blocked read."""
         return None
 
-    def _lasting(self, ops: Sequence[Op[Any]]) -> Lasting | None:
+    def _durability_wait(self, ops: Sequence[Op[Any]]) -> DurabilityWait | None:
         """Return the durability that a round trip of these operations waits for."""
         for op in ops:
-            if op.lasting is not None:
-                return op.lasting
+            if op.durability is not None:
+                return op.durability
             if self.durable is not None and op.name in SETTLING:
-                return Lasting(self.durable)
+                return DurabilityWait(self.durable)
         return None
 
     def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
@@ -135,8 +135,8 @@ class BaseExecutor:
             if op.name == "complete" and (number := reply.count(2)):  # without their results
                 self.outage.dropped(op.keys[0].split(":")[-2], number)
         answers = [op.decode(reply) for op, reply in zip(trip.ops, replies, strict=True)]
-        if trip.lasting is not None:
-            trip.lasting.judge(answers)
+        if trip.durability is not None:
+            trip.durability.judge(answers)
         return answers
 
 

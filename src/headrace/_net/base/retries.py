@@ -14,7 +14,7 @@ from redis import exceptions as errors
 from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
 
 from headrace._model.shards import Sealed
-from headrace._protocol.lasting import Lasting
+from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.limits import HEALING_ERRORS, RECORD_S, RETRY_BUDGET_S
 from headrace._protocol.op import Op, TooLarge, pack
 from headrace._telemetry.client import Outage
@@ -197,7 +197,7 @@ class Trip:
     sent: float = 0.0
     unanswered: int = 0  # attempts that were sent, and not answered
     error: BaseException | None = None  # the error of the last attempt
-    lasting: Lasting | None = None
+    durability: DurabilityWait | None = None
 
     @property
     def left(self) -> float | None:

@@ -191,8 +191,8 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         assert isinstance(trip, Scattered)  # noqa: S101
         trip.attempted = since_boot()
-        if trip.lasting is not None:
-            trip.lasting.begin()
+        if trip.durability is not None:
+            trip.durability.begin()
         return self._complete(Scatter(self.slots, trip, lanes), trip, meanwhile)
 
     def _complete(self, scatter: Scatter, trip: Scattered, meanwhile: Meanwhile = None) -> list[Any]:

@@ -50,7 +50,7 @@ from headrace._net.base.retries import (
 from headrace._net.base.sockets import cut, set_timeout
 from headrace._net.sync.combining import Combiner
 from headrace._net.sync.pool import Pool, exchanged, replies, send
-from headrace._protocol.lasting import trials, tried
+from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
@@ -126,7 +126,7 @@ class Executor(BaseExecutor):
         """
         kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
         trip = self._trip(ops, self.within if within is None else within)
-        trip.lasting = self._lasting(ops)
+        trip.durability = self._durability_wait(ops)
         try:
             replies = self._attempt(trip, lanes, meanwhile)
         except Exception as error:
@@ -183,8 +183,8 @@ class Executor(BaseExecutor):
 
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         ops = trip.ops
-        if trip.lasting is not None:
-            trip.lasting.begin()
+        if trip.durability is not None:
+            trip.durability.begin()
         try:
             replies = self._sent(trip, pack_all(ops, lanes, "EVALSHA"), meanwhile)
             trip.answered()
@@ -196,19 +196,19 @@ class Executor(BaseExecutor):
 
     def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         """Send the operations of a trip, with its wait for replicas."""
-        if trip.lasting is None:
+        if trip.durability is None:
             return self.send(commands, meanwhile, trip.leaves, trip.left)
         left = self._try_waiting(trip)
-        wrapped = trip.lasting.wrapped(commands, left)
-        return trip.lasting.unwrapped(self.send(wrapped, meanwhile, trip.leaves, left))
+        wrapped = trip.durability.wrapped(commands, left)
+        return trip.durability.unwrapped(self.send(wrapped, meanwhile, trip.leaves, left))
 
     def _try_waiting(self, trip: Trip) -> float | None:
         """Find out whether the server can be asked to wait for what *trip* does; return the seconds that are left for
         that. Raises `ConfigurationError`; nothing was sent then.
         """
-        if trip.lasting is None or trip.lasting.wanted in self._can_wait:
+        if trip.durability is None or trip.durability.wanted in self._can_wait:
             return trip.left
-        began, wanted = since_boot(), trip.lasting.wanted
+        began, wanted = since_boot(), trip.durability.wanted
         if tried(wanted, self.send(trials(wanted), within=trip.left)):
             self._can_wait.add(wanted)
         return remaining(trip, since_boot() - began)

@@ -11,7 +11,7 @@ from redis import exceptions as errors
 from headrace._net.base.cluster.slots import ASKING, Node, Slots, slot_of
 from headrace._net.base.lanes import Lane
 from headrace._net.base.retries import Trip, first_error, missing, refuses, since_boot
-from headrace._protocol.lasting import Lasting
+from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.op import Op
 
 ROUNDS = 8  # redirections in a row; then there is a pause, as after an error
@@ -40,12 +40,12 @@ class Batch:
     ops: Sequence[Op[Any]]
     asking: bool
     commands: Sequence[bytes]
-    lasting: Lasting | None = None
+    durability: DurabilityWait | None = None
 
     def replies(self, answers: Sequence[Any]) -> Sequence[Any]:
         """Return the replies of the operations, without the replies to ASKING and to waits for durability."""
         every = 2 if self.asking else 1
-        return answers[every - 1 :: every] if self.lasting is None else self.lasting.unwrapped(answers, every)
+        return answers[every - 1 :: every] if self.durability is None else self.durability.unwrapped(answers, every)
 
 
 class Scatter:
@@ -91,10 +91,10 @@ class Scatter:
             lane = self._lanes[i]
             packed = op.packed("EVAL" if i in self._source else "EVALSHA", lane.name, str(lane.calls))
             commands += [ASKING, packed] if asking else [packed]
-        lasting = self._trip.lasting
-        if lasting is not None:
-            commands = lasting.wrapped(commands, self._trip.rest)
-        return Batch(node, places, ops, asking, commands, lasting)
+        durability = self._trip.durability
+        if durability is not None:
+            commands = durability.wrapped(commands, self._trip.rest)
+        return Batch(node, places, ops, asking, commands, durability)
 
     def take(self, batch: Batch, answers: Sequence[Any] | Exception) -> None:
         """Process the answers to a batch, or the error in their place."""

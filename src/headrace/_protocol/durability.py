@@ -32,7 +32,7 @@ _NEVER = re.compile(r"unknown command|NOPERM|appendonly", re.IGNORECASE)
 
 
 @define(eq=False)
-class Lasting:
+class DurabilityWait:
     """The wait of one round trip, and its answers."""
 
     wanted: Durability
@@ -104,23 +104,23 @@ def _history(reply: Any) -> bytes:
     return found[1] if found else b""
 
 
-def lasts(op: Op[R], durable: Durability | None) -> Op[R]:
+def with_durability(op: Op[R], durable: Durability | None) -> Op[R]:
     """Return *op* with a wait for durability."""
-    return op if durable is None else evolve(op, lasting=Lasting(durable))
+    return op if durable is None else evolve(op, durability=DurabilityWait(durable))
 
 
-def last_of(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
+def durable_batch(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
     """Yield the parts of a batch, with a wait after the last. Each part comes one late, to know the last one."""
     first: list[bytes] = []
     ahead: Op[R] | None = None
     begins = True
     for op in ops:
         if ahead is not None:
-            yield evolve(ahead, lasting=Lasting(durable, waits=False, begins=begins, ends=False, first=first))
+            yield evolve(ahead, durability=DurabilityWait(durable, waits=False, begins=begins, ends=False, first=first))
             begins = False
         ahead = op
     if ahead is not None:
-        yield evolve(ahead, lasting=Lasting(durable, begins=begins, first=first))
+        yield evolve(ahead, durability=DurabilityWait(durable, begins=begins, first=first))
 
 
 def trials(wanted: Durability) -> list[bytes]:

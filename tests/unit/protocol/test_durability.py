@@ -9,7 +9,7 @@ import redis
 
 from headrace import ConfigurationError
 from headrace._model.durability import Durability
-from headrace._protocol.lasting import Lasting, last_of, lasts, trials, tried
+from headrace._protocol.durability import DurabilityWait, durable_batch, trials, tried, with_durability
 from headrace._protocol.op import Op, pack
 from headrace._protocol.script import script
 from headrace.errors import NotDurable
@@ -51,12 +51,12 @@ def test_other_types_are_refused() -> None:
 
 def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None:
     """The history is asked for before and after."""
-    lasting = Lasting(BOTH)
+    durability = DurabilityWait(BOTH)
     waits = [pack(("WAIT", 2, 2000)), pack(("WAITAOF", 1, 0, 2000))]
-    assert lasting.wrapped([b"call"], None) == [ASK, b"call", *waits, ASK]
-    assert lasting.wrapped([b"call"], 0.4)[2:4] == [pack(("WAIT", 2, 100)), pack(("WAITAOF", 1, 0, 100))]
-    assert lasting.wrapped([b"call"], 0.0)[2] == pack(("WAIT", 2, 1))
-    assert Lasting(Durability(1)).wrapped([], None) == [ASK, pack(("WAIT", 1, 2000)), ASK]
+    assert durability.wrapped([b"call"], None) == [ASK, b"call", *waits, ASK]
+    assert durability.wrapped([b"call"], 0.4)[2:4] == [pack(("WAIT", 2, 100)), pack(("WAITAOF", 1, 0, 100))]
+    assert durability.wrapped([b"call"], 0.0)[2] == pack(("WAIT", 2, 1))
+    assert DurabilityWait(Durability(1)).wrapped([], None) == [ASK, pack(("WAIT", 1, 2000)), ASK]
 
 
 @pytest.mark.parametrize(
@@ -73,45 +73,45 @@ def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None
 )
 def test_the_answers_decide(replicas: Any, disk: Any, after: Any, reason: str | None) -> None:
     """Too few replicas, no disk, another history or an error: not durable, with what the call itself has answered."""
-    lasting = Lasting(BOTH)
-    assert lasting.unwrapped([info(b"aa"), b"reply", replicas, disk, after]) == [b"reply"]
+    durability = DurabilityWait(BOTH)
+    assert durability.unwrapped([info(b"aa"), b"reply", replicas, disk, after]) == [b"reply"]
     if reason is None:
-        lasting.judge([b"reply"])
+        durability.judge([b"reply"])
         return
     with pytest.raises(NotDurable, match=reason) as raised:
-        lasting.judge([b"reply"])
+        durability.judge([b"reply"])
     assert raised.value.replicas == (replicas if isinstance(replicas, int) else 0)
     assert raised.value.fsynced is bool(disk[0])
-    lasting.begin()  # the next attempt
-    lasting.unwrapped([info(b"bb"), b"reply", 2, [1, 0], info(b"bb")])
-    lasting.judge([b"reply"])
+    durability.begin()  # the next attempt
+    durability.unwrapped([info(b"bb"), b"reply", 2, [1, 0], info(b"bb")])
+    durability.judge([b"reply"])
 
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_where_nothing_was_written_the_wait_says_nothing(every: int) -> None:
     """The operation has moved, or its script is not known: it goes out again, and is waited for there."""
-    lasting = Lasting(Durability(1))
+    durability = DurabilityWait(Durability(1))
     moved = redis.ResponseError("MOVED 1 127.0.0.1:7000")
     before = [b"OK"] * (every - 1)
-    assert lasting.unwrapped([info(b"aa"), *before, moved, 0, info(b"bb")], every) == [moved]
-    assert lasting.unwrapped([info(b"cc"), *before, b"reply", 1, info(b"cc")], every) == [b"reply"]
-    lasting.judge([b"reply"])
+    assert durability.unwrapped([info(b"aa"), *before, moved, 0, info(b"bb")], every) == [moved]
+    assert durability.unwrapped([info(b"cc"), *before, b"reply", 1, info(b"cc")], every) == [b"reply"]
+    durability.judge([b"reply"])
 
 
 def test_each_node_of_a_round_trip_has_its_own_history() -> None:
-    lasting = Lasting(Durability(1))
+    durability = DurabilityWait(Durability(1))
     for history in (b"aa", b"bb"):
-        lasting.unwrapped([info(history), b"reply", 1, info(history)])
-    lasting.judge([b"reply"])
-    lasting.unwrapped([info(b"aa"), b"reply", 1, info(b"bb")])
+        durability.unwrapped([info(history), b"reply", 1, info(history)])
+    durability.judge([b"reply"])
+    durability.unwrapped([info(b"aa"), b"reply", 1, info(b"bb")])
     with pytest.raises(NotDurable, match="primary changed"):
-        lasting.judge([b"reply"])
+        durability.judge([b"reply"])
 
 
 @pytest.mark.parametrize("other", [False, True])
 def test_a_batch_waits_behind_its_last_part_and_asks_for_the_history_around_it(other: bool) -> None:
     """Another primary has another: then the first parts are not behind the last."""
-    one, two, three = (op.lasting for op in last_of([operation()] * 3, Durability(1)))
+    one, two, three = (op.durability for op in durable_batch([operation()] * 3, Durability(1)))
     assert one is not None
     assert two is not None
     assert three is not None
@@ -131,13 +131,13 @@ def test_a_batch_waits_behind_its_last_part_and_asks_for_the_history_around_it(o
 
 def test_one_part_waits_for_itself() -> None:
     op = operation()
-    assert lasts(op, None) is op
-    waited = lasts(op, BOTH).lasting
+    assert with_durability(op, None) is op
+    waited = with_durability(op, BOTH).durability
     assert waited is not None
     assert waited.wanted == BOTH
-    (only,) = last_of([op], BOTH)
-    assert only.lasting is not None
-    assert only.lasting.wrapped([b"1"], None) == waited.wrapped([b"1"], None)
+    (only,) = durable_batch([op], BOTH)
+    assert only.durability is not None
+    assert only.durability.wrapped([b"1"], None) == waited.wrapped([b"1"], None)
 
 
 def test_whether_a_server_can_be_asked() -> None:
