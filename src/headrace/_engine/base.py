@@ -1,4 +1,4 @@
-"""The base of both engines: the part of a worker's run that is the same with threads and with tasks."""
+"""The base of both engines: the part of a worker's run that threads and tasks share."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import LeasesLeft, NotDurable, said
 
 Unit = list[HeldJob]
-PULSE_WITHIN_S = 1.0  # seconds that a server has to answer a heartbeat, at least: it may be busy
+PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
 LAGS_EVERY_S = 60.0  # seconds between two messages that settlements are not durable
-LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a server which answers nothing, once no handler runs
+LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
-FEATURES = (shard_roles,)  # that bring roles of their own
+FEATURES = (shard_roles,)  # features that add their own roles
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
-    """Log, and return, the error of a stopped worker that still holds jobs, as the server did not answer."""
+    """Log and return the error of a stopped worker that still holds jobs, as the server did not answer."""
     leases = lifecycle.kept()
     if not leases:
         return None
@@ -46,32 +46,32 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
 
 
 class Event(Protocol):
-    """An event that a role sleeps on, of threads or of tasks."""
+    """An event on which a role sleeps, for threads or for tasks."""
 
     def set(self) -> None:
         """Wake the role."""
 
 
 class _OneOf:
-    """The event of a role of several consumers, for one of these."""
+    """The event of a role for several consumers, as one of these consumers sees it."""
 
     def __init__(self, event: Event, together: Together, consumer: Consumer) -> None:
         self._event, self._together, self._consumer = event, together, consumer
 
     def set(self) -> None:
-        """Wake the role, if it may wait for this consumer."""
+        """Wake the role, if it should wait for this consumer."""
         if self._together.take_in(self._consumer):
             self._event.set()
 
 
 class _Heeding:
-    """The event of a role that sleeps on while there is nothing for it to do."""
+    """The event of a role that stays asleep while it has no work."""
 
     def __init__(self, event: Event, consumer: Consumer, heeds: Callable[[Consumer], bool]) -> None:
         self._event, self._consumer, self._heeds = event, consumer, heeds
 
     def set(self) -> None:
-        """Wake the role, if there is something to do."""
+        """Wake the role, if it has work."""
         if self._heeds(self._consumer):
             self._event.set()
 
@@ -79,9 +79,9 @@ class _Heeding:
 class BaseEngine(ABC):
     """One run of a worker: its phases, the events that wake its roles, and its telemetry."""
 
-    executors: Any  # by channel
-    stopping: Any  # set when the worker begins to stop
-    fetchers = 1  # roles that fetch, for each consumer
+    executors: Any  # executors by channel
+    stopping: Any  # set when the worker starts to stop
+    fetchers = 1  # number of `fetch` roles for each consumer
 
     def __init__(self, lifecycle: Lifecycle, executors: Mapping[Channel, BaseExecutor], trace_parent: str) -> None:
         self.lifecycle, self.contexts = lifecycle, Contexts()
@@ -89,23 +89,23 @@ class BaseEngine(ABC):
         self.error: BaseException | None = None
         self._failing = _forks.lock()
         self.finished = False
-        self.stops: list[Hook] = []  # the hooks that are still to be called at the end, the last first
-        self._asked = False  # to stop
-        self._leased = False  # once: its user may do what a worker does
-        self._gave_up = False  # the server, as it did not answer
-        self._lagged = float("-inf")  # when it was logged that a settlement is not durable
-        self._hurried = False  # calls to nodes out of reach end soon, as it is stopping
+        self.stops: list[Hook] = []  # hooks left to call at the end, the last first
+        self._asked = False  # whether a stop was requested
+        self._leased = False  # whether a job was ever leased: the user has a worker's rights
+        self._gave_up = False  # whether the stop gave up the server, which did not answer
+        self._lagged = float("-inf")  # when a settlement without durability was last logged
+        self._hurried = False  # whether calls to nodes out of reach end soon, as the worker stops
         self._outage = executors["work"].outage
-        # Heartbeats are tried again soon: after an outage, peers count the time without one.
+        # Heartbeats are retried soon: after an outage, peers count the time without a heartbeat.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
-        # A server that hangs is found out before peers declare this worker dead: another may have its address by now.
+        # We detect a hung server before peers declare this worker dead: another server may have its address by now.
         executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
         for consumer in lifecycle.consumers:
             if (shared := slots_of(consumer)) is not None:
                 shared.map.sound = executors["work"].sound
-        if len(self._parts()) > ALONE_AT_MOST:  # each beats for itself, and needs no connection of its own for that
+        if len(self._parts()) > ALONE_AT_MOST:  # heartbeats of many parts share connections
             executors["pulse"].combine()
         if many(lifecycle):
             executors["work"].combine()
@@ -118,7 +118,7 @@ class BaseEngine(ABC):
         }
         self._all: list[Event] = []
         self._events: dict[int, list[Event]] = {id(consumer): [] for consumer in lifecycle.consumers}
-        self._running: dict[str, list[Any]] = {}  # threads, or tasks, by the role that they run
+        self._running: dict[str, list[Any]] = {}  # threads or tasks, by the role that they run
 
     def _begin(self) -> None:
         """Start every role."""
@@ -126,7 +126,7 @@ class BaseEngine(ABC):
             self._running.setdefault(name, []).append(self._role(name, role, whose, channel))
 
     def join(self, consumers: Sequence[Consumer]) -> None:
-        """Start the roles of consumers that come while the worker runs: of shards that are new."""
+        """Start the roles of new consumers while the worker runs: of new shards."""
         if self.lifecycle.phase is not Phase.RUNNING:
             return
         for consumer in consumers:
@@ -140,7 +140,7 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def _seat(self, consumer: Consumer) -> None:
-        """Give a consumer the slots that it shares with others, or its own."""
+        """Give a consumer its slots, shared with other consumers or its own."""
 
     @abstractmethod
     def _launch(self, role: Any) -> Any:
@@ -150,7 +150,7 @@ class BaseEngine(ABC):
         return self._where(consumer.ops.keys)
 
     def _parts(self) -> list[list[Consumer]]:
-        """Return the consumers by place, such as a node of a cluster: no role serves two places."""
+        """Return the consumers, grouped by place, such as a node of a cluster. No role serves two places."""
         return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
@@ -158,7 +158,7 @@ class BaseEngine(ABC):
         """Make the thread or task that runs a role."""
 
     def wakes(self, event: Event, name: str, whose: Consumer | Together | None) -> None:
-        """Add the event that the role of this *name* sleeps on, and whose it is."""
+        """Add the event on which the role *name* sleeps, and the role's owner."""
         self._all.append(event)
         if isinstance(whose, Together):
             for consumer in whose.consumers:
@@ -191,7 +191,7 @@ class BaseEngine(ABC):
                 telemetry.answered(op, reply, since)
 
     def not_durable(self, error: NotDurable) -> list[Any]:
-        """Log that settlements were not as durable as asked, once a minute at most; return the answers."""
+        """Log that settlements were not as durable as asked, at most once a minute. Return the answers."""
         now = time.monotonic()
         if now - self._lagged >= LAGS_EVERY_S:
             self._lagged = now
@@ -199,15 +199,15 @@ class BaseEngine(ABC):
         return error.answers
 
     def failed(self, error: BaseException, channel: Channel) -> None:
-        """Stop the worker, as a role ended by *error*, which `run()` will raise; ignore an error that a stop causes."""
-        self.wake()  # whatever waits for that role's end
+        """Stop the worker after a role's *error*, which `run()` will raise. Ignore errors that a stop causes."""
+        self.wake()  # wakes all that wait for the role's end
         if self._gave_up or self._hurried or self.lifecycle.phase >= Phase.STOPPED:
             return
         if channel == "blocking" and self.lifecycle.phase is not Phase.RUNNING:
-            return  # closed under its blocked read, it may raise anything
+            return  # a read may raise any error when its connection is closed
         with self._failing:
             first, self.error = self.error is None, self.error or error
-        # The others fail of the same, as a rule, and at the same moment.
+        # The other roles usually fail for the same reason at the same moment.
         log.say("role_failed", "%s", said(error), error=error, level=None if first else logging.DEBUG)
         self.drain()
 
@@ -234,11 +234,11 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
-        """Run the handler on these units, as slots become free."""
+        """Run the handler on these units as slots become free."""
 
     @abstractmethod
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
-        """Return the units that have not started, which no longer will, and whether another one has a slot."""
+        """Remove and return the units that have not started. Also return whether another unit has a slot."""
 
     @abstractmethod
     def abort(self, held: Sequence[HeldJob]) -> None:
@@ -246,7 +246,7 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def _stop_waiting(self) -> None:
-        """End the blocked reads: a read that goes on could still take a job's wake-up away from other workers."""
+        """End the blocked reads: a read could otherwise take a job's wake-up from other workers."""
 
     def stop(self) -> None:
         """Drain; if called again, halt."""
@@ -257,7 +257,7 @@ class BaseEngine(ABC):
             self.drain()
 
     def drain(self) -> None:
-        """Take nothing new, and let handlers finish."""
+        """Lease no more jobs, and let handlers finish."""
         begins = self.lifecycle.phase < Phase.DRAINING
         self.lifecycle.advance_to(Phase.DRAINING)
         self.stopping.set()
@@ -276,16 +276,16 @@ class BaseEngine(ABC):
         log.say("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
 
     def halt(self) -> None:
-        """Release all jobs now; handlers are told, async ones cancelled."""
+        """Release all jobs now. Tell the handlers; cancel the async ones."""
         self.lifecycle.advance_to(Phase.HALTING)
         for consumer in self.lifecycle.consumers:
             self.abort(list(consumer.jobs.held.values()))
         self.drain()
 
     def _over(self, farewell: Farewell, now: float) -> bool:
-        """Tell whether a stop gives up the server.
+        """Tell whether the stop gives up the server.
 
-        On a cluster one node may be out of reach while others answer: once no handler runs, calls to it end soon.
+        On a cluster one node may be out of reach while others answer. Once no handler runs, calls to it end soon.
         """
         over = farewell.over(now, self._outage.answers)
         if not self._hurried and len(self._parts()) > 1 and farewell.idle(now) >= LEAVE_WITHIN_S:
@@ -298,20 +298,20 @@ class BaseEngine(ABC):
         return Farewell(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)
 
     def _stopped(self) -> None:
-        """Finish the run: everything has ended."""
+        """Finish the run, after everything has ended."""
         self.error = self.error or left_behind(self.lifecycle)
         self.finished = True
         worker = self.lifecycle.consumers[0].worker
         back: dict[str, int] = {}
         for one in self.lifecycle.consumers:
-            if one.jobs.given_back:  # by all shards of a queue
+            if one.jobs.given_back:  # the number for all shards of a queue
                 back[str(one.ops.keys.queue)] = back.get(one.ops.keys.queue, 0) + one.jobs.given_back
         what = ", ".join(f"{number} of {queue!r}" for queue, number in back.items()) or "nothing"
         log.say("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
 
 
 class BaseRoleDriver:
-    """The base of the drivers of one role: its consumer, its connection, and the event it sleeps on."""
+    """The base of the drivers of one role: its consumer, its connection, and its event."""
 
     def __init__(self, engine: Any, name: str, whose: Consumer | Together | None, channel: Channel, event: Any) -> None:
         self._consumer = None if isinstance(whose, Together) else whose

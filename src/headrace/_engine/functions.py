@@ -1,4 +1,4 @@
-"""The functions of users, looked at: whether they are async, and how a message calls them."""
+"""Inspection of users' functions: whether they are async, and their name in messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_async(function: object) -> bool:
 
 
 def refuse_generator(function: object) -> None:
-    """Raise `ConfigurationError` for a generator function, also an async one: a call runs nothing of its body."""
+    """Raise `ConfigurationError` for a generator function, also an async one: calling it runs none of its body."""
     if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in _bodies(function)):
         raise ConfigurationError(
             f"{called(function)} is a generator function: calling it runs nothing. Give a function without yield"
@@ -23,10 +23,10 @@ def refuse_generator(function: object) -> None:
 
 
 def refuse_parameters(function: object, given: int, arguments: str) -> None:
-    """Raise `ConfigurationError` for a function that can't be called with its *arguments*, *given* in number."""
+    """Raise `ConfigurationError` for a function that can't take *given* arguments, named *arguments* in the message."""
     try:
         signature = inspect.signature(cast("Any", function), follow_wrapped=False)
-    except (TypeError, ValueError):  # of a builtin it may not be known
+    except (TypeError, ValueError):  # a builtin may have no known signature
         return
     try:
         signature.bind(*range(given))
@@ -45,7 +45,7 @@ def _bodies(function: object) -> tuple[object, object]:
 
 
 def called(function: object) -> str:
-    """Return the name by which a message calls a function: its module's, and its own."""
+    """Return the name of a function in messages: its module and its own name."""
     while isinstance(function, partial):
         function = function.func
     own = getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -31,16 +31,16 @@ class Hooked:
     def on_start(self, function: F) -> F:
         """Have *function* called, without arguments, before the worker takes any job; several in their order.
 
-        An exception of it ends the worker: `run()` raises it, after the hooks of `on_stop`. For an `AsyncWorker` it may
-        be async. It may keep its objects in `worker.state`. May decorate.
+        Its exception ends the worker: `run()` raises it, after the hooks of `on_stop`. For an `AsyncWorker` it may be
+        async. It may keep its objects in `worker.state`. May decorate.
         """
         return self._hook(self._starts, "on_start", function)
 
     def on_stop(self, function: F) -> F:
         """Have *function* called, without arguments, when all handlers have ended; several in reverse order.
 
-        Called also if a hook of `on_start` has failed, and whatever other hooks raise; `run()` raises the first such
-        exception. A thread whose handler hangs is not waited for when the worker was told twice to stop. May decorate.
+        It is also called if a hook of `on_start` or another stop hook failed; `run()` raises the first exception. After
+        a second request to stop, the worker does not wait for threads with a hanging handler. May decorate.
         """
         return self._hook(self._stops, "on_stop", function)
 
@@ -51,7 +51,7 @@ class Hooked:
         *job*: the handler's argument: a `Job`, or for a batch handler a sequence of jobs. Its exceptions and its return
         value count as the handler's. For an `AsyncWorker` it is async, and awaits `call()`, also around plain
         functions, which run in threads with its context variables. Each run has a fresh copy of the context variables
-        with which the worker was started. Tracing is outside of it, a handler's *deadline* inside. May decorate.
+        with which the worker was started. Tracing is outside of it, the handler's *deadline* inside. May decorate.
         """
         if not callable(around):
             raise TypeError(f"middleware must be callable, {around!r:.200} is not")
@@ -73,12 +73,12 @@ class Hooked:
 
 
 def hook_failed(hook: Hook, error: BaseException) -> None:
-    """Log the error of a stop hook; the others are called all the same."""
+    """Log the error of a stop hook. The other hooks are called nevertheless."""
     log.say("hook_failed", "%s: %s", called(hook), said(error), error=error)
 
 
 def surrounded(function: Callable[[Any], Any], around: Sequence[Around]) -> Callable[[Any], Any]:
-    """Return *function* within its middleware, of either colour."""
+    """Return *function*, of either colour, wrapped in its middleware."""
     for outer in reversed(around):
         function = partial(_within, outer, function)
     return function

@@ -1,8 +1,8 @@
-"""The pulse of an `AsyncWorker`: a thread whose own event loop beats and renews leases, whatever the handlers do.
+"""The pulse of an `AsyncWorker`: a thread with its own event loop that keeps the leases, whatever handlers do.
 
 Between the threads: roles start in the pulse, and reach the worker's loop by `tell`; that loop wakes them by a
-`LoopEvent`. The state of consumers is made for threads anyway. If the worker's loop is closed without a stop, the pulse
-ends by itself.
+`LoopEvent`. The state of consumers is safe for threads. If the worker's loop is closed without a stop, the pulse ends
+by itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class LoopEvent(asyncio.Event):
         self._there = loop
 
     def set(self) -> None:
-        """Wake the role that sleeps on it."""
+        """Wake the role that sleeps on this event."""
         with suppress(RuntimeError):  # the pulse has ended
             self._there.call_soon_threadsafe(super().set)
 
 
 class Pulse:
-    """A thread with an event loop and a connection of its own, for a worker on the loop that is running now."""
+    """A thread with its own event loop and connection, for a worker on the running loop."""
 
     def __init__(self, executor: AsyncExecutor) -> None:
         self._executor = executor
@@ -49,7 +49,7 @@ class Pulse:
         return LoopEvent(self._loop)
 
     def run(self, role: Coroutine[Any, Any, None], name: str) -> asyncio.Future[None]:
-        """Run a role in the pulse; the future is done when it has ended, and cancels it if cancelled."""
+        """Run a role in the pulse. The future is done when the role has ended; cancelling it cancels the role."""
         ended: asyncio.Future[None] = self._home.create_future()
         tasks: list[asyncio.Task[None]] = []
 
@@ -76,7 +76,7 @@ class Pulse:
         """Call a function in the worker's loop, from the pulse."""
         try:
             self._home.call_soon_threadsafe(function, *args)
-        except RuntimeError:  # that loop was closed under the worker: for peers it is dead
+        except RuntimeError:  # the worker's loop was closed: for its peers the worker is dead
             self._ending.set()
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def detach_sentinel(pool: Any) -> None:
-    """Give *pool* clients of its own for Sentinel, if it asks one in the user's way: theirs belong to their loop."""
+    """Give *pool* its own clients for Sentinel, if it uses the user's: these belong to another event loop."""
     theirs: Any = getattr(pool, "sentinel_manager", None)
     if hasattr(theirs, "sentinels"):
         forced = getattr(theirs, "_force_master_ip", None)

@@ -1,4 +1,4 @@
-"""The watch over a worker's event loop, from its pulse: notices that a handler blocks it, and says which."""
+"""The watch over a worker's event loop, from its pulse: detects that a handler blocks it, and names the handler."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from headrace._engine.functions import called
 from headrace._engine.pulse import Pulse
 from headrace._telemetry import log
 
-LATE_S = 1.0  # seconds by which our own wake-up may be late; if it is later, the whole process stood still
-AGAIN_AFTER_S = 60.0  # seconds between two warnings of one standstill, or of one handler
+LATE_S = 1.0  # seconds by which our own wake-up may be late; a later one means that the whole process was suspended
+AGAIN_AFTER_S = 60.0  # seconds between two warnings about one block, or one handler
 LOOPS = frozenset(("asyncio", "selectors", "uvloop"))
 ADVICE = "make it a plain def, which runs in a thread, or move what blocks into asyncio.to_thread()"
 Running = Callable[[Any], tuple[Unit, Callable[..., Any]] | None]
 
 
 class StallWatch:
-    """Asks the event loop again and again for a sign of life. *running*: the unit and the handler of a task."""
+    """Asks the event loop again and again for a sign of life. *running*: returns the unit and the handler of a task."""
 
     def __init__(self, lifecycle: Lifecycle, pulse: Pulse, running: Running) -> None:
         self._lifecycle, self._pulse, self._running = lifecycle, pulse, running
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._limit = lifecycle.settings.heartbeat
-        self._quiet_until: dict[str, float] = {}  # by what blocked the loop
+        self._quiet_until: dict[str, float] = {}  # by the code that blocked the loop
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -43,13 +43,13 @@ class StallWatch:
             await asyncio.sleep(self._limit / 4)
 
     async def _answered(self, turned: asyncio.Event, asked: float) -> None:
-        told = 0.0  # when we last said so
+        told = 0.0  # when we last logged it
         while True:
             since = time.monotonic()
             if await _within(turned, self._limit):
                 break
             now = time.monotonic()
-            if now - since > self._limit + LATE_S:  # we ourselves were late: the whole process stood still
+            if now - since > self._limit + LATE_S:  # we were late ourselves: the whole process was suspended
                 asked += now - since
                 self._lifecycle.stalled_since = asked
             elif (not told or now - told >= AGAIN_AFTER_S) and self._tell(now - asked, now):
@@ -62,7 +62,7 @@ class StallWatch:
         return self._lifecycle.consumers[0].worker
 
     def _tell(self, seconds: float, now: float) -> bool:
-        """Log the code that blocks the loop; false if it was logged a short while ago."""
+        """Log the code that blocks the loop. Return false if it was logged a short while ago."""
         task = asyncio.current_task(self._loop)
         found = self._running(task)
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - for just this
@@ -79,7 +79,7 @@ class StallWatch:
             name, advice, claim, code = "", "run it for as long as the worker works", None, None
             what = "nothing: it is not running"
         elif frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in LOOPS:
-            return False  # it turns again just now
+            return False  # the loop has just gone on
         else:
             name, advice, claim, code = "", "keep it short", None, None
             what = "a callback"
@@ -109,7 +109,7 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _place(frame: FrameType, code: CodeType | None) -> str:
-    """Name the line that runs: the handler's own, if *code* is in the stack, and the innermost one."""
+    """Name the running lines: the handler's own line, if *code* is in the stack, and the innermost line."""
     inner = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
     outer: FrameType | None = frame
     while outer is not None and outer.f_code is not code:

@@ -1,4 +1,4 @@
-"""One run of an `AsyncWorker`: its roles and handlers as tasks; the roles that keep our leases run in a thread."""
+"""One run of an `AsyncWorker`. Its roles and handlers are tasks; the roles that keep our leases run in a thread."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import NotDurable, OutcomeUnknown
 
-# Since Python 3.12 a task may begin as it is made: a handler that waits for nothing ends without a turn of the loop.
+# Since Python 3.12 a task may start eagerly: a handler that waits for nothing ends without a turn of the loop.
 AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
 
@@ -90,22 +90,22 @@ class _Slots:
         handler = consumer.handler
         self.consumer, self.telemetry = consumer, telemetry
         self.backlog: deque[Unit] = deque()
-        self.of = of or self  # those of the first that shares them
+        self.of = of or self  # the slots of the first consumer that shares them
         self.sharing: list[_Slots] = [self] if of is None else of.sharing
-        self.running = 0  # of all that share them
-        self.over: list[tuple[Unit, BaseException | None, Any]] = []  # has ended, and is not yet taken in
-        self.tasks: dict[int, tuple[Any, Unit]] = {}  # by unit; the loop keeps only weak references to them
+        self.running = 0  # running units of all consumers that share these slots
+        self.over: list[tuple[Unit, BaseException | None, Any]] = []  # ended units that are not processed yet
+        self.tasks: dict[int, tuple[Any, Unit]] = {}  # tasks by unit; the loop keeps only weak references to tasks
         self.threads: Threads | None = None
         self.awaited: set[int] = set()  # the first jobs of runs whose plain function returned an awaitable
         self.call: Callable[[Any], Awaitable[Any]] = handler.function
         name = f"headrace-{handler.queue}"
-        # Without a factory of the user's, what create_task() would do but its own frames and a name for each.
+        # Without a task factory of the user, we do the same as create_task(), but without its frames and a name.
         self.task: Callable[[Any], Any] = (
             (lambda run: asyncio.Task(run, loop=loop, name=name, context=contexts.fresh(), **AT_ONCE))
             if loop.get_task_factory() is None
             else (lambda run: contexts.fresh().run(loop.create_task, run, name=name))
         )
-        self.plain: Callable[[Any], bool] = _always  # whether a call is for a thread, if there are threads
+        self.plain: Callable[[Any], bool] = _always  # whether a call runs in a thread, if there are threads
         if handler.kinds:
             self.threads = Threads(handler.function, name, loop, contexts)
             self.call = partial(_routed, handler)
@@ -120,11 +120,11 @@ class _Slots:
         self.threaded = surrounded(self._in_thread, self.around)
 
     def in_thread(self, unit: Unit) -> bool:
-        """Tell whether this unit runs in a thread: its handler is a plain function, and has returned no awaitable."""
+        """Tell whether this unit runs in a thread: its handler is a plain function that has returned no awaitable."""
         return self.threads is not None and self.plain(unit[0].job) and id(unit[0].job) not in self.awaited
 
     async def _in_thread(self, argument: Any) -> Any:
-        """Call a plain function within its middleware: in a thread, with the context of the task that calls."""
+        """Call a plain function within its middleware, in a thread, with the context of the calling task."""
         assert self.threads is not None  # noqa: S101
         context = copy_context()
         result = await self.threads.submit(partial(context.run, self.consumer.handler.function, argument))
@@ -136,7 +136,7 @@ class _Slots:
         return await self.finish(result, argument)
 
     async def finish(self, awaitable: Awaitable[Any], argument: Any) -> Any:
-        """Await the result of a plain function. From here on, the run can be cancelled."""
+        """Await the result of a plain function. From now on, the run can be cancelled."""
         job = argument[0] if self.consumer.handler.batch else argument
         if job.lost:
             if inspect.iscoroutine(awaitable):
@@ -158,7 +158,7 @@ def _raise(error: BaseException) -> None:
 
 
 def _by_signal(error: KeyboardInterrupt) -> bool:
-    """Tell whether it is Ctrl-C that interrupted a handler, where the program handles SIGINT by raising this."""
+    """Tell whether Ctrl-C interrupted a handler, in a program whose SIGINT handler raises this error."""
     if threading.current_thread() is not threading.main_thread():
         return False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -184,7 +184,7 @@ async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, arg
 
 
 async def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
-    """Call the hooks of the end, the last first; return the first error that there is."""
+    """Call the stop hooks, the last first. Return the first error, if any."""
     while hooks:
         hook = hooks.pop()
         try:
@@ -201,7 +201,7 @@ async def call_stops(hooks: list[Hook], error: BaseException | None = None) -> B
 class Engine(BaseEngine):
     """One run of a worker."""
 
-    fetchers = 2  # while one waits for the server, the other takes in what it has answered
+    fetchers = 2  # while one waits for the server, the other processes an answer
 
     def __init__(
         self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
@@ -210,13 +210,13 @@ class Engine(BaseEngine):
         limit = lifecycle.settings.max_outage
         work = executor_of(url, client, limit, attend=attend)
         pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
-        # The connections of blocked reads are known, and closed one by one: they are no others'.
+        # The connections of blocked reads are known, and closed one by one. No other call uses them.
         self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = asyncio.Event()
         self._subscriptions: dict[tuple[str, ...], AsyncSubscription] = {}  # by channels
         self._finishing: asyncio.Task[None] | None = None
-        self.forsaken: Callable[[], None] | None = None  # called at the end, once nobody waits for it any more
+        self.forsaken: Callable[[], None] | None = None  # called at the end, when no caller waits for the end any more
         self._slots: dict[int, _Slots] = {}
         for one in lifecycle.consumers:
             self._seat(one)
@@ -227,7 +227,7 @@ class Engine(BaseEngine):
     def _seat(self, consumer: Consumer) -> None:
         of = self._slots.get(id(first_of(consumer)))
         made = _Slots(consumer, self._loop, self.telemetry(consumer), of, self.contexts)
-        self._slots = {**self._slots, id(consumer): made}  # another thread may look through it
+        self._slots = {**self._slots, id(consumer): made}  # a new dict, as another thread may iterate over it
         if of is not None:
             of.sharing.append(made)
 
@@ -246,7 +246,7 @@ class Engine(BaseEngine):
         since = time.perf_counter()
         replies: list[Any] | None = None
         while replies is None:
-            with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
+            with suppress(OutcomeUnknown):  # a worker's calls are fenced, or may happen twice: start again
                 try:
                     replies = await executor.run_all(ops, within=within)
                 except NotDurable as error:
@@ -279,7 +279,7 @@ class Engine(BaseEngine):
 
     def abort(self, held: Sequence[HeldJob]) -> None:
         """Cancel the tasks whose jobs are all lost; threads can only be told."""
-        if not held:  # as of most of many queues, as the worker stops
+        if not held:  # usual for most queues when a worker with many queues stops
             return
         for one in held:
             one.job.lost.set()
@@ -292,7 +292,7 @@ class Engine(BaseEngine):
                     run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
 
     def _handles(self, task: Any) -> tuple[Unit, Callable[..., Any]] | None:
-        """Return the unit that *task* works on, and its handler's function; asked from another thread."""
+        """Return the unit that *task* works on, and its handler's function. Another thread calls this."""
         for slots in self._slots.values():
             for run, unit in list(slots.tasks.values()):
                 if run is task:
@@ -300,11 +300,11 @@ class Engine(BaseEngine):
         return None
 
     def _fill(self, slots: _Slots) -> None:
-        """Start waiting units, as far as there are slots."""
+        """Start waiting units while slots are free."""
         consumer, limit, batch = slots.consumer, slots.consumer.handler.concurrency, slots.consumer.handler.batch
         while slots.backlog and slots.of.running < limit:
             unit = slots.backlog.popleft()
-            jobs = consumer.begin(unit, time.monotonic())  # what began before may have taken long
+            jobs = consumer.begin(unit, time.monotonic())  # handlers that started before may have taken long
             if not jobs:
                 self.wake(slots.consumer)
                 continue
@@ -312,7 +312,7 @@ class Engine(BaseEngine):
             argument = jobs if batch else jobs[0]
             if slots.threads is None or not slots.plain(argument):
                 run: Any = slots.task(self._run(slots, unit, argument, slots.call))
-            elif slots.around or slots.telemetry.on:  # a span lasts until an awaitable result is there, too
+            elif slots.around or slots.telemetry.on:  # a span also lasts until an awaitable has its result
                 run = slots.task(self._run(slots, unit, argument, slots.threaded))
             else:
                 run = slots.threads.run(argument)
@@ -321,36 +321,36 @@ class Engine(BaseEngine):
                 slots.tasks[id(unit)] = run, unit
 
     async def _run(self, slots: _Slots, unit: Unit, argument: Any, call: Callable[[Any], Awaitable[Any]]) -> None:
-        """Call a handler, and take in its end: one task."""
+        """Call a handler, and process its end. This is one task."""
         error: BaseException | None = None
         result: Any = None
-        if id(unit) not in slots.tasks:  # it begins as it is made
+        if id(unit) not in slots.tasks:  # the task started eagerly
             slots.tasks[id(unit)] = asyncio.current_task(), unit
         try:
             telemetry = slots.telemetry
             span = telemetry.on and not telemetry.passes(unit, argument)
             result = await (telemetry.call_async(call, unit, argument) if span else call(argument))
-        except BaseException as raised:  # judged, whatever it is
+        except BaseException as raised:  # any error is judged
             error = raised
         slots.tasks.pop(id(unit), None)
         ends = error if isinstance(error, KeyboardInterrupt) and _by_signal(error) else None
-        if ends is not None:  # no failure of this job: the program ends, and the worker with it
+        if ends is not None:  # the job has not failed: the program ends, and the worker with it
             self.drain()
         self._ended(slots, unit, error, result)
         if ends is not None:
             self._loop.call_soon(partial(_raise, ends))
 
     def _unrun(self, slots: _Slots, unit: Unit, _task: object) -> None:
-        """Take in the end of a cancelled task, which may not have begun."""
+        """Process the end of a cancelled task, which may not have started."""
         if slots.tasks.pop(id(unit), None) is not None:
             self._ended(slots, unit, asyncio.CancelledError(), None)
 
     def _thread_ended(self, slots: _Slots, unit: Unit, argument: Any, run: Any) -> None:
-        """Take in the end of a plain function; await an awaitable that it returned, in the context of its run."""
+        """Process the end of a plain function. If it returned an awaitable, await it in the context of the run."""
         error = run.exception()
         result = None if error is not None else run.result()
         del slots.tasks[id(unit)]
-        if type(result) is not Unfinished:  # it may be of a class that can't be asked
+        if type(result) is not Unfinished:  # an `isinstance` check may run code of the result's class
             self._ended(slots, unit, error, result)
             return
         goes_on = self._run(slots, unit, argument, partial(slots.finish, result.awaitable))
@@ -364,7 +364,7 @@ class Engine(BaseEngine):
             asyncio.get_running_loop().call_soon(self._take_in, slots, context=self.contexts.start)
 
     def _take_in(self, slots: _Slots) -> None:
-        """Take in all ends of one turn of the event loop."""
+        """Process all ends of one turn of the event loop."""
         over, slots.over = slots.over, []
         slots.of.running -= len(over)
         now, finished = time.monotonic(), slots.consumer.finished
@@ -373,7 +373,7 @@ class Engine(BaseEngine):
         slots.consumer.slot_freed()
         sharing = slots.sharing
         if len(sharing) > 1:
-            sharing.append(sharing.pop(0))  # another is the first to fill them the next time
+            sharing.append(sharing.pop(0))  # another consumer fills the slots first the next time
         for one in list(sharing):
             if one.backlog:
                 self._fill(one)
@@ -385,20 +385,20 @@ class Engine(BaseEngine):
         return found or self._subscriptions.setdefault(key, AsyncSubscription(self.executors["work"]))
 
     def _stop_waiting(self) -> None:
-        self.executors["blocking"].stop_waiting()  # its reads alone: the connections of others are not closed
+        self.executors["blocking"].stop_waiting()  # only its reads: the connections of others stay open
 
     def runs_this(self) -> bool:
-        """Tell whether one of our handlers is the caller."""
+        """Tell whether the caller is one of our handlers."""
         task = asyncio.current_task()
         return any(run is task for slots in self._slots.values() for run, _ in slots.tasks.values())
 
     @property
     def gone(self) -> bool:
-        """Whether it has ended: it has finished, or its event loop was closed under it."""
+        """Whether the run has ended: it has finished, or its event loop was closed."""
         return self.finished or self._loop.is_closed()
 
     async def finish(self) -> None:
-        """Wait until everything is settled or released, and closed. A cancelled caller does not end that."""
+        """Wait until everything is settled or released, and closed. Cancelling the caller does not stop this work."""
         if not self.finished and (self._finishing is None or self._finishing.done()):
             self._finishing = self.contexts.start.run(asyncio.create_task, self._end(), name="headrace-finish")
         if self._finishing is not None:
@@ -407,7 +407,7 @@ class Engine(BaseEngine):
     async def _end(self) -> None:
         try:
             await self._wind_up()
-        except asyncio.CancelledError:  # a loop that is being closed cancels everything once, and waits for it
+        except asyncio.CancelledError:  # a closing loop cancels everything once, and waits for it
             self.halt()
             await self._wind_up()
 
@@ -424,7 +424,7 @@ class Engine(BaseEngine):
         await self._await(leaving, farewell)
         every = [(slots, *run) for slots in self._slots.values() for run in slots.tasks.values()]
         halted: list[asyncio.Task[Any]] = [run for slots, run, unit in every if not slots.in_thread(unit)]
-        if halted:  # threads are not waited for
+        if halted:  # do not wait for threads
             await asyncio.wait(halted, timeout=1)
         for slots in self._slots.values():
             if slots.threads is not None:
@@ -439,7 +439,7 @@ class Engine(BaseEngine):
             self.forsaken()
 
     async def _await(self, tasks: Sequence[asyncio.Future[None]], farewell: Farewell) -> None:
-        """Wait until the tasks have ended, or the server is given up. Cancelling the caller does not cancel them."""
+        """Wait until the tasks have ended, or we give up the server. Cancelling the caller does not cancel them."""
         left = {task for task in tasks if not task.done()}
         while left:
             _, left = await asyncio.wait(left, timeout=0.05)
@@ -483,7 +483,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
                 return await self._engine.subscription(channels).receive(channels, seconds)
             case Start(units):
                 self._engine.start(self._consumer, units)
-                if self._channel == "blocking":  # what came alone begins before this role goes on
+                if self._channel == "blocking":  # a single job starts before this role goes on
                     await asyncio.sleep(0)
                 return None
             case Wake() | TakeBack() | Abort() | Join() | Log():
@@ -493,7 +493,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
 
 
 class PulseDriver(RoleDriver):
-    """The driver of a role in the pulse: effects on the worker's loop are performed there."""
+    """The driver of a role in the pulse. The worker's loop performs the effects on its handlers."""
 
     def _failed(self, error: BaseException) -> None:
         self._engine.pulse.tell(self._engine.failed, error, self._channel)
@@ -501,7 +501,7 @@ class PulseDriver(RoleDriver):
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:
         match effect:
             case Abort(held):
-                for one in held:  # at once: handlers in threads look at it
+                for one in held:  # at once: handlers in threads check this flag
                     one.job.lost.set()
                 self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
             case Wake():

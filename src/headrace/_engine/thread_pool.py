@@ -37,7 +37,7 @@ class Threads:
         self._threads = self._busy = 0
 
     def run(self, argument: Any) -> asyncio.Future[Any]:
-        """Call the function in a thread, in a context of its own. The future's result may be `Unfinished`."""
+        """Call the function in a thread, in its own context. The future's result may be `Unfinished`."""
         context = self._contexts.fresh()
         return self.submit(lambda: context.run(self._call, argument))
 
@@ -68,16 +68,16 @@ class Threads:
             error: BaseException | None = None
             try:
                 result = function()
-            except StopIteration as raised:  # no future takes it
+            except StopIteration as raised:  # a future does not accept this exception
                 error = RuntimeError(f"the handler raised {said(raised)}")
-            except BaseException as raised:  # judged, whatever it is
+            except BaseException as raised:  # any error is judged
                 error = raised
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
-            del call, future, function, result, error  # they may be large
+            del call, future, function, result, error  # these objects may be large
 
     def close(self) -> None:
-        """End the idle threads; the others end after their call."""
+        """End the idle threads. The other threads end after their call."""
         for _ in range(self._threads):
             self._calls.put(None)
 

@@ -43,11 +43,11 @@ from headrace._net.sync.subscription import Subscription
 from headrace._protocol.op import Op
 from headrace.errors import NotDurable, OutcomeUnknown
 
-HAND_OVER_S = 3e-5  # seconds for which a role rests that has started a handler: its thread needs the interpreter's lock
+HAND_OVER_S = 3e-5  # seconds that a role sleeps after it starts a handler, whose thread needs the interpreter's lock
 
 
 def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
-    """Call the hooks of the end, the last first; return the first error that there is."""
+    """Call the stop hooks, the last first. Return the first error, if any."""
     while hooks:
         hook = hooks.pop()
         try:
@@ -64,17 +64,17 @@ class Bell:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # of a worker: a child has none of its threads
+        self._lock = threading.Lock()  # the lock of a worker: a forked child has none of its threads
         self._lock.acquire()
 
     def set(self) -> None:
-        """Wake the thread, or let it not sleep the next time."""
+        """Wake the thread. If it is awake, its next sleep ends at once."""
         if self._lock.locked():
             with suppress(RuntimeError):  # another thread has just set it
                 self._lock.release()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep so long, or until it is set, and unset it."""
+        """Sleep for *seconds*, or until the event is set. Then unset it."""
         self._lock.acquire(timeout=max(0.0, seconds))
 
 
@@ -86,16 +86,16 @@ class Engine(BaseEngine):
     ) -> None:
         limit = lifecycle.settings.max_outage
         work = executor_of(url, client, limit, attend=attend)
-        blocking = executor_of(url, client, limit, work.outage, attend)  # closed under blocked reads when we stop
+        blocking = executor_of(url, client, limit, work.outage, attend)  # closed during blocked reads when we stop
         pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
         self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
         super().__init__(lifecycle, self.executors, trace_parent)
         self.stopping = _forks.event()
-        self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # by channels
+        self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # subscriptions by channels
         self._finish = _forks.lock()
-        self._putting = _forks.lock()  # shards that share slots keep the order of their units
+        self._putting = _forks.lock()  # keeps the order of units of shards that share slots
         self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit | RoleDriver] | None]] = {}
-        self._begun: dict[int, set[int]] = {}  # by consumer, the units that wait for a slot, or have one
+        self._begun: dict[int, set[int]] = {}  # by consumer: units that wait for a slot, or have a slot
         for one in lifecycle.consumers:
             self._seat(one)
         self._runners = [
@@ -115,7 +115,7 @@ class Engine(BaseEngine):
         return role
 
     def begin(self) -> None:
-        """Start the threads. The worker knows its engine by now: the first handler may ask it to stop."""
+        """Start the threads. The worker must know its engine before this: the first handler may ask it to stop."""
         for one in [*self._runners, *chain(*self._running.values())]:
             one.start()
 
@@ -139,7 +139,7 @@ class Engine(BaseEngine):
         while replies is None:
             if self._gave_up:
                 raise TimeoutError("the worker has stopped")
-            with suppress(OutcomeUnknown):  # what a worker sends is fenced, or may happen twice: begin anew
+            with suppress(OutcomeUnknown):  # a worker's calls are fenced, or may happen twice: start again
                 try:
                     replies = executor.run_all(ops, within=within)
                 except NotDurable as error:
@@ -168,8 +168,8 @@ class Engine(BaseEngine):
                 put((consumer, unit))
 
     def hand_over(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
-        """Let an idle thread drive a role on, so that the thread which has driven it may handle *unit*: a job that
-        comes alone waits for no other thread, and begins a fifth sooner. False if no thread is idle.
+        """Let an idle thread continue to drive a role, so that the role's thread can handle *unit*. A single job then
+        waits for no other thread, and starts a fifth sooner. False if no thread is idle.
         """
         begun = self._begun[id(consumer)]
         with self._putting:
@@ -195,17 +195,17 @@ class Engine(BaseEngine):
                         others.append(item)
             begun = self._begun[id(consumer)]
             begun.difference_update(map(id, waiting))
-            for item in others:  # of the shards that share these slots, in their order
+            for item in others:  # units of other shards that share these slots, in their order
                 units.put(item)
         return waiting, bool(begun)
 
     def abort(self, held: Sequence[HeldJob]) -> None:
-        """Tell the handlers of these jobs to give up; a thread cannot be stopped."""
+        """Tell the handlers of these jobs to give up. A thread cannot be stopped."""
         for one in held:
             one.job.lost.set()
 
     def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
-        """Run the handler on unit after unit, and drive a role in between: the threads of a queue's slots, and one."""
+        """Body of a handler thread: run the handler on queued units; drive a role between them, if asked to."""
         units, begun = self._units[id(consumer)], self._begun[id(consumer)]
         handler, batch = consumer.handler, consumer.handler.batch
         function = surrounded(handler.function, handler.around)
@@ -228,13 +228,13 @@ class Engine(BaseEngine):
                         result = fresh().run(telemetry.call, function, unit, argument)
                     else:
                         result = fresh().run(function, argument)
-                except BaseException as raised:  # judged, whatever it is
+                except BaseException as raised:  # any error is judged
                     error = raised
                 consumer.finished(unit, time.monotonic(), error, result)
             begun.discard(id(unit))
-            consumer.slot_freed()  # behind that: a role says that it is stuck, and then looks whether it is
+            consumer.slot_freed()  # after the removal: a role sets the flag `stuck` first, and then checks the slots
             self.wake(consumer)
-            item, unit, jobs, argument, error, result = None, [], [], None, None, None  # they may be large
+            item, unit, jobs, argument, error, result = None, [], [], None, None, None  # these objects may be large
             item = units.get()
 
     def subscription(self, channels: Sequence[str]) -> Subscription:
@@ -255,12 +255,12 @@ class Engine(BaseEngine):
         return threading.current_thread() in (*self._runners, *roles)
 
     def finish(self) -> None:
-        """Wait until everything is settled or released, or no server answers, and close."""
+        """Wait until everything is settled or released, or the server does not answer. Then close."""
         with self._finish:
             if self.finished:
                 return
             farewell = self._farewell(time.monotonic())
-            # A read may have been connecting as drain() closed what it found.
+            # A read may have been connecting while drain() closed the open connections.
             self._await(self._running["wait"], farewell, self._stop_waiting)
             self._await(self._running["fetch"], farewell)
             self.lifecycle.advance_to(Phase.STOPPED)
@@ -269,7 +269,7 @@ class Engine(BaseEngine):
                 for _ in range(consumer.handler.concurrency):
                     self._units[id(consumer)].put(None)
             self._unsubscribe()
-            # Again and again: redis-py opens a connection anew that is closed just before it is read.
+            # Again and again: redis-py reopens a connection that is closed just before a read.
             self._await([*chain(*self._running.values())], farewell, self._unsubscribe)
             leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
             for role in leaving:
@@ -281,7 +281,7 @@ class Engine(BaseEngine):
             self._stopped()
 
     def _await(self, roles: Sequence[RoleDriver], farewell: Farewell, prod: Callable[[], None] | None = None) -> None:
-        """Wait until these roles have ended. If the server is given up first, all calls to it end, too."""
+        """Wait until these roles have ended. If we give up the server first, all calls to it end, too."""
         for role in roles:
             while not role.ended.is_set() and not self._gave_up:
                 if prod is not None:
@@ -294,11 +294,11 @@ class Engine(BaseEngine):
 
 
 class RoleDriver(BaseRoleDriver, Driver):
-    """The driver of one role, in a thread: the same to its end, or one after the other."""
+    """The driver of one role, in one thread until its end, or in one thread after another."""
 
     _engine: Engine
-    thread: threading.Thread  # the first
-    hands_over = False  # whether the thread may handle what the role has leased, and another drives on
+    thread: threading.Thread  # the first thread
+    hands_over = False  # whether the thread may handle a leased job while another thread drives the role
 
     def __init__(
         self, engine: Engine, name: str, whose: Consumer | Together | None, channel: Channel, role: Role
@@ -306,7 +306,7 @@ class RoleDriver(BaseRoleDriver, Driver):
         super().__init__(engine, name, whose, channel, Bell())
         self._role = role
         self.ended = _forks.event()
-        self.ended.set()  # it has not begun
+        self.ended.set()  # the role has not begun
 
     def start(self) -> None:
         """Start the thread."""
@@ -314,7 +314,7 @@ class RoleDriver(BaseRoleDriver, Driver):
         self.thread.start()
 
     def drive(self) -> tuple[Consumer, Unit] | None:
-        """Drive the role to its end, or until the caller is to handle a unit, and another thread drives on."""
+        """Drive the role to its end, or until the caller must handle the returned unit while another thread drives."""
         answer: Any = None
         error: BaseException | None = None
         try:
@@ -335,7 +335,7 @@ class RoleDriver(BaseRoleDriver, Driver):
         return None
 
     def _mine(self, units: Sequence[Unit]) -> tuple[Consumer, Unit] | None:
-        """Return the unit that the caller is to handle, if there is one, and another thread is free to drive on."""
+        """Return a unit for the caller to handle, if there is one and another thread is free to drive the role."""
         consumer = self._consumer
         if not self.hands_over or consumer is None or len(units) != 1:
             return None
