@@ -384,7 +384,7 @@ def test_nobody_there(work: Work, tmp_path: Path, said: Any) -> None:
 
 def test_what_stood_still_is_not_counted() -> None:
     """Only what attempts and pauses can take counts against the budget."""
-    patience = retry.Patience(observe.Outage({}), lambda: 5.0, 1.0, retry.Trip([]))
+    patience = retry.RetryBudget(observe.Outage({}), lambda: 5.0, 1.0, retry.Trip([]))
     patience.since -= 3600  # an attempt of at most a second took an hour: the process was stopped
     patience._passed(1.0)
     assert 0 < patience.trip.spent <= retry.SLACK_S

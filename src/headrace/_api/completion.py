@@ -20,7 +20,7 @@ from headrace._model.event import Event
 from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
 
 R = TypeVar("R")
-BREATHER = 9  # times as long as a look took it waits at least for the next: many jobs are asked for less often
+PAUSE_FACTOR = 9  # times as long as a look took it waits at least for the next: many jobs are asked for less often
 
 
 @frozen
@@ -45,7 +45,7 @@ class _EndedSource:
 
 
 @define(eq=False)
-class Pursuit:
+class CompletionTracker:
     """The receipts of one queue whose jobs have not ended, by id."""
 
     queue: Any
@@ -94,7 +94,7 @@ class Pursuit:
                 found.append(receipt)
         self.alive = True
         now = yield from current_time()
-        self.look_at = now + max(next(self._pauses), BREATHER * (now - start))
+        self.look_at = now + max(next(self._pauses), PAUSE_FACTOR * (now - start))
         return found
 
 
@@ -108,9 +108,9 @@ class _Nothing(Iterator[Any], AsyncIterator[Any]):
         raise StopAsyncIteration
 
 
-def late(pursuits: Iterable[Pursuit], seconds: float) -> TimeoutError:
+def late(trackers: Iterable[CompletionTracker], seconds: float) -> TimeoutError:
     """Make the error that says how many have not ended in time."""
-    left = [name for pursuit in pursuits for name in pursuit.receipts]
+    left = [name for tracker in trackers for name in tracker.receipts]
     some = ", ".join(map(repr, left[:5])) + (", …" if len(left) > 5 else "")
     return TimeoutError(f"{len(left)} jobs have not ended within {seconds:g} s: {some}; they go on")
 
@@ -131,7 +131,7 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
     up to four times a second, and a tenth of the time at most.
     """
     limit = checks.patience(timeout)
-    pursuits: dict[int, Pursuit] = {}
+    trackers: dict[int, CompletionTracker] = {}
     kinds: set[type] = set()
     for receipt in receipts:
         if not is_receipt(receipt):
@@ -141,10 +141,10 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
             source = source.source
             bind([receipt], type(receipt), source)
         kinds.add(type(receipt))
-        pursuit = pursuits.setdefault(id(source.queue), Pursuit(source.queue))
-        pursuit.receipts.setdefault(receipt.id, []).append(receipt)
+        tracker = trackers.setdefault(id(source.queue), CompletionTracker(source.queue))
+        tracker.receipts.setdefault(receipt.id, []).append(receipt)
     if len(kinds) > 1:
         raise TypeError("receipts must be those of queues for threads, or of queues for asyncio, not of both")
-    for pursuit in pursuits.values():
-        return pursuit.queue._completed([*pursuits.values()], limit)  # noqa: SLF001
+    for tracker in trackers.values():
+        return tracker.queue._completed([*trackers.values()], limit)  # noqa: SLF001
     return _Nothing()

@@ -13,9 +13,9 @@ from headrace._core.effects import Abort, Bury, Effect, HeldJob, Join, Log, Phas
 from headrace._core.shards.roles import shard_roles
 from headrace._core.shards.slots import slots_of
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.lifecycle import ALONE_AT_MOST, Farewell, Lifecycle, many
+from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
 from headrace._core.worker.roles import HEEDS, Channel, all_roles
-from headrace._core.worker.together import Together, by_place
+from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._engine.contexts import Contexts
 from headrace._engine.hooks import Hook
 from headrace._net.base.executor import BaseExecutor
@@ -55,12 +55,12 @@ class Event(Protocol):
 class _OneOf:
     """The event of a role for several consumers, as one of these consumers sees it."""
 
-    def __init__(self, event: Event, together: Together, consumer: Consumer) -> None:
-        self._event, self._together, self._consumer = event, together, consumer
+    def __init__(self, event: Event, shared: SharedRead, consumer: Consumer) -> None:
+        self._event, self._shared, self._consumer = event, shared, consumer
 
     def set(self) -> None:
         """Wake the role, if it should wait for this consumer."""
-        if self._together.take_in(self._consumer):
+        if self._shared.take_in(self._consumer):
             self._event.set()
 
 
@@ -154,13 +154,13 @@ class BaseEngine(ABC):
         return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
-    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> Any:
+    def _role(self, name: str, role: Role, whose: Consumer | SharedRead | None, channel: Channel) -> Any:
         """Make the thread or task that runs a role."""
 
-    def wakes(self, event: Event, name: str, whose: Consumer | Together | None) -> None:
+    def wakes(self, event: Event, name: str, whose: Consumer | SharedRead | None) -> None:
         """Add the event on which the role *name* sleeps, and the role's owner."""
         self._all.append(event)
-        if isinstance(whose, Together):
+        if isinstance(whose, SharedRead):
             for consumer in whose.consumers:
                 self._events[id(consumer)].append(_OneOf(event, whose, consumer))
         elif whose is not None:
@@ -282,20 +282,20 @@ class BaseEngine(ABC):
             self.abort(list(consumer.jobs.held.values()))
         self.drain()
 
-    def _over(self, farewell: Farewell, now: float) -> bool:
+    def _over(self, deadline: ShutdownDeadline, now: float) -> bool:
         """Tell whether the stop gives up the server.
 
         On a cluster one node may be out of reach while others answer. Once no handler runs, calls to it end soon.
         """
-        over = farewell.over(now, self._outage.answers)
-        if not self._hurried and len(self._parts()) > 1 and farewell.idle(now) >= LEAVE_WITHIN_S:
+        over = deadline.over(now, self._outage.answers)
+        if not self._hurried and len(self._parts()) > 1 and deadline.idle(now) >= LEAVE_WITHIN_S:
             self._hurried = True
             for executor in self.executors.values():
                 executor.budget = LEAVE_WITHIN_S
         return over
 
-    def _farewell(self, now: float) -> Farewell:
-        return Farewell(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)
+    def _shutdown_deadline(self, now: float) -> ShutdownDeadline:
+        return ShutdownDeadline(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)
 
     def _stopped(self) -> None:
         """Finish the run, after everything has ended."""
@@ -313,8 +313,10 @@ class BaseEngine(ABC):
 class BaseRoleDriver:
     """The base of the drivers of one role: its consumer, its connection, and its event."""
 
-    def __init__(self, engine: Any, name: str, whose: Consumer | Together | None, channel: Channel, event: Any) -> None:
-        self._consumer = None if isinstance(whose, Together) else whose
+    def __init__(
+        self, engine: Any, name: str, whose: Consumer | SharedRead | None, channel: Channel, event: Any
+    ) -> None:
+        self._consumer = None if isinstance(whose, SharedRead) else whose
         self._engine, self._executor = engine, engine.executors[channel]
         self._channel: Channel = channel
         self._event = event

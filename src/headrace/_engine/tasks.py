@@ -36,10 +36,10 @@ from headrace._core.effects import (
 )
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.roles import Channel
+from headrace._core.worker.shared_read import SharedRead
 from headrace._core.worker.slots import first_of
-from headrace._core.worker.together import Together
 from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
 from headrace._engine.contexts import Contexts
 from headrace._engine.functions import is_async
@@ -234,7 +234,9 @@ class Engine(BaseEngine):
     def _launch(self, role: asyncio.Future[None]) -> asyncio.Future[None]:
         return role
 
-    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> asyncio.Future[None]:
+    def _role(
+        self, name: str, role: Role, whose: Consumer | SharedRead | None, channel: Channel
+    ) -> asyncio.Future[None]:
         if channel == "pulse":
             there = PulseDriver(self, name, whose, channel, self.pulse.event())
             return self.pulse.run(there.run(role), f"headrace-{name}")
@@ -412,16 +414,16 @@ class Engine(BaseEngine):
             await self._wind_up()
 
     async def _wind_up(self) -> None:
-        farewell = self._farewell(time.monotonic())
+        deadline = self._shutdown_deadline(time.monotonic())
         tasks = self._running
-        await self._await([*tasks["fetch"], *tasks["wait"]], farewell)
+        await self._await([*tasks["fetch"], *tasks["wait"]], deadline)
         self.lifecycle.advance_to(Phase.STOPPED)
         self.wake()
         for task in tasks["listen"]:
             task.cancel()
-        await self._await([*chain(*tasks.values())], farewell)
+        await self._await([*chain(*tasks.values())], deadline)
         leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
-        await self._await(leaving, farewell)
+        await self._await(leaving, deadline)
         every = [(slots, *run) for slots in self._slots.values() for run in slots.tasks.values()]
         halted: list[asyncio.Task[Any]] = [run for slots, run, unit in every if not slots.in_thread(unit)]
         if halted:  # do not wait for threads
@@ -438,12 +440,12 @@ class Engine(BaseEngine):
         if self.forsaken is not None:
             self.forsaken()
 
-    async def _await(self, tasks: Sequence[asyncio.Future[None]], farewell: Farewell) -> None:
+    async def _await(self, tasks: Sequence[asyncio.Future[None]], deadline: ShutdownDeadline) -> None:
         """Wait until the tasks have ended, or we give up the server. Cancelling the caller does not cancel them."""
         left = {task for task in tasks if not task.done()}
         while left:
             _, left = await asyncio.wait(left, timeout=0.05)
-            if left and self._over(farewell, time.monotonic()):
+            if left and self._over(deadline, time.monotonic()):
                 for task in left:
                     task.cancel()
 

@@ -29,10 +29,10 @@ from headrace._core.effects import (
     Wake,
 )
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.roles import Channel
+from headrace._core.worker.shared_read import SharedRead
 from headrace._core.worker.slots import first_of, leads
-from headrace._core.worker.together import Together
 from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
 from headrace._engine.hooks import Hook, hook_failed, surrounded
 from headrace._net.base.connections import Attend
@@ -122,7 +122,7 @@ class Engine(BaseEngine):
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
 
-    def _role(self, name: str, role: Role, whose: Consumer | Together | None, channel: Channel) -> RoleDriver:
+    def _role(self, name: str, role: Role, whose: Consumer | SharedRead | None, channel: Channel) -> RoleDriver:
         driver = RoleDriver(self, name, whose, channel, role)
         if name == "wait" and isinstance(whose, Consumer) and whose.shared is None and whose.handler.concurrency > 1:
             driver.hands_over = True
@@ -259,10 +259,10 @@ class Engine(BaseEngine):
         with self._finish:
             if self.finished:
                 return
-            farewell = self._farewell(time.monotonic())
+            deadline = self._shutdown_deadline(time.monotonic())
             # A read may have been connecting while drain() closed the open connections.
-            self._await(self._running["wait"], farewell, self._stop_waiting)
-            self._await(self._running["fetch"], farewell)
+            self._await(self._running["wait"], deadline, self._stop_waiting)
+            self._await(self._running["fetch"], deadline)
             self.lifecycle.advance_to(Phase.STOPPED)
             self.wake()
             for consumer in filter(leads, self.lifecycle.consumers):
@@ -270,24 +270,26 @@ class Engine(BaseEngine):
                     self._units[id(consumer)].put(None)
             self._unsubscribe()
             # Again and again: redis-py reopens a connection that is closed just before a read.
-            self._await([*chain(*self._running.values())], farewell, self._unsubscribe)
+            self._await([*chain(*self._running.values())], deadline, self._unsubscribe)
             leaving = [self._role("leave", self.lifecycle.leave(part), None, "work") for part in self._parts()]
             for role in leaving:
                 role.start()
-            self._await(leaving, farewell)
+            self._await(leaving, deadline)
             for executor in self.executors.values():
                 executor.close()
             self.error = self.contexts.start.run(call_stops, self.stops, self.error)
             self._stopped()
 
-    def _await(self, roles: Sequence[RoleDriver], farewell: Farewell, prod: Callable[[], None] | None = None) -> None:
+    def _await(
+        self, roles: Sequence[RoleDriver], deadline: ShutdownDeadline, prod: Callable[[], None] | None = None
+    ) -> None:
         """Wait until these roles have ended. If we give up the server first, all calls to it end, too."""
         for role in roles:
             while not role.ended.is_set() and not self._gave_up:
                 if prod is not None:
                     prod()
                 role.ended.wait(0.02)
-                if self._over(farewell, time.monotonic()):
+                if self._over(deadline, time.monotonic()):
                     self._gave_up = True
                     for executor in self.executors.values():
                         executor.give_up()
@@ -301,7 +303,7 @@ class RoleDriver(BaseRoleDriver, Driver):
     hands_over = False  # whether the thread may handle a leased job while another thread drives the role
 
     def __init__(
-        self, engine: Engine, name: str, whose: Consumer | Together | None, channel: Channel, role: Role
+        self, engine: Engine, name: str, whose: Consumer | SharedRead | None, channel: Channel, role: Role
     ) -> None:
         super().__init__(engine, name, whose, channel, Bell())
         self._role = role

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace._api.completion import Pursuit
+from headrace._api.completion import CompletionTracker
 from headrace._core.effects import Step
 
 
@@ -22,23 +22,23 @@ class Quiet:
         return {}
 
 
-def look(pursuit: Pursuit, start: float, end: float) -> float:
+def look(tracker: CompletionTracker, start: float, end: float) -> float:
     """Look once, from *start* to *end*; return for how long to wait then."""
-    step = pursuit.look()
+    step = tracker.look()
     next(step)
     step.send(start)
     with pytest.raises(StopIteration):
         step.send(end)
-    return pursuit.patience(1e9, end)
+    return tracker.patience(1e9, end)
 
 
 def test_often_at_first_and_a_tenth_of_the_time_at_most() -> None:
-    pursuit = Pursuit(SimpleNamespace(_verbs=Quiet()), {"i": []})
-    waits = [look(pursuit, float(n), float(n)) for n in range(12)]
+    tracker = CompletionTracker(SimpleNamespace(_verbs=Quiet()), {"i": []})
+    waits = [look(tracker, float(n), float(n)) for n in range(12)]
     assert waits[0] == pytest.approx(0.01)
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(0.25)
-    assert look(pursuit, 20.0, 20.01) == pytest.approx(0.25)
-    assert look(pursuit, 30.0, 32.0) == pytest.approx(18.0)
-    assert pursuit.patience(3.0, 32.0) == 3.0
-    assert pursuit.patience(3.0, 99.0) == 0.0
+    assert look(tracker, 20.0, 20.01) == pytest.approx(0.25)
+    assert look(tracker, 30.0, 32.0) == pytest.approx(18.0)
+    assert tracker.patience(3.0, 32.0) == 3.0
+    assert tracker.patience(3.0, 99.0) == 0.0

@@ -14,7 +14,7 @@ from headrace._telemetry.client import Outage
 def test_an_attempt_without_the_time_to_be_answered_is_not_made(spent: float, last: bool) -> None:
     """What is known of a call, as that the server refused it, would be unknown after it."""
     trip = retrying.Trip([], within=1.0)
-    patience = retrying.Patience(Outage({}), lambda: 1.0, 1.0, trip)
+    patience = retrying.RetryBudget(Outage({}), lambda: 1.0, 1.0, trip)
     trip.spent = spent
     state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
     state.set_exception((redis.ConnectionError, redis.ConnectionError("refused"), None))
@@ -26,7 +26,7 @@ def test_an_attempt_without_the_time_to_be_answered_is_not_made(spent: float, la
 def test_an_attempt_is_given_the_time_that_others_took(unanswered: int, last: bool) -> None:
     """A server far away, or a busy one, takes longer to refuse a call; what is unknown anyway is tried to the end."""
     trip = retrying.Trip([], within=1.0, unanswered=unanswered)
-    patience = retrying.Patience(Outage({}), lambda: 1.0, 1.0, trip)
+    patience = retrying.RetryBudget(Outage({}), lambda: 1.0, 1.0, trip)
     patience.since -= 0.3  # seconds that the first attempt took
     full = redis.OutOfMemoryError("command not allowed")
     patience.failed(full)

@@ -37,7 +37,7 @@ from headrace._core.worker.control import RETRY_REFUSED_S, listen
 from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.leases import died, lose
-from headrace._core.worker.lifecycle import Farewell, Lifecycle
+from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.roles import HEEDS, all_roles
 from headrace._core.worker.scheduler import tick
@@ -1356,17 +1356,17 @@ def test_a_farewell_lasts_while_handlers_run_or_answers_come() -> None:
     roles = Lifecycle(WorkerSettings(), [consumer], Phase.DRAINING)
     held = make_held(consumer)
     consumer.jobs.held[held.entry] = held
-    farewell = Farewell(roles, 1.0, 100.0, 5)
+    deadline = ShutdownDeadline(roles, 1.0, 100.0, 5)
     held.started = 100.0
-    assert not any(farewell.over(100.0 + tick / 2, 5) for tick in range(20))  # a handler runs, up to its deadline
-    assert [farewell.over(110.0 + tick / 2, 5) for tick in range(3)] == [False, True, True]
-    assert not farewell.over(111.5, 6)  # an answer
-    assert not farewell.over(112.0, 6)
-    assert not farewell.over(200.0, 6)  # this process stood still
-    assert [farewell.over(200.5, 6), farewell.over(201.0, 6)] == [False, True]
+    assert not any(deadline.over(100.0 + tick / 2, 5) for tick in range(20))  # a handler runs, up to its deadline
+    assert [deadline.over(110.0 + tick / 2, 5) for tick in range(3)] == [False, True, True]
+    assert not deadline.over(111.5, 6)  # an answer
+    assert not deadline.over(112.0, 6)
+    assert not deadline.over(200.0, 6)  # this process stood still
+    assert [deadline.over(200.5, 6), deadline.over(201.0, 6)] == [False, True]
     roles.phase = Phase.HALTING
     held.started = 201.0
-    assert farewell.over(201.5, 6)  # told to give up, it is not waited for
+    assert deadline.over(201.5, 6)  # told to give up, it is not waited for
 
 
 # -- tracebacks ------------------------------------------------------------------------------------------------

@@ -170,5 +170,5 @@ def test_how_a_module_is_translated(ours: str, theirs: str) -> None:
 def test_both_executors_follow_one_policy() -> None:
     """What is waited out, for how long, and with what between is said once."""
     assert inspect.getsource(Executor).count("policy(") == inspect.getsource(AsyncExecutor).count("policy(") == 1
-    policy = retrying.policy(retrying.Patience(Outage({}), lambda: 5.0, 1.0, retrying.Trip([])))
+    policy = retrying.policy(retrying.RetryBudget(Outage({}), lambda: 5.0, 1.0, retrying.Trip([])))
     assert policy.keys() == {"retry", "wait", "stop", "reraise", "before"}

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from headrace._api.aio.colour import Event
-from headrace._api.completion import Pursuit, late
+from headrace._api.completion import CompletionTracker, late
 from headrace._core.notices import Waiter
 from headrace._net.aio.waiters import AsyncWaiters
 
@@ -25,36 +25,36 @@ class Bell(Event):
         super().clear()
 
 
-async def completed(pursuits: Sequence[Pursuit], seconds: float) -> AsyncIterator[Any]:
+async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> AsyncIterator[Any]:
     """Yield receipts as their jobs end. Raises `TimeoutError` after *seconds*."""
     end, bell, woken = time.monotonic() + seconds, Bell(), False
-    for pursuit in pursuits:
-        for receipt in await pursuit.queue._drive(pursuit.look()):
+    for tracker in trackers:
+        for receipt in await tracker.queue._drive(tracker.look()):
             yield receipt
-    watched: list[tuple[Pursuit, AsyncWaiters, Waiter]] = []
+    watched: list[tuple[CompletionTracker, AsyncWaiters, Waiter]] = []
     try:
-        for pursuit in [pursuit for pursuit in pursuits if pursuit.receipts and pursuit.told]:
-            waiters: AsyncWaiters = pursuit.queue._waiters
+        for tracker in [tracker for tracker in trackers if tracker.receipts and tracker.told]:
+            waiters: AsyncWaiters = tracker.queue._waiters
             rest = max(0.0, end - time.monotonic())
-            watched.append((pursuit, waiters, await waiters.waiter([*pursuit.receipts], rest, bell)))
-        while any(pursuit.receipts for pursuit in pursuits):
+            watched.append((tracker, waiters, await waiters.waiter([*tracker.receipts], rest, bell)))
+        while any(tracker.receipts for tracker in trackers):
             bell.answer()
-            for pursuit, waiters, waiter in watched:
+            for tracker, waiters, waiter in watched:
                 told, again = waiters.news(waiter, woken)
-                for receipt in await pursuit.queue._drive(pursuit.look(told, again=again)):
+                for receipt in await tracker.queue._drive(tracker.look(told, again=again)):
                     yield receipt
-            for pursuit in [pursuit for pursuit in pursuits if pursuit.asks and pursuit.look_at <= time.monotonic()]:
-                for receipt in await pursuit.queue._drive(pursuit.look()):
+            for tracker in [tracker for tracker in trackers if tracker.asks and tracker.look_at <= time.monotonic()]:
+                for receipt in await tracker.queue._drive(tracker.look()):
                     yield receipt
-            if not any(pursuit.receipts for pursuit in pursuits):
+            if not any(tracker.receipts for tracker in trackers):
                 return
             now = time.monotonic()
             rest = end - now
             if rest <= 0:
-                raise late(pursuits, seconds)
-            waits = [pursuit.patience(rest, now) for pursuit in pursuits if pursuit.asks]
-            waits += [waiters.patience(pursuit.patience(rest, now)) for pursuit, waiters, _ in watched]
-            woken = await pursuits[0].queue._waiters.rung(bell, min(waits))
+                raise late(trackers, seconds)
+            waits = [tracker.patience(rest, now) for tracker in trackers if tracker.asks]
+            waits += [waiters.patience(tracker.patience(rest, now)) for tracker, waiters, _ in watched]
+            woken = await trackers[0].queue._waiters.rung(bell, min(waits))
     finally:
         for _, waiters, waiter in watched:
             await waiters.ignore(waiter)

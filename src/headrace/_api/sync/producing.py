@@ -8,7 +8,7 @@ from typing import Any, Generic, Unpack, overload
 
 from headrace._api.queue import DECLARING_S, BaseQueue, Delay
 from headrace._api.sync.colour import Stream, each
-from headrace._core.queue.streaming import Filling
+from headrace._core.queue.streaming import BatchBuffer
 from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import NewJob
 from headrace._model.payload import Plain, T
@@ -128,16 +128,16 @@ class Producing(Driver, BaseQueue, Generic[T]):
         and it may repeat some. *timeout* bounds each part, but not the iterable's own time. With `full="block"`, a full
         queue holds the stream back for *timeout* at most.
         """
-        filling = Filling(progress)
+        buffer = BatchBuffer(progress)
         try:
             for job in each(jobs):
-                if filling.full(job):
-                    filling.sent(self.enqueue_many(filling.part, timeout=timeout, full=full, durable=durable))
-            if filling.part:
-                filling.sent(self.enqueue_many(filling.part, timeout=timeout, full=full, durable=durable))
+                if buffer.full(job):
+                    buffer.sent(self.enqueue_many(buffer.part, timeout=timeout, full=full, durable=durable))
+            if buffer.part:
+                buffer.sent(self.enqueue_many(buffer.part, timeout=timeout, full=full, durable=durable))
         except Exception as error:
-            raise filling.stopped(error) from error
-        return filling.position
+            raise buffer.stopped(error) from error
+        return buffer.position
 
     def _declare(self) -> None:
         for declaration in self._declarations():

@@ -16,7 +16,7 @@ BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far 
 
 
 @define
-class Filling:
+class BatchBuffer:
     """A stream of jobs: how far it has come, and its part that has not been sent yet."""
 
     progress: Callable[[int], object] | None

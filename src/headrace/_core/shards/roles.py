@@ -10,8 +10,8 @@ from headrace._core.shards.slots import slots_of
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.roles import NamedRole
+from headrace._core.worker.shared_read import Place, by_place
 from headrace._core.worker.slots import leads
-from headrace._core.worker.together import Place, by_place
 
 
 def shard_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:

@@ -75,7 +75,7 @@ def many(worker: Lifecycle) -> bool:
 
 
 @define(eq=False)
-class Farewell:
+class ShutdownDeadline:
     """The time that a stopping worker waits for its server: while handlers run or answers arrive, plus *patience*
     seconds.
     """

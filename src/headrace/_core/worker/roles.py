@@ -19,22 +19,22 @@ from headrace._core.worker.persistent import watch
 from headrace._core.worker.reclaimer import reclaim
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick, ticks
-from headrace._core.worker.together import (
+from headrace._core.worker.shared_read import (
     Place,
-    Together,
+    SharedRead,
     by_place,
     everywhere,
     groups,
     wait_for_all,
-    wait_for_fresh,
     wait_for_resumed,
+    wait_new,
 )
 
 # Each channel has its own connections, so a heartbeat waits for no other call, and blocked reads can be closed. Roles
 # that keep our jobs use the channel of the heartbeat, which waits for no handler either.
 Channel = Literal["work", "pulse", "blocking"]
 # The name of the role, its generator, its owner (a consumer, several, or none), and its channel.
-NamedRole: TypeAlias = tuple[str, Role, Consumer | Together | None, Channel]
+NamedRole: TypeAlias = tuple[str, Role, Consumer | SharedRead | None, Channel]
 Feature: TypeAlias = Callable[[Lifecycle, Sequence[Consumer], Place], Iterator[NamedRole]]
 
 # Roles that a consumer wakes only if they have something to do: handlers end thousands of times a second.
@@ -51,11 +51,11 @@ def all_roles(
     these consumers instead of all. *features*: each one adds its own roles.
     """
     consumers = worker.consumers if some is None else some
-    for part in by_place(consumers, place):
-        yield "beat", beat(worker, part), None, "pulse"
-        yield "renew", renew(worker, part), None, "pulse"
-        yield "reclaim", reclaim(worker, part), None, "work"
-        yield "listen", listen(worker, part), None, "work"
+    for members in by_place(consumers, place):
+        yield "beat", beat(worker, members), None, "pulse"
+        yield "renew", renew(worker, members), None, "pulse"
+        yield "reclaim", reclaim(worker, members), None, "work"
+        yield "listen", listen(worker, members), None, "work"
     for consumer in consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
@@ -63,9 +63,9 @@ def all_roles(
     for feature in features:
         yield from feature(worker, consumers, place)
     for one in groups(consumers, place):
-        if isinstance(one, Together):
-            yield "wait", wait_for_fresh(one), one, "blocking"
-            for some_of_it in one.parts():
+        if isinstance(one, SharedRead):
+            yield "wait", wait_new(one), one, "blocking"
+            for some_of_it in one.chunks():
                 yield "wait", wait_for_all(one, some_of_it), None, "blocking"
                 yield "wait", wait_for_resumed(one, some_of_it), None, "blocking"
         else:

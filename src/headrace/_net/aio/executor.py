@@ -188,10 +188,10 @@ class AsyncExecutor(BaseExecutor):
         """Like `Executor._again`."""
         if not self._heals(error, trip):
             raise error
-        patience = self._failed(error, trip, lanes)
+        budget = self._failed(error, trip, lanes)
         try:
             if trip.left != 0:
-                again = AsyncRetrying(**policy(patience, self.pause))
+                again = AsyncRetrying(**policy(budget, self.pause))
                 return cast("list[Any]", await again(self._attempt, trip, lanes, meanwhile))
         except Exception as last:
             known(last, trip)

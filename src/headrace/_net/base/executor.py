@@ -10,7 +10,7 @@ from redis import exceptions as errors
 from headrace._model.durability import Durability
 from headrace._net.base.lanes import Lane, shared
 from headrace._net.base.pool import SHARED
-from headrace._net.base.retries import RETRY_PAUSE_S, Patience, Trip, bound, heals, refuse_signalled
+from headrace._net.base.retries import RETRY_PAUSE_S, RetryBudget, Trip, bound, heals, refuse_signalled
 from headrace._net.base.sentinel import PAUSE_S
 from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.keys import Keys
@@ -109,18 +109,18 @@ class BaseExecutor:
         refuse_signalled(error)
         return heals(error, trip.ops, good=self.outage.answers > 0, rights=self.rights)
 
-    def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> Patience:
+    def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> RetryBudget:
         """Record the failure of the first attempt, and return the counter of the others."""
 
         def limit() -> float:
             return bound(self.outage, self.budget if trip.within is None else trip.within)
 
-        patience = Patience(self.outage, limit, self.timeout, trip, self.rights)
-        patience.failed(error)
+        budget = RetryBudget(self.outage, limit, self.timeout, trip, self.rights)
+        budget.failed(error)
         for lane in lanes:
             lane.repeated = True
         self.outage.begins()
-        return patience
+        return budget
 
     def _heard(self) -> None:
         """Record that the server has answered."""

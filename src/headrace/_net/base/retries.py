@@ -238,7 +238,7 @@ def remaining(trip: Trip, took: float) -> float | None:
 
 
 @define(eq=False)
-class Patience:
+class RetryBudget:
     """The time spent on a round trip. It excludes time in which this process, or the machine, was suspended."""
 
     outage: Outage
@@ -289,12 +289,12 @@ class Patience:
         return took
 
 
-def policy(patience: Patience, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:
+def policy(budget: RetryBudget, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:
     """Return the options for tenacity."""
     return {
-        "retry": retry_if_exception(patience.heals),
-        "before": patience.before,
+        "retry": retry_if_exception(budget.heals),
+        "before": budget.before,
         "wait": wait_random_exponential(0.02, max=pause),
-        "stop": patience.stop,
+        "stop": budget.stop,
         "reraise": True,
     }

@@ -29,7 +29,7 @@ from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
-    Patience,
+    RetryBudget,
     Trip,
     announced,
     bound,
@@ -168,10 +168,10 @@ class Executor(BaseExecutor):
         """Try a round trip again, whose first attempt failed with *error*; raise that if it does not heal."""
         if not self._heals(error, trip) or self._given_up.is_set():
             raise error
-        patience = self._failed(error, trip, lanes)
+        budget = self._failed(error, trip, lanes)
         try:
             if trip.left != 0:
-                again = Retrying(**policy(patience, self.pause), sleep=sleep_using_event(self._given_up))
+                again = Retrying(**policy(budget, self.pause), sleep=sleep_using_event(self._given_up))
                 return again(self._attempt, trip, lanes, meanwhile)
         except Exception as last:
             known(last, trip)
@@ -450,11 +450,11 @@ def meet(executor: Executor) -> None:
         if error is not None:
             raise error
 
-    patience = Patience(
+    budget = RetryBudget(
         outage, lambda: 0.0 if outage.there else bound(outage, RETRY_BUDGET_S), executor.timeout, Trip([])
     )
     try:
-        Retrying(**policy(patience, executor.pause))(greet)
+        Retrying(**policy(budget, executor.pause))(greet)
     except Exception:
         if not outage.there:
             raise

@@ -32,12 +32,12 @@ PAUSE_AT_MOST = 4  # longest pause between two reads, in costs of a read: longer
 
 
 @define(eq=False)
-class Together:
+class SharedRead:
     """The consumers that share blocked reads."""
 
     consumers: Sequence[Consumer]
     woken: deque[Consumer] = field(factory=deque[Consumer])  # consumers that may wait now
-    covered: set[int] = field(factory=set[int])  # consumers in long reads, by identity
+    in_read: set[int] = field(factory=set[int])  # consumers in long reads, by identity
 
     @property
     def running(self) -> bool:
@@ -51,7 +51,7 @@ class Together:
         self.woken.append(consumer)
         return True
 
-    def parts(self) -> Iterator[Sequence[Consumer]]:
+    def chunks(self) -> Iterator[Sequence[Consumer]]:
         """Yield the consumers of each long read: as few parts as possible, of about the same size."""
         number = len(self.consumers)
         parts = max(-(-number // READ_AT_MOST), min(-(-number // READ_WELL), READS_AT_REST))
@@ -66,7 +66,7 @@ class Together:
             if len(found) == READ_AT_MOST:
                 break
             consumer = self.woken.popleft()
-            if id(consumer) not in self.covered and not consumer.leasing.paused and consumer.waits():
+            if id(consumer) not in self.in_read and not consumer.leasing.paused and consumer.waits():
                 found[id(consumer)] = consumer
         return list(found.values())
 
@@ -86,39 +86,39 @@ def by_place(consumers: Sequence[Consumer], place: Place) -> list[list[Consumer]
     return list(places.values())
 
 
-def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator[Together | Consumer]:
-    """Yield consumers. Many consumers of one *place*, such as a primary, share reads, and come as one `Together`."""
+def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator[SharedRead | Consumer]:
+    """Yield consumers. Many consumers of one *place*, such as a primary, share reads, and come as one `SharedRead`."""
     for some in by_place(consumers, place):
         if len(some) <= ALONE_AT_MOST:
             yield from some
         else:
-            yield Together(some)
+            yield SharedRead(some)
 
 
-def idle(part: Sequence[Consumer]) -> list[Consumer]:
+def idle(members: Sequence[Consumer]) -> list[Consumer]:
     """List the consumers that wait."""
-    return [consumer for consumer in part if not consumer.leasing.paused and consumer.waits()]
+    return [consumer for consumer in members if not consumer.leasing.paused and consumer.waits()]
 
 
-def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
-    """Block for all waiting consumers of *part*, again and again."""
+def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
+    """Block for all waiting consumers of *members*, again and again."""
     pause, looked = 0.0, float("-inf")
-    while together.running:
+    while shared.running:
         now = yield from current_time()
         if now - looked >= FORGOTTEN_EVERY_S:
             looked = now
-            yield from _look_for_forgotten([consumer for consumer in idle(part) if consumer.idle.all_idle])
-        some = idle(part)
+            yield from _find_orphans([consumer for consumer in idle(members) if consumer.idle.all_idle])
+        some = idle(members)
         if not some:
             yield Sleep(LOOK_S)
             continue
         began = yield from current_time()
-        covered = set(map(id, some))
-        together.covered |= covered
+        ids = set(map(id, some))
+        shared.in_read |= ids
         try:
             found = yield from _read(some, LONG_S)
         finally:
-            together.covered -= covered
+            shared.in_read -= ids
         # During the pause, the job that ended the read is leased. If reads end often, they must not take all the time.
         least = LEAST_S + READ_EACH_S * len(some)
         soon = (yield from current_time()) - began < 2 * PAUSE_AT_MOST * least
@@ -131,28 +131,28 @@ def wait_for_all(together: Together, part: Sequence[Consumer]) -> Role:
     yield Wake()
 
 
-def wait_for_fresh(together: Together) -> Role:
+def wait_new(shared: SharedRead) -> Role:
     """Block for consumers that began to wait since the long read began."""
-    while together.running:
-        some = together.fresh()
+    while shared.running:
+        some = shared.fresh()
         if not some:
             yield Sleep(LONG_S)
             continue
         yield from _read(some, SHORT_S)
-        together.woken.extend(some)
+        shared.woken.extend(some)
 
 
-def wait_for_resumed(together: Together, part: Sequence[Consumer]) -> Role:
-    """Block for consumers of *part* whose queue is paused, until a queue is resumed. Check all of them each second."""
-    while together.running:
-        some = [consumer for consumer in part if consumer.leasing.paused and consumer.waits()]
+def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
+    """Block for consumers of *members* whose queue is paused, until a queue is resumed. Check all each second."""
+    while shared.running:
+        some = [consumer for consumer in members if consumer.leasing.paused and consumer.waits()]
         if not some:
             yield Sleep(LONG_S / 2)
             continue
         yield from _read(some, LONG_S, paused=True)
 
 
-def _look_for_forgotten(some: Sequence[Consumer]) -> Step[None]:
+def _find_orphans(some: Sequence[Consumer]) -> Step[None]:
     """Lease jobs that other readers received and did not lease, in queues without sweeps, as all workers are idle."""
     if some:
         yield from _lease_from(some, forgotten_read([consumer.ops.keys for consumer in some]))
@@ -169,7 +169,7 @@ def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> 
 def _lease_from(
     some: Sequence[Consumer], command: tuple[Arg, ...], *, everything: bool = False
 ) -> Step[Collection[Consumer]]:
-    whose = {consumer.ops.keys.key(part): consumer for consumer in some for part in ("jobs", "wake")}
+    whose = {consumer.ops.keys.key(name): consumer for consumer in some for name in ("jobs", "wake")}
     found = yield from block_among(command, whose)
     theirs = some if everything else {id(whose[key]): whose[key] for key in found}.values()
     for consumer in theirs:

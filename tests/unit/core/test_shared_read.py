@@ -21,18 +21,18 @@ from headrace._core.worker.idle import AGAIN_S, ALL_IDLE, LEAST_S, MOST_S, SLACK
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle
 from headrace._core.worker.reclaimer import SWEEPS_AT_ONCE, reclaim
 from headrace._core.worker.roles import all_roles
-from headrace._core.worker.together import (
+from headrace._core.worker.shared_read import (
     FORGOTTEN_EVERY_S,
     LEASED_LOOKS,
     LOOK_S,
     READ_AT_MOST,
     READ_WELL,
     SHORT_S,
-    Together,
+    SharedRead,
     groups,
     wait_for_all,
-    wait_for_fresh,
     wait_for_resumed,
+    wait_new,
 )
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
@@ -71,7 +71,7 @@ def jobs(consumer: Consumer) -> str:
 )
 def test_more_queues_than_are_well_in_one_read_have_two_until_these_are_full(number: int, reads: int) -> None:
     consumers: Any = list(range(number))
-    parts = list(Together(consumers).parts())
+    parts = list(SharedRead(consumers).chunks())
     assert [one for part in parts for one in part] == consumers
     assert (len(parts), max(map(len, parts))) == (reads, -(-number // reads))
 
@@ -80,8 +80,8 @@ def test_few_queues_have_a_read_each_and_many_share_some() -> None:
     few, many = make_consumers(ALONE_AT_MOST), make_consumers(READ_AT_MOST + 1)
     assert list(groups(few)) == few
     (shared,) = groups(many)
-    assert isinstance(shared, Together)
-    parts = list(shared.parts())
+    assert isinstance(shared, SharedRead)
+    parts = list(shared.chunks())
     assert [len(part) for part in parts] == [READ_AT_MOST // 2 + 1, READ_AT_MOST // 2]
     assert [consumer for part in parts for consumer in part] == many
     assert [name for name, *_ in all_roles(Lifecycle(WorkerSettings(), many), 2)].count("wait") == 1 + 2 * 2
@@ -94,7 +94,7 @@ def test_what_is_of_several_places_shares_no_read() -> None:
     """As on a cluster, whose primaries are places."""
     consumers = make_consumers(30)
     found = list(groups(consumers, lambda one: consumers.index(one) % 2 if consumers.index(one) < 20 else 2))
-    assert [[jobs(one) for one in some.consumers] for some in found if isinstance(some, Together)] == [
+    assert [[jobs(one) for one in some.consumers] for some in found if isinstance(some, SharedRead)] == [
         [jobs(one) for one in consumers[0:20:2]],
         [jobs(one) for one in consumers[1:20:2]],
         [jobs(one) for one in consumers[20:]],
@@ -104,7 +104,7 @@ def test_what_is_of_several_places_shares_no_read() -> None:
 def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     consumers = make_consumers(4)
     consumers[1].leasing.available, consumers[2].leasing.asking = True, 2
-    hand = Hand(wait_for_all(Together(consumers), consumers))
+    hand = Hand(wait_for_all(SharedRead(consumers), consumers))
     effect = hand.go()
     assert queues(effect) == ["q0", "q3"]
     assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "bell", "COUNT")
@@ -126,7 +126,7 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
 
 def test_reads_that_end_at_once_do_not_take_all_the_time() -> None:
     consumers = make_consumers(1000)
-    hand = Hand(wait_for_all(Together(consumers), consumers))
+    hand = Hand(wait_for_all(SharedRead(consumers), consumers))
     pauses: list[float] = []
     for _ in range(6):
         assert isinstance(hand.go(), BlockAmong)
@@ -141,7 +141,7 @@ def test_reads_that_end_at_once_do_not_take_all_the_time() -> None:
 def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
     """It waits for the answer to the lease call, but not for ever: there may be no room for one."""
     consumers = make_consumers(3)
-    hand = Hand(wait_for_all(Together(consumers), consumers))
+    hand = Hand(wait_for_all(SharedRead(consumers), consumers))
     hand.go()
     assert isinstance(hand.go([jobs(consumers[1])]), Sleep)
     assert isinstance(hand.go(), Sleep)
@@ -159,14 +159,14 @@ def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
 def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
     consumers = make_consumers(3)
     consumers[2].leasing.available = True
-    together = Together(consumers)
-    everything, fresh = Hand(wait_for_all(together, consumers)), Hand(wait_for_fresh(together))
+    shared = SharedRead(consumers)
+    everything, fresh = Hand(wait_for_all(shared, consumers)), Hand(wait_new(shared))
     assert queues(everything.go()) == ["q0", "q1"]
     assert isinstance(fresh.go(), Sleep)
-    assert not together.take_in(consumers[2])  # it has something to lease still
+    assert not shared.take_in(consumers[2])  # it has something to lease still
     consumers[2].leasing.available = False
-    assert together.take_in(consumers[2])
-    together.take_in(consumers[0])  # it is in the long read
+    assert shared.take_in(consumers[2])
+    shared.take_in(consumers[0])  # it is in the long read
     effect = fresh.go()
     assert queues(effect) == ["q2"]
     assert effect.command[effect.command.index("BLOCK") + 1] == SHORT_S * 1000
@@ -179,14 +179,14 @@ def test_one_that_comes_to_wait_meanwhile_has_a_short_read() -> None:
 def test_what_comes_to_wait_beside_several_long_reads_shares_a_short_one() -> None:
     """Each of the long ones covers its part, as long as it lasts."""
     consumers = make_consumers(4)
-    together = Together(consumers)
-    first, second = (Hand(wait_for_all(together, part)) for part in (consumers[:2], consumers[2:]))
-    fresh = Hand(wait_for_fresh(together))
+    shared = SharedRead(consumers)
+    first, second = (Hand(wait_for_all(shared, part)) for part in (consumers[:2], consumers[2:]))
+    fresh = Hand(wait_new(shared))
     assert (queues(first.go()), queues(second.go())) == (["q0", "q1"], ["q2", "q3"])
     first.go([jobs(consumers[1])])
     consumers[1].leasing.available = consumers[1].leasing.woken = False
     for consumer in consumers:
-        together.take_in(consumer)
+        shared.take_in(consumer)
     assert queues(fresh.go()) == ["q0", "q1"]
     assert queues(first.go()) == ["q0", "q1"]
     assert isinstance(fresh.go([]), Sleep)
@@ -194,18 +194,18 @@ def test_what_comes_to_wait_beside_several_long_reads_shares_a_short_one() -> No
 
 def test_the_short_read_takes_no_more_than_a_long_one() -> None:
     consumers = make_consumers(READ_AT_MOST + 3)
-    together = Together(consumers)
+    shared = SharedRead(consumers)
     for consumer in consumers:
-        together.take_in(consumer)
-    assert [len(together.fresh()), len(together.fresh()), len(together.fresh())] == [READ_AT_MOST, 3, 0]
+        shared.take_in(consumer)
+    assert [len(shared.fresh()), len(shared.fresh()), len(shared.fresh())] == [READ_AT_MOST, 3, 0]
 
 
 def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None:
     consumers = make_consumers(3)
     consumers[1].leasing.paused = True
-    together = Together(consumers)
-    assert queues(Hand(wait_for_all(together, consumers)).go()) == ["q0", "q2"]
-    hand = Hand(wait_for_resumed(together, consumers))
+    shared = SharedRead(consumers)
+    assert queues(Hand(wait_for_all(shared, consumers)).go()) == ["q0", "q2"]
+    hand = Hand(wait_for_resumed(shared, consumers))
     effect = hand.go()
     assert effect.command[0] == "XREAD"
     assert queues(effect) == ["q1"]
@@ -372,7 +372,7 @@ def test_what_other_readers_have_left_is_looked_for_where_all_rest() -> None:
     consumers = make_consumers(3)
     for consumer in consumers[:2]:
         consumer.idle.all_idle = True
-    hand = Hand(wait_for_all(Together(consumers), consumers))
+    hand = Hand(wait_for_all(SharedRead(consumers), consumers))
     effect = hand.go()
     assert queues(effect) == ["q0", "q1"]
     assert "BLOCK" not in effect.command
