@@ -140,7 +140,7 @@ def is_taken_over(queue: Queue, prepared: Any, answer: Any) -> None:
 
 def soon(queue: Any) -> Any:
     """Lease, and tidy up for others before that."""
-    queue._peer.tidy_at = float("-inf")
+    queue._leaser.tidy_at = float("-inf")
     return queue.lease()
 
 
@@ -203,7 +203,7 @@ class Bench:
 
     def prepare(self, case: Case, queue: Queue | AsyncQueue) -> Any:
         """An empty server, and on it what *case* begins with: as it was found, while that is not long ago."""
-        self.direct._peer.tidy_at = queue._peer.tidy_at = time.monotonic() + 3600  # tidy when told to
+        self.direct._leaser.tidy_at = queue._leaser.tidy_at = time.monotonic() + 3600  # tidy when told to
         if self.found and time.monotonic() < self.fresh_until:
             with self.client.pipeline(transaction=False) as pipe:
                 pipe.flushdb()

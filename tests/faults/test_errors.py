@@ -40,7 +40,7 @@ class Asked:
         self._thread = ThreadPoolExecutor(1)
         self._runner = asyncio.Runner() if colour == "async" else None
         self.queue = (AsyncQueue if self._runner else Queue)("q", url=url, **options)
-        self.queue._peer.tidy_at, self.queue._undeclared = float("inf"), False  # the calls under test only
+        self.queue._leaser.tidy_at, self.queue._undeclared = float("inf"), False  # the calls under test only
 
     def begin(self, call: Callable[[Any], Any]) -> Future[Any]:
         """Start *call* of the queue."""
@@ -239,7 +239,7 @@ def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
     for _ in range(8):
         asked(enqueue)
     old = [asked(lambda q: q.lease(duration=0.001)) for _ in range(2)]
-    asked.queue._peer.tidy_at = float("-inf")  # reclaim them, also on a full server
+    asked.queue._leaser.tidy_at = float("-inf")  # reclaim them, also on a full server
     asked.queue._executor.budget = 0.5
     admin.config_set("maxmemory", 1)
     a, b, c, d, e, f, g = (asked(lambda q: q.lease()) for _ in range(7))
