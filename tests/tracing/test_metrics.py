@@ -137,21 +137,21 @@ def test_a_batch(work: Work, queue: Queue, points: Points) -> None:
 
 
 def test_each_way_to_the_dead_letters(
-    work: Work, server: Server, points: Points, caplog: pytest.LogCaptureFixture
+    work: Work, newest: Server, points: Points, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each is logged and counted once, with kind and reason, wherever it is decided."""
-    flow = Flow("shop", url=server.url)
+    flow = Flow("shop", url=newest.url)
     stages = {"pick": flow.stage("pick", children=["pack"]), "pack": flow.stage("pack")}
     kind = {"kind": "k"}
-    with flow, Queue("shop/pick", url=server.url) as picks, Queue("shop/pack", url=server.url) as packs:
-        with Queue("q", url=server.url, max_attempts=1, lease=0.05) as queue:
+    with flow, Queue("shop/pick", url=newest.url) as picks, Queue("shop/pack", url=newest.url) as packs:
+        with Queue("q", url=newest.url, max_attempts=1, lease=0.05) as queue:
             queue.enqueue_many([NewJob(b"", id=name, headers=kind) for name in ("settled", "retried", "worn out")])
             settled, retried, _ = queue.lease_many(3)
             assert queue.dead_letter(settled, "by hand")
             assert queue.retry(retried, reason="by hand, at last")
             until(lambda: not queue.lease() and queue.counts().dead == 3)
             queue.enqueue(NewJob(b"{", id="a", headers=kind))
-            with Queue("q", url=server.url, codec=JSONCodec()) as decoding:
+            with Queue("q", url=newest.url, codec=JSONCodec()) as decoding:
                 assert decoding.lease() is None
         flow.start(b"", id="o", headers=kind)
         assert flow.complete(picks.lease(), FanOut([NewJob(b"", headers=kind)], stage="pack"))
@@ -172,13 +172,13 @@ def test_each_way_to_the_dead_letters(
         for stage in (pick, pack):
             stages[stage.__name__](worker._adapt(stage))
         worker.worker.flow(flow)
-        with Queue("worker", url=server.url) as queue:
+        with Queue("worker", url=newest.url) as queue:
             queue.enqueue_many([NewJob(text, headers=kind) for text in (b"1", b"2", b"{")])
             flow.start(b"", id="p", headers=kind)
             with worker:
                 until(lambda: queue.counts().dead == 3 and flow.counts()["pick"].dead == 2)
             letters = [*queue.admin.dead(), *picks.admin.dead(), *packs.admin.dead()]
-        with Queue("q", url=server.url) as queue:
+        with Queue("q", url=newest.url) as queue:
             letters += queue.admin.dead()
     logged = [vars(record) for record in caplog.records if vars(record).get("event") == "job_dead_lettered"]
     assert {one["kind"] for one in logged} == {"k"}
