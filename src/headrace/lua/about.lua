@@ -1,8 +1,9 @@
--- about: tell what is known of a queue as a whole: the time, whether it is paused, its levels, how it is declared.
+-- about: read the facts about a queue as a whole: the time, whether it is paused, its levels, its declaration.
 -- KEYS   stats (hash)
 -- ARGV   (none)
 -- REPLY  {now, paused, levels, declaration, name, value, name, value, ...}: now ms · paused 0 or 1 · levels behind the
---        first · declaration 0 or the number of the one that counts · what was declared, in the words of `declare`
+--        first · declaration: the number of the valid declaration, or 0 · the declared options, in the words of
+--        `declare`
 -- COST   5 us
 -- @include clock
 -- @include deepest

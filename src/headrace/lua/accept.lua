@@ -1,15 +1,15 @@
--- accept: add jobs that come from other shards, each once, however often it comes, and by whomever it is sent.
+-- accept: add jobs from other shards, each once, however often and by whichever program it is sent.
 -- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel),
 --        handed (zset), streams...
 -- ARGV   since int, items...
--- REPLY  {taken, now, replicas, refused}: 1 they are in the queue, or were before · 0 `since` is too long ago: nothing
---        was done; and the time here in ms, and how many replicas there are, -1: none now, but there was one lately; the
---        places, from 1 on, of those that were not here before, and come no more, as this shard is sealed
+-- REPLY  {taken, now, replicas, refused}: taken 1: the jobs are in the queue, or were before · 0: `since` is too long
+--        ago, and nothing was done · now: this shard's time in ms · replicas: their number, or -1: none now, but one
+--        lately · refused: the positions, from 1 on, of jobs that are new and refused, as this shard is sealed
 -- COST   25 us + 6-8 us per job, at most 1,000 of them, or 1 MiB
--- since: a time that this shard told before the jobs were read from their outbox (0: none is known): what was read too
--- long ago may have come meanwhile, and gone, and been forgotten. Items: nonce, id or '', delay, number of fields, the
--- fields. streams: those of all levels behind the first. A nonce stays in `handed` until the outbox is sure not to send
--- it again (close); for 30 days, where it never says so. A job whose id is taken is left as it is.
+-- since: a time of this shard from before the jobs were read from their outbox (0: unknown). A job that was read too
+-- long ago may have arrived, ended and been forgotten meanwhile. Items: nonce, id or '', delay, number of fields, the
+-- fields. streams: the streams of all levels after the first. A nonce stays in `handed` until the outbox surely does
+-- not send it again (close), or for 30 days. A job whose id is taken is left as it is.
 -- @include add
 -- @include clock
 -- @include due_at

@@ -1,11 +1,11 @@
 -- beat: keep a worker alive for another timeout, by the server's clock.
 -- KEYS   workers (zset), registered (hash), control (channel)
 -- ARGV   worker, timeout int, lease, register flag, kinds...
--- REPLY  1 alive until timeout ms from now · 0 it was declared dead, or was never registered
+-- REPLY  1 alive until `timeout` ms from now · 0 the worker was declared dead, or was never registered
 -- COST   5 us
--- register: 1 for the first beat of a worker, which makes it known. lease: ms that its leases last. kinds: those of the
--- jobs that it has handlers for, with the first beat; '' for all; none where that is not told. The first beat, and that
--- of a worker at rest (see `rest`), are told on `control`.
+-- register: 1 for the first beat of a worker, which registers it. lease: ms that its leases last. kinds: with the first
+-- beat, the kinds of jobs that it has handlers for; '' for all; none if unknown. The first beat, and the beat of an
+-- idle worker (see `rest`), are published on `control`.
 -- @include clock
 -- @include known_as
 -- @include number

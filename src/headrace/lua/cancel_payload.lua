@@ -6,7 +6,7 @@
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
--- Jobs that come to a stream after its first page was asked for stay.
+-- Jobs that come to a stream after the request for its first page stay.
 -- @include ending
 -- @include fields
 -- @include keep_ends

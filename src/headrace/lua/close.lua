@@ -1,9 +1,9 @@
--- close: forget in ten minutes that jobs have come from other shards: their outboxes do not send them again.
+-- close: forget in ten minutes that jobs arrived from other shards: the outboxes do not send them again.
 -- KEYS   handed (zset)
 -- ARGV   nonces...
 -- REPLY  how many nonces were given
 -- COST   5 us + 1 us per nonce, at most 1,000 of them
--- Ten minutes are longer than a call that was under way may take, or what accept admits.
+-- Ten minutes are longer than a call under way may take, and longer than accept admits.
 -- @include clock
 -- @include forget_handed
 -- @include require_types

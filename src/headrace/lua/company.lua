@@ -1,9 +1,10 @@
--- company: note whether the process of a worker may run jobs of other queues, or shards, beside those of this one.
+-- company: record whether the process of a worker may run jobs of other queues or shards beside jobs of this one.
 -- KEYS   registered (hash)
 -- ARGV   worker, beside flag
 -- REPLY  1 noted · 0 it is not registered
 -- COST   5 us
--- beside: 1 = it may: if it dies, no job that it held here was alone. 0 = it does not until it says so; it holds one here.
+-- beside: 1 = it may: if the worker dies, no job that it held here was alone. 0 = it does not, until the next call with
+-- 1; the worker holds one job here.
 redis.call('HDEL', registered, '') -- permitted on a full server, and then so is the rest
 local known = redis.call('HGET', registered, worker)
 if not known then return 0 end

@@ -1,20 +1,20 @@
--- complete: remove jobs for good. Decided by XDEL, so exactly one caller wins each; effects are the winner's.
+-- complete: remove jobs for good. XDEL decides, so exactly one caller wins each job, and only the winner has effects.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
 --        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), wake (stream),
 --        turns (hash), behind (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
--- REPLY  one per job: 1 this call completed it · 2 likewise, without its result, as the server is out of memory · 0
---        another call already had, or (fenced) it is not this worker's any more
+-- REPLY  one per job: 1 this call completed it · 2 the same, but without its result, as the server is out of memory · 0
+--        another call completed it before, or (fenced) the job is no longer this worker's
 -- COST   5 us + 1-2 us per job; with a fence, listeners or notes of entries 1 us more, a result or a follow-up 3-6 us more
--- worker: '' for first completer wins, else the fence. limit: number of jobs. Items: `limit` entries; when fenced
+-- worker: '': the first caller wins; otherwise the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
 -- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue; and
--- '=<job number> <ms>' of each whose id stays taken for so long; {'><job number>', name, id, delay, number of fields,
--- fields...} of each follow-up for another shard, which goes to the outbox under that name (see hand), with the keys
--- outbox (hash) and outdue (zset) behind all others; and for the history, if there are any more, `limit` times attempt,
--- blank, worker. At most 1,000 jobs. For a flow's job flow_advance is the better way: here it moves on
--- later, to the next stage of its declaration, without a result.
+-- '=<job number> <ms>' for each job whose id stays taken for so long; {'><job number>', name, id, delay, number of
+-- fields, fields...} of each follow-up for another shard, which goes to the outbox under that name (see hand), with the
+-- keys outbox (hash) and outdue (zset) after all others; and for the history, if items are left, `limit` times attempt,
+-- blank, worker. At most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the
+-- next declared stage, without a result.
 -- @include number
 -- @include record
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)

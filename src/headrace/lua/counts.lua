@@ -1,10 +1,10 @@
--- counts: count the jobs in each state, and those that have left the queue, at one instant.
+-- counts: count the jobs in each state, and the jobs that have left the queue, at one instant.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), dead (stream), stats (hash), levels...
 -- ARGV   (none)
 -- REPLY  {waiting, parked, leased, delayed, blocked, dead, enqueued, completed, cancelled, deleted, dead_trimmed}
 -- COST   10 us + 0.1 us per consumer
--- Entries that foreign producers added with a bare XADD count as enqueued on 7.0 and later, whose streams count all
--- entries ever added; 6.2 does not, and there the law of conservation misses them.
+-- Entries that foreign producers added with a bare XADD count as enqueued on 7.0 and later, where streams count all
+-- entries ever added. On 6.2 they do not count, and the law of conservation misses them.
 -- @include levels
 -- @include tally
 level_streams(stats, levels)

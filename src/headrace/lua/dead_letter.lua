@@ -1,13 +1,13 @@
--- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may.
+-- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
 --        events (channel), flows (zset), limited (zset), ends (hash), ended (zset), wake (stream), turns (hash),
 --        behind (zset)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
--- Items: entry, delivery count, reason (behind it, after the byte 255, the traceback, if it is to be kept). At most
--- 1,000 jobs. A dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's,
--- with `attempt` the number of all deliveries.
+-- Items: entry, delivery count, reason (followed by the byte 255 and the traceback, to keep one). At most 1,000 jobs. A
+-- dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's, with
+-- `attempt` the number of all deliveries.
 -- @include fields
 -- @include held_by
 -- @include keep_dead

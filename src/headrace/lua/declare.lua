@@ -1,13 +1,13 @@
--- declare: say how a queue is meant to be used, and hear where others have said otherwise.
+-- declare: declare how a queue is meant to be used, and return where others declared it differently.
 -- KEYS   stats (hash), ends (hash), ended (zset), trends (string)
 -- ARGV   serving flag, items...
--- REPLY  {version, name, value, name, value, ...}: what others declared otherwise, in the words they gave
+-- REPLY  {version, name, value, name, value, ...}: the options that others declared differently, in their words
 -- COST   5 us
--- Items: pairs of an option's name and what it is, in words, at most 16. What was not declared before is kept, and
--- changes the version; so does what a worker (`serving`) declares otherwise, which counts from then on. `history`, how
--- many ends are kept, and `history_ttl`, for how many seconds, are told to all scripts by `history` of the stats;
--- `trends`, yes or no, by `trends`, which says when the last record was taken.
--- Levels beyond those of the queue, `priorities`, are declared by a worker only: no producer serves them.
+-- Items: pairs of an option's name and its value in words, at most 16. A new option is kept, and changes the version.
+-- So does a different option of a worker (`serving`), which counts from then on. All scripts read `history` (the number
+-- of ends to keep) and `history_ttl` (seconds) from `history` of the stats, and `trends` (yes or no) from `trends`,
+-- which has the time of the last record. Only a worker can raise the number of levels, `priorities`: no producer serves
+-- them.
 -- @include deepest
 -- @include strings_of
 local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}

@@ -5,10 +5,10 @@
 --        recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), turns (hash),
 --        behind (zset), deaths (hash), levels...
 -- ARGV   call
--- REPLY  {removed, more}: how many jobs, in whatever state; 1 there are more: call again · 0 that was all
+-- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
--- More jobs of flows than a call has time for go first, each like one that is cancelled; the last call removes the rest
--- at once.
+-- If there are more jobs of flows than a call has time for, they go first, each as if cancelled. The last call removes
+-- the rest at once.
 -- @include added
 -- @include levels
 -- @include marks

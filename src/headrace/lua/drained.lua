@@ -1,10 +1,10 @@
--- drained: tell for how long a queue has been empty in this shard, which takes no more jobs, and what it has and had.
+-- drained: tell for how long a queue has been empty in this sealed shard, and its totals.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), schedules (hash), dead (stream), ended (zset), stats (hash),
 --        outbox (hash), closing (zset), handed (zset), taken (zset), levels...
 -- ARGV   (none)
--- REPLY  {ms, entries, enqueued, completed, cancelled, deleted, dead_trimmed}: since it was found so first; -1 it is not
---        empty, an id is taken without a job, or it is not sealed · how many jobs are in line: waiting, parked, leased,
---        or held back
+-- REPLY  {ms, entries, enqueued, completed, cancelled, deleted, dead_trimmed}: ms since it was first found empty; -1:
+--        it is not empty, an id is taken without a job, or it is not sealed · entries: the number of jobs in line
+--        (waiting, parked, leased, or held back)
 -- COST   15 us
 -- @include clock
 -- @include levels

@@ -1,9 +1,9 @@
 -- ended: tell which jobs have ended, and how, as far as the history knows.
 -- KEYS   jobs (stream), ids (hash), dead (stream), stats (hash), ends (hash), levels...
 -- ARGV   items...
--- REPLY  one per job: 0 it is there · 1 it is not · 2 it is not, but may be a dead letter · its end, as in the history
---        · -1 is to be asked for again, as those before it are 1 MiB
--- COST   3 us + 1 us per job; those that were given no id are read, at most 1 MiB of them
+-- REPLY  one per job: 0 it has not ended · 1 it is gone · 2 it is gone, but may be a dead letter · its end, as in the
+--        history · -1 ask for it again, as the jobs before it are 1 MiB
+-- COST   3 us + 1 us per job; jobs without an id of their own are read, at most 1 MiB of them
 -- Items: ids, at most 1,000. The order of an end's parts: state, ms, attempt (0 unknown), 1 with a result, worker or
 -- '-', reason; a blank between them.
 -- @include history

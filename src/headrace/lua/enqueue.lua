@@ -5,10 +5,10 @@
 -- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive
 --        ids, or else {id, id, ...}
 -- COST   1.5-2 us of server time per plain job of 100 bytes, 4-6 us with id, delay or priority
--- Items of form "plain" are payloads. Of form "full": id or '', delay, number of fields, then the fields
--- flat, `data` first. levels: the streams of the priority levels behind the first, for all forms but "plain". A delayed
--- job needs an id; one that is due before all others wakes a reader. A shard that is sealed answers the error SHARDS and
--- the version of the table that says so: nothing was added. Bounded by the client: at most 1,000 items, 1 MiB.
+-- Items of form "plain" are payloads. Items of form "full": id or '', delay, number of fields, then the fields flat,
+-- `data` first. levels: the streams of the priority levels after the first, for all forms but "plain". A delayed job
+-- needs an id; a job that is due before all others wakes a reader. A sealed shard answers the error SHARDS and the
+-- version of the table that sealed it, and adds nothing. Bounded by the client: at most 1,000 items, 1 MiB.
 -- @include add
 -- @include clock
 -- @include due_at

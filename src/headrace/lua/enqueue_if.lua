@@ -1,22 +1,22 @@
--- enqueue_if: add jobs under conditions: room in the queue, and of an id whether its job may be added, moved, replaced.
+-- enqueue_if: add jobs under conditions: room in the queue, and whether a job whose id is taken is moved or replaced.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), leases (zset), released (hash), limited (zset), flows (zset), taken (zset), gate (stream),
 --        turns (hash), behind (zset), levels...
 -- ARGV   call, most int, awaits int, together flag, items...
 -- REPLY  {waiting, last, id, outcome, id, outcome, ...}: outcome 0 present, 1 added, 2 replaced, 3 moved, 4 dropped, 5
---        refused for lack of room, 6 not looked at, for lack of time: ask again, 7 new, and the shard takes nothing new:
---        in place of its id the version of the table that says so · waiting jobs there were, and the last ID of the
---        gate's stream, if any was refused, or -1 and ''
+--        refused for lack of room, 6 not looked at, for lack of time: ask again, 7 new, but the shard is sealed: in
+--        place of its id, the version of the table that sealed it · waiting and last: the number of waiting jobs, and
+--        the last ID of the gate's stream, if a job was refused; else -1 and ''
 -- COST   8 us per job, 15 us per job that is moved or replaced; 6 us + 0.1 us per worker where there is hardly room
--- most: jobs that may wait (waiting, parked, delayed), 0 for any number. awaits: ms for which the caller waits for room
--- if there is none: it blocks on the gate's stream behind `last`, and asks again. together: all items are refused
--- unless all that may be added have room. Items: id or '', delay, conditions, number of fields, then the fields flat,
--- `data` first. Conditions of an id: 'name=ms' with spaces between. unique: its job is present for so long after it was
--- completed (see complete, and the field headrace-unique). throttle: a later one is dropped for so long after it was
--- added. debounce: a job that has not begun is moved to so long from now, at most `max_wait` ms behind its enqueue; a
--- new one is delayed so. replace=1: a job that has not begun gets the fields of this one, and its delay.
--- To a part that goes together, a shard that is sealed answers the error SHARDS and that version, before any write.
--- Bounded by the client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
+-- most: jobs that may wait (waiting, parked, delayed), 0 for any number. awaits: ms for which the caller waits for
+-- room: it blocks on the gate's stream after `last`, and asks again. together: all items are refused unless there is
+-- room for all of them. Items: id or '', delay, conditions, number of fields, then the fields flat, `data` first.
+-- Conditions of an id: 'name=ms' with spaces between. unique: the id stays taken for so long after its job was
+-- completed (see complete, and the field headrace-unique). throttle: a later job is dropped for so long after the first
+-- was added. debounce: a job that has not begun is delayed to so long from now, at most `max_wait` ms after its
+-- enqueue; a new job is delayed for so long. replace=1: a job that has not begun gets the fields of this one, and its
+-- delay. With `together`, a sealed shard answers the error SHARDS and that version, before any write. Bounded by the
+-- client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
 -- @include add
 -- @include backlog
 -- @include clock

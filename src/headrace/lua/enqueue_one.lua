@@ -1,10 +1,10 @@
--- enqueue_one: add one job that is its payload and nothing else to the back.
+-- enqueue_one: add one job with only a payload to the back.
 -- KEYS   lane (string), jobs (stream), stats (hash), events (channel)
 -- ARGV   call, payload
 -- REPLY  the job's id
 -- COST   6 us of server time, 100 bytes
--- What `enqueue` does with one item of form "plain", with fewer keys: for calls one by one. Its record is as lib/record
--- keeps it, but of the id as it is: functions take longer to define than all else here.
+-- Like `enqueue` with one item of form "plain", but with fewer keys: for single calls. Its record is as in lib/record,
+-- but has the id unpacked: defining functions takes longer than all other work here.
 local kept = call ~= '' and redis.call('GET', lane)
 if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then
   redis.call('PEXPIRE', lane, '600000')

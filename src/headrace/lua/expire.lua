@@ -1,4 +1,4 @@
--- expire: end leases now, as if their time were over: their jobs go to the front, the attempt spent.
+-- expire: end leases now, as if their time were over. Their jobs go to the front, with the attempt spent.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), stats (hash), control (channel),
 --        events (channel), deaths (hash)
 -- ARGV   call, cursor, limit count, wanted...

@@ -2,10 +2,11 @@
 -- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
 --        limited (zset), stats (hash), ends (hash), levels...
 -- ARGV   id, cursor
--- REPLY  {now, row, cursor}, row as in list; row is {} when there is no such job, or not yet: cursor is then where to
---        go on, or '' at the end. The state in the row of a job that has ended is `ended:` and how; ms is then when.
+-- REPLY  {now, row, cursor}, row as in list, or {} if the job was not found (so far): cursor is then where to continue,
+--        or '' at the end. The row of an ended job has the state `ended:` and how it ended; its ms is the time of the
+--        end.
 -- COST   10 us; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other state
--- cursor: '' at first. The dead letters are looked through as far as one call may, the newest first.
+-- cursor: '' at first. One call searches a bounded part of the dead letters, the newest first.
 -- @include clock
 -- @include fields
 -- @include history

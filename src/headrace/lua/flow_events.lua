@@ -1,7 +1,7 @@
 -- flow_events: list jobs of flows that died, or were completed, cancelled or redriven, outside of their flow.
 -- KEYS   flows (zset), others...
 -- ARGV   limit count
--- REPLY  {number of the key, id, ...}, at most `limit` of a key: to be passed on to flow_advance
+-- REPLY  {number of the key, id, ...}, at most `limit` of a key, to pass on to flow_advance
 -- COST   2 us per stage when there is nothing
 -- @include marks
 local reply = {}

@@ -1,11 +1,11 @@
--- flow_start: begin a run of a flow: its state, and a job in its first stage. One that has not ended is left as it is.
+-- flow_start: begin a run of a flow: its state, and a job in its first stage. A run that has not ended stays.
 -- KEYS   lane (string), index (zset), others...
 -- ARGV   call, id, stage, delay, attributes, members, items...
--- REPLY  1 begun · 0 a run of this id goes on, or one of its jobs
+-- REPLY  1 begun · 0 a run with this id, or a job of it, has not ended
 -- COST   25 us
--- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events of the stage's queue.
--- A shard that is sealed answers the error SHARDS, and the version of the table that says so: nothing was begun.
--- attributes: JSON. Items: `members` entries for the index, then the job's fields.
+-- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events of the stage's queue. A sealed
+-- shard answers the error SHARDS and the version of the table that sealed it, and begins nothing. attributes: JSON.
+-- Items: `members` entries for the index, then the job's fields.
 -- @include clock
 -- @include due_at
 -- @include enter_stage

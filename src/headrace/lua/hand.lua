@@ -1,14 +1,14 @@
--- hand: tell which jobs of a shard's outbox are to go to other shards, and take in which have come there.
+-- hand: list the jobs of a shard's outbox that go to other shards, and record which jobs have arrived there.
 -- KEYS   outbox (hash), outdue (zset), closing (zset)
 -- ARGV   from int, limit count, come int, over int, items...
--- REPLY  {next, jobs, closing}: where to go on, 0 after the last · {name, id, delay, fields} of each job, the oldest
---        first · what has come to its shard, and is still kept from coming there again
+-- REPLY  {next, jobs, closing}: next: where to continue, 0 after the last · {name, id, delay, fields} of each job, the
+--        oldest first · closing: jobs that have arrived, whose shards still keep their nonces
 -- COST   10 us + 3 us per job, at most 1 MiB of them; 2 us per job that has come
--- Items: `come` times {name, its name in closing}; `over` names in closing that are kept no more; and of shards to leave
--- out now {number, first, last}: their number, and the CRC-32 of their keys. A name is '<CRC-32 of key or id, 8 digits>
--- <queue> <nonce>', in closing '<number of the shard> <queue> <nonce>'. from: 0 at first.
--- A job is sent while it is in the outbox; once it has come it is closing: then its shard is told that it will not be
--- sent again (close), and may forget it.
+-- Items: `come` times {name, its name in closing}; `over` names in closing whose nonces are forgotten; and for each
+-- shard to leave out now {number, first, last}: its number, and its range of CRC-32. A name is '<CRC-32 of key or id, 8
+-- digits> <queue> <nonce>', in closing '<number of the shard> <queue> <nonce>'. from: 0 at first. A job is sent while
+-- it is in the outbox. After its arrival it is closing: its shard is told that the job will not be sent again (close),
+-- and may forget the nonce.
 -- @include clock
 -- @include number
 -- @include page

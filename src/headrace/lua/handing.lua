@@ -1,4 +1,4 @@
--- handing: count the jobs of a shard's outbox, which are on their way to other shards.
+-- handing: count the jobs in a shard's outbox, which are on their way to other shards.
 -- KEYS   outbox (hash)
 -- ARGV   (none)
 -- REPLY  their number

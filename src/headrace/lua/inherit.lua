@@ -1,9 +1,9 @@
--- inherit: take over how a queue is declared, and whether it is paused, from the shards before this one: once.
+-- inherit: take over a queue's declaration, and whether it is paused, from older shards. Only the first call counts.
 -- KEYS   stats (hash)
 -- ARGV   items...
 -- REPLY  1 it was the first time · 0 nothing was changed
 -- COST   3 us
--- Items: fields of the stats and their values, as `seal` told them; what is known here is left as it is.
+-- Items: fields of the stats and their values, from `seal`. Existing values stay.
 redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
 if redis.call('HSETNX', stats, 'heir', 1) == 0 then return 0 end
 for i = items, #ARGV - 1, 2 do redis.call('HSETNX', stats, ARGV[i], ARGV[i + 1]) end

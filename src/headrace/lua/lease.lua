@@ -1,4 +1,4 @@
--- lease: hand out up to `limit` jobs, level by level: parked ones, then those a reader was woken for, then new ones.
+-- lease: hand out up to `limit` jobs, level by level: parked jobs, then jobs that woke a reader, then new jobs.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), ends (hash), ended (zset), gate (stream),

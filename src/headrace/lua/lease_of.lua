@@ -1,4 +1,4 @@
--- lease_of: tell under which delivery an entry is leased, and until when.
+-- lease_of: return the delivery that leases an entry, and the end of its lease.
 -- KEYS   jobs (stream), registered (hash), leases (zset)
 -- ARGV   entry
 -- REPLY  {worker, count, until}: the fence of its settlements · until in ms of the server's clock, 0 if that is not

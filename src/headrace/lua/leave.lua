@@ -1,8 +1,8 @@
--- leave: unregister a worker: jobs that it still holds go to the front untouched, and nothing of it stays behind.
+-- leave: unregister a worker. Jobs that it still holds go to the front untouched, and no trace of it remains.
 -- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash), stats (hash),
 --        events (channel), deaths (hash)
 -- ARGV   worker, limit count, idle flag
--- REPLY  {released, more}: more 1 = call again, or, if only an idle one is to go, it holds something and stays
+-- REPLY  {released, more}: more 1 = call again; with `idle`: the worker holds jobs, and stays registered
 -- COST   10 us + 3 us per job released
 -- @include page
 -- @include park

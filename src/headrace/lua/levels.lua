@@ -1,4 +1,4 @@
--- levels: count the priority levels behind the first of this queue: as its jobs have had, or its workers declare.
+-- levels: count the priority levels after the first, as the queue's jobs used or its workers declare them.
 -- KEYS   stats (hash)
 -- ARGV   (none)
 -- REPLY  the number; 0 as long as no job ever had a priority, and no worker declares more

@@ -3,8 +3,8 @@
 -- ARGV   sharded flag
 -- REPLY  1
 -- COST   3 us
--- sharded: 1 with SSUBSCRIBE, as on a cluster; else, or without it, SUBSCRIBE. Subscribe first.
--- `reclaim` takes it back when there are no subscribers any more.
+-- sharded: 1 with SSUBSCRIBE, as on a cluster; 0 with SUBSCRIBE. Subscribe first. `reclaim` withdraws the announcement
+-- when no subscribers are left.
 local how = (sharded or redis.call('HGET', stats, 'heard') == '2') and '2' or '1' -- 2: there may be both
 redis.call('HDEL', stats, 'heard') -- a full server permits it, and then what follows
 redis.call('HSET', stats, 'heard', how)

@@ -1,9 +1,9 @@
--- measure: count the jobs in each state, and tell how long the oldest of the jobs that are next has been in the queue.
+-- measure: count the jobs in each state, and return the age of the oldest job among the next ones.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), dead (stream), stats (hash), levels...
 -- ARGV   (none)
 -- REPLY  the reply of counts, and then the age in ms, 0 if nothing waits
 -- COST   20 us + 0.1 us per consumer
--- Jobs that are next: the first one parked, and the first new one, of each level, as far as they are 1 MiB.
+-- The next jobs: the first parked job and the first new job of each level, up to 1 MiB.
 -- @include levels
 -- @include oldest
 -- @include page

@@ -1,4 +1,4 @@
--- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster one of the group.
+-- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster of the same group.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), wake (stream),
 --        turns (hash), behind (zset), target...

@@ -1,9 +1,9 @@
 -- pause: hand out nothing more, or hand out again. Leased jobs are not touched.
 -- KEYS   lane (string), wake (stream), stats (hash)
 -- ARGV   call, pause flag
--- REPLY  1 it was otherwise before · 0 it was so already
+-- REPLY  1 the state has changed · 0 the queue was in this state already
 -- COST   10 us
--- pause: 1 pauses the queue, 0 lets it go on, and wakes all readers that wait for that.
+-- pause: 1 pauses the queue; 0 resumes it, and wakes all readers that wait for this.
 -- @include record
 -- @include require_types
 -- @include wake_many

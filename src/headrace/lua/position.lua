@@ -1,10 +1,10 @@
--- position: count the jobs that would be leased before one that waits.
+-- position: count the jobs that would be leased before a waiting job.
 -- KEYS   jobs (stream), ids (hash), stats (hash), levels...
 -- ARGV   id, limit count, cursor
--- REPLY  {number, cursor}: how many there are, at most `limit`, as far as they have been counted; -1 no such job waits
---        · cursor where to go on, with the `limit` that is left, or '' at the end
+-- REPLY  {number, cursor}: number: the jobs counted so far, at most `limit`; -1: no such job waits · cursor: where to
+--        continue, with the rest of `limit`, or '' at the end
 -- COST   10 us + 1 us per job in front of it, at most `limit` and 1 MiB of them
--- cursor: '' at first. The numbers of all calls are added up.
+-- cursor: '' at first. Add up the numbers of all calls.
 -- @include delivered
 -- @include is_entry_id
 -- @include levels

@@ -6,8 +6,8 @@
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
--- may stay or go. Delayed ones are removed first, then those of the levels behind the first: so none that comes due, or
--- rises, escapes.
+-- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
+-- coming due or rising.
 -- @include delivered
 -- @include ending
 -- @include fields

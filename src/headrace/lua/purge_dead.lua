@@ -1,4 +1,4 @@
--- purge_dead: remove dead letters for good, the oldest first or those of the ids given.
+-- purge_dead: remove dead letters for good, the oldest first, or only the given ids.
 -- KEYS   lane (string), dead (stream), stats (hash), events (channel)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached

@@ -1,4 +1,4 @@
--- reclaim: put the jobs of dead workers and of expired leases back to the front; promote what is due.
+-- reclaim: put the jobs of dead workers and of expired leases back to the front; promote due jobs.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), events (channel),
 --        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset),

@@ -1,11 +1,11 @@
--- recur: say which schedules a worker's code declares, and end those that no live worker's code declares any more.
+-- recur: declare the schedules of a worker's code, and end schedules that no live worker's code declares any more.
 -- KEYS   workers (zset), schedules (hash), ticks (zset), recurring (hash)
 -- ARGV   worker, set, names...
--- REPLY  {changed, ended...}: 1 if this set is new here, or another was forgotten, else 0; the names of the schedules
---        that ended with it
+-- REPLY  {changed, ended...}: changed: 1 if this set is new here, or another set was forgotten, else 0; then the names
+--        of the schedules that ended
 -- COST   10 us + 1 us per worker + 2 us per schedule
--- set: a name for what the code declares, which is not what any other code declares; '' if that is nothing. names: its
--- schedules. Those that were never declared so are left alone. A worker lives until it leaves, or is declared dead.
+-- set: a name for the schedules of the code, different for each other set; '' for no schedules. names: its schedules.
+-- Schedules that were never declared in this way stay. A worker lives until it leaves, or is declared dead.
 -- @include strings_of
 local alive, sets, gone = {}, {}, {''}
 local rows = redis.call('HGETALL', recurring)

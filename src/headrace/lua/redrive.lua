@@ -1,11 +1,11 @@
--- redrive: send dead letters back to the back of their queue, or level, oldest first.
+-- redrive: send dead letters to the back of their queue or level, the oldest first.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), dead (stream), stats (hash),
 --        events (channel), flows (zset), levels...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached
 -- COST   about 12 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay. wanted: ids to redrive; none for all. A letter whose
--- id is taken again stays where it is. Attempts start anew.
+-- id is taken again stays. Attempts start again at zero.
 -- @include ending
 -- @include fields
 -- @include letter

@@ -1,12 +1,12 @@
--- register: register a worker under a name of its own, unless another one lives under it.
+-- register: register a worker under a chosen name, unless another live worker has that name.
 -- KEYS   workers (zset), registered (hash), control (channel)
 -- ARGV   worker, name, timeout int, lease, seen, decide flag, kinds...
--- REPLY  {verdict, other}: 1 registered, `other` had this name before, or '' · 0 `other` may live under this name, and
---        is to be sent as `seen` · -1 `other` lives under this name
+-- REPLY  {verdict, other}: 1 registered; `other` had this name before, or '' · 0 `other` may live under this name: send
+--        it as `seen` · -1 `other` lives under this name
 -- COST   10 us + 1 us per worker
--- worker: `<name>.<random>`. lease: ms that its leases last. kinds: as of `beat`. seen: '' at first. decide: 1 = workers in `seen` have had
--- the time for a beat; one without a beat since then is dead. What it holds is handed out by `lease`, to its heir
--- first.
+-- worker: `<name>.<random>`. lease: ms that its leases last. kinds: as for `beat`. seen: '' at first. decide: 1 =
+-- workers in `seen` had time for a beat; a worker without a beat since then is dead. `lease` hands out its jobs, to its
+-- heir first.
 -- @include clock
 -- @include known_as
 -- @include number

@@ -1,7 +1,7 @@
--- renew: make leases last again from now. Only the present holder may.
+-- renew: renew leases from now on. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), leases (zset), workers (zset)
 -- ARGV   call, worker, duration, ttl int, items...
--- REPLY  one per job: 1 still this worker's · 0 lost
+-- REPLY  one per job: 1 the lease is still this worker's · 0 it is lost
 -- COST   2 us per job
 -- duration: ms, '' for the worker's own. ttl: as in lease. Items: entry, delivery count. At most 1,000 jobs.
 -- @include clock

@@ -1,13 +1,14 @@
--- repair: find and mend what foreign commands broke, a page at a time. Safe beside all other calls, repairs included.
+-- repair: find and repair damage by foreign commands, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
 --        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), levels...
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
---        deleted, enqueued}: where to go on, place '' when done · then how many of each were mended
+--        deleted, enqueued}: place and cursor: where to continue, place '' when done · then the number of repairs of
+--        each kind
 -- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, at most about 1 MiB of jobs, 10 us more for
 --        each that is mended
--- place and cursor: 'jobs' and '-' at first. lease: ms assumed for workers of which nothing else is known.
+-- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers.
 -- @include added
 -- @include anew
 -- @include clock

@@ -5,9 +5,9 @@
 -- ARGV   call, id, delay
 -- REPLY  1 done · 0 no delayed job has that id
 -- COST   10 us
--- A job that a rate limit holds back is delayed, too: it goes to the back, or is delayed as is said here, and the limit
--- decides anew when it is leased. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job
--- to the back of the queue now.
+-- A job that a rate limit holds back counts as delayed, too: it goes to the back, or gets this delay, and the limit
+-- decides again at its lease. delay: '+ms' from now, '@ms' at a moment; '', or one that has passed, sends the job to
+-- the back of the queue now.
 -- @include clock
 -- @include due_at
 -- @include fields

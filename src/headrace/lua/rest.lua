@@ -1,13 +1,14 @@
--- rest: register a worker for long where nothing is to be done: it need not beat meanwhile, nor look after the queue.
+-- rest: register a worker for a long time in an idle queue: it needs neither to beat nor to sweep the queue meanwhile.
 -- KEYS   jobs (stream), workers (zset), leases (zset), delayed (zset), ticks (zset), stats (hash), limited (zset),
 --        outbox (hash)
 -- ARGV   worker, duration int
--- REPLY  2 it rests, as all others do · 1 it rests, and others do not, or are more than 100: it is to look after the queue
---        as usual · 0 something is to be done, or the server is full: it is to beat · -1 it was declared dead, or was
---        never registered
+-- REPLY  2 the worker is idle, like all others · 1 it is idle, but others are not, or are more than 100: it must sweep
+--        the queue as usual · 0 the queue has work, or the server is full: it must beat · -1 it was declared dead, or
+--        was never registered
 -- COST   10 us + 1 us per worker
--- duration: ms until it counts as dead. The deadline of a worker at rest has a half of a ms, by which others know it. It
--- holds nothing, and sends a `beat` before the next `lease`, which tells the others on `control`.
+-- duration: ms until the worker counts as dead. The deadline of an idle worker ends in half a ms, which marks it for
+-- others. An idle worker holds no job, and sends a `beat` before its next `lease`, which notifies the others on
+-- `control`.
 -- @include clock
 -- @include number
 local rows = redis.call('ZRANGE', workers, 0, 100, 'WITHSCORES')

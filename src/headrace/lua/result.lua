@@ -2,7 +2,7 @@
 -- KEYS   result (string), others...
 -- ARGV   (none)
 -- REPLY  {bytes | nil | 0...}, one per key; nil: not completed, completed without a result, or its TTL has passed · 0:
---        is to be asked for again, as those before it are 1 MiB
+--        ask for it again, as the results before it are 1 MiB
 -- COST   3 us + 0.5 us per job
 -- At most 1,000 keys.
 local reply, bytes = {}, 0

@@ -1,17 +1,17 @@
--- retry: try jobs again later: to the back of their level, or after a delay. Only the present holder may.
+-- retry: retry jobs later: send them to the back of their level, or delay them. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset), ends (hash),
 --        ended (zset), turns (hash), behind (zset), deaths (hash), levels...
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
--- REPLY  one per job: 1 goes round again · 2 it had no attempts left and is dead · 0 not this worker's any more
+-- REPLY  one per job: 1 the job is retried · 2 it had no attempts left, and is dead · 0 it is no longer this worker's
 -- COST   20 us + 10 us per job
--- A job whose turn it is of its key keeps its place, with all that is behind it: it goes to the front, or until its delay
--- is over to the consumer `limited`, without its reason. Items: entry, delivery count, delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 gives back all
--- that were spent; behind it, after a blank, the traceparent of this attempt, for the next one), reason (behind it,
--- after the byte 255, the traceback, if it is to be kept). At most 1,000 jobs. A job that goes round again has the
--- first 500 bytes of its reason, and 4,096 of the traceback, as fields `headrace-reason` and `headrace-traceback`,
--- until it is retried once more. It has ended by itself, so it is no suspect any more; the deliveries that ended with a
--- holder that had others beside it spend no attempt, from here on as releases.
+-- A job that has the turn of its key keeps its place in front of the key's other jobs: it goes to the front, or for its
+-- delay to the consumer `limited`, without its reason. Items: entry, delivery count, delay ('' or '+ms' or '@ms'),
+-- spend (1 an attempt, 0 none, -1 restores all attempts; followed by a blank and the traceparent of this attempt, for
+-- the next one), reason (followed by the byte 255 and the traceback, to keep one). At most 1,000 jobs. A retried job
+-- has the first 500 bytes of its reason, and 4,096 of the traceback, as fields `headrace-reason` and
+-- `headrace-traceback`, until its next retry. The job ended by itself, so it is no longer a suspect. Deliveries whose
+-- holder died while it had other jobs spend no attempt: from now on they count as releases.
 -- @include clock
 -- @include due_at
 -- @include fields

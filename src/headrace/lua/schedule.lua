@@ -1,10 +1,10 @@
 -- schedule: make a job recur, or replace the schedule of that name.
 -- KEYS   lane (string), wake (stream), schedules (hash), ticks (zset)
 -- ARGV   call, name, timing, missed, due, limit int, fields...
--- REPLY  1 new · 0 replaced · -1 there are `limit` schedules already
+-- REPLY  1 new · 0 replaced · -1 the queue has `limit` schedules already
 -- COST   10 us
--- timing: 'every <ms>' or 'cron <zone> <expression>'. missed: skip, once or all. due: ms of the first tick; the next
--- one stays as it is when a schedule of this name has this timing already. fields: of its jobs, `data` and headers.
+-- timing: 'every <ms>' or 'cron <zone> <expression>'. missed: skip, once or all. due: ms of the first tick; if a
+-- schedule of this name has this timing already, its next tick stays. fields: `data` and headers of its jobs.
 -- @include number
 -- @include record
 -- @include require_types

@@ -1,10 +1,10 @@
 -- schedules: list schedules, the next due first.
 -- KEYS   schedules (hash), ticks (zset)
 -- ARGV   which, cursor
--- REPLY  {now, next, rows, cursor}: next ms until a tick that is not due yet is, or -1 · rows {name, due, timing,
---        missed}... · where to go on, '' at the end
+-- REPLY  {now, next, rows, cursor}: next: ms until the next future tick, or -1 · rows {name, due, timing, missed}... ·
+--        cursor: where to continue, '' at the end
 -- COST   5 us + 4 us per schedule, at most 500, or 1 MiB of their jobs
--- which: 'all'; 'due', schedules with a tick that is due; or 'none'. cursor: '' at first.
+-- which: 'all'; 'due' for schedules with a due tick; or 'none'. cursor: '' at first.
 -- @include clock
 -- @include page
 -- @include scheduled

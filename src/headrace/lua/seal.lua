@@ -1,9 +1,10 @@
--- seal: let one queue take no more jobs in this shard, for ever, and tell what its heirs take over.
+-- seal: seal a queue in this shard: it takes no more new jobs, for ever. Return the settings for its heirs.
 -- KEYS   stats (hash)
 -- ARGV   version int
 -- REPLY  {paused, name, value, ...}: 1 if the queue is paused here, and fields of the stats
 -- COST   4 us
--- version: of the table that says so; `enqueue` answers it before any write. 0: only tell. What is sealed stays sealed.
+-- version: the version of the table that seals the shard; `enqueue` answers it before any write. 0: only return the
+-- settings. A seal is final.
 -- @include number
 local told = redis.call('HMGET', stats, 'shards', 'paused')
 if version > tonumber(told[1] or 0) then

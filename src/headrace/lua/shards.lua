@@ -1,13 +1,14 @@
--- shards: write the table of a group's shards, if it is the one that the caller knows, and tell it.
+-- shards: write the table of a group's shards, if the caller knows the present version, and return the table.
 -- KEYS   shards (hash)
 -- ARGV   queue, known, queues, rows...
 -- REPLY  the fields of the table and their values, one after the other; none, if there is no table and no rows were given
 -- COST   5 us; 0.5 us a shard, and a queue of the group
--- queue: the caller's; it is noted, if there is a table, so that a change of that knows all queues: field
--- 'queue:<name>'. known: the version that is replaced, '' if there is to be none. queues: how many of them the caller
--- knows, or '' for any. Rows are fields and values: 'version', and for each shard its number: the salt of its tag, the
+-- queue: the caller's queue. It is noted in the table as the field 'queue:<name>', so that a change of the table knows
+-- all queues. known: the version to replace, '' for a missing table. queues: how many noted queues the caller knows, or
+-- '' for any number. Rows are fields and values: 'version', and for each shard its number: the salt of its tag, the
 -- first and the last CRC-32 of its keys, and 'open', 'sealing', 'opening' or 'draining'; of a table that was changed
--- 'numbers', of shards, that it had, and 'next', that of the next one; and 'past:<queue>', totals of shards that are gone.
+-- 'numbers', of shards, that it had, and 'next', that of the next one; and 'past:<queue>', totals of shards that are
+-- gone.
 if (#ARGV - rows) % 2 == 0 then error('ARGUMENT rows: each has a field and a value', 0) end
 local there, names, named = {}, 0, queue == ''
 for _, field in ipairs(redis.call('HKEYS', shards)) do

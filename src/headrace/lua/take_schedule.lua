@@ -1,10 +1,10 @@
--- take_schedule: take over a schedule from another shard, as that has told it.
+-- take_schedule: take over a schedule from another shard, as `hand_schedule` returned it.
 -- KEYS   wake (stream), schedules (hash), ticks (zset), recurring (hash)
 -- ARGV   name, due int, schedule, sets...
--- REPLY  1 it was taken over · 0 there is one of that name
+-- REPLY  1 taken over · 0 a schedule of that name exists
 -- COST   6 us + 3 us per set
--- sets: the sets of declared schedules that it is in there; it is in them here, too, so that `recur` ends it once no
--- worker declares it.
+-- sets: the sets of declared schedules that contain it in the other shard. They contain it here, too, so that `recur`
+-- ends it when no worker declares it.
 -- @include number
 -- @include require_types
 -- @include strings_of

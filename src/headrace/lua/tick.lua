@@ -1,12 +1,12 @@
--- tick: enqueue the jobs of one schedule that is due, and say when it is due next. One caller wins each tick.
+-- tick: enqueue the jobs of one due schedule, and set its next due time. One caller wins each tick.
 -- KEYS   jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash), events (channel),
 --        levels...
 -- ARGV   name, timing, due int, next, moments...
--- REPLY  1 done · 2 done as far as 250 jobs or 1 MiB of them go: the next tick is the first that is missing · 0 another
---        caller did, or the schedule is not what it was
+-- REPLY  1 done · 2 partly done, up to 250 jobs or 1 MiB: the next tick is the first missing one · 0 another caller was
+--        faster, or the schedule has changed
 -- COST   10 us + 10 us per tick
--- timing, due: as `schedules` gave them. next: ms of the next tick. moments: ms of each tick that has its job now, with
--- the id '<name>@<ms>'; not if that is taken. At most 1,000.
+-- timing, due: as `schedules` gave them. next: ms of the next tick. moments: ms of each tick that gets its job now,
+-- with the id '<name>@<ms>', unless the id is taken. At most 1,000.
 -- @include add
 -- @include levels
 -- @include number

@@ -1,10 +1,10 @@
--- trends: tell what a queue's counts were, minute by minute or hour by hour, as far as it is declared to have trends.
+-- trends: read a queue's counts of the past, minute by minute or hour by hour, if it is declared to have trends.
 -- KEYS   stats (hash), trends (string)
 -- ARGV   hourly flag, number int
--- REPLY  {now, kept, records}: now ms · kept 1 if they are declared · those of the last so many minutes, or hours,
---        oldest first, 36 bytes each: those whose time is not that of their place are none
+-- REPLY  {now, kept, records}: now ms · kept 1 if trends are declared · records of the last `number` minutes or hours,
+--        the oldest first, 36 bytes each; ignore a record whose time does not fit its place
 -- COST   5 us + 10 us per 1,000
--- What a record is, stands in lib/rings.lua. number: at most 2,880 minutes, or 2,160 hours.
+-- lib/rings.lua describes a record. number: at most 2,880 minutes, or 2,160 hours.
 -- @include clock
 -- @include rings
 local now, records = clock(), ''

@@ -1,7 +1,7 @@
 -- unschedule: end a schedule. Jobs that it has enqueued stay.
 -- KEYS   lane (string), schedules (hash), ticks (zset)
 -- ARGV   call, name
--- REPLY  1 ended · 0 there is no schedule of that name
+-- REPLY  1 ended · 0 no schedule has that name
 -- COST   5 us
 -- @include record
 -- @include require_types

@@ -1,11 +1,11 @@
--- wipe: remove what is left of a queue in a shard that is gone from the table, but that it is sealed.
+-- wipe: remove the remains of a queue in a shard that has left the table, except its seal.
 -- KEYS   jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset), rates (zset),
 --        flows (zset), ends (hash), ended (zset), recurring (hash), taken (zset), gate (stream), trends (string),
 --        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset),
 --        turns (hash), behind (zset), deaths (hash), levels...
 -- ARGV   (none)
--- REPLY  1 it is gone · 0 it is not sealed, or has jobs or live workers, and is as it was
+-- REPLY  1 removed · 0 the queue is not sealed, or has jobs or live workers: nothing was changed
 -- COST   20 us
 -- @include clock
 -- @include levels

@@ -1,8 +1,8 @@
--- workers: list the workers of a queue: since when, until when, how many jobs each has leased, which kinds it knows.
+-- workers: list the workers of a queue, each with its start, its deadline, its number of leased jobs and its kinds.
 -- KEYS   jobs (stream), workers (zset), registered (hash)
 -- ARGV   (none)
--- REPLY  {now, {name, deadline, since, leased, kinds}...}: times in ms of the server's clock · kinds a list, as it told them
---        when it registered; left out where it did not
+-- REPLY  {now, {name, deadline, since, leased, kinds}...}: times in ms of the server's clock · kinds: a list, as of the
+--        registration; left out if the worker gave none
 -- COST   10 us + 2 us per worker
 -- @include clock
 -- @include strings_of
