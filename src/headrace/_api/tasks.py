@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from headrace._api.results import Decode, value_of
-from headrace._codecs.scalars import Misfit, loaded
+from headrace._codecs.scalars import TypeMismatch, loaded
 from headrace._codecs.signature import Signature
 from headrace._engine.functions import is_async, refuse_generator
 from headrace._model import checks
@@ -271,7 +271,7 @@ def handler(task: BaseTask[..., Any, Any]) -> Callable[[Job], Any]:
     def arguments(job: Job) -> tuple[list[Any], dict[str, Any]]:
         try:
             return task._signature.unpack(job.payload)
-        except Misfit as misfit:
+        except TypeMismatch as misfit:
             raise DeadLetter(f"task {task.name!r} does not take these arguments: {misfit}") from None
 
     def run(job: Job) -> Any:

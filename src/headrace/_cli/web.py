@@ -48,7 +48,7 @@ def web(
         try:
             import uvicorn
 
-            from headrace._ui.web.access import Door
+            from headrace._ui.web.access import TokenAuth
             from headrace._ui.web.app import Pages
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in {"jinja2", "starlette", "uvicorn"}:
@@ -59,9 +59,9 @@ def web(
         stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
         listening = stack.enter_context(_listen(host, port))
         shown = f"[{host}]" if ":" in host else host
-        door = Door(shown, listening.getsockname()[1], read_only=read_only)
-        pages = Pages(address, None, namespace, door.access, hide, None, "", door)
-        print_out(f"http://{shown}:{door.port}/?token={door.token}")
+        auth = TokenAuth(shown, listening.getsockname()[1], read_only=read_only)
+        pages = Pages(address, None, namespace, auth.access, hide, None, "", auth)
+        print_out(f"http://{shown}:{auth.port}/?token={auth.token}")
         sys.stdout.flush()  # it is wanted now, and a pipe's or a file's reader would have it at the end
         say("serves the pages there, to one browser; Ctrl-C ends it")
         _log_actions()

@@ -1,8 +1,8 @@
 """JSON of values by their annotated types: arguments and results of tasks.
 
-A shape knows how the values of one type travel. It is strict both ways: a value of another type is a `Misfit`, and a
-type whose values JSON would change is refused when its shape is made. No library does both: msgspec encodes by the
-value alone, so it sends a tuple for a list and a NaN as null, and ignores unknown fields of a dataclass.
+A `TypeCodec` knows how the values of one type travel. It is strict both ways: a value of another type is a
+`TypeMismatch`, and a type whose values JSON would change is refused when its codec is made. No library does both:
+msgspec encodes by the value alone, so it sends a tuple for a list and a NaN as null, and ignores unknown fields.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from headrace._codecs.scalars import (
     KINDS,
     PLAIN,
     SCALARS,
-    Misfit,
-    Shape,
+    TypeCodec,
+    TypeMismatch,
     enum,
     inside,
     literal,
@@ -46,41 +46,41 @@ MAPPINGS: tuple[Any, ...] = (dict, abc.Mapping, abc.MutableMapping)
 # -- values of several parts ---------------------------------------------------------------------------
 
 
-def _sequence(origin: Any, item: Shape) -> Shape:
+def _sequence(origin: Any, item: TypeCodec) -> TypeCodec:
     """Make the shape of a list, a set, or a tuple of any length."""
     made: Any = list if origin in LISTS else set if origin in SETS else origin
     accepted: Any = BUILTIN_SETS if made in BUILTIN_SETS else made if origin is made else (list, tuple)
 
     def pack(value: Any) -> Any:
         if not isinstance(value, accepted):
-            raise Misfit(f"must be {name(made)}, not {type(value).__name__}")
+            raise TypeMismatch(f"must be {name(made)}, not {type(value).__name__}")
         return [inside(item.pack, one, f"[{number}]") for number, one in enumerate(value)]
 
     def unpack(data: Any) -> Any:
         return made(inside(item.unpack, one, f"[{number}]") for number, one in enumerate(must_be(list, data, made)))
 
-    return Shape(pack, unpack, frozenset(("array",)))
+    return TypeCodec(pack, unpack, frozenset(("array",)))
 
 
-def _tuple(items: list[Shape]) -> Shape:
+def _tuple(items: list[TypeCodec]) -> TypeCodec:
     """Make the shape of a tuple of a certain length."""
 
     def pack(value: Any) -> Any:
         some: Any = value
         if not isinstance(value, tuple) or len(some) != len(items):
-            raise Misfit(f"must be a tuple of {len(items)}")
+            raise TypeMismatch(f"must be a tuple of {len(items)}")
         return [inside(item.pack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True))]
 
     def unpack(data: Any) -> Any:
         some = must_be(list, data, tuple)
         if len(some) != len(items):
-            raise Misfit(f"must be an array of {len(items)}")
+            raise TypeMismatch(f"must be an array of {len(items)}")
         return tuple(inside(item.unpack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True)))
 
-    return Shape(pack, unpack, frozenset(("array",)))
+    return TypeCodec(pack, unpack, frozenset(("array",)))
 
 
-def _mapping(key: Shape, value: Shape, hint: Any) -> Shape:
+def _mapping(key: TypeCodec, value: TypeCodec, hint: Any) -> TypeCodec:
     numbered = set(key.kinds) == {"integer"}
     if not (numbered or key.kinds <= {"string"} or key is PLAIN):
         raise unfit(hint)
@@ -88,9 +88,9 @@ def _mapping(key: Shape, value: Shape, hint: Any) -> Shape:
     def pack(found: Any) -> Any:
         some: Any = found
         if not isinstance(found, abc.Mapping):
-            raise Misfit(f"must be dict, not {type(found).__name__}")
+            raise TypeMismatch(f"must be dict, not {type(found).__name__}")
         if key is PLAIN and not all(type(one) is str for one in some):
-            raise Misfit("a dict whose keys are no str: annotate their type, such as dict[int, str]")
+            raise TypeMismatch("a dict whose keys are no str: annotate their type, such as dict[int, str]")
         names = (inside(key.pack, one, f"[{one!r}]") for one in some)
         return {str(n): inside(value.pack, one, f"[{k!r}]") for n, (k, one) in zip(names, some.items(), strict=True)}
 
@@ -103,14 +103,14 @@ def _mapping(key: Shape, value: Shape, hint: Any) -> Shape:
             for k, one in some.items()
         }
 
-    return Shape(pack, unpack, frozenset(("object",)))
+    return TypeCodec(pack, unpack, frozenset(("object",)))
 
 
 def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise Misfit("must be int") from None
+        raise TypeMismatch("must be int") from None
 
 
 @frozen
@@ -118,18 +118,18 @@ class Field:
     """A part of an object: its name, its shape, and whether it may be left out."""
 
     name: str
-    shape: Shape
+    shape: TypeCodec
     optional: bool
 
 
-def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str] | None = None) -> Shape:
+def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str] | None = None) -> TypeCodec:
     """Make the shape of a class with fields. Unknown fields are refused."""
     known = {field.name: field for field in fields}
     stored = stored or {}
 
     def pack(value: Any) -> Any:
         if type(value) is not kind:
-            raise Misfit(f"must be {name(kind)}, not {type(value).__name__}")
+            raise TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
         return _each(
             value if kind is dict else {key: getattr(value, stored.get(key, key)) for key in known}, known, "pack"
         )
@@ -137,18 +137,18 @@ def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str]
     def unpack(data: Any) -> Any:
         return _tried(kind, lambda parts: make(**parts), _each(must_be(dict, data, kind), known, "unpack"))
 
-    return Shape(pack, unpack, frozenset(("object",)))
+    return TypeCodec(pack, unpack, frozenset(("object",)))
 
 
 def _each(parts: dict[str, Any], known: Mapping[str, Field], way: str) -> dict[str, Any]:
     if more := parts.keys() - known.keys():
-        raise Misfit(f"has {min(map(repr, more))}, which is not known here")
+        raise TypeMismatch(f"has {min(map(repr, more))}, which is not known here")
     if lacking := [key for key, field in known.items() if not field.optional and key not in parts]:
-        raise Misfit(f"lacks {lacking[0]!r}")
+        raise TypeMismatch(f"lacks {lacking[0]!r}")
     return {key: inside(getattr(known[key].shape, way), value, f".{key}") for key, value in parts.items()}
 
 
-def _fields(kind: Any, making: Making) -> Shape | None:
+def _fields(kind: Any, making: Making) -> TypeCodec | None:
     """Return the shape of a dataclass, an attrs class, a NamedTuple or a TypedDict; `None` for any other class."""
     made: Any = kind  # type checkers have it narrowed in the end to one of these
     optional: dict[str, bool] = {}
@@ -186,7 +186,7 @@ def _item(key: str, hint: Any, making: Making, *, required: bool) -> Field:
     return Field(key, shape(hint, making), not required)
 
 
-def _of_a_library(kind: Any) -> Shape | None:
+def _of_a_library(kind: Any) -> TypeCodec | None:
     """Return the shape of a pydantic model, or a msgspec struct: as their libraries have it."""
     if hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump"):
 
@@ -205,25 +205,25 @@ def _of_a_library(kind: Any) -> Shape | None:
     return None
 
 
-def _checked(kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], json_kind: str) -> Shape:
+def _checked(kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], json_kind: str) -> TypeCodec:
     def packed(value: Any) -> Any:
         if type(value) is not kind:
-            raise Misfit(f"must be {name(kind)}, not {type(value).__name__}")
+            raise TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
         return _tried(kind, pack, value)
 
-    return Shape(packed, partial(_tried, kind, unpack), frozenset((json_kind,)))
+    return TypeCodec(packed, partial(_tried, kind, unpack), frozenset((json_kind,)))
 
 
 def _tried(kind: Any, convert: Callable[[Any], Any], value: Any) -> Any:
     try:
         return convert(value)
     except Exception as error:  # the library's own, or checks of the class
-        raise Misfit(f"no {name(kind)}: {said(error)}") from None
+        raise TypeMismatch(f"no {name(kind)}: {said(error)}") from None
 
 
-def _union(hint: Any, members: list[Shape]) -> Shape:
+def _union(hint: Any, members: list[TypeCodec]) -> TypeCodec:
     """Make the shape of a union. Its members must be of different kinds in JSON, as only the kind tells them apart."""
-    by_kind: dict[str, Shape] = {}
+    by_kind: dict[str, TypeCodec] = {}
     whole = any(member is SCALARS[int] for member in members)
     for member in members:
         for kind in member.kinds - ({"integer"} if whole and member is SCALARS[float] else set[str]()):
@@ -235,29 +235,29 @@ def _union(hint: Any, members: list[Shape]) -> Shape:
             by_kind[kind] = member
 
     def pack(value: Any) -> Any:
-        wrong: list[Misfit] = []
+        wrong: list[TypeMismatch] = []
         for member in members:
             try:
                 return member.pack(value)
-            except Misfit as misfit:
+            except TypeMismatch as misfit:
                 wrong.append(misfit)
         inner = [misfit for misfit in wrong if misfit.at]
-        raise inner[0] if inner else Misfit(f"must be {name(hint)}, not {type(value).__name__}")
+        raise inner[0] if inner else TypeMismatch(f"must be {name(hint)}, not {type(value).__name__}")
 
     def unpack(data: Any) -> Any:
         if (kind := KINDS[type(data)]) not in by_kind:
-            raise Misfit(f"must be {name(hint)}, not {kind}")
+            raise TypeMismatch(f"must be {name(hint)}, not {kind}")
         return by_kind[kind].unpack(data)
 
-    return Shape(pack, unpack, frozenset(by_kind))
+    return TypeCodec(pack, unpack, frozenset(by_kind))
 
 
 # -- from a type to its shape --------------------------------------------------------------------------
 
-Making = dict[Any, Shape]  # classes whose shapes are being made: they may contain themselves
+Making = dict[Any, TypeCodec]  # classes whose shapes are being made: they may contain themselves
 
 
-def shape(hint: Any, making: Making | None = None) -> Shape:
+def shape(hint: Any, making: Making | None = None) -> TypeCodec:
     """Return how values of a type travel. Raises `ConfigurationError` for a type whose values do not, `NameError` for
     one that is only known to type checkers.
     """
@@ -304,7 +304,7 @@ def _bare(hint: Any) -> Any:
             return NoneType if hint is None else hint
 
 
-def _container(origin: Any, args: tuple[Any, ...], hint: Any, making: Making) -> Shape | None:
+def _container(origin: Any, args: tuple[Any, ...], hint: Any, making: Making) -> TypeCodec | None:
     if origin is tuple and args and args[-1] is not Ellipsis:
         return _tuple([shape(one, making) for one in args])
     if origin in {*LISTS, *SETS, frozenset, tuple}:
@@ -315,12 +315,12 @@ def _container(origin: Any, args: tuple[Any, ...], hint: Any, making: Making) ->
     return None
 
 
-def _class(kind: Any, making: Making) -> Shape | None:
+def _class(kind: Any, making: Making) -> TypeCodec | None:
     if kind in making:
         return making[kind]
     if issubclass(kind, Enum):
         return enum(kind)
-    later: list[Shape] = []
+    later: list[TypeCodec] = []
 
     def pack(value: Any) -> Any:
         return later[0].pack(value)
@@ -328,7 +328,7 @@ def _class(kind: Any, making: Making) -> Shape | None:
     def unpack(data: Any) -> Any:
         return later[0].unpack(data)
 
-    making[kind] = Shape(pack, unpack, frozenset(("object",)))
+    making[kind] = TypeCodec(pack, unpack, frozenset(("object",)))
     later += filter(None, [_of_a_library(kind) or _fields(kind, making)])
     return later[0] if later else None
 
@@ -343,4 +343,4 @@ def loose(value: Any) -> Any:
     return plain(value) if kind in KINDS else own_shape(kind).pack(value)
 
 
-LOOSE = Shape(loose, lambda data: data, PLAIN.kinds)
+LOOSE = TypeCodec(loose, lambda data: data, PLAIN.kinds)

@@ -25,20 +25,20 @@ KINDS: dict[type, str] = {
 }  # fmt: skip
 
 
-class Misfit(Exception):
+class TypeMismatch(Exception):
     """A value that is not of its type: its place, and the fault."""
 
     def __init__(self, wrong: str, at: str = "") -> None:
         super().__init__(f"{at}: {wrong}" if at else wrong)
         self.wrong, self.at = wrong, at
 
-    def within(self, at: str) -> Misfit:
+    def within(self, at: str) -> TypeMismatch:
         """Say that it is in a value at *at*."""
-        return Misfit(self.wrong, at + self.at)
+        return TypeMismatch(self.wrong, at + self.at)
 
 
 @frozen
-class Shape:
+class TypeCodec:
     """Pair of functions: *pack* turns a value into JSON's types, *unpack* back. *kinds*: JSON's names of it."""
 
     pack: Callable[[Any], Any]
@@ -47,9 +47,9 @@ class Shape:
 
 
 def must_be(found: type, data: Any, kind: Any) -> Any:
-    """Return *data* if JSON's type of it is *found*, for a value of type *kind*. Raises `Misfit`."""
+    """Return *data* if JSON's type of it is *found*, for a value of type *kind*. Raises `TypeMismatch`."""
     if not isinstance(data, found):
-        raise Misfit(f"must be {name(kind)}, not {KINDS[type(data)]}")
+        raise TypeMismatch(f"must be {name(kind)}, not {KINDS[type(data)]}")
     return data
 
 
@@ -62,80 +62,84 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def dumped(packed: Any) -> bytes:
-    """Write JSON. Raises `Misfit` for text that is no Unicode, or values nested too deep."""
+    """Write JSON. Raises `TypeMismatch` for text that is no Unicode, or values nested too deep."""
     try:
         return _ENCODER.encode(packed).encode()
     except (ValueError, RecursionError) as error:
-        raise Misfit(said(error)) from None
+        raise TypeMismatch(said(error)) from None
 
 
 def loaded(data: bytes) -> Any:
-    """Read JSON. Raises `Misfit` for anything else."""
+    """Read JSON. Raises `TypeMismatch` for anything else."""
     try:
         return _DECODER.decode(data.decode())
     except (ValueError, RecursionError) as error:
-        raise Misfit(f"no JSON: {said(error)}") from None
+        raise TypeMismatch(f"no JSON: {said(error)}") from None
 
 
 # -- values as they are --------------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON gives back as it was. Raises `Misfit` for any other."""
+    """Return a value that JSON gives back as it was. Raises `TypeMismatch` for any other."""
     kind: Any = value.__class__
     if kind is list:
         return [inside(plain, item, f"[{number}]") for number, item in enumerate(value)]
     if kind is dict:
         if all(type(key) is str for key in value):
             return {key: inside(plain, item, f"[{key!r}]") for key, item in value.items()}
-        raise Misfit("a dict whose keys are no str: annotate its type, such as dict[int, str]")
+        raise TypeMismatch("a dict whose keys are no str: annotate its type, such as dict[int, str]")
     if kind is float and not math.isfinite(value):
-        raise Misfit(f"{value}, which JSON has not")
+        raise TypeMismatch(f"{value}, which JSON has not")
     if kind not in KINDS:
-        raise Misfit(f"of type {name(kind)}, which JSON does not give back: annotate it, and it travels by its type")
+        raise TypeMismatch(
+            f"of type {name(kind)}, which JSON does not give back: annotate it, and it travels by its type"
+        )
     return value
 
 
 def inside(convert: Callable[[Any], Any], value: Any, at: str) -> Any:
     try:
         return convert(value)
-    except Misfit as wrong:
+    except TypeMismatch as wrong:
         raise wrong.within(at) from None
 
 
-PLAIN = Shape(plain, lambda data: data, frozenset(KINDS.values()))
+PLAIN = TypeCodec(plain, lambda data: data, frozenset(KINDS.values()))
 # -- single values -------------------------------------------------------------------------------------
 
 
-def _scalar(kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], *kinds: str, but: Any = ()) -> Shape:
+def _scalar(
+    kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], *kinds: str, but: Any = ()
+) -> TypeCodec:
     """Make the shape of a class whose values are one number or text each."""
     expected = tuple(found for found, json_kind in KINDS.items() if json_kind in kinds)
 
     def packed(value: Any) -> Any:
         if isinstance(value, kind) and not isinstance(value, but):
             return pack(value)
-        raise Misfit(f"must be {name(kind)}, not {type(value).__name__}")
+        raise TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
 
     def unpacked(data: Any) -> Any:
         if type(data) not in expected:
-            raise Misfit(f"must be {name(kind)}, not {KINDS[type(data)]}")
+            raise TypeMismatch(f"must be {name(kind)}, not {KINDS[type(data)]}")
         try:
             return unpack(data)
         except (ValueError, ArithmeticError) as error:
-            raise Misfit(f"must be {name(kind)}: {said(error)}") from None
+            raise TypeMismatch(f"must be {name(kind)}: {said(error)}") from None
 
-    return Shape(packed, unpacked, frozenset(kinds))
+    return TypeCodec(packed, unpacked, frozenset(kinds))
 
 
 def _float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Misfit(f"must be float, not {type(value).__name__}")
+        raise TypeMismatch(f"must be float, not {type(value).__name__}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Misfit("must be a finite number: JSON has no other")
+        raise TypeMismatch("must be a finite number: JSON has no other")
     return number
 
 
@@ -143,11 +147,11 @@ def _text(value: str) -> str:
     return str.__str__(value)
 
 
-SCALARS: dict[Any, Shape] = {
+SCALARS: dict[Any, TypeCodec] = {
     NoneType: _scalar(NoneType, lambda _: None, lambda _: None, "null"),
     bool: _scalar(bool, bool, bool, "boolean"),
     int: _scalar(int, int, int, "integer", but=bool),
-    float: Shape(_float, _float, frozenset(("integer", "number"))),
+    float: TypeCodec(_float, _float, frozenset(("integer", "number"))),
     str: _scalar(str, _text, str, "string"),
     bytes: _scalar(bytes, lambda v: base64.b64encode(v).decode(), partial(base64.b64decode, validate=True), "string"),
     datetime: _scalar(datetime, datetime.isoformat, datetime.fromisoformat, "string"),
@@ -161,7 +165,7 @@ SCALARS: dict[Any, Shape] = {
 }
 
 
-def enum(kind: type[Enum]) -> Shape:
+def enum(kind: type[Enum]) -> TypeCodec:
     """Make the shape of an enum: by the values, if these are plain, or else by the names."""
     values: list[Any] = [member.value for member in kind]
     kinds = {KINDS.get(value.__class__, "") for value in values}
@@ -183,14 +187,14 @@ def unfit(hint: Any) -> ConfigurationError:
     )
 
 
-def literal(values: tuple[Any, ...]) -> Shape:
+def literal(values: tuple[Any, ...]) -> TypeCodec:
     for value in values:
         if type(value) not in KINDS:
             raise unfit(f"Literal[{value!r}]")
 
     def one(value: Any) -> Any:
         if not any(value == known and type(value) is type(known) for known in values):
-            raise Misfit(f"must be {' or '.join(map(repr, values))}, not {value!r:.100}")
+            raise TypeMismatch(f"must be {' or '.join(map(repr, values))}, not {value!r:.100}")
         return value
 
-    return Shape(one, one, frozenset(KINDS[type(value)] for value in values))
+    return TypeCodec(one, one, frozenset(KINDS[type(value)] for value in values))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace._codecs.annotated import LOOSE, either, shape
-from headrace._codecs.scalars import Misfit, Shape, dumped, loaded, must_be
+from headrace._codecs.scalars import TypeCodec, TypeMismatch, dumped, loaded, must_be
 from headrace._forks import cached_property
 from headrace.errors import ConfigurationError, Verdict
 
@@ -31,11 +31,11 @@ class Signature:
         return typing.get_type_hints(function if hasattr(function, "__annotations__") else type(function).__call__)
 
     @cached_property
-    def shapes(self) -> Mapping[str, Shape]:
+    def shapes(self) -> Mapping[str, TypeCodec]:
         """The shape of each parameter. Raises `ConfigurationError` for a type that does not travel, `NameError` for one
         that is not there (yet).
         """
-        made: dict[str, Shape] = {}
+        made: dict[str, TypeCodec] = {}
         for parameter in self._signature.parameters:
             try:
                 made[parameter] = shape(self._hints.get(parameter, Any))
@@ -44,7 +44,7 @@ class Signature:
         return made
 
     @cached_property
-    def answer(self) -> Shape:
+    def answer(self) -> TypeCodec:
         """The shape of its result. Raises like `shapes`."""
         hint = self._hints.get("return", Any)
         if typing.get_origin(hint) in {typing.Union, types.UnionType}:
@@ -80,29 +80,29 @@ class Signature:
                     packed[name] = {key: convert(one) for key, one in value.items()}
                 else:
                     packed[name] = convert(value)
-            except Misfit as misfit:
+            except TypeMismatch as misfit:
                 raise TypeError(f"task {self._name!r}: {misfit.within(name)}") from None
         try:
             return dumped(packed)
-        except Misfit as misfit:
+        except TypeMismatch as misfit:
             raise TypeError(f"task {self._name!r}: {misfit}") from None
 
     def unpack(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """Read arguments. Raises `Misfit` if they are not for this function, as it is here."""
+        """Read arguments. Raises `TypeMismatch` if they are not for this function, as it is here."""
         found = must_be(dict, loaded(data), "a JSON object of arguments by their names")
         parameters = self._signature.parameters
         if more := found.keys() - parameters.keys():
-            raise Misfit(f"an argument {min(more)!r}, which it does not take here")
+            raise TypeMismatch(f"an argument {min(more)!r}, which it does not take here")
         args: list[Any] = []
         options: dict[str, Any] = {}
         for name, parameter in parameters.items():
             if name in found:
                 try:
                     _take(parameter, self.shapes[name].unpack, found[name], args, options)
-                except Misfit as misfit:
+                except TypeMismatch as misfit:
                     raise misfit.within(name) from None
             elif parameter.kind in NAMED and parameter.default is Parameter.empty:
-                raise Misfit(f"lacks the argument {name!r}")
+                raise TypeMismatch(f"lacks the argument {name!r}")
             elif parameter.kind in BY_PLACE:
                 args.append(parameter.default)
         return args, options
@@ -111,11 +111,11 @@ class Signature:
         """Write a result. Raises `TypeError` for one that is not of the annotated type."""
         try:
             return dumped(self.answer.pack(value))
-        except Misfit as misfit:
+        except TypeMismatch as misfit:
             raise TypeError(str(misfit.within("result"))) from None
 
     def unpack_result(self, data: bytes) -> Any:
-        """Read a result. Raises `Misfit` for one that is not of the annotated type."""
+        """Read a result. Raises `TypeMismatch` for one that is not of the annotated type."""
         return self.answer.unpack(loaded(data))
 
 

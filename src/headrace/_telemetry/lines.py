@@ -60,7 +60,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class Lines(logging.StreamHandler[Any]):
+class StderrHandler(logging.StreamHandler[Any]):
     """The handler that `speak` adds: it goes as soon as the program sets up logging itself."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def speak() -> None:
     """Write our log lines to standard error, from INFO on, unless the program has set up logging."""
     with _setting_up:
         if not log.hasHandlers() and log.propagate:
-            log.addHandler(Lines())
+            log.addHandler(StderrHandler())
 
 
 def set_up(level: str, form: str) -> bool:

@@ -66,7 +66,7 @@ class Form:
 
 
 @frozen
-class Deed:
+class ActionRequest:
     """An action that was asked for: its queue, its form, and the reader."""
 
     queue: AsyncQueue[Any]
@@ -82,125 +82,127 @@ class Deed:
         return bool(self.form("state"))
 
 
-async def _bulk(deed: Deed, action: str, what: str) -> tuple[int, str]:
+async def _bulk(request: ActionRequest, action: str, what: str) -> tuple[int, str]:
     """Take an action for all that match, for a second; say how far it has come since it began."""
-    form, end = deed.form, time.monotonic() + STEPS_WITHIN_S
+    form, end = request.form, time.monotonic() + STEPS_WITHIN_S
     texts = {name: form(name) for name in ("reason", "kind")}
     looked, matched, done = map(form.whole, ("looked", "matched", "done"))
     cursor, now = form("cursor"), 0
     while True:
-        step = await deed.queue.admin.bulk(action, form("state"), **texts, cursor=cursor)
+        step = await request.queue.admin.bulk(action, form("state"), **texts, cursor=cursor)
         looked, matched, cursor, now = looked + step.looked, matched + step.matched, step.cursor, now + step.done
         if not cursor or time.monotonic() > end:
             break
     done += now
     if cursor:
         sums = {"looked": str(looked), "matched": str(matched), "done": str(done)}
-        deed.onward.update(action=action, state=form("state"), cursor=cursor, confirm=form("confirm"), **texts, **sums)
+        request.onward.update(
+            action=action, state=form("state"), cursor=cursor, confirm=form("confirm"), **texts, **sums
+        )
     which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text)
     rest = f"{f' ({which})' if which else ''}{', and it goes on' if cursor else ''}"
     return now, f"{done:,} of {matched:,} {what}, of {jobs(looked)} that were looked at{rest}."
 
 
-async def pause(deed: Deed) -> tuple[int, str]:
+async def pause(request: ActionRequest) -> tuple[int, str]:
     """Hand out no more jobs."""
-    done = await deed.queue.admin.pause()
+    done = await request.queue.admin.pause()
     return int(done), "The queue is paused." if done else "The queue was paused already."
 
 
-async def resume(deed: Deed) -> tuple[int, str]:
+async def resume(request: ActionRequest) -> tuple[int, str]:
     """Hand out jobs again."""
-    done = await deed.queue.admin.resume()
+    done = await request.queue.admin.resume()
     return int(done), "Jobs are handed out again." if done else "The queue was not paused."
 
 
-async def enqueue(deed: Deed) -> tuple[int, str]:
+async def enqueue(request: ActionRequest) -> tuple[int, str]:
     """Add a job, its payload as it is typed: bytes in UTF-8."""
-    delay, level = deed.form.number("delay"), int(deed.form.number("priority") or 0)
-    named = deed.form("id") or None
-    receipt = await deed.queue.enqueue(deed.form("payload"), id=named, delay=delay, priority=level)
+    delay, level = request.form.number("delay"), int(request.form.number("priority") or 0)
+    named = request.form("id") or None
+    receipt = await request.queue.enqueue(request.form("payload"), id=named, delay=delay, priority=level)
     return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
 
 
-async def cancel(deed: Deed) -> tuple[int, str]:
+async def cancel(request: ActionRequest) -> tuple[int, str]:
     """Remove one job that waits, runs or is delayed, or all in one of these states that match."""
-    if deed.all_matching:
-        return await _bulk(deed, "cancel", "were cancelled")
-    done = await deed.queue.cancel(deed.form.needed("id"))
+    if request.all_matching:
+        return await _bulk(request, "cancel", "were cancelled")
+    done = await request.queue.cancel(request.form.needed("id"))
     return int(done), "The job was cancelled." if done else "The job is not there any more, or dead."
 
 
-async def expire(deed: Deed) -> tuple[int, str]:
+async def expire(request: ActionRequest) -> tuple[int, str]:
     """End the lease of one job, or the leases of all that match."""
-    if deed.all_matching:
-        return await _bulk(deed, "expire", "had their leases ended")
-    done = await deed.queue.admin.expire(deed.form.needed("id"))
+    if request.all_matching:
+        return await _bulk(request, "expire", "had their leases ended")
+    done = await request.queue.admin.expire(request.form.needed("id"))
     return done, "Its lease was ended: the job is in front." if done else "The job is not leased any more."
 
 
-async def reschedule(deed: Deed) -> tuple[int, str]:
+async def reschedule(request: ActionRequest) -> tuple[int, str]:
     """Give a delayed job another due time; all that match are due at once."""
-    if deed.all_matching:
-        return await _bulk(deed, "reschedule", "are due at once")
-    done = await deed.queue.admin.reschedule(deed.form.needed("id"), deed.form.number("delay"))
+    if request.all_matching:
+        return await _bulk(request, "reschedule", "are due at once")
+    done = await request.queue.admin.reschedule(request.form.needed("id"), request.form.number("delay"))
     return int(done), "The job has another due time." if done else "The job is not delayed any more."
 
 
-async def _letters(deed: Deed) -> list[str]:
+async def _letters(request: ActionRequest) -> list[str]:
     """Return the ids of the chosen dead letters: one, a group, or none for all."""
-    if deed.form("id"):
-        return [deed.form("id")]
-    if not deed.form("group"):
+    if request.form("id"):
+        return [request.form("id")]
+    if not request.form("group"):
         return []
-    ids = list(dict.fromkeys(await deed.look.dead_ids(deed.queue.name, deed.form("group"))))
+    ids = list(dict.fromkeys(await request.look.dead_ids(request.queue.name, request.form("group"))))
     if not ids:
         raise Refused("There is no such dead letter any more. Nothing was done.")
     return ids
 
 
-async def redrive(deed: Deed) -> tuple[int, str]:
+async def redrive(request: ActionRequest) -> tuple[int, str]:
     """Send dead letters back to the queue: one, all of a reason, all, or all that match."""
-    if deed.all_matching:
-        return await _bulk(deed, "redrive", "went back to the queue")
-    number = await deed.queue.admin.redrive(*await _letters(deed))
+    if request.all_matching:
+        return await _bulk(request, "redrive", "went back to the queue")
+    number = await request.queue.admin.redrive(*await _letters(request))
     return number, f"{jobs(number)} went back to the queue."
 
 
-async def purge_dead(deed: Deed) -> tuple[int, str]:
+async def purge_dead(request: ActionRequest) -> tuple[int, str]:
     """Remove dead letters for good: one, all of a reason, all, or all that match."""
-    if deed.all_matching:
-        return await _bulk(deed, "purge_dead", "were removed")
-    number = await deed.queue.admin.purge_dead(*await _letters(deed))
+    if request.all_matching:
+        return await _bulk(request, "purge_dead", "were removed")
+    number = await request.queue.admin.purge_dead(*await _letters(request))
     return number, f"{counted(number, 'dead letter')} removed."
 
 
-async def purge(deed: Deed) -> tuple[int, str]:
+async def purge(request: ActionRequest) -> tuple[int, str]:
     """Remove the jobs that wait."""
-    number = await deed.queue.admin.purge()
+    number = await request.queue.admin.purge()
     return number, f"{jobs(number)} that waited were removed."
 
 
-async def delete(deed: Deed) -> tuple[int, str]:
+async def delete(request: ActionRequest) -> tuple[int, str]:
     """Remove the queue with everything in it."""
-    number = await deed.queue.admin.delete()
-    return number, f"Queue {deed.queue.name} was deleted, with {jobs(number)}."
+    number = await request.queue.admin.delete()
+    return number, f"Queue {request.queue.name} was deleted, with {jobs(number)}."
 
 
-async def fail_worker(deed: Deed) -> tuple[int, str]:
+async def fail_worker(request: ActionRequest) -> tuple[int, str]:
     """Declare a worker dead."""
-    number = await deed.queue.admin.fail_worker(deed.form.needed("worker"))
+    number = await request.queue.admin.fail_worker(request.form.needed("worker"))
     return number, f"The worker counts as dead here; {jobs(number)} of it went to the front."
 
 
-async def repair(deed: Deed) -> tuple[int, str]:
+async def repair(request: ActionRequest) -> tuple[int, str]:
     """Repair damage by foreign commands."""
-    found = await deed.queue.admin.repair()
+    found = await request.queue.admin.repair()
     kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
     return found.total, f"Mended: {kinds}." if found else "There was nothing to mend."
 
 
-Act = Callable[[Deed], Awaitable[tuple[int, str]]]
-ACTS: dict[str, Act] = {name: globals()[name] for name in ACTIONS}
+Action = Callable[[ActionRequest], Awaitable[tuple[int, str]]]
+CALLS: dict[str, Action] = {name: globals()[name] for name in ACTIONS}
 
 
 async def act(
@@ -220,8 +222,8 @@ async def act(
     queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
     queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
     try:
-        deed = Deed(queue, form, look)
-        return *(await ACTS[action](deed)), deed.onward
+        request = ActionRequest(queue, form, look)
+        return *(await CALLS[action](request)), request.onward
     finally:
         look.forget()
         await queue.close()

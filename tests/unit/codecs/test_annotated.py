@@ -19,7 +19,7 @@ import pytest
 
 from headrace import ConfigurationError, DeadLetter
 from headrace._codecs.annotated import LOOSE, shape
-from headrace._codecs.scalars import Misfit, dumped, loaded
+from headrace._codecs.scalars import TypeMismatch, dumped, loaded
 from headrace._codecs.signature import Signature
 
 
@@ -183,7 +183,7 @@ def test_an_int_is_a_float_too() -> None:
     ],
 )
 def test_what_is_not_of_its_type_is_refused(kind: Any, value: Any, wrong: str) -> None:
-    with pytest.raises(Misfit, match=wrong):
+    with pytest.raises(TypeMismatch, match=wrong):
         shape(kind).pack(value)
 
 
@@ -213,18 +213,18 @@ def test_what_is_not_of_its_type_is_refused(kind: Any, value: Any, wrong: str) -
     ],
 )
 def test_data_of_another_type_is_refused(kind: Any, data: Any, wrong: str) -> None:
-    with pytest.raises(Misfit, match=wrong):
+    with pytest.raises(TypeMismatch, match=wrong):
         shape(kind).unpack(data)
 
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b"NaN", b"[" * 100_000])
 def test_what_is_no_json_is_refused(data: bytes) -> None:
-    with pytest.raises(Misfit, match="no JSON"):
+    with pytest.raises(TypeMismatch, match="no JSON"):
         loaded(data)
 
 
 def test_text_that_is_no_unicode_is_refused() -> None:
-    with pytest.raises(Misfit, match="surrogates"):
+    with pytest.raises(TypeMismatch, match="surrogates"):
         dumped("\ud800")
 
 
@@ -256,7 +256,7 @@ def test_a_value_without_an_annotation_is_shown_by_its_own_type() -> None:
         "n": {"value": 1, "next": None, "seen": []},
         "p": {"left": 1, "right": "r"},
     }
-    with pytest.raises((Misfit, ConfigurationError)):
+    with pytest.raises((TypeMismatch, ConfigurationError)):
         LOOSE.pack(Unknown())
 
 
@@ -289,7 +289,7 @@ def test_arguments_come_back_by_their_names() -> None:
     ],
 )
 def test_arguments_for_another_version_are_refused(data: bytes, wrong: str) -> None:
-    with pytest.raises(Misfit, match=wrong):
+    with pytest.raises(TypeMismatch, match=wrong):
         Signature(every, "every").unpack(data)
 
 

@@ -12,7 +12,7 @@ import typer.main
 import headrace
 from headrace._cli.app import app
 from headrace._model.verbs import ACTIONS, VERBS
-from headrace._ui.actions import ACTS
+from headrace._ui.actions import CALLS
 from headrace.inspect import Admin
 
 UI = Path(headrace.__file__).parent / "_ui"
@@ -30,7 +30,7 @@ def test_a_verb_is_there(name: str) -> None:
 
 def test_pages_and_terminal_act_by_the_table() -> None:
     """Each verb that an access rule may grant is an action, has a form, and only such verbs have keys."""
-    assert ACTS.keys() == ACTIONS
+    assert CALLS.keys() == ACTIONS
     forms = "".join(page.read_text("utf-8") for page in (UI / "web" / "templates").glob("*.html"))
     bulk = {name for name, verb in VERBS.items() if verb.states}
     assert ACTIONS - bulk == {name for name in ACTIONS - bulk if re.search(rf"do/{name}\"|\"{name}\"", forms)}

@@ -17,7 +17,7 @@ Redact = Callable[[str, str, Job[Any]], str]
 WITHHELD = "(not shown: redact= failed)"
 
 
-class Showing:
+class Redaction:
     """Maker of the texts of jobs that may be shown."""
 
     def __init__(self, redact: Redact | None) -> None:

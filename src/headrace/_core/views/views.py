@@ -18,7 +18,7 @@ from headrace._core.flows import sharded as flow_shards
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import SCANS_PER_LOOK, Catalogue
 from headrace._core.views.ops_factory import OpsFactory, place
-from headrace._core.views.redaction import Redact, Showing
+from headrace._core.views.redaction import Redact, Redaction
 from headrace._model.checks import count
 from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FlowState
@@ -82,7 +82,7 @@ class Views:
         self._catalogue = Catalogue(namespace)
         self._ops_factory = OpsFactory(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
         self.namespace, self.fresh = namespace, fresh
-        self.showing = Showing(redact)
+        self.showing = Redaction(redact)
         self._refusals = refusals
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}

@@ -28,7 +28,7 @@ from headrace._forks import cached_property
 from headrace._model.checks import seconds
 from headrace._net.aio.cluster import executor_of
 from headrace._net.aio.executor import AsyncExecutor
-from headrace._net.aio.line import Lines
+from headrace._net.aio.wait_queue import WaitQueues
 from headrace._net.base.connected import OPENED, Connected, Timeout, least
 from headrace._net.base.scan import scanned, scanning
 from headrace._protocol.op import Op
@@ -43,7 +43,7 @@ R = TypeVar("R")
 class AsyncDriver(Connected):
     """Like `Driver`, for asyncio."""
 
-    _lines: Lines | None = None
+    _wait_queues: WaitQueues | None = None
 
     @cached_property
     def _executor(self) -> AsyncExecutor:
@@ -83,8 +83,8 @@ class AsyncDriver(Connected):
             value: R = done.value
             return value
         finally:
-            if self._lines is not None:
-                self._lines.leave()
+            if self._wait_queues is not None:
+                self._wait_queues.leave()
 
     async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = self._within if end is None else max(0.001, end - time.monotonic())
@@ -105,11 +105,11 @@ class AsyncDriver(Connected):
             case BlockAmong():
                 return await self._executor.wait_among(effect)
             case AwaitRoom(command, seconds):
-                if self._lines is None or not self._lines.of_this_loop:
-                    self._lines = Lines(self._executor.wait)
-                return await self._lines.wait(command, seconds)
+                if self._wait_queues is None or not self._wait_queues.of_this_loop:
+                    self._wait_queues = WaitQueues(self._executor.wait)
+                return await self._wait_queues.wait(command, seconds)
             case PassTurn():
-                return None if self._lines is None else self._lines.leave()
+                return None if self._wait_queues is None else self._wait_queues.leave()
             case Sleep(seconds):
                 return await self._executor.sleep(seconds)
             case Undo(ops):

@@ -18,7 +18,7 @@ from headrace._ui.texts import complaint, counted
 from headrace._ui.top.asking import Help, Prompt
 from headrace._ui.top.details import GroupsPane, JobPane, QueuePane, WorkerPane
 from headrace._ui.top.lists import DeathsPane, QueuesPane, WorkersPane
-from headrace._ui.top.pane import Deed, Pane
+from headrace._ui.top.pane import Pane, PendingAction
 from headrace.errors import HeadraceError
 
 EVERY_S = 2.0  # seconds between two looks
@@ -106,14 +106,14 @@ class Top(App[None]):
 
     # -- doing -----------------------------------------------------------------------------------------
 
-    def do(self, deed: Deed, pane: Pane) -> None:
+    def do(self, pending: PendingAction, pane: Pane) -> None:
         """Take an action, and show its result in *pane*."""
-        self.run_worker(self._do(deed, pane), group="deeds")
+        self.run_worker(self._do(pending, pane), group="actions")
 
-    async def _do(self, deed: Deed, pane: Pane) -> None:
+    async def _do(self, pending: PendingAction, pane: Pane) -> None:
         try:
-            form = Form({"confirm": deed.queue, **dict(deed.fields)})  # the question was answered
-            _, text, _ = await act(self.look, self._server, self._namespace, deed.action, deed.queue, form)
+            form = Form({"confirm": pending.queue, **dict(pending.fields)})  # the question was answered
+            _, text, _ = await act(self.look, self._server, self._namespace, pending.action, pending.queue, form)
             bad = False
         except Refused as error:
             text, bad = str(error), True
@@ -176,7 +176,7 @@ class Top(App[None]):
 
         def sought(id: str | None) -> None:
             if id:
-                self.run_worker(self._find(id.strip(), pane), group="deeds")
+                self.run_worker(self._find(id.strip(), pane), group="actions")
 
         self.push_screen(Prompt("Find the job of this id:"), sought)
 

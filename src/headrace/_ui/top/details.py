@@ -17,8 +17,8 @@ from headrace._model.trends import TrendPoint
 from headrace._model.views import ENDED, DeadGroup, JobView, QueueView
 from headrace._ui.texts import clock, counted, from_now, jobs, rate, span
 from headrace._ui.top.cells import Column, chart, short
-from headrace._ui.top.lists import QUEUE_BINDINGS, QUEUE_KEYS, queue_deed, state_of
-from headrace._ui.top.pane import Deed, Key, Pane, Row
+from headrace._ui.top.lists import QUEUE_BINDINGS, QUEUE_KEYS, queue_action, state_of
+from headrace._ui.top.pane import Key, Pane, PendingAction, Row
 
 PER_PAGE = 100  # jobs
 JOB_BINDINGS: Sequence[BindingType] = (("C", "act('cancel')", "Cancel"), ("E", "act('expire')", "End its lease"))
@@ -39,19 +39,19 @@ def job_row(job: JobView, now: float) -> Row:
     return Row((job.id, job.state), texts, ((1, "bold red"),) if job.state == "dead" else ())
 
 
-def job_deed(action: str, queue: str, id: str, state: str) -> Deed | None:
+def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | None:
     """Return the actions for one job."""
     fields, name = (("id", id),), one_line(id)
     dead = state == "dead"
     match action:
         case "cancel" if not dead and state not in ENDED:
-            return Deed(action, queue, fields, f"Cancel job {name} of {queue}?")
+            return PendingAction(action, queue, fields, f"Cancel job {name} of {queue}?")
         case "expire" if state == "leased":
-            return Deed(action, queue, fields, f"End the lease of job {name} of {queue}?")
+            return PendingAction(action, queue, fields, f"End the lease of job {name} of {queue}?")
         case "redrive" if dead:
-            return Deed(action, queue, fields, f"Send the dead letter {name} back to {queue}?")
+            return PendingAction(action, queue, fields, f"Send the dead letter {name} back to {queue}?")
         case "purge_dead" if dead:
-            return Deed(action, queue, fields, f"Remove the dead letter {name} of {queue} for good?")
+            return PendingAction(action, queue, fields, f"Remove the dead letter {name} of {queue} for good?")
         case _:
             return None
 
@@ -126,11 +126,11 @@ g       dead letters by reason
         """Open the job."""
         self.top.open_job(self.queue, key[0])
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the actions for the job, or the queue."""
         if action in ("cancel", "expire"):
-            return job_deed(action, self.queue, *key) if key else None
-        return None if self._view is None else queue_deed(action, self._view)
+            return job_action(action, self.queue, *key) if key else None
+        return None if self._view is None else queue_action(action, self._view)
 
     def action_state(self) -> None:
         """Show the jobs in the next state."""
@@ -185,14 +185,16 @@ X       remove them for good"""
         """Open its oldest letter."""
         self.top.open_job(self.queue, self._groups[key[0]].ids[0])
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the actions for dead letters of a reason."""
         group = self._groups.get(key[0]) if key else None
         if group is None:
             return None
         fields = (("group", group.key),)
         what = "Send back to the queue" if action == "redrive" else "Remove for good"
-        return Deed(action, self.queue, fields, f"{what} {counted(group.number, 'dead letter')}: {group.reason}")
+        return PendingAction(
+            action, self.queue, fields, f"{what} {counted(group.number, 'dead letter')}: {group.reason}"
+        )
 
 
 class JobPane(Pane):
@@ -231,9 +233,9 @@ X       remove it for good"""
         else:
             self.set_head(*_lines(job, now))
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:  # noqa: ARG002 - there is no table
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - there is no table
         """Return its actions."""
-        return None if self._job is None else job_deed(action, self.queue, self._job.id, self._job.state)
+        return None if self._job is None else job_action(action, self.queue, self._job.id, self._job.state)
 
 
 def _lines(job: JobView, now: float) -> list[str | Text]:
@@ -302,12 +304,12 @@ F       fail the worker: declare it dead in this queue
         """Open the job."""
         self.top.open_job(self.queue, key[0])
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the actions for the job, or the worker."""
         if action != "fail_worker":
-            return job_deed(action, self.queue, *key) if key else None
+            return job_action(action, self.queue, *key) if key else None
         question = f"Declare {one_line(self.worker)} dead in {self.queue}? What it has leased goes to the front."
-        return Deed(action, self.queue, (("worker", self.worker),), question)
+        return PendingAction(action, self.queue, (("worker", self.worker),), question)
 
 
 def _shards(queue: QueueView) -> str:

@@ -11,7 +11,7 @@ from headrace._model.shown import one_line
 from headrace._model.views import QueueView
 from headrace._ui.texts import clock, counted, from_now, jobs, rate, span
 from headrace._ui.top.cells import Column, chart, short
-from headrace._ui.top.pane import Deed, Key, Pane, Row
+from headrace._ui.top.pane import Key, Pane, PendingAction, Row
 
 CHART = 8  # cells of the chart in a row
 
@@ -23,23 +23,23 @@ def state_of(queue: QueueView) -> tuple[str, str]:
     return ("paused", "bold yellow") if queue.paused else ("", "")
 
 
-def queue_deed(action: str, queue: QueueView) -> Deed | None:
+def queue_action(action: str, queue: QueueView) -> PendingAction | None:
     """Return the actions for a whole queue."""
     name, counts = queue.name, queue.counts
     dead = counted(counts.dead, "dead letter")
     match action:
         case "pause":
-            return Deed("resume" if queue.paused else "pause", name, (), "")
+            return PendingAction("resume" if queue.paused else "pause", name, (), "")
         case "purge":
             number = counts.waiting + counts.parked + counts.delayed
-            return Deed(action, name, (), f"Purge {name}: remove {jobs(number)} that wait for good?")
+            return PendingAction(action, name, (), f"Purge {name}: remove {jobs(number)} that wait for good?")
         case "redrive" if counts.dead:
-            return Deed(action, name, (), f"Redrive {name}: send {dead} back to the queue?")
+            return PendingAction(action, name, (), f"Redrive {name}: send {dead} back to the queue?")
         case "purge_dead" if counts.dead:
-            return Deed(action, name, (), f"Remove {dead} of {name} for good?")
+            return PendingAction(action, name, (), f"Remove {dead} of {name} for good?")
         case "delete":
             asked = f"Delete {name}, with {jobs(counts.present)} in it, running ones too?"
-            return Deed(action, name, (), asked, typed=name)
+            return PendingAction(action, name, (), asked, typed=name)
         case _:
             return None
 
@@ -106,10 +106,10 @@ class QueuesPane(Pane):
         if key:
             self.top.open_queue(key[0])
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the actions for the queue."""
         queue = self._views.get(key[0]) if key else None
-        return queue_deed(action, queue) if queue is not None else None
+        return queue_action(action, queue) if queue is not None else None
 
 
 class WorkersPane(Pane):
@@ -148,12 +148,12 @@ class WorkersPane(Pane):
         """Open the worker."""
         self.top.open_worker(*key)
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the actions for the worker."""
         if key is None:
             return None
         question = f"Declare {one_line(key[1])} dead in {key[0]}? What it has leased goes to the front."
-        return Deed(action, key[0], (("worker", key[1]),), question)
+        return PendingAction(action, key[0], (("worker", key[1]),), question)
 
 
 class DeathsPane(Pane):
@@ -187,6 +187,6 @@ class DeathsPane(Pane):
         """Open its dead letters by reason."""
         self.top.open_groups(key[0])
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the actions for its dead letters."""
-        return queue_deed(action, self._views[key[0]]) if key and key[0] in self._views else None
+        return queue_action(action, self._views[key[0]]) if key and key[0] in self._views else None

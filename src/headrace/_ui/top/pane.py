@@ -35,7 +35,7 @@ class Row:
 
 
 @frozen
-class Deed:
+class PendingAction:
     """An action that a key asks for: its queue and fields, and the question; `typed` has to be typed as the answer."""
 
     action: str
@@ -72,7 +72,7 @@ class Pane(Screen[None]):
         """Return the pane's name."""
         return ""
 
-    def deed(self, action: str, key: Key | None) -> Deed | None:  # noqa: ARG002 - of panes that can do nothing
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - of panes that can do nothing
         """Return the request of *action* on the row *key*; `None`: there is none."""
         return None
 
@@ -190,29 +190,29 @@ class Pane(Screen[None]):
 
     def action_act(self, action: str) -> None:
         """Do something, once it was said that it is meant."""
-        deed = self.deed(action, self.key())
+        pending = self.pending(action, self.key())
         if self.top.read_only:
             self.tell("Nothing can be done: --read-only.", bad=True)
-        elif deed is None:
+        elif pending is None:
             self.tell("There is nothing here to do that with.", bad=True)
-        elif deed.typed:
-            asked = f"{deed.question}\nType {deed.typed} to confirm:"
+        elif pending.typed:
+            asked = f"{pending.question}\nType {pending.typed} to confirm:"
 
             def typed(text: str | None) -> None:
-                if text == deed.typed:
-                    self.top.do(deed, self)
+                if text == pending.typed:
+                    self.top.do(pending, self)
                 else:
                     self.tell("Nothing was done.")
 
             self.top.push_screen(Prompt(asked), typed)
-        elif deed.question:
+        elif pending.question:
 
             def answered(yes: bool | None) -> None:
                 if yes:
-                    self.top.do(deed, self)
+                    self.top.do(pending, self)
                 else:
                     self.tell("Nothing was done.")
 
-            self.top.push_screen(Question(deed.question), answered)
+            self.top.push_screen(Question(pending.question), answered)
         else:
-            self.top.do(deed, self)
+            self.top.do(pending, self)

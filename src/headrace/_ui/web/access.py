@@ -77,7 +77,7 @@ async def rights_of(access: Access | None, request: Request) -> Rights:
     return Rights.of(await granted if inspect.isawaitable(granted) else granted)
 
 
-def from_our_pages(request: Request) -> bool:
+def is_same_origin(request: Request) -> bool:
     """Tell whether a POST was sent by a page of this very origin, as browsers say: by `Sec-Fetch-Site`, or `Origin`."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
@@ -101,7 +101,7 @@ def introduce(request: Request, answer: Response) -> str:
     return visitor
 
 
-class Door:
+class TokenAuth:
     """The access rule of a server by itself: a token, good once, opens a session in one browser, which may do all.
 
     Only names of this machine are answered, so that another name that leads here (DNS rebinding) is of no use.

@@ -24,11 +24,11 @@ from headrace._core.views.redaction import Redact
 from headrace._model.codec import Codec
 from headrace._net.base.address import AsyncClient
 from headrace._telemetry import log
-from headrace._ui.actions import ACTS, Refused, act
+from headrace._ui.actions import CALLS, Refused, act
 from headrace._ui.texts import complaint
-from headrace._ui.web.access import Access, Door, Rights, from_our_pages, introduce, rights_of, visitor_of
+from headrace._ui.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
 from headrace._ui.web.forms import after, form_of, place_of
-from headrace._ui.web.pages import PAGES, NotThere, Visit
+from headrace._ui.web.pages import PAGES, NotThere, PageRequest
 from headrace._ui.web.rendering import environment, page
 from headrace.errors import HeadraceError
 
@@ -65,11 +65,11 @@ class Pages:
 
     def __init__(
         self, url: str | None, client: AsyncClient | None, namespace: str, access: Access | None,
-        redact: Redact | None, codecs: Mapping[str, Codec[Any]] | None, trace_url: str, door: Door | None,
+        redact: Redact | None, codecs: Mapping[str, Codec[Any]] | None, trace_url: str, auth: TokenAuth | None,
     ) -> None:  # fmt: skip
         self.trace_url = trace_url
         self._server: dict[str, Any] = {"client": client} if client is not None else {"url": url}
-        self._namespace, self._access, self._door = namespace, access, door
+        self._namespace, self._access, self._auth = namespace, access, auth
         self._options: dict[str, Any] = {"redact": redact, "codecs": codecs, "timeout": READ_WITHIN_S}
         self._templates = environment()
         self._look: AsyncInspector | None = self._reader()  # refuses bad arguments now
@@ -122,8 +122,8 @@ class Pages:
         path = str(request.scope["path"])
         name = path.removeprefix(str(request.scope.get("root_path", ""))).strip("/")
         reading = request.method in ("GET", "HEAD")
-        if self._door is not None and request.method == "GET" and not name:
-            entered = self._door.enter(request)
+        if self._auth is not None and request.method == "GET" and not name:
+            entered = self._auth.enter(request)
             if entered is not None:
                 return entered
         if reading and name.startswith("static/"):
@@ -157,7 +157,7 @@ class Pages:
         return Response(self._static[name], media_type=STATIC[name], headers={"cache-control": "max-age=3600"})
 
     def _closed(self) -> Response:
-        if self._door is None:
+        if self._auth is None:
             return PlainTextResponse("You may not see this.", 403)
         return PlainTextResponse(
             "Open the address that headrace web has printed. It is good once, in one browser; "
@@ -174,13 +174,13 @@ class Pages:
         return {"may": rights.may, "sees": rights.sees, "namespace": self._namespace, "outcome": outcome, "here": "-"}
 
     async def _page(self, name: str, request: Request, rights: Rights) -> Response:
-        visit = Visit(request, rights, self._looking(), self)
+        wanted = PageRequest(request, rights, self._looking(), self)
         try:
             async with asyncio.timeout(PAGE_WITHIN_S):
-                template, values = await PAGES[name](visit)
+                template, values = await PAGES[name](wanted)
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"this page was not read within {PAGE_WITHIN_S:g} s") from None
-        outcome = self._outcome(visit.asked("outcome"), name, request)
+        outcome = self._outcome(wanted.param("outcome"), name, request)
         return page(self._templates, template, {**self._common(rights, outcome), "here": name, **values})
 
     def _outcome(self, token: str, name: str, request: Request) -> str:
@@ -199,9 +199,9 @@ class Pages:
     # -- acting --------------------------------------------------------------------------------------
 
     async def _act(self, action: str, request: Request, rights: Rights) -> Response:
-        if not from_our_pages(request):
+        if not is_same_origin(request):
             return self._error(403, "This did not come from these pages, so nothing was done.", rights)
-        if action not in ACTS:
+        if action not in CALLS:
             return self._error(404, "There is no such action.", rights)
         form = await form_of(request)
         name = form.needed("queue")

@@ -33,7 +33,7 @@ class NotThere(LookupError):
 
 
 @frozen
-class Visit:
+class PageRequest:
     """One request for a page: its address, its rights, and the reader."""
 
     request: Request
@@ -41,13 +41,13 @@ class Visit:
     look: AsyncInspector
     pages: Pages
 
-    def asked(self, name: str, default: str = "") -> str:
+    def param(self, name: str, default: str = "") -> str:
         """Return a query parameter."""
         return self.request.query_params.get(name, default)
 
     def queue(self, name: str = "name") -> str:
         """Return the queue that is asked for. Raises `NotThere` if it may not be seen."""
-        queue = self.asked(name)
+        queue = self.param(name)
         if not queue or not self.rights.sees(queue):
             raise NotThere(f"There is no queue {queue!r}.")
         return queue
@@ -58,9 +58,9 @@ class Visit:
         return view, [queue for queue in view.queues if self.rights.sees(queue.name)]
 
 
-async def overview(visit: Visit) -> Answer:
+async def overview(request: PageRequest) -> Answer:
     """Show all queues."""
-    view, queues = await visit.seen()
+    view, queues = await request.seen()
     return "overview.html", {"view": view, "queues": queues, "now": view.now}
 
 
@@ -70,111 +70,111 @@ def _by_state(counts: Counts) -> dict[str, int]:
     return dict(zip(STATES, numbers, strict=True))
 
 
-async def queue(visit: Visit) -> Answer:
+async def queue(request: PageRequest) -> Answer:
     """Show one queue, and a page of its jobs in one state."""
-    name, state = visit.queue(), visit.asked("state", "waiting")
+    name, state = request.queue(), request.param("state", "waiting")
     if state not in STATES:
         raise NotThere(f"There is no state {state!r}.")
-    page = await visit.look.queue(name)
+    page = await request.look.queue(name)
     counts = page.queue.counts
     if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
         raise NotThere(f"There is no queue {name!r}.")
-    jobs = await visit.look.jobs(name, state, visit.asked("cursor"), PER_PAGE)
+    jobs = await request.look.jobs(name, state, request.param("cursor"), PER_PAGE)
     more = {
         "page": page,
-        "bulk": [action for action, states in BULK.items() if state in states and visit.rights.may(name, action)],
+        "bulk": [action for action, states in BULK.items() if state in states and request.rights.may(name, action)],
         "q": page.queue,
         "jobs": jobs,
         "tabs": _by_state(counts),
         "now": page.now,
-        "first": not visit.asked("cursor"),
+        "first": not request.param("cursor"),
     }
     return "queue.html", more
 
 
-async def matching(visit: Visit) -> Answer:
+async def matching(request: PageRequest) -> Answer:
     """Show how far a bulk action has come, and let it go on."""
-    name, fields = visit.queue(), {name: visit.asked(name)[:1000] for name in ONWARD}
-    if visit.asked("state") not in BULK.get(fields["action"], ()):
+    name, fields = request.queue(), {name: request.param(name)[:1000] for name in ONWARD}
+    if request.param("state") not in BULK.get(fields["action"], ()):
         raise NotThere("There is no such bulk action.")
-    counts = (await visit.look.queue(name)).queue.counts
-    return "matching.html", {"queue": name, "fields": fields, "there": _by_state(counts)[visit.asked("state")]}
+    counts = (await request.look.queue(name)).queue.counts
+    return "matching.html", {"queue": name, "fields": fields, "there": _by_state(counts)[request.param("state")]}
 
 
-async def trends(visit: Visit) -> Answer:
+async def trends(request: PageRequest) -> Answer:
     """Show the past counts of a queue as charts."""
-    name, span = visit.queue(), visit.asked("span", "2h")
+    name, span = request.queue(), request.param("span", "2h")
     if span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
     _, every, number = SPANS[span]
-    found = await visit.look.trends(name, every, number)
+    found = await request.look.trends(name, every, number)
     more = {"charts": charts(found, number), "rows": rows(found, number), "size": (WIDTH, HEIGHT)}
     return "trends.html", {"trends": found, "spans": SPANS, "span": span, "now": found.now, **more}
 
 
-async def job(visit: Visit) -> Answer:
+async def job(request: PageRequest) -> Answer:
     """Show one job."""
-    name, called = visit.queue("queue"), visit.asked("id")
-    found = await visit.look.job(name, called)
+    name, called = request.queue("queue"), request.param("id")
+    found = await request.look.job(name, called)
     if found is None:
         raise NotThere(f"Nothing is known of job {called!r} in queue {name!r}: it has ended, or never was.")
-    now = (await visit.look.queue(name)).now
+    now = (await request.look.queue(name)).now
     run = found.headers.get(FLOW, "").rpartition(":flow:")[2]
     flow = name.partition("/")[0] if run and "/" in name else ""
-    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": _trace(visit, found)}
+    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": _trace(request, found)}
 
 
-def _trace(visit: Visit, job: JobView) -> str:
+def _trace(request: PageRequest, job: JobView) -> str:
     match = TRACE.match(job.headers.get("traceparent", ""))
-    template = visit.pages.trace_url
+    template = request.pages.trace_url
     return template.replace("{trace_id}", match[1]) if match and template else ""
 
 
-async def find(visit: Visit) -> Answer:
+async def find(request: PageRequest) -> Answer:
     """Find a job by its id in whichever queue."""
-    called = visit.asked("id").strip()
-    _, queues = await visit.seen()
-    names = await visit.look.find(called, [one.name for one in queues]) if called else []
+    called = request.param("id").strip()
+    _, queues = await request.seen()
+    names = await request.look.find(called, [one.name for one in queues]) if called else []
     return "find.html", {"id": called, "names": names[:FOUND_AT_MOST], "looked": len(queues)}
 
 
-async def workers(visit: Visit) -> Answer:
+async def workers(request: PageRequest) -> Answer:
     """Show the workers of all queues."""
-    view, queues = await visit.seen()
+    view, queues = await request.seen()
     found = sorted((one for queue in queues for one in queue.workers), key=lambda one: (one.name, one.queue))
     return "workers.html", {"workers": found, "now": view.now}
 
 
-async def worker(visit: Visit) -> Answer:
+async def worker(request: PageRequest) -> Answer:
     """Show a worker, and its running jobs."""
-    name, called = visit.queue("queue"), visit.asked("name")
-    found = await visit.look.worker(name, called)
+    name, called = request.queue("queue"), request.param("name")
+    found = await request.look.worker(name, called)
     if found is None:
         raise NotThere(f"There is no worker {called!r} in queue {name!r}.")
-    return "worker.html", {"view": found, "queue": name, "now": (await visit.look.queue(name)).now}
+    return "worker.html", {"view": found, "queue": name, "now": (await request.look.queue(name)).now}
 
 
-async def schedules(visit: Visit) -> Answer:
+async def schedules(request: PageRequest) -> Answer:
     """Show the schedules of all queues."""
-    view, queues = await visit.seen()
-    found = await visit.look.schedules([one.name for one in queues])
+    view, queues = await request.seen()
+    found = await request.look.schedules([one.name for one in queues])
     rows = sorted(((name, one) for name, some in found.items() for one in some), key=lambda row: row[1].next_due)
     return "schedules.html", {"rows": rows[:1000], "now": view.now}
 
 
-async def dead(visit: Visit) -> Answer:
+async def dead(request: PageRequest) -> Answer:
     """Show the dead letters of all queues, or of one queue by reason."""
-    if not visit.asked("name"):
-        view, queues = await visit.seen()
+    if not request.param("name"):
+        view, queues = await request.seen()
         return "deaths.html", {"queues": [one for one in queues if one.counts.dead], "now": view.now}
-    name = visit.queue()
-    page = await visit.look.dead(name)
+    name = request.queue()
+    page = await request.look.dead(name)
     return "dead.html", {"page": page, "queue": name, "now": page.now}
 
 
-async def flows(visit: Visit) -> Answer:
+async def flows(request: PageRequest) -> Answer:
     """Show the groups of queues that may be flows."""
-    view, queues = await visit.seen()
+    view, queues = await request.seen()
     groups: dict[str, list[QueueView]] = {}
     for one in queues:
         group, _, stage = one.name.partition("/")
@@ -183,27 +183,27 @@ async def flows(visit: Visit) -> Answer:
     return "flows.html", {"groups": groups, "now": view.now}
 
 
-async def flow(visit: Visit) -> Answer:
+async def flow(request: PageRequest) -> Answer:
     """Show some runs of a flow."""
-    name = visit.queue()
-    page = await visit.look.runs(name, visit.asked("cursor"))
+    name = request.queue()
+    page = await request.look.runs(name, request.param("cursor"))
     return "flow.html", {"page": page, "now": page.now}
 
 
-async def run(visit: Visit) -> Answer:
+async def run(request: PageRequest) -> Answer:
     """Show a run of a flow, or a child of one."""
-    name, called = visit.queue("flow"), visit.asked("id")
-    found = await visit.look.run(name, called)
+    name, called = request.queue("flow"), request.param("id")
+    found = await request.look.run(name, called)
     if found is None:
         raise NotThere(f"Nothing is known of run {called!r} of flow {name!r}.")
-    page = await visit.look.runs(name)
-    show = visit.look.views.showing.result_text
+    page = await request.look.runs(name)
+    show = request.look.views.showing.result_text
     results = {stage: show(name, called, data) for stage, data in found.results.items()}
-    attributes = visit.look.views.showing.attributes(name, found)
+    attributes = request.look.views.showing.attributes(name, found)
     return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, "now": page.now}
 
 
-PAGES: dict[str, Callable[[Visit], Awaitable[Answer]]] = {
+PAGES: dict[str, Callable[[PageRequest], Awaitable[Answer]]] = {
     "": overview, "queue": queue, "matching": matching, "trends": trends, "job": job, "find": find,
     "workers": workers, "worker": worker, "schedules": schedules, "dead": dead, "flows": flows, "flow": flow,
     "run": run,

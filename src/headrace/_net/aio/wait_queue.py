@@ -11,17 +11,17 @@ from headrace._protocol.op import Arg
 ASK_AT_ONCE = 32  # of those that wait: if all asked whenever there is room for some, n of them would ask n * n times
 
 
-class Lines:
+class WaitQueues:
     """The lines of a queue, one for each stream that tells of room, as each shard has one; a task is in one at most.
 
-    *block*: as of a `Line`.
+    *block*: as of a `WaitQueue`.
     """
 
     def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
         self._block = block
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[Arg, Line] = {}
-        self._of: dict[asyncio.Task[Any] | None, Line] = {}
+        self._wait_queues: dict[Arg, WaitQueue] = {}
+        self._of: dict[asyncio.Task[Any] | None, WaitQueue] = {}
 
     @property
     def of_this_loop(self) -> bool:
@@ -31,9 +31,9 @@ class Lines:
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
         """Leave any other line of this task, and wait in the line of the command's stream."""
         *_, stream, _ = command
-        line = self._lines.get(stream)
+        line = self._wait_queues.get(stream)
         if line is None:
-            line = self._lines[stream] = Line(self._block)
+            line = self._wait_queues[stream] = WaitQueue(self._block)
         task = asyncio.current_task()
         if self._of.get(task) is not line:
             self.leave()
@@ -47,7 +47,7 @@ class Lines:
             line.leave()
 
 
-class Line:
+class WaitQueue:
     """Tasks that wait for room: one connection waits for all, and then the first ask again, each by itself.
 
     *block*: blocks on the server with a command; true if there was something.
