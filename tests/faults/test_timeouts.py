@@ -330,3 +330,14 @@ def test_a_timeout_that_is_none(timeout: Any) -> None:
         Flow("f", url="redis://localhost:1", timeout=timeout)
     with pytest.raises((TypeError, ValueError), match="timeout"):
         Queue("q", url="redis://localhost:1").enqueue(b"x", timeout=timeout)
+
+
+def test_a_time_out_while_a_socket_s_path_is_opened(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """redis-py answers it with an `AttributeError`, as such a connection has no host."""
+
+    def connect(_: Any) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(redis.UnixDomainSocketConnection, "_connect", connect)
+    with Queue("q", url=own.url, timeout=0.3) as queue, pytest.raises(redis.exceptions.TimeoutError):
+        queue.enqueue(b"x")

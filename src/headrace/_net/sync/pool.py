@@ -79,6 +79,11 @@ class Pool(BasePool):
                 connection.disconnect()
             if not self._is_open(connection):
                 connection.connect()
+        except AttributeError as error:
+            self.drop(connection)
+            if isinstance(error.__context__, TimeoutError):  # redis-py looks for the host of a socket's path
+                raise errors.TimeoutError("Timeout connecting to server") from None
+            raise
         except BaseException:
             self.drop(connection)
             raise
