@@ -130,9 +130,9 @@ class TooManySchedules(HeadraceError):
 class NotDurable(HeadraceError):
     """The call succeeded, but its write was not confirmed as `durable` asks: *wanted*, such as `replicas:1`.
 
-    *replicas* have it, of those that were waited for; *fsynced*: it is on the primary's disk. `receipts` are those of
-    the jobs, which *are* in the queue; `answers`, what the call would have returned. A repetition with ids adds none
-    of them twice, and waits again.
+    *replicas*: the number of replicas that have the write; *fsynced*: it is on the primary's disk. `receipts` are the
+    receipts of the jobs, which *are* in the queue; `answers` is the value that the call would have returned. A
+    repetition with ids adds none of them twice, and waits again.
     """
 
     def __init__(

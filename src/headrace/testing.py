@@ -1,7 +1,7 @@
 """Helpers for testing your own handlers against a real, private server (extra `embedded`), with any test runner.
 
-The fixtures `headrace_server`, `headrace_url`, `headrace_run` and `headrace_travel` are those of a plugin, which pytest
-finds by itself; they call the functions here.
+A plugin, which pytest finds by itself, has the fixtures `headrace_server`, `headrace_url`, `headrace_run` and
+`headrace_travel`; they call the functions here.
 
     def test_sending(headrace_url, headrace_run):
         with Queue("emails", url=headrace_url) as queue:
@@ -64,9 +64,9 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
 
     The server that it was made for is not touched. Raises the first exception of a handler, once the worker has
     stopped; its job is settled as its `Retry` says. Raises `TimeoutError`, with the number of jobs left, after
-    *timeout* seconds. Without *until_empty* it does not wait for jobs that are delayed, as those that are to be tried
-    again. An `AsyncWorker` runs on an event loop of its own, in another thread if this one has one. At the end it
-    closes queues and flows that handlers have opened; they connect anew when they are used again.
+    *timeout* seconds. Without *until_empty* it does not wait for delayed jobs, such as jobs that wait for a retry. An
+    `AsyncWorker` runs on an event loop of its own, in another thread if this one has one. At the end it closes queues
+    and flows that handlers have opened; they connect anew when they are used again.
     """
     raised: list[BaseException] = []
     own, around = worker._own, worker._around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -107,8 +107,8 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
 
 
 def travel(url: str, seconds: float) -> None:
-    """Let *seconds* pass for the queues of the server at *url*: what is delayed comes so much earlier, and so do ticks
-    of schedules, ends of leases that have a duration of their own, and turns under rate limits.
+    """Let *seconds* pass for the queues of the server at *url*: delayed jobs, ticks of schedules, ends of leases with
+    their own duration, and turns under rate limits come so much earlier.
 
     Other leases, results and the deadlines of workers keep to the server's own clock.
     """
@@ -174,7 +174,7 @@ def _declared(worker: Worker | AsyncWorker) -> bool:
 
 
 def _to_run(queues: Sequence[Queue], delayed: bool) -> int:
-    """Count the jobs that are to run: those that are there, and ticks of schedules that are due."""
+    """Count the jobs left to run: jobs in the queue, and due ticks of schedules."""
     ticks = sum(one.next_due <= time.time() for queue in queues for one in queue.admin.schedules())
     counts = [queue.counts() for queue in queues]
     return ticks + _jobs_left(counts) - (0 if delayed else sum(one.delayed for one in counts))

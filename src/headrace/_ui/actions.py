@@ -208,8 +208,8 @@ CALLS: dict[str, Action] = {name: globals()[name] for name in ACTIONS}
 async def act(
     look: AsyncInspector, server: Mapping[str, Any], namespace: str, action: str, name: str, form: Form
 ) -> tuple[int, str, Mapping[str, str]]:
-    """Take an action in the queue *name* on *server* (`url` or `client`): how many, what has happened, and where a bulk
-    action goes on.
+    """Take an action in the queue *name* on *server* (`url` or `client`). Return the number of jobs, a text about the
+    action, and the cursor of a bulk action.
 
     Raises `Refused`, redis-py's errors, and the verb's own errors.
     """

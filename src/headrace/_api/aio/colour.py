@@ -1,4 +1,4 @@
-"""The parts of asyncio that the classes here use, by the names that `_api/sync/colour.py` gives to those of threads."""
+"""The parts of asyncio that the classes here use. `_api/sync/colour.py` has the same names for threads."""
 
 from __future__ import annotations
 

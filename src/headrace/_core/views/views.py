@@ -1,7 +1,7 @@
-"""The views of `headrace.inspect`, as generators of effects: written once for both colours, bounded in what they read.
+"""The views of `headrace.inspect`, as generators of effects: written once for both colours, with bounded reads.
 
-`Views` is the one reader of a process: it keeps what was read for a moment, for all viewers, and the counts of
-earlier looks, for rates. Nothing is read but on demand.
+`Views` is the one reader of a process: it caches each reading for a moment, for all viewers, and keeps earlier counts,
+for rates. It reads only on demand.
 """
 
 from __future__ import annotations

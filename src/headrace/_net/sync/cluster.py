@@ -2,8 +2,8 @@
 
 - The connections of a node are an `Executor`'s, used only to send. Lanes, retries and their budget are the cluster's:
   a call keeps its number wherever it goes, and its record moves with the slot, so that it never acts twice.
-- Operations of one round trip that concern several nodes are sent to all at once, by threads. Those that were answered
-  are not sent again while another's node is out of reach.
+- Operations of one round trip that concern several nodes are sent to all at once, by threads. While one node is out of
+  reach, answered operations of other nodes are not sent again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def executor_of(
 
 @contextmanager
 def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
-    """Yield a client of redis-py's for what is no operation: of a server, or of the cluster that *url* names."""
+    """Yield a redis-py client, for calls that are no operations: of a server, or of the cluster that *url* names."""
     make: Any = redis.Redis  # from_url is half annotated
     if names_cluster(url, None):
         url, nodes = seeds_of(url)

@@ -32,7 +32,7 @@ class Combiner:
         self._lock = _forks.lock()
 
     def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
-        """Send packed commands, with those of others; return their replies, as `Executor.send` does."""
+        """Send packed commands, together with other callers' commands. Return the replies, as `Executor.send` does."""
         call = ThreadCall(commands, leaves)
         with self._lock:
             self._waiting.append(call)

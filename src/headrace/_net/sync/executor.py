@@ -64,7 +64,7 @@ class Executor(BaseExecutor):
     """Runs operations on a pool of our own.
 
     *budget*: seconds for which a round trip is tried again. *outage*: shared with others on the same server. *shares*:
-    its connections are also those of others that lead there.
+    it shares its connections with other executors for the same server.
     """
 
     def __init__(
@@ -203,8 +203,8 @@ class Executor(BaseExecutor):
         return trip.durability.unwrapped(self.send(wrapped, meanwhile, trip.leaves, left))
 
     def _try_waiting(self, trip: Trip) -> float | None:
-        """Find out whether the server can be asked to wait for what *trip* does; return the seconds that are left for
-        that. Raises `ConfigurationError`; nothing was sent then.
+        """Find out whether the server can wait for the durability of *trip*; return the seconds that are left. Raises
+        `ConfigurationError`; nothing was sent then.
         """
         if trip.durability is None or trip.durability.wanted in self._can_wait:
             return trip.left
@@ -355,8 +355,8 @@ class Executor(BaseExecutor):
             return list(effect.keys)
 
     def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
-        """Block like `wait`, with the operation of *effect* behind; return its decoded reply, too. Once the block was
-        ended by `stop_waiting`, undo what the operation did all the same; the reply is `None`.
+        """Block like `wait`, with the operation of *effect* behind the read; return its decoded reply, too. If
+        `stop_waiting` ended the block, undo the operation's effect; the reply is `None`.
         """
         lane, trip, found = self._lane(effect.op), self._trip([effect.op]), True
         try:

@@ -251,10 +251,11 @@ def app(
 ) -> Callable[[Scope, Receive, Send], Any]:  # fmt: skip
     """Make the pages of one namespace, as an ASGI application to mount in yours, or to run by itself.
 
-    - *url_or_client*: a URL as for `Queue`, or a `redis.asyncio.Redis`; else what the environment names.
-    - *access*: a function of the request (a `starlette.requests.Request`; it may be async) that answers what that may
-      see and do: `None`, `"read"`, a set of names of actions, or a mapping from queues to one of these, in which `"*"`
-      stands for all others, and what is not named is not shown. Without it everything may be seen, and nothing done.
+    - *url_or_client*: a URL as for `Queue`, or a `redis.asyncio.Redis`; else the server that the environment names.
+    - *access*: a function of the request (a `starlette.requests.Request`; it may be async) that answers which queues
+      and actions it may use: `None`, `"read"`, a set of names of actions, or a mapping from queues to one of these, in
+      which `"*"` stands for all others. A queue that is not named is not shown. Without *access*, everything is shown,
+      and no action is allowed.
     - *redact*, *codecs*: as for `headrace.inspect.Inspector`. *trace_url*: where a trace is to be seen, with
       `{trace_id}` in it.
 

@@ -1,7 +1,7 @@
--- Put one job into a queue unless its id is taken. `delay`: '' now, '+ms' from now, '@ms' at a moment.
--- Answers the id and 1, or the id and 0 when a job of that id is there already; and whether it is the first due now. With
--- q.added and q.enqueued, 0 at first, they are counted there, until `count_added` writes it. With q.later, made by
--- `many_of` of all ids that are to come, so is what the hashes are to hold, and `count_added` says what is due first.
+-- Put one job into a queue unless its id is taken. `delay`: '' now, '+ms' from now, '@ms' at a moment. Answers the id
+-- and 1, or the id and 0 if the id is taken; and whether the job is now the first one due. With q.added and q.enqueued,
+-- 0 at first, they are counted there, until `count_added` writes it. With q.later, made by `many_of` of all ids that
+-- are to come, so is what the hashes are to hold, and `count_added` says what is due first.
 -- @include due_at
 -- @include is_entry_id
 -- @include levels

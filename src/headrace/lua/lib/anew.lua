@@ -1,6 +1,6 @@
--- Move an entry whose delivery count was lost to the front. These attempts are forgotten, those that it carries are
--- not: its count becomes the next full thousand, so that its token goes on growing, and as many deliveries count as
--- released. Of the earlier releases, those remain that may belong to the attempts it carries: a thousand for each
+-- Move an entry whose delivery count was lost to the front. These attempts are forgotten, but the attempts in its
+-- fields are not. Its count becomes the next full thousand, so that its token keeps growing, and as many deliveries
+-- count as released. Earlier releases remain if they may belong to the attempts in its fields: a thousand for each
 -- thousand.
 -- @include fields
 -- @include levels

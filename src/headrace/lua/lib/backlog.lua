@@ -1,5 +1,5 @@
--- The jobs that wait, in whatever way, and have a place in the queue's bound: all that are there, but for the leased
--- ones, blocked and dead. *enough*: a number beyond which the exact one does not matter.
+-- The number of waiting jobs, which the queue's bound counts: all jobs except leased, blocked and dead ones. *enough*:
+-- a number beyond which the exact one does not matter.
 -- @include is_reserved
 local function backlog(q, enough)
   local there = redis.call('XLEN', q.jobs) + redis.call('ZCARD', q.delayed)

@@ -1,4 +1,4 @@
--- The levels behind the first that a queue has: as many as its jobs have had, or as its workers declare.
+-- The number of a queue's levels after the first, as its jobs used or its workers declare them.
 -- @include strings_of
 local function deepest_level(stats)
   local kept = redis.call('HMGET', stats, 'levels', 'declared')

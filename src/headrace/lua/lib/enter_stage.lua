@@ -1,5 +1,5 @@
--- Reserve *n* nonces and answer the first. No job of this run has, had, or will have one of them; nor does anything
--- that an earlier run of its id left.
+-- Reserve *n* nonces and answer the first. No job of this run has, had, or will have one of them, and no remains of an
+-- earlier run with this id have one.
 -- @include due_at
 -- @include largest
 -- @include levels

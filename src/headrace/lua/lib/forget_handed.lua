@@ -1,5 +1,5 @@
--- Forget what has come from other shards and is kept no longer, at most 2,000 at a time: `handed`, a sorted set of
--- nonces by the ms until which each is kept. It goes with the last of them.
+-- Forget the nonces of jobs from other shards whose time is over, at most 2,000 at a time. `handed` is a sorted set of
+-- nonces by the ms until which to keep each. It disappears with its last nonce.
 local function forget_handed(handed, now)
   local gone = redis.call('ZRANGEBYSCORE', handed, '-inf', string.format('%.0f', now), 'LIMIT', 0, 2000)
   if #gone > 0 then redis.call('ZREM', handed, unpack(gone)) end

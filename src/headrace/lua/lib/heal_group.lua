@@ -1,4 +1,4 @@
--- Run *read*, which asks for the group of the jobs stream, creating that (and the wake stream's) where it is missing: a
+-- Run *read*, which uses the group of the jobs stream. If the group is missing, create it (and the wake stream's): a
 -- failover or a FLUSHALL can lose it. Answers the reply, or an error table; and whether it healed.
 local function heal_group(jobs, wake, read)
   local reply = read()

@@ -1,5 +1,5 @@
--- Whether *id* is that of a job which was given none: then it is the name of the job's entry, which names no other. And
--- its fields.
+-- Whether *id* belongs to a job that was enqueued without an id. It is then the name of the job's entry, and of no
+-- other job. Also answers the job's fields.
 -- @include levels
 local function is_entry_id(q, id)
   if not string.match(id, '^%d+%-%d+%.?%d?$') then return false end

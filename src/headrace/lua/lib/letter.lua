@@ -1,6 +1,6 @@
 -- The job of a dead letter: the fields we own, and its headers. A letter of ours begins with `reason`, `worker` and
--- `released`; all fields of a foreign one are the job's. It has the letter's ID for an id, if it was given none. What
--- it died of is from now on the reason of its last retry.
+-- `released`; all fields of a foreign one are the job's. A job without an id gets the letter's ID. The cause of its
+-- death is from now on the reason of its last retry.
 -- @include fields
 -- @include reason
 local function letter_of(row)

@@ -1,8 +1,8 @@
--- Priority levels. The jobs stream is level 0, which comes first. Each level behind it has a stream of its own, where a
--- job waits until it is its turn; then it goes to the jobs stream, so that whatever is leased is there. The entry of a
--- stream of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is
--- more. Check the streams of the levels behind the first that a worker knows: those of others wait for workers that
--- know more, and `beyond` is how many levels there are then. Fails if they are no streams.
+-- Priority levels. The jobs stream is level 0, which comes first. Each later level has its own stream, where a job
+-- waits for its turn. It then goes to the jobs stream, which therefore has all leased jobs. The entry of a stream of
+-- level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is more. Check
+-- the streams of the levels behind the first that a worker knows: those of others wait for workers that know more, and
+-- `beyond` is how many levels there are then. Fails if they are no streams.
 -- @include largest
 local function known_streams(stats, levels)
   local there = tonumber(redis.call('HGET', stats, 'levels') or 0)

@@ -1,5 +1,5 @@
--- The age in ms of the oldest of the jobs that are next: the first one parked, and the first new one, of each level, as
--- far as the *budget* goes; 0 if nothing waits.
+-- The age in ms of the oldest of the next jobs: the first parked job and the first new job of each level, as far as the
+-- *budget* goes; 0 if no job waits.
 -- @include clock
 -- @include delivered
 -- @include fields

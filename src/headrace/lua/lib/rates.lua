@@ -1,8 +1,8 @@
 -- Token buckets of rate limits. We store one number per bucket, the time at which it will be full again, and delete it
 -- after that. limits: {name = header or '' for the whole queue, step = ms that a token takes, burst = tokens it
 -- holds}... A call cannot meet a moment exactly: it gets a token up to 1 ms early, and the next one counts from when
--- that was due. So calls that come a little early or late by turns reach the limit, and no stretch of time has more
--- than it and 1 ms allow.
+-- that was due. So calls that come a little early or late by turns still reach the limit, and no period has more jobs
+-- than the limit and 1 ms allow.
 local function moment()
   local time = redis.call('TIME')
   return time[1] * 1000 + time[2] / 1000

@@ -1,5 +1,5 @@
--- A call that was answered is answered the same again: the lane's last reply is kept for ten minutes, behind the number
--- of its call, so that the next one unpacks nothing.
+-- A repeated call gets the same answer again: the lane's last reply is kept for ten minutes, after the number of its
+-- call, so that the next call unpacks nothing.
 local call = ARGV[1]
 local function recorded()
   local kept = call ~= '' and redis.call('GET', KEYS[1])

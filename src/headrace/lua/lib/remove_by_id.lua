@@ -1,5 +1,5 @@
--- Take a job out of a queue by its id, in whatever state but dead. Answers 1, or 0 when there is none; and the
--- entry, if it was leased. *as*: the count to add it to, 'cancelled' by default.
+-- Remove a job from a queue by its id, in any state but dead. Answers 1, or 0 if there is no such job; and the entry,
+-- if the job was leased. *as*: the count to add it to, 'cancelled' by default.
 -- @include is_entry_id
 -- @include retire
 -- @include retire_delayed

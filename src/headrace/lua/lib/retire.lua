@@ -1,7 +1,7 @@
--- A job leaves its queue: its entry goes, and what is kept by the entry's name, and its id, if that is its own.
--- q: jobs, ids, leases, released, limited, flows; turns and behind, but for flows, and wake, if the next of its key is
--- to wake a reader; levels, unless all are of the jobs stream, as is what was leased; and `unnoted`, if nothing is kept
--- of any entry.
+-- A job leaves its queue: remove its entry, all data under the entry's name, and its id, if the job owns it. q: jobs,
+-- ids, leases, released, limited, flows; turns and behind, but for flows, and wake, if the next of its key is to wake a
+-- reader; levels, unless all are of the jobs stream, as is what was leased; and `unnoted`, if nothing is kept of any
+-- entry.
 -- @include levels
 -- @include marks
 -- @include turns

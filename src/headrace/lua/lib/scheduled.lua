@@ -1,4 +1,4 @@
--- The parts of a kept schedule: its timing, its policy for missed ticks, and the fields of its jobs; nothing of foreign
+-- The parts of a kept schedule: its timing, its policy for missed ticks, and the fields of its jobs; nil for foreign
 -- bytes.
 local function scheduled(kept)
   local readable, parts = pcall(cmsgpack.unpack, kept)

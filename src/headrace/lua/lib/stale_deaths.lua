@@ -1,5 +1,5 @@
--- Forget the deaths of holders of entries that are gone, for the next hundred of them: `deaths` has as 'cursor' where to
--- go on. Answers 1 if suspects wait, for which a reader is to be woken.
+-- Forget the holders' deaths of entries that are gone, for the next hundred entries: 'cursor' in `deaths` is where to
+-- continue. Answers 1 if suspects wait: then wake a reader for them.
 -- @include levels
 local function forget_deaths(q)
   if redis.call('EXISTS', q.deaths) == 0 then return 0 end

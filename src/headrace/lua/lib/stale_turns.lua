@@ -1,5 +1,5 @@
--- Keys whose turn is an entry's that is no longer there, as a foreign command removed it, pass it on: for the next *most*
--- keys of which others wait. `turns` in `stats` says where to go on.
+-- If a foreign command removed the entry that has the turn of a key, pass the turn on. This looks at the next *most*
+-- keys with waiting jobs; `turns` in `stats` is where to continue.
 -- @include turns
 local function pass_stale_turns(q, stats, most)
   if redis.call('EXISTS', q.behind) == 0 then return end

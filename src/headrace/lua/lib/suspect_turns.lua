@@ -1,7 +1,7 @@
--- Turns of suspects and others, where suspects wait: `deaths` has as 'turn' '<turn> <worker> <since>'. The turn is that of
--- a suspect, 's', or of others, 'o': so neither waits for the other for ever. That worker has jobs, and gets no more until
--- it holds nothing: then it is handed a suspect. One worker of a queue does so at a time, for as long as a lease at most,
--- and then none for as long again: so jobs that take long stop no queue.
+-- Turns of suspects and other jobs, while suspects wait. 'turn' in `deaths` is '<turn> <worker> <since>'. The turn
+-- belongs to a suspect, 's', or to others, 'o', so neither waits for the other for ever. The worker in it has jobs, and
+-- gets no more until it holds none: then it gets a suspect. One worker of a queue does so at a time, for as long as a
+-- lease at most, and then none for as long again: so jobs that take long stop no queue.
 -- @include levels
 -- @include suspects
 function suspects.turn(q)

@@ -1,6 +1,7 @@
--- Move the jobs of a dead worker to the front, at most *limit*, and count its death; of those that have to be read (for their level, or
--- their id if there are listeners: *heard*) as many as fit. Forget the worker once it holds nothing. Answers how many,
--- which, and their ids. *counted*: entries for which its death was counted before, by name.
+-- Move the jobs of a dead worker to the front, at most *limit*, and count its death; of those that have to be read (for
+-- their level, or their id if there are listeners: *heard*) as many as fit. Forget the worker once it holds no job.
+-- Answers the number of moved jobs, their entries, and their ids. *counted*: entries for which its death was counted
+-- before, by name.
 -- @include park
 -- @include suspects
 local function take_over(jobs, workers, registered, leases, stats, deaths, name, limit, budget, heard, counted)

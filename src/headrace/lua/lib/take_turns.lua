@@ -1,4 +1,4 @@
--- Hand out jobs of a key one at a time. q.order: the header with the key. What is found is written by `write_turns`.
+-- Hand out jobs of a key one at a time. q.order: the header with the key. `write_turns` writes the result.
 -- @include turns
 local function begin_turns(q, order)
   if q.levels.n > 0 then error('ARGUMENT ' .. order .. ': no order over several levels', 0) end

@@ -1,4 +1,4 @@
--- Count the jobs in each state, and those that have left the queue.
+-- Count the jobs in each state, and the jobs that have left the queue.
 -- @include added
 -- @include is_reserved
 local function tally(q)

@@ -1,5 +1,5 @@
--- Tell workers at once that leases are gone: entries, or '*' for any. A worker that misses this learns it by a renewal.
--- 'stir': a worker has begun, or rests no more; others look after the queue as usual.
+-- Tell workers at once that they lost leases: entries, or '*' for any. A worker that misses this learns it from a
+-- renewal. 'stir': a worker has started, or has left idle mode; others sweep the queue as usual.
 local function tell_holders(control, entries)
   if entries ~= '' then redis.pcall('PUBLISH', control, entries) end
 end

@@ -1,6 +1,7 @@
 -- Turns of the jobs of a key, where these are handed out one at a time, in the order of their entries. `turns` has
 -- 'k<key>', the entry whose turn it is until it leaves the queue, and 'e<entry>', the key: of that entry, and of each
--- that was read behind it. These are with the consumer `behind`, and in the sorted set `behind`, by key and entry.
+-- that was read behind it. The waiting entries are with the consumer `behind`, and in the sorted set `behind`, by key
+-- and entry.
 local function of_key(key) return #key .. ':' .. key end
 -- All have the same score, so they are in the order of bytes; longer numbers are larger ones.
 local function place(key, entry)

@@ -50,7 +50,7 @@ class BaseClusterExecutor:
         return self._links.setdefault(node, link)
 
     def _left(self) -> list[Any]:
-        """Forget nodes that have left the cluster. Return the connections to them."""
+        """Forget nodes that have left the cluster. Return our connections to them."""
         return [self._links.pop(node) for node in self.slots.gone(list(self._links)) if node in self._links]
 
     def _owner(self, slot: int) -> Node:
