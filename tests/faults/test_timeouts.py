@@ -232,10 +232,10 @@ def over(*_):
     raise TimeoutError("time is over")
 
 signal.signal(signal.SIGALRM, over)
-interrupted, longest, spread = 0, 0.0, random.Random(5)
+interrupted, longest, number, spread = 0, 0.0, 0, random.Random(5)
 with Queue("q", url=sys.argv[1]) as queue:
     queue.counts()
-    for number in range(300):
+    while number < 300 or (interrupted < 20 and number < 20_000):  # a fast machine interrupts few calls
         added = None
         while added is None:
             start = time.monotonic()
@@ -248,7 +248,8 @@ with Queue("q", url=sys.argv[1]) as queue:
                 interrupted += 1
             longest = max(longest, time.monotonic() - start)
         assert added.id == str(number), added
-print(interrupted, longest)
+        number += 1
+print(interrupted, longest, number)
 """
 
 
@@ -257,11 +258,11 @@ def test_calls_that_are_interrupted_again_and_again_end(newest: Server) -> None:
     with Script(INTERRUPTED, [newest.url]) as program:
         said, complaints = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0, complaints
-    interrupted, longest = map(float, said.split())
-    assert interrupted > 5, interrupted
+    interrupted, longest, number = map(float, said.split())
+    assert interrupted >= 20, interrupted
     assert longest < LATE_S
     with Queue("q", url=newest.url) as queue:
-        assert queue.counts() == Counts(waiting=300, enqueued=300)
+        assert queue.counts() == Counts(waiting=int(number), enqueued=int(number))
 
 
 def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
