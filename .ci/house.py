@@ -32,7 +32,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "words of the longest page": (4_000, 4_000),
     "terms of the glossary": (75, 75),
     "terms that the glossary has twice": (0, 0),
-    "lines of Python by hand": (28_000, 34_103),
+    "lines of Python by hand": (28_000, 34_075),
     "lines by hand in both colours": (150, 520),
     "places that ask whether a queue is sharded": (0, 0),
     "fields of the largest class that keeps state": (16, 16),

@@ -28,9 +28,7 @@ def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = Non
 
 
 def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:
-    """Return a result for each job of *ids*, from as many in their order, or some by id. Raises `TypeError` or
-    `ValueError`.
-    """
+    """Return a result for each job of *ids*, from a sequence or a mapping. Raises `TypeError` or `ValueError`."""
     if results is None:
         return [None] * len(ids)
     given: Any = results

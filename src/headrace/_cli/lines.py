@@ -49,9 +49,7 @@ class Reader:
     size: int = 0  # bytes read so far
 
     def parts(self) -> Iterator[Part]:
-        """Yield the jobs of each read, so that no job waits for a full part. Raises `BadLineError`: then none of that
-        part.
-        """
+        """Yield the jobs of each read, so that no job waits for a full part. `BadLineError`: no job of that part."""
         for lines in self._lines():
             jobs: list[Any] = []
             for text in lines:

@@ -163,9 +163,7 @@ class Waitlist:
             waiter.wake.clear()
 
     def read(self, waiter: Waiter) -> tuple[dict[str, Event], bool]:
-        """Return the ends of *waiter*'s jobs since the last call, by id, and true if the end of others may have been
-        missed.
-        """
+        """Return new ends of *waiter*'s jobs by id, and true if it may have missed the ends of others."""
         ended, missed = waiter.ended, waiter.missed
         waiter.ended, waiter.missed = {}, False
         waiter.wake.clear()

@@ -102,9 +102,7 @@ class Entered:
 
 @frozen
 class Reclaimed:
-    """The answer to a reclaim call: how many jobs went to the front, and the seconds until the next one is useful, if
-    soon.
-    """
+    """The answer to a reclaim call: the moved jobs, and the seconds until the next call is useful, if soon."""
 
     moved: int
     again: float | None = None

@@ -31,9 +31,7 @@ def pack(command: Sequence[Arg]) -> bytes:
 
 
 def chunks(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: int) -> Iterator[Sequence[T]]:
-    """Cut *items*, in their order, into chunks of at most *most* items and *most_bytes* bytes; a larger item is a chunk
-    alone.
-    """
+    """Cut *items* into chunks of at most *most* items and *most_bytes* bytes. A larger item is a chunk alone."""
     start = weight = 0
     for at, item in enumerate(items):
         weight += size(item)
@@ -79,9 +77,7 @@ class Op(Generic[R_co]):
 
     @cached_property
     def body(self) -> memoryview:
-        """The arguments in wire format. They can be packed early; the head (lane, call number) is known only when
-        sending.
-        """
+        """The arguments in wire format, packed early: the head (lane, call number) is known only when sending."""
         packed = pack(self.args)
         return memoryview(packed)[packed.index(b"\n") + 1 :]
 

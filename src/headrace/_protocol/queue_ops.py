@@ -74,9 +74,7 @@ def _given(id: object) -> str | None:
 
 @frozen
 class Ops(ResultOps):
-    """Maker of the operations of one queue. In their arguments `worker` is the name under which jobs are leased and
-    settled.
-    """
+    """Maker of the operations of one queue. `worker` is always the name that leases and settles jobs."""
 
     @property
     def decoder(self) -> replies.Jobs:
@@ -361,9 +359,7 @@ class Ops(ResultOps):
         return self._op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
-        """Put jobs of dead workers and expired leases to the front; promote due jobs. At most `CLAIMS_PER_SCRIPT` of
-        each.
-        """
+        """Return jobs of dead workers and expired leases; promote due jobs; at most `CLAIMS_PER_SCRIPT` of each."""
         s = self.settings
         args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), CLAIMS_PER_SCRIPT, millis(s.ageing or 0)]
         return self._op("reclaim", args, replies.reclaimed)
@@ -487,9 +483,7 @@ class Ops(ResultOps):
     # -- what recurs ---------------------------------------------------------------------------------
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
-        """Make a job recur. Return a function from the server's time in ms to the operation, whose answer is -1 at the
-        limit.
-        """
+        """Make a job recur: return a function from the server's ms to the operation, which answers -1 at the limit."""
         if len(job_id(name).encode()) > 400:
             raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
         fields: list[Arg] = ["data", self._encoded(job.payload, inline(self.bound)), *self._headers(job)]

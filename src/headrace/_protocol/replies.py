@@ -115,9 +115,7 @@ def receipts(reply: Any) -> list[Receipt]:
 
 
 def plain_ids(reply: Any, place: str = "") -> list[str]:
-    """Decode the ids of added jobs: a list, or the first id and the number of consecutive ids. *place* is added to
-    each.
-    """
+    """Decode the ids of added jobs: a list, or the first of consecutive ids and their number; *place* ends each."""
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
         return [f"{ms}-{n}{place}" for n in range(int(first), int(first) + reply[1])]

@@ -218,9 +218,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         return await self._drive(self._verbs.levels())
 
     async def workers(self) -> list[WorkerState]:
-        """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
-        workers.lua.
-        """
+        """List the registered workers, each with its deadline and its number of leased jobs. workers.lua."""
         return await self._drive(self._verbs.workers())
 
     async def peek(self) -> Job[T] | None:

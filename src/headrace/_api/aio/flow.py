@@ -84,9 +84,7 @@ class AsyncFlow(AsyncClosing, BaseFlow, AsyncDriver):
         return await self._drive(self._verbs.state(id))
 
     async def find(self, **attributes: str) -> list[FlowState]:
-        """Find the runs that have not ended and have all of these attributes. flow_find.lua and flow_read.lua,
-        page by page.
-        """
+        """Find the unfinished runs that have all these attributes. flow_find.lua, flow_read.lua, page by page."""
         return await self._drive(self._verbs.find(attributes))
 
     async def result(self, id: str, timeout: float | timedelta | None = 0.0) -> bytes | None:

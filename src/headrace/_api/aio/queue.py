@@ -230,9 +230,7 @@ class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):
         return await self._drive(self._verbs.cancel(id, key), None, timeout)
 
     async def counts(self, *, timeout: Timeout = None) -> Counts:
-        """Count the jobs in each state, at one instant; in a sharded queue, each shard at its own. counts.lua,
-        O(consumers).
-        """
+        """Count the jobs in each state, at one instant (of each shard). counts.lua, O(consumers)."""
         return await self._drive(self._verbs.counts(), None, timeout)
 
     async def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:

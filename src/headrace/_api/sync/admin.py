@@ -219,9 +219,7 @@ class Admin(BaseAdmin, Generic[T]):
         return self._drive(self._verbs.levels())
 
     def workers(self) -> list[WorkerState]:
-        """List the registered workers, the time until which each counts as alive, and how many jobs it has leased.
-        workers.lua.
-        """
+        """List the registered workers, each with its deadline and its number of leased jobs. workers.lua."""
         return self._drive(self._verbs.workers())
 
     def peek(self) -> Job[T] | None:

@@ -85,9 +85,7 @@ class Flow(Closing, BaseFlow, Driver):
         return self._drive(self._verbs.state(id))
 
     def find(self, **attributes: str) -> list[FlowState]:
-        """Find the runs that have not ended and have all of these attributes. flow_find.lua and flow_read.lua,
-        page by page.
-        """
+        """Find the unfinished runs that have all these attributes. flow_find.lua, flow_read.lua, page by page."""
         return self._drive(self._verbs.find(attributes))
 
     def result(self, id: str, timeout: float | timedelta | None = 0.0) -> bytes | None:

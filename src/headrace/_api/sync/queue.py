@@ -229,9 +229,7 @@ class Queue(Closing, Producing[T], Generic[T]):
         return self._drive(self._verbs.cancel(id, key), None, timeout)
 
     def counts(self, *, timeout: Timeout = None) -> Counts:
-        """Count the jobs in each state, at one instant; in a sharded queue, each shard at its own. counts.lua,
-        O(consumers).
-        """
+        """Count the jobs in each state, at one instant (of each shard). counts.lua, O(consumers)."""
         return self._drive(self._verbs.counts(), None, timeout)
 
     def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:

@@ -22,9 +22,7 @@ from headrace._protocol.op import Op, chunks
 
 @define(eq=False)
 class FlowConsumer(Consumer):
-    """The consumer of one stage. Handlers get `FlowJob`s with the state of their runs; a completion is a step of the
-    flow.
-    """
+    """The consumer of one stage. Handlers get `FlowJob`s with the run's state; a completion is a step of the flow."""
 
     flow: FlowOps = field(kw_only=True)
     sweeper: bool = field(default=False, kw_only=True)  # one consumer of a worker sees to events
@@ -62,9 +60,7 @@ class FlowConsumer(Consumer):
         return True
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-        """Make operations of settlements that are alike; after a failure, `tend` is called soon, as it may lead to
-        more.
-        """
+        """Make operations of settlements that are alike. After a failure call `tend` soon, as more may follow."""
         if some[0].kind == "step":
             for chunk in chunks(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
                 op = self.flow.advance([one.step for one in chunk])

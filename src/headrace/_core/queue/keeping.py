@@ -34,9 +34,7 @@ class Keeping:
     _lost: set[Key] = field(factory=set[Key])
 
     def beat(self) -> Step[float]:
-        """Tell the server that the holder lives, and renew leases after a third of their time; return the seconds until
-        the next beat.
-        """
+        """Send a heartbeat, and renew leases after a third of their time; return the seconds until the next beat."""
         now = yield from current_time()
         claims = {(claim.job.shard, claim.entry, claim.token): claim for claim in self.claims()}
         self._lost &= claims.keys()

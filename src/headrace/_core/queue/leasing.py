@@ -200,9 +200,7 @@ class DirectLeaser:
         self.tick_at = None if plan.wait is None else now + plan.wait
 
     def give_back(self, reply: Any) -> Op[list[bool]] | None:
-        """Make an operation that sends the jobs granted by *reply* to an interrupted call to the front again,
-        untouched.
-        """
+        """Make the operation that gives back the jobs that *reply* granted to an interrupted call."""
         grant = self.raw.grant(reply, self.name, None)
         claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
         return self.ops.release(claims) if claims else None

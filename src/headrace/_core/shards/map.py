@@ -172,9 +172,7 @@ class ShardMap:
     # -- which shard -------------------------------------------------------------------------------
 
     def of(self, name: str | None) -> ShardOps:
-        """Return the shard for a job with this key or id. Without either, return the next shard in turn whose node has
-        answered lately.
-        """
+        """Return the shard of a key or id; without one, the next shard in turn whose node answered lately."""
         now = self.now
         if name is not None:
             return now.by_number[now.table.shard_of(name, self.sealed)]
@@ -218,9 +216,7 @@ class ShardMap:
         return shard.state == "draining" or shard.number in self.sealed
 
     def way(self, check: int) -> list[int]:
-        """Return the numbers of the shards that may have had a job with this checksum. The last one is the shard that
-        takes the job now.
-        """
+        """Return the shards that may have had a job with this checksum; the last one takes the job now."""
         table = self.table
         goal = table.shard_at(check, self.sealed)
         before = (shard for shard in table.shards if shard.first <= check <= shard.last and shard.number != goal)

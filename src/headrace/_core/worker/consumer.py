@@ -415,9 +415,7 @@ class Consumer:
         return handler.deadline + (CUT_OFF_S if iscoroutinefunction(handler.function) else 0.0)
 
     def expect(self, now: float, after: float) -> None:
-        """Wait for a delayed job that is due in *after* seconds. The worker waits by its own clock, as a blocked read
-        may end 0.1 s late.
-        """
+        """Wait for a job due in *after* seconds, by the worker's clock: a blocked read may end 0.1 s late."""
         self.timers.due_at = now + after if self.timers.due_at is None else min(now + after, self.timers.due_at)
 
     def note_due(self, now: float, swept: Reclaimed) -> bool:

@@ -76,9 +76,7 @@ def many(worker: Lifecycle) -> bool:
 
 @define(eq=False)
 class ShutdownDeadline:
-    """The time that a stopping worker waits for its server: while handlers run or answers arrive, plus *patience*
-    seconds.
-    """
+    """The time that a stop waits for the server: while handlers run or answers arrive, plus *patience* seconds."""
 
     worker: Lifecycle
     patience: float  # seconds

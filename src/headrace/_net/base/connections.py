@@ -69,9 +69,7 @@ def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manag
 
 
 def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
-    """Make a class of connections like *kind* that sets `outage.opened` when a connection is accepted. *connect*
-    replaces its method.
-    """
+    """Make a class like *kind* that sets `outage.opened` when the server accepts. *connect* replaces its method."""
     greet = "on_connect_check_health" if hasattr(kind, "on_connect_check_health") else "on_connect"
 
     def opened(connection: Any, *args: Any, **options: Any) -> Any:
