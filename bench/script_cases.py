@@ -40,13 +40,13 @@ def hot(s: Stand) -> Op[Any]:
 
 def heir(s: Stand) -> Op[Any]:
     ops = s.leased(s.fresh("heir", s.some(2000)), s.some(2000), "before.w")
-    return ops.lease("after.w", 250, ttl=DAY, heir_of="before.w")
+    return ops.lease("after.w", 250, ttl=DAY, predecessor="before.w")
 
 
 def heir_levels(s: Stand) -> Op[Any]:
     heir(s)
     s.client.hset("headrace:{bench}:bench/heir:stats", "levels", 9)
-    return queue("heir", priorities=LEVELS).lease("after.w", 250, ttl=DAY, heir_of="before.w")
+    return queue("heir", priorities=LEVELS).lease("after.w", 250, ttl=DAY, predecessor="before.w")
 
 
 def due(s: Stand) -> Op[Any]:

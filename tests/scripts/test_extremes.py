@@ -89,7 +89,7 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
         "dead_letter": lambda: OPS.dead_letter([(claim, "why") for claim in claims]),
         "enqueue": lambda: OPS.enqueue([OPS.item(NewJob(b"x", id="n", delay=5.0)), b"x"]),
         "expire": lambda: OPS.expire("-", []),
-        "lease": lambda: RATED.lease("w", 10, duration=5.0, ttl=60.0, heir_of="v"),
+        "lease": lambda: RATED.lease("w", 10, duration=5.0, ttl=60.0, predecessor="v"),
         "move": lambda: OPS.move("shop/bills", "-", []),
         "purge_dead": lambda: OPS.purge_dead("-", []),
         "redrive": lambda: OPS.redrive("-", []),

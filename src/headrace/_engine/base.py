@@ -14,7 +14,7 @@ from headrace._core.shards.roles import shard_roles
 from headrace._core.shards.slots import slots_of
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
-from headrace._core.worker.roles import HEEDS, Channel, all_roles
+from headrace._core.worker.roles import HEEDS, Channel, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._engine.contexts import Contexts
 from headrace._engine.hooks import Hook
@@ -154,10 +154,10 @@ class BaseEngine(ABC):
         return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
-    def _role(self, name: str, role: Role, whose: Consumer | SharedRead | None, channel: Channel) -> Any:
+    def _role(self, name: str, role: Role, whose: RoleOwner, channel: Channel) -> Any:
         """Make the thread or task that runs a role."""
 
-    def wakes(self, event: Event, name: str, whose: Consumer | SharedRead | None) -> None:
+    def wakes(self, event: Event, name: str, whose: RoleOwner) -> None:
         """Add the event on which the role *name* sleeps, and the role's owner."""
         self._all.append(event)
         if isinstance(whose, SharedRead):
@@ -313,9 +313,7 @@ class BaseEngine(ABC):
 class BaseRoleDriver:
     """The base of the drivers of one role: its consumer, its connection, and its event."""
 
-    def __init__(
-        self, engine: Any, name: str, whose: Consumer | SharedRead | None, channel: Channel, event: Any
-    ) -> None:
+    def __init__(self, engine: Any, name: str, whose: RoleOwner, channel: Channel, event: Any) -> None:
         self._consumer = None if isinstance(whose, SharedRead) else whose
         self._engine, self._executor = engine, engine.executors[channel]
         self._channel: Channel = channel

@@ -37,8 +37,7 @@ from headrace._core.effects import (
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
-from headrace._core.worker.roles import Channel
-from headrace._core.worker.shared_read import SharedRead
+from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of
 from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
 from headrace._engine.contexts import Contexts
@@ -234,9 +233,7 @@ class Engine(BaseEngine):
     def _launch(self, role: asyncio.Future[None]) -> asyncio.Future[None]:
         return role
 
-    def _role(
-        self, name: str, role: Role, whose: Consumer | SharedRead | None, channel: Channel
-    ) -> asyncio.Future[None]:
+    def _role(self, name: str, role: Role, whose: RoleOwner, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
             there = PulseDriver(self, name, whose, channel, self.pulse.event())
             return self.pulse.run(there.run(role), f"headrace-{name}")
@@ -259,12 +256,12 @@ class Engine(BaseEngine):
     async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
         """Block on the server, and send the operation that follows."""
         try:
-            rung, reply = await executor.wait_then(effect)
+            woken, reply = await executor.wait_then(effect)
         except OutcomeUnknown:  # as in `send`
             return True, None
         if reply is not None:
             self.answered([effect.op], [reply], time.perf_counter())
-        return rung, reply
+        return woken, reply
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""

@@ -30,8 +30,7 @@ from headrace._core.effects import (
 )
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
-from headrace._core.worker.roles import Channel
-from headrace._core.worker.shared_read import SharedRead
+from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of, leads
 from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
 from headrace._engine.hooks import Hook, hook_failed, surrounded
@@ -58,7 +57,7 @@ def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseExc
     return error
 
 
-class Bell:
+class Wakeup:
     """An event on which one thread sleeps. It is a lock that is free when the event is set, which is faster than
     `threading.Event`, written in Python for many threads.
     """
@@ -122,7 +121,7 @@ class Engine(BaseEngine):
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
 
-    def _role(self, name: str, role: Role, whose: Consumer | SharedRead | None, channel: Channel) -> RoleDriver:
+    def _role(self, name: str, role: Role, whose: RoleOwner, channel: Channel) -> RoleDriver:
         driver = RoleDriver(self, name, whose, channel, role)
         if name == "wait" and isinstance(whose, Consumer) and whose.shared is None and whose.handler.concurrency > 1:
             driver.hands_over = True
@@ -151,12 +150,12 @@ class Engine(BaseEngine):
         """Block on the server, and send the operation that follows."""
         time.sleep(HAND_OVER_S)
         try:
-            rung, reply = executor.wait_then(effect)
+            woken, reply = executor.wait_then(effect)
         except OutcomeUnknown:  # as in `send`
             return True, None
         if reply is not None:
             self.answered([effect.op], [reply], time.perf_counter())
-        return rung, reply
+        return woken, reply
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""
@@ -302,10 +301,8 @@ class RoleDriver(BaseRoleDriver, Driver):
     thread: threading.Thread  # the first thread
     hands_over = False  # whether the thread may handle a leased job while another thread drives the role
 
-    def __init__(
-        self, engine: Engine, name: str, whose: Consumer | SharedRead | None, channel: Channel, role: Role
-    ) -> None:
-        super().__init__(engine, name, whose, channel, Bell())
+    def __init__(self, engine: Engine, name: str, whose: RoleOwner, channel: Channel, role: Role) -> None:
+        super().__init__(engine, name, whose, channel, Wakeup())
         self._role = role
         self.ended = _forks.event()
         self.ended.set()  # the role has not begun

@@ -48,8 +48,8 @@ class Sealed(Exception):
 @frozen
 class ShardRow:
     """One shard in the table: its number, the salt of its tag, the first and the last checksum of its keys, its state:
-    `open`; or `sealing`, and its heirs `opening`, while the number of shards changes; then `draining`: it takes nothing
-    new any more.
+    `open`; or `sealing`, and its successors `opening`, while the number of shards changes; then `draining`: it takes
+    nothing new any more.
     """
 
     number: int
@@ -131,18 +131,18 @@ class Table:
         return sorted((shard for shard in self.shards if shard.state in TAKING), key=_first)
 
     @cached_property
-    def heirs(self) -> Sequence[ShardRow]:
+    def successors(self) -> Sequence[ShardRow]:
         """The shards that take over from sealed shards, in the order of their ranges."""
         return sorted((shard for shard in self.shards if shard.state == "opening"), key=_first)
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
-        return [shard.first for shard in self.takers], [shard.first for shard in self.heirs]
+        return [shard.first for shard in self.takers], [shard.first for shard in self.successors]
 
     @property
     def changing(self) -> bool:
         """Whether a change of the number of shards has begun, and is not over."""
-        return bool(self.heirs)
+        return bool(self.successors)
 
     @property
     def draining(self) -> list[ShardRow]:
@@ -151,21 +151,21 @@ class Table:
 
     def shard_of(self, key: str, sealed: frozenset[int] | set[int] = frozenset()) -> int:
         """Return the number of the shard of a key, or of the id of a job without a key. If the shard is known to be
-        *sealed*, return its heir's number.
+        *sealed*, return its successor's number.
         """
         return self.shard_at(crc32(key.encode()), sealed)
 
     def shard_at(self, check: int, sealed: frozenset[int] | set[int] = frozenset()) -> int:
-        """Return the number of the shard of a checksum. If the shard is *sealed*, return its heir's number."""
+        """Return the number of the shard of a checksum. If the shard is *sealed*, return its successor's number."""
         taking, taking_over = self._bounds
         shard = self.takers[bisect_right(taking, check) - 1]
-        if sealed and self.heirs and shard.number in sealed:
-            shard = self.heirs[bisect_right(taking_over, check) - 1]
+        if sealed and self.successors and shard.number in sealed:
+            shard = self.successors[bisect_right(taking_over, check) - 1]
         return shard.number
 
     def any_of(self, sealed: set[int]) -> Sequence[ShardRow]:
         """Return the shards to which a job may go that has neither key nor id."""
-        return [shard for shard in self.takers if shard.number not in sealed] or self.heirs or self.takers
+        return [shard for shard in self.takers if shard.number not in sealed] or self.successors or self.takers
 
     def before(self, key: str, number: int) -> list[ShardRow]:
         """Return the other shards than *number* that may have jobs of a key, the newest first."""
@@ -174,11 +174,11 @@ class Table:
     # -- changing the number of shards -------------------------------------------------------------
 
     def divided(self, shards: int) -> Table:
-        """Return the next version, with heirs for all that take jobs now: *shards* equal ranges."""
-        heirs = [_new_row(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
+        """Return the next version, with successors for all that take jobs now: *shards* equal ranges."""
+        new = [_new_row(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
         old = [evolve(shard, state="sealing") if shard.state == "open" else shard for shard in self.shards]
         numbers = (*(number for number in self.numbers if number != shards), shards)
-        return evolve(self, shards=(*old, *heirs), version=self.version + 1, numbers=numbers, next=self.next + shards)
+        return evolve(self, shards=(*old, *new), version=self.version + 1, numbers=numbers, next=self.next + shards)
 
     def handed_over(self) -> Table:
         """Return the next version, once all that were to be sealed are."""
@@ -256,7 +256,7 @@ class Shard:
     """One shard of a queue: its `number`, the checksums of the keys that are its own (`first` to `last`, of CRC-32),
     the hash `slot` of its keys, the address of the `node` that serves it (`None`: not known), its `counts`, and its
     `state`: `open`, or, after a change of their number, `draining`: it takes no new jobs, and goes when it has none.
-    Meanwhile it is `sealing`, and its heirs are `opening`.
+    Meanwhile it is `sealing`, and its successors are `opening`.
     """
 
     number: int

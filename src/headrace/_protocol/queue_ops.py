@@ -184,17 +184,17 @@ class Ops(ResultOps):
         ttl: float = 0.0,
         woken: bool | Literal[2] = False,
         kind: type[Claim] = Claim,
-        heir_of: str = "",
+        predecessor: str = "",
     ) -> Op[Grant | None]:
         """Hand out up to *limit* jobs, at most `CLAIMS_PER_SCRIPT`, as claims of *kind*.
 
-        The jobs of *heir_of* come first. The answer `None` means that *worker* was declared dead. `woken=2`: hand out
-        jobs only if one woke a reader.
+        The jobs of *predecessor* come first. The answer `None` means that *worker* was declared dead. `woken=2`: hand
+        out jobs only if one woke a reader.
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
         args: list[Arg] = [worker, min(checks.count("limit", limit), CLAIMS_PER_SCRIPT), term_ms, millis(s.lease)]
-        args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), heir_of]
+        args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), predecessor]
         for rate in s.rates:
             step, tokens = bucket(rate, self.share)
             args += (rate.key or "", f"{step:.6f}", tokens)

@@ -76,14 +76,14 @@ class ShardJobs(Jobs):
 
 @frozen
 class ShardConfig:
-    """The settings that a shard passes to its heirs, for one queue: whether it is paused, and fields of its stats."""
+    """The settings that a shard passes to its successors, for one queue: whether it is paused, fields of its stats."""
 
     paused: bool
     fields: Sequence[bytes | str]
 
 
 def shard_config(reply: Any) -> ShardConfig:
-    """Decode the settings that a shard passes to its heirs."""
+    """Decode the settings that a shard passes to its successors."""
     return ShardConfig(bool(reply[0]), reply[1:])
 
 

@@ -95,10 +95,8 @@ async def _bulk(request: ActionRequest, action: str, what: str) -> tuple[int, st
             break
     done += now
     if cursor:
-        sums = {"looked": str(looked), "matched": str(matched), "done": str(done)}
-        request.onward.update(
-            action=action, state=form("state"), cursor=cursor, confirm=form("confirm"), **texts, **sums
-        )
+        more = texts | {"looked": str(looked), "matched": str(matched), "done": str(done)}
+        request.onward.update(action=action, state=form("state"), cursor=cursor, confirm=form("confirm"), **more)
     which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text)
     rest = f"{f' ({which})' if which else ''}{', and it goes on' if cursor else ''}"
     return now, f"{done:,} of {matched:,} {what}, of {jobs(looked)} that were looked at{rest}."

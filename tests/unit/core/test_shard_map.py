@@ -71,7 +71,7 @@ def test_what_is_between_two_tables_is_seen_by_nobody(use: int, monkeypatch: pyt
     for table in TABLES:
         answered(known.look(), table)
         uses(known)[use]()
-    assert len(seen) == 5  # heirs: what there was is not made again
+    assert len(seen) == 5  # successors: what there was is not made again
     assert set(seen) == {FIRST.version}
 
 

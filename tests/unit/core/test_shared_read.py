@@ -39,7 +39,7 @@ from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSetti
 from headrace._protocol.answers import Grant, Reclaimed
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.waiting import rung
+from headrace._protocol.waiting import woken_keys
 from tests.unit.core.test_roles import Hand, make_held, names, sent
 
 
@@ -226,7 +226,7 @@ def test_paused_queues_are_waited_for_apart_and_looked_at_all_the_same() -> None
     ],
 )
 def test_what_a_blocked_read_has_found(reply: Any, found: Sequence[str]) -> None:
-    assert rung(reply, ["a", "b"]) == found
+    assert woken_keys(reply, ["a", "b"]) == found
 
 
 def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace._engine.threads import Bell
+from headrace._engine.threads import Wakeup
 from tests.support.awaiting import PATIENCE
 
 
@@ -26,7 +26,7 @@ def restless() -> Iterator[None]:
 @pytest.mark.usefixtures("restless")
 def test_a_bell_that_many_ring_is_heard() -> None:
     """What was said before it was rung is noticed, whoever says it."""
-    bell, said, began = Bell(), list[int](), time.monotonic()
+    bell, said, began = Wakeup(), list[int](), time.monotonic()
 
     def ring() -> None:
         for number in range(1000):
@@ -51,7 +51,7 @@ def test_to_ring_a_bell_at_the_same_moment_is_no_error() -> None:
         def release(self) -> None:
             lock.release()
 
-    bell: Any = Bell()
+    bell: Any = Wakeup()
     lock, bell._lock = bell._lock, Late()
     bell.set()
     bell.set()
@@ -59,7 +59,7 @@ def test_to_ring_a_bell_at_the_same_moment_is_no_error() -> None:
 
 
 def test_a_bell_that_was_rung_before_is_heard_once() -> None:
-    bell = Bell()
+    bell = Wakeup()
     bell.set()
     bell.set()
     began = time.monotonic()

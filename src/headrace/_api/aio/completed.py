@@ -14,7 +14,7 @@ from headrace._core.notices import Waiter
 from headrace._net.aio.waiters import AsyncWaiters
 
 
-class Bell(Event):
+class Wakeup(Event):
     """An event that several waiters share: only `answer` clears it."""
 
     def clear(self) -> None:
@@ -27,7 +27,7 @@ class Bell(Event):
 
 async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> AsyncIterator[Any]:
     """Yield receipts as their jobs end. Raises `TimeoutError` after *seconds*."""
-    end, bell, woken = time.monotonic() + seconds, Bell(), False
+    end, wakeup, woken = time.monotonic() + seconds, Wakeup(), False
     for tracker in trackers:
         for receipt in await tracker.queue._drive(tracker.look()):
             yield receipt
@@ -36,9 +36,9 @@ async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> As
         for tracker in [tracker for tracker in trackers if tracker.receipts and tracker.told]:
             waiters: AsyncWaiters = tracker.queue._waiters
             rest = max(0.0, end - time.monotonic())
-            watched.append((tracker, waiters, await waiters.waiter([*tracker.receipts], rest, bell)))
+            watched.append((tracker, waiters, await waiters.waiter([*tracker.receipts], rest, wakeup)))
         while any(tracker.receipts for tracker in trackers):
-            bell.answer()
+            wakeup.answer()
             for tracker, waiters, waiter in watched:
                 told, again = waiters.news(waiter, woken)
                 for receipt in await tracker.queue._drive(tracker.look(told, again=again)):
@@ -54,7 +54,7 @@ async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> As
                 raise late(trackers, seconds)
             waits = [tracker.patience(rest, now) for tracker in trackers if tracker.asks]
             waits += [waiters.patience(tracker.patience(rest, now)) for tracker, waiters, _ in watched]
-            woken = await trackers[0].queue._waiters.rung(bell, min(waits))
+            woken = await trackers[0].queue._waiters.was_woken(wakeup, min(waits))
     finally:
         for _, waiters, waiter in watched:
             await waiters.ignore(waiter)

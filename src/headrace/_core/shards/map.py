@@ -230,7 +230,7 @@ class ShardMap:
         self.sealed.add(ops.shard.number)
         yield from self.look()
         table = self.table
-        if not table.heirs and ops.shard in table.takers:
+        if not table.successors and ops.shard in table.takers:
             raise ShardsMismatch(-error.version)
 
     def where(self, id: str, key: str | None = None) -> tuple[str, list[list[ShardOps]]]:

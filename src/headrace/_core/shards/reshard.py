@@ -1,12 +1,12 @@
-"""Changing the number of shards while work goes on: new shards (heirs) take new jobs, and sealed shards drain.
+"""Changing the number of shards while work goes on: new shards (successors) take new jobs, and sealed shards drain.
 
-1. The table names heirs (`opening`) for all shards that take jobs, which become `sealing`. Nothing else changes yet.
-2. The heirs receive the declaration of each queue, and whether it is paused.
+1. The table names successors (`opening`) for all shards that take jobs, which become `sealing`. Nothing else changes.
+2. The successors receive the declaration of each queue, and whether it is paused.
 3. Each queue is sealed in each old shard: from then on the shard refuses an enqueue before any write, and the job goes
-   to the heir. A sealed queue stays sealed, so an id that it lacks never appears in it. A client that has asked for the
-   id may therefore add the job to the heir.
-4. The table says that the heirs are `open`, and the old shards are `draining`: clients that read it ask the old shard
-   first, and are not refused. The table is written only if step 3 knew all queues that are noted in it.
+   to the successor. A sealed queue stays sealed, so an id that it lacks never appears in it. A client that has asked
+   for the id may therefore add the job to the successor.
+4. The table says that the successors are `open`, and the old shards are `draining`: clients that read it ask the old
+   shard first, and are not refused. The table is written only if step 3 knew all queues that are noted in it.
 5. Workers go on to work off the old shards. A shard that was empty for ten minutes, the life of a call's record, leaves
    the table, which keeps the shard's totals.
 
@@ -57,7 +57,7 @@ def checked(shards: int) -> int:
 
 
 def begin(known: ShardMap, shards: int) -> Step[None]:
-    """Name heirs in the table for all shards that take jobs."""
+    """Name successors in the table for all shards that take jobs."""
     table = known.table
     there = len(table.shards)
     if there + shards > ROWS_AT_MOST:
@@ -69,25 +69,25 @@ def begin(known: ShardMap, shards: int) -> Step[None]:
 
 
 def seal(known: ShardMap) -> Step[None]:
-    """Seal the old shards, and open their heirs."""
+    """Seal the old shards, and open their successors."""
     while (table := known.table).changing:
-        old, heirs = ([known.at(shard.number) for shard in some] for some in (table.takers, table.heirs))
+        old, successors = ([known.at(shard.number) for shard in some] for some in (table.takers, table.successors))
         for name in sorted(table.queues):
-            yield from _prepare([ops.of(name) for ops in old], [ops.of(name) for ops in heirs])
+            yield from _prepare([ops.of(name) for ops in old], [ops.of(name) for ops in successors])
         yield from _all([ops.of(name).seal(table.version) for name in sorted(table.queues) for ops in old])
         yield from known.change(table, table.handed_over(), len(table.queues))
 
 
-def _prepare(old: Sequence[ShardOps], heirs: Sequence[ShardOps]) -> Step[None]:
+def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Step[None]:
     """Give the successors of one queue its settings."""
     told = yield from _all([ops.seal(0) for ops in old])
     fields = max((one.fields for one in told), key=len)
     paused = any(one.paused for one in told)
-    new = yield from _all([ops.inherit([*fields, *(("paused", "1") if paused else ())]) for ops in heirs])
+    new = yield from _all([ops.inherit([*fields, *(("paused", "1") if paused else ())]) for ops in successors])
     if not (paused and any(new)):
         return
     if not any(one.paused for one in (yield from _all([ops.seal(0) for ops in old]))):  # resumed meanwhile
-        yield from _all([ops.pause(False) for ops in heirs])
+        yield from _all([ops.pause(False) for ops in successors])
 
 
 def _move_schedules(known: ShardMap, old: ShardOps) -> Step[None]:
@@ -96,14 +96,14 @@ def _move_schedules(known: ShardMap, old: ShardOps) -> Step[None]:
         yield from move_schedule(old, known.of(one.name).of(str(old.keys.queue)), one.name)
 
 
-def move_schedule(old: ShardOps, heir: ShardOps, name: str) -> Step[bool]:
+def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Step[bool]:
     """Move a schedule to another shard, with its next tick. Return true if the old shard had it."""
     handed = yield from send(old.hand_schedule(name))
     if handed is None:
         return False
-    new = yield from send(heir.take_schedule(name, *handed))
+    new = yield from send(successor.take_schedule(name, *handed))
     if not (yield from send(old.unschedule(name))) and new:  # the schedule was ended meanwhile
-        yield from send(heir.unschedule(name))
+        yield from send(successor.unschedule(name))
     return True
 
 

@@ -374,8 +374,8 @@ class Consumer:
         The number leaves room for jobs that become due meanwhile. With one slot, one lease call is sent at a time. Only
         `fetch` gathers batches.
         """
-        room = self.room()
-        if self.handler.batch or self.leasing.paused or self.registration.name_claim.heir_of or self.shared is not None:
+        room, claim = self.room(), self.registration.name_claim
+        if self.handler.batch or self.leasing.paused or claim.predecessor or self.shared is not None:
             return 0
         if self.timers.due_at is None:
             return max(1, room // 2)

@@ -81,8 +81,8 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     if room > 0:
         consumer.leasing.woken = False
         ops += consumer.leave_idle()
-        heir_of = consumer.registration.name_claim.heir_of
-        ops.append(consumer.ops.lease(name, room, woken=woken, kind=HeldJob, heir_of=heir_of))
+        predecessor = consumer.registration.name_claim.predecessor
+        ops.append(consumer.ops.lease(name, room, woken=woken, kind=HeldJob, predecessor=predecessor))
         consumer.leasing.asking += room
     asked = yield from current_time()
     consumer.leasing.asked_at = asked
@@ -154,11 +154,11 @@ def wait(consumer: Consumer) -> Role:
                 consumer.shared.now = yield from current_time()
             continue
         if limit := consumer.piggyback_limit():
-            rung = yield from _piggyback(consumer, limit)
+            woken = yield from _piggyback(consumer, limit)
         else:
             paused = consumer.leasing.paused
-            rung = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
-        if rung and not consumer.leasing.left:  # or the queue may have been resumed
+            woken = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
+        if woken and not consumer.leasing.left:  # or the queue may have been resumed
             consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()
     yield Wake()
@@ -174,9 +174,9 @@ def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
     name, losses_told = consumer.name, consumer.leasing.losses_told
     consumer.leasing.piggybacked = limit
     try:
-        rung, grant = yield from block_then(_piggyback_op(consumer, limit))
+        woken, grant = yield from block_then(_piggyback_op(consumer, limit))
         if grant is None or not (grant.claims or grant.undecodable):  # `fetch` receives the rest of this answer, too
-            return rung
+            return woken
         consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
         yield from _granted(consumer, grant, limit, name, True, losses_told)
         if consumer.leasing.stuck:  # the slots became stuck while this call waited
@@ -315,7 +315,7 @@ def _granted(
     # If the server says that we hold a job, and we do not, its answer to an earlier call was lost.
     consumer.leasing.paused = grant.paused or grant.alone > consumer.alone
     if not grant.paused or grant.claims:
-        consumer.registration.name_claim.heir_of = ""
+        consumer.registration.name_claim.predecessor = ""
     if grant.next_due is not None:  # counted from the moment of sending: the next call takes as long
         consumer.expect(now if since is None else since, grant.next_due)
     consumer.leasing.backlog = not grant.alone and (len(grant.claims) + len(grant.undecodable) >= asked or grant.more)

@@ -25,7 +25,7 @@ class NameClaim:
     name: str  # the name without its random part
     seen: str = ""  # the worker that may live under it, in the server's words
     since: float = 0.0  # when we saw that worker
-    heir_of: str = ""  # the worker that had this name before; jobs that it still holds are ours
+    predecessor: str = ""  # the worker that had this name before; jobs that it still holds are ours
 
     def op(self, worker: str, settings: WorkerSettings, now: float, kinds: Sequence[str]) -> Op[Entered]:
         """Return the operation that claims the name, for a worker that has handlers for jobs of *kinds*."""
@@ -41,7 +41,7 @@ class NameClaim:
                 "moment"
             )
         if answer.verdict > 0:
-            self.heir_of = answer.other
+            self.predecessor = answer.other
         elif not self.seen:
             self.seen, self.since = answer.other, now
         return answer.verdict > 0

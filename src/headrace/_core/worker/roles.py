@@ -34,7 +34,8 @@ from headrace._core.worker.shared_read import (
 # that keep our jobs use the channel of the heartbeat, which waits for no handler either.
 Channel = Literal["work", "pulse", "blocking"]
 # The name of the role, its generator, its owner (a consumer, several, or none), and its channel.
-NamedRole: TypeAlias = tuple[str, Role, Consumer | SharedRead | None, Channel]
+RoleOwner: TypeAlias = Consumer | SharedRead | None
+NamedRole: TypeAlias = tuple[str, Role, RoleOwner, Channel]
 Feature: TypeAlias = Callable[[Lifecycle, Sequence[Consumer], Place], Iterator[NamedRole]]
 
 # Roles that a consumer wakes only if they have something to do: handlers end thousands of times a second.

@@ -37,7 +37,7 @@ from headrace._net.base.retries import Trip, since_boot, unwelcome
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
 from headrace._protocol.prepared import Prepared
-from headrace._protocol.waiting import rung
+from headrace._protocol.waiting import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -247,7 +247,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
         slot = self._waited(command)
         try:
             link = await self._home(slot)
-            return self._rang(slot, (await link._block([pack(command)], None))[0])  # noqa: SLF001
+            return self._woke(slot, (await link._block([pack(command)], None))[0])  # noqa: SLF001
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             self._refresh_soon()
             await asyncio.sleep(0.01)
@@ -259,8 +259,8 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
         try:
             link = await self._home(slot)
             reply = (await link._block([pack(effect.command)], None))[0]  # noqa: SLF001
-            self._rang(slot, reply)
-            return rung(reply, effect.keys)
+            self._woke(slot, reply)
+            return woken_keys(reply, effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             self._refresh_soon()
             await asyncio.sleep(0.01)
@@ -277,7 +277,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
             commands = [pack(effect.command), *batch.commands]
             reply, *answers = await link._block(commands, trip.leaves)  # noqa: SLF001
             trip.answered()
-            found = self._rang(slot, reply)
+            found = self._woke(slot, reply)
             scatter.take(batch, answers)
             replies = await self._complete(scatter, trip)
         except Exception as error:

@@ -44,7 +44,7 @@ from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
-from headrace._protocol.waiting import rung
+from headrace._protocol.waiting import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -371,7 +371,7 @@ class AsyncExecutor(BaseExecutor):
     async def wait_among(self, effect: BlockAmong) -> list[str]:
         """Like `Executor.wait_among`."""
         try:
-            return rung((await self._block([pack(effect.command)], None))[0], effect.keys)
+            return woken_keys((await self._block([pack(effect.command)], None))[0], effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             await asyncio.sleep(0.01)
             return list(effect.keys)

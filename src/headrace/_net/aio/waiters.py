@@ -44,10 +44,10 @@ class AsyncWaiters(BaseWaiters):
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
         """Like `Waiters.wait`."""
-        return self.news(waiter, await self.rung(waiter.wake, self.patience(seconds)))
+        return self.news(waiter, await self.was_woken(waiter.wake, self.patience(seconds)))
 
-    async def rung(self, wake: asyncio.Event, seconds: float) -> bool:
-        """Like `Waiters.rung`."""
+    async def was_woken(self, wake: asyncio.Event, seconds: float) -> bool:
+        """Like `Waiters.was_woken`."""
         try:
             async with asyncio.timeout(seconds):
                 return await wake.wait()

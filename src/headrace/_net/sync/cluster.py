@@ -47,7 +47,7 @@ from headrace._net.sync.executor import Executor
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, pack
 from headrace._protocol.prepared import Prepared
-from headrace._protocol.waiting import rung
+from headrace._protocol.waiting import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -287,7 +287,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         slot = self._waited(command)
         try:
             link = self._home(slot)
-            return self._rang(slot, link._block([pack(command)], None)[0])  # noqa: SLF001
+            return self._woke(slot, link._block([pack(command)], None)[0])  # noqa: SLF001
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             self._refresh_soon()
             time.sleep(0.01)
@@ -299,8 +299,8 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         try:
             link = self._home(slot)
             reply = link._block([pack(effect.command)], None)[0]  # noqa: SLF001
-            self._rang(slot, reply)
-            return rung(reply, effect.keys)
+            self._woke(slot, reply)
+            return woken_keys(reply, effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             self._refresh_soon()
             time.sleep(0.01)
@@ -316,7 +316,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             (batch,) = scatter.batches()
             reply, *answers = link._block([pack(effect.command), *batch.commands], trip.leaves)  # noqa: SLF001
             trip.answered()
-            found = self._rang(slot, reply)
+            found = self._woke(slot, reply)
             scatter.take(batch, answers)
             replies = self._complete(scatter, trip)
         except Exception as error:

@@ -54,7 +54,7 @@ from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.prepared import ITEM_BYTES, Prepared
-from headrace._protocol.waiting import rung
+from headrace._protocol.waiting import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -349,7 +349,7 @@ class Executor(BaseExecutor):
     def wait_among(self, effect: BlockAmong) -> list[str]:
         """Block like `wait`, on several keys; return those in which there was something, all after an error."""
         try:
-            return rung(self._block([pack(effect.command)], None)[0], effect.keys)
+            return woken_keys(self._block([pack(effect.command)], None)[0], effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             time.sleep(0.01)
             return list(effect.keys)

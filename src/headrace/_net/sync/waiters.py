@@ -60,9 +60,9 @@ class Waiters(BaseWaiters):
 
     def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
         """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
-        return self.news(waiter, self.rung(waiter.wake, self.patience(seconds)))
+        return self.news(waiter, self.was_woken(waiter.wake, self.patience(seconds)))
 
-    def rung(self, wake: threading.Event, seconds: float) -> bool:
+    def was_woken(self, wake: threading.Event, seconds: float) -> bool:
         """Wait for an event; return whether it came."""
         return wake.wait(seconds)
 

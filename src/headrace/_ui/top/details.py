@@ -190,11 +190,9 @@ X       remove them for good"""
         group = self._groups.get(key[0]) if key else None
         if group is None:
             return None
-        fields = (("group", group.key),)
         what = "Send back to the queue" if action == "redrive" else "Remove for good"
-        return PendingAction(
-            action, self.queue, fields, f"{what} {counted(group.number, 'dead letter')}: {group.reason}"
-        )
+        question = f"{what} {counted(group.number, 'dead letter')}: {group.reason}"
+        return PendingAction(action, self.queue, (("group", group.key),), question)
 
 
 class JobPane(Pane):

@@ -110,7 +110,7 @@ class BaseClusterExecutor:
         """Return the slot of the stream on which *command* blocks."""
         return slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
 
-    def _rang(self, slot: int, reply: Any) -> bool:
+    def _woke(self, slot: int, reply: Any) -> bool:
         """Process the reply to a blocked read. Tell whether it found something; an error counts as yes."""
         if isinstance(reply, errors.MovedError):
             self._moved(reply, slot)
