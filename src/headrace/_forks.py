@@ -1,4 +1,4 @@
-"""The locks of the library, which are made anew in a forked child.
+"""The locks of the library, which are renewed in a forked child.
 
 A fork copies a lock as it is. If another thread holds it, no thread releases it in the child, as a fork copies only the
 thread that forks. The standard library renews its own locks, of `logging` and `threading`, in the same way.

@@ -122,7 +122,7 @@ def as_completed(
     receipts: Iterable[AsyncReceipt[R]], timeout: float | timedelta | None = None
 ) -> AsyncIterator[AsyncReceipt[R]]: ...
 def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = None) -> Any:
-    """Yield receipts as their jobs end, in whatever way; of an `AsyncQueue`'s receipts the iterator is asynchronous.
+    """Yield receipts as their jobs end, in any way; for receipts of an `AsyncQueue`, the iterator is asynchronous.
 
     Jobs that have ended already come first. The `result()` of a yielded receipt sends nothing, and returns or raises at
     once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever). Receipts of several

@@ -36,5 +36,5 @@ class BaseInspector(Connected):
         return f"{type(self).__name__}(namespace={self.views.namespace!r})"
 
     def forget(self) -> None:
-        """Read everything anew at the next look: something was changed."""
+        """Drop all cached readings, as an action has changed the queue."""
         self.views.forget()

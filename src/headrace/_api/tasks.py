@@ -206,7 +206,7 @@ def _require_bytes(codec: Codec[Any]) -> None:
     """Refuse a codec of anything but bytes: arguments are JSON before it sees them."""
     try:
         right = keeper(codec) is not None or codec.decode(codec.encode(b"{}")) == b"{}"
-    except Exception:  # whatever the codec raises
+    except Exception:  # any error of the codec
         right = False
     if not right:
         raise ConfigurationError(

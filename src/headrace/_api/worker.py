@@ -273,7 +273,7 @@ class BaseWorker(Hooked, Unpicklable):
         self._tasks.append(tasks)
 
     def flow(self, flow: Stages, *stages: str) -> None:
-        """Register the handlers of a flow's stages: all that have one, or those named."""
+        """Register the handlers of a flow's stages: of all stages with a handler, or of the named stages."""
         if not isinstance(flow, Stages):
             raise TypeError(f"flow must be a Flow or an AsyncFlow, not {type(flow).__name__}")
         ops = flow.ops

@@ -316,7 +316,7 @@ class Supervisor:
 
 
 def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[Any]:
-    """Return those *sources* that can be read, or have ended, as soon as there are some, or the time is over."""
+    """Return the *sources* that can be read, or have ended, as soon as there is one, or the time is over."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
@@ -420,7 +420,7 @@ def work(
         if burst:
             until_empty.begin()
         gc.collect()
-        gc.freeze()  # what is imported stays
+        gc.freeze()  # imported modules stay
         gc.set_threshold(COLLECT_AFTER)
         try:
             worker.run()

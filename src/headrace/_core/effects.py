@@ -82,7 +82,7 @@ class Block:
 
 @frozen
 class BlockAmong:
-    """Block on the server with this command, which reads *keys*; answered with those in which there was something."""
+    """Block on the server with this command, which reads *keys*; answered with the keys that had entries."""
 
     command: tuple[Arg, ...]
     keys: Collection[str]
@@ -90,8 +90,8 @@ class BlockAmong:
 
 @frozen
 class AwaitRoom:
-    """Block with this command until there may be room for a job, so many seconds at most; answered with true if there
-    may. Callers that wait together may share one, and take turns, until they end or yield `PassTurn`.
+    """Block with this command until there may be room for a job, at most *seconds*; answered with true if there may.
+    Callers that wait together may share one, and take turns, until they end or yield `PassTurn`.
     """
 
     command: tuple[Arg, ...]
@@ -105,7 +105,7 @@ class PassTurn:
 
 @frozen
 class Sleep:
-    """Wait on the client so many seconds, or until woken."""
+    """Wait on the client for *seconds*, or until woken."""
 
     seconds: float
 
@@ -264,7 +264,7 @@ def send_all(ops: Sequence[Op[R]]) -> Step[list[R]]:
 
 
 def hurried(call: Step[R], seconds: float | None) -> Step[R]:
-    """Make a call, each round trip of which takes so many seconds at most; `None`: as many as it may."""
+    """Make a call with a bound of *seconds* for each round trip; `None`: no such bound."""
     try:
         effect = next(call)
         while True:
@@ -351,7 +351,7 @@ def scan(cursor: int, pattern: str) -> Step[tuple[int, list[str]]]:
 
 
 def receive(channels: Sequence[str], seconds: float) -> Step[Received]:
-    """Listen on these channels for so many seconds; return the messages."""
+    """Listen on these channels for *seconds*; return the messages."""
     return cast(Received, (yield Receive(channels, seconds)))
 
 

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from headrace._model.event import Event
 from headrace._model.shards import is_entry, number_in
 
-MESSAGES_AT_MOST = 1000  # that wait to be read; then those who receive wait
+MESSAGES_AT_MOST = 1000  # messages that wait to be read; beyond that, receivers wait
 
 
 @frozen
@@ -63,7 +63,7 @@ class Inbox:
     error: BaseException | None = None  # why nothing more is received
     _messages: list[tuple[str, bytes]] = field(factory=list[tuple[str, bytes]])
     _cut: dict[Hashable, float] = field(factory=dict[Hashable, float])  # since when
-    _last: BaseException | None = None  # of those that heal
+    _last: BaseException | None = None  # the last error that heals
 
     @property
     def ready(self) -> bool:

@@ -39,7 +39,7 @@ class Settlement:
     reason: str = ""
     traceback: str = ""
     attempts: int = 0  # the limit: 0 for none
-    row: int = 0  # releases without an attempt, if there were so many in a row that it waits
+    row: int = 0  # releases in a row without an attempt, if there were so many that the job waits
     step: Any = None  # of a flow's job
     error: BaseException | None = None  # that a handler raised
 
@@ -126,7 +126,7 @@ def bounded_delay(delay: Any) -> float | datetime:
 
 
 def patience(row: int) -> float:
-    """Return the seconds that a job waits after so many releases in a row without an attempt."""
+    """Return the seconds that a job waits after a number of releases in a row without an attempt."""
     more = row - FREE_RELEASES
     return min(PAUSE_AT_MOST_S, PAUSE_AT_LEAST_S * 2.0 ** min(more - 1, 20)) if more > 0 else 0.0
 
@@ -174,7 +174,7 @@ def returned_verdict(value: Any) -> BaseException | None:
         if isinstance(value, type) and issubclass(value, errors.Verdict):
             return value()
         return value if isinstance(value, errors.Verdict) else _not_run(value)
-    except BaseException as wrong:  # a DeadLetter without a reason; or whatever else is the user's
+    except BaseException as wrong:  # a DeadLetter without a reason, or any error of the user's code
         return wrong
 
 

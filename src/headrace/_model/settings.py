@@ -202,7 +202,7 @@ class QueueSettings:
 
     @property
     def keeps(self) -> bool:
-        """Whether the queue keeps something from its declaration on: it is said before the first call, and anew."""
+        """Whether the declaration starts a history or trends: then it is sent before the first call, and repeated."""
         return self.history is not None or self.trends is not None
 
     def options(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from headrace._model.job import Anonymous
 from headrace._model.state import Counts
 
 SHARDS_AT_MOST = 256
-ROWS_AT_MOST = 1024  # shards of a table, those included that only give away
+ROWS_AT_MOST = 1024  # shards of a table, draining ones included
 RANGE = 1 << 32  # of the checksum of a key
 SLOTS = 16_384  # of a cluster
 VERSION = 1  # of a table that nothing has divided
@@ -29,7 +29,7 @@ _TAG = re.compile(r"\{(.*?)~(\d+)\.\d+\}")  # in keys and channels of a shard
 _AT_SHARD = re.compile(r"(\d+-\d+(?:\.\d)?)@(\d+)")
 _QUEUE, _PAST = "queue:", "past:"  # what the fields for queues begin with
 ShardState = Literal["open", "sealing", "opening", "draining"]
-TAKING = ("open", "sealing")  # the states of those to which jobs go, unless they say that they are sealed
+TAKING = ("open", "sealing")  # states of shards that take jobs, unless sealed
 Totals = tuple[int, int, int, int, int]
 """The numbers of jobs that were enqueued, completed, cancelled and deleted, and of dead letters that were trimmed."""
 
@@ -122,7 +122,7 @@ class Table:
         return rows | {_PAST + name: " ".join(map(str, row)) for name, row in self.past.items()}
 
     def same(self, other: Table) -> bool:
-        """Tell whether this is the other one, whatever queues are known."""
+        """Tell whether this is the same table as *other*, apart from the noted queues."""
         return self.rows() == other.rows()
 
     @cached_property
@@ -187,7 +187,7 @@ class Table:
         return evolve(self, shards=all_shards, version=self.version + 1)
 
     def without(self, number: int, totals: Mapping[str, Totals]) -> Table:
-        """Return the next version, without a shard that is empty: it had counted so many jobs of each queue."""
+        """Return the next version, without an empty shard, whose totals of each queue it keeps."""
         past = dict(self.past)
         for name, some in totals.items():
             past[name] = cast("Totals", tuple(map(sum, zip(past.get(name, (0,) * 5), some, strict=True))))

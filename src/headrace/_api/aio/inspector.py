@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class AsyncInspector(AsyncClosing, BaseInspector, AsyncDriver):
-    """Reader of all queues of a namespace, for whatever shows them. It changes nothing.
+    """Reader of all queues of a namespace, for programs that show them. It changes nothing.
 
     - *url* or *client*: as for `AsyncQueue`. *namespace*: the first part of all keys.
     - *codecs*: the codec of each queue, to show payloads; without a codec, bytes are shown as JSON, text or

@@ -62,8 +62,8 @@ class Admin(BaseAdmin, Generic[T]):
     def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
 
-        Leased and dead jobs stay, and so do those enqueued meanwhile; of a sharded queue, in shards that it has
-        reached. purge.lua, page by page.
+        Leased and dead jobs stay, and so do jobs enqueued meanwhile; of a sharded queue, in shards that it has reached.
+        purge.lua, page by page.
         """
         return self._drive(self._verbs.purge())
 
@@ -111,7 +111,7 @@ class Admin(BaseAdmin, Generic[T]):
         return self._drive(self._verbs.fail_worker(name))
 
     def delete(self) -> int:
-        """Remove the queue with everything in it; return the number of its jobs. An enqueue makes it anew.
+        """Remove the queue with everything in it; return the number of its jobs. An enqueue creates it again.
 
         delete.lua: one call, and before it as many as the jobs of flows take, which go first.
         """

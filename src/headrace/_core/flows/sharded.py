@@ -118,7 +118,7 @@ class FlowShards:
         return self.at(self.map.at(claim.job.shard))
 
     def everywhere(self) -> Step[list[FlowOps]]:
-        """Return the flow in each shard, of a table that is read anew."""
+        """Read the table again, and return the flow in each shard."""
         yield from self.ready()
         yield from self.map.look()
         return [self.at(ops) for ops in self.map.ordered()]

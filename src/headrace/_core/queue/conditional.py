@@ -15,7 +15,7 @@ from headrace.errors import NotDurable
 
 ROUND_S = 0.1  # seconds that must be left for a look at other shards
 LAST_S = 0.05  # seconds that must be left to ask again: a call that gets no answer in time is neither in nor out
-ASK_AGAIN_S = 1.0  # seconds after which a producer that waits asks again, whatever it was told
+ASK_AGAIN_S = 1.0  # seconds after which a waiting producer asks again in any case
 Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
 
 

@@ -23,7 +23,7 @@ class Catalogue:
     _since: float | None = field(default=None, init=False)  # the end of the last pass
 
     def look(self) -> Step[list[str]]:
-        """Go on looking for queues; return the names of those known now."""
+        """Continue the search for queues; return the names found so far."""
         now = yield from current_time()
         if self._cursor or self._since is None or now - self._since >= LOOK_AGAIN_S:
             for _ in range(SCANS_PER_LOOK):
@@ -44,5 +44,5 @@ class Catalogue:
         return (name, True) in self._names or (name, True) in self._found
 
     def forget(self) -> None:
-        """Look anew the next time."""
+        """Begin the search again the next time."""
         self._since = None

@@ -52,10 +52,10 @@ RATE_S = 60.0  # seconds over which rates are told
 QUEUES_AT_ONCE = 50  # in one round trip
 KEPT_AT_MOST = 256  # views
 JOBS_AT_MOST = 200  # on a page
-DEAD_PAGES = 10  # of 200 dead letters each: those that are grouped
+DEAD_PAGES = 10  # pages of 200 dead letters to group
 IDS_SHOWN = 20  # of a group of dead letters
 WORKER_JOBS = 20  # of a worker that are shown
-LEASED_LOOKED_AT = 400  # leased jobs, for those of one worker
+LEASED_LOOKED_AT = 400  # leased jobs to search for the jobs of one worker
 RUNS_AT_ONCE = 50
 PARTS_A_PAGE = 8  # calls for a page at most
 NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
@@ -107,7 +107,7 @@ class Views:
         return found
 
     def forget(self) -> None:
-        """Read everything anew from now on: something was changed."""
+        """Drop all cached readings, as an action has changed the queue."""
         self._kept.clear()
         self._catalogue.forget()
 

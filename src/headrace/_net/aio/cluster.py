@@ -128,7 +128,7 @@ class AsyncClusterExecutor(BaseClusterExecutor, AsyncExecutor):
                 look.end()
             for link in self._left():
                 await link.connections.disconnect(inuse_connections=False)
-        except Exception as error:  # those that wait are told
+        except Exception as error:  # waiting calls receive the error
             look.error = error
         finally:
             for task in asked:

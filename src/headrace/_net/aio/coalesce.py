@@ -35,13 +35,13 @@ class Coalescer:
 
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
         """Run *op*, alone or joined with others, in *within* seconds; return its decoded reply."""
-        if self.busy() and op.size < BYTES_PER_SCRIPT:  # what is refused as too large goes alone
+        if self.busy() and op.size < BYTES_PER_SCRIPT:  # a call that was refused as too large goes alone
             future = self.wait(op.items, op.size, one=False)
             return await future if within is None else await self._answer_within(op, future, within)
         return (await self.alone(self.run_all([op], within=within)))[0]
 
     def busy(self) -> bool:
-        """Tell whether so many calls are under way that another one waits; none is of a loop that has ended."""
+        """Tell whether enough calls are under way that another one waits. Calls of an ended loop do not count."""
         if self.under_way >= COALESCE_ABOVE and self.loop.is_closed():
             self.under_way = 0
             self.waiting.clear()

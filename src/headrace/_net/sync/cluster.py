@@ -125,7 +125,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             raise copy(look.error) from look.error
 
     def _refresh_soon(self) -> None:
-        """Have the map learnt anew, while the one that is known serves."""
+        """Have the map read again, while the known map serves."""
         if self.slots.due():
             self._looking()
 
@@ -142,7 +142,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             return self._look
 
     def _search(self, look: _Looking) -> None:
-        """Ask one node after the other for the map; the next one soon, whether or not those before have answered."""
+        """Ask one node after the other for the map; the next one soon, whether or not earlier nodes have answered."""
         told: queue.SimpleQueue[tuple[Node, Sequence[Any] | Exception]] = queue.SimpleQueue()
         asked: list[Node] = []
         try:
@@ -163,7 +163,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
                 look.end()
             for link in self._left():
                 link.connections.disconnect(inuse_connections=False)
-        except Exception as error:  # those that wait are told
+        except Exception as error:  # waiting calls receive the error
             look.error = error
         finally:
             look.over.set()
@@ -182,7 +182,7 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
     def _probe(self, node: Node) -> None:
         try:
             self._link(node).send(PROBE, within=PROBE_EVERY_S)
-        except Exception as error:  # whatever it is, calls will meet it
+        except Exception as error:  # calls will meet the same error
             self.slots.missed(node, error)
             self._refresh_soon()
         else:

@@ -23,7 +23,7 @@ class ThreadCall(Call):
 
 
 class Combiner:
-    """Calls that wait for a round trip, and those under way. One of the callers of a trip sends it for all of them."""
+    """Calls that wait for a round trip, and calls under way. One of the callers of a trip sends it for all of them."""
 
     def __init__(self, connections: Pool) -> None:
         self._connections = connections

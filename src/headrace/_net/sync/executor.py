@@ -94,7 +94,7 @@ class Executor(BaseExecutor):
             reply = self.run_all([bare], lanes=[lane], within=within)[0]
             result = op.decode(reply)
             self._lanes.give([op], [lane])
-            return result  # noqa: TRY300 - what is interrupted until here is undone
+            return result  # noqa: TRY300 - an interruption before this line is undone
         except Exception:
             raise
         except BaseException:
@@ -347,7 +347,7 @@ class Executor(BaseExecutor):
             return True
 
     def wait_among(self, effect: BlockAmong) -> list[str]:
-        """Block like `wait`, on several keys; return those in which there was something, all after an error."""
+        """Block like `wait`, on several keys; return the keys that had entries; all keys after an error."""
         try:
             return woken_keys(self._block([pack(effect.command)], None)[0], effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):

@@ -29,7 +29,7 @@ class Listening(BaseListening):
         self._looking: threading.Thread | None = None
 
     def receive(self, _channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages of so many seconds, or of less; at first, whether all shards are listened to."""
+        """Return the messages of at most *seconds*; at first, whether it listens to all shards."""
         with self._changed:
             if self._looking is None:
                 self._looking = self._begin(self._look)

@@ -14,7 +14,7 @@ from redis import exceptions as errors
 from headrace._net.base.cluster.slots import Node
 from headrace.errors import ConfigurationError
 
-SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}  # and those of one node
+SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}  # and the schemes of one node
 DEFAULT_PORT = 6379
 USUAL = (type(None), redis.Redis, redis.asyncio.Redis)  # an `isinstance` check of these for a cluster client takes long
 

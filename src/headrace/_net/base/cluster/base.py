@@ -36,7 +36,7 @@ class BaseClusterExecutor:
         self._combines = False
 
     def hasten(self, seconds: float) -> None:
-        """Wait no longer than so many seconds for a node's answer from now on, nor for a connection."""
+        """Wait at most *seconds* for a node's answer or a connection from now on."""
         self._answer_within = seconds
 
     def _linked(self, node: Node, link: Any) -> Any:

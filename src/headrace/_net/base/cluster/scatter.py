@@ -36,7 +36,7 @@ class Batch:
 
     node: Node
     places: Sequence[int]
-    """The positions of the operations among those of the trip."""
+    """The positions of the operations in the trip."""
     ops: Sequence[Op[Any]]
     asking: bool
     commands: Sequence[bytes]
