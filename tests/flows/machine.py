@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         self.flows.stage("bill")
         for name in STAGES:  # every look and every lease is ours
             queue = self.flows.queues[name] = self.connect(f"shop/{name}", max_attempts=2)
-            queue._peer.tidy_at = float("inf")
+            queue._leaser.tidy_at = float("inf")
         self.jobs: dict[str, str] = {}
         self.fans: dict[str, list[str]] = {}
         self.serial = 0

@@ -124,7 +124,7 @@ class Machine(RuleBasedStateMachine):
         options["priorities"] = self.priorities = priorities
         for name, colour in COLOURS.items():
             queue = self.queues[name] = self.connects[colour]("q", **options)
-            queue._peer.name, queue._peer.tidy_at = name, float("inf")
+            queue._leaser.name, queue._leaser.tidy_at = name, float("inf")
         self.queues["cy"]._executor.run = self.stammering.run
         self.queues["cy"]._executor.run_whole = lambda effect, _within: self.stammering.run(effect.op)
         self.bounded_queue = self.connects["async"]("q", max_waiting=MOST, full="raise", **options)
@@ -270,7 +270,7 @@ class Machine(RuleBasedStateMachine):
         self, client: str, n: int, duration: float | None, once: bool, block: float, tidy: bool, senior: bool
     ) -> Any:
         queue = self.queues[client]
-        queue._peer.tidy_at = float("-inf" if tidy else "inf")
+        queue._leaser.tidy_at = float("-inf" if tidy else "inf")
         if tidy:
             self.prove(client, senior=senior)
             self.model.reclaim(client, senior=senior)

@@ -83,7 +83,7 @@ def test_a_killed_worker_resumes(
             assert sorted(order) == ["front", "hold 0", "hold 1", "new"]
             assert {note.payload: note.attempt for note in done} == {"hold 0": 2, "hold 1": 2, "front": 1, "new": 1}
             until(lambda: queue.counts() == Counts(enqueued=4, completed=4))
-            assert consumers(queue, server) == {"w1", queue._peer.name}
+            assert consumers(queue, server) == {"w1", queue._leaser.name}
             assert len([x for x in queue.admin.workers() if x.name.startswith("w1.")]) == 1
         finally:
             processes.close()

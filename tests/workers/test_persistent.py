@@ -129,7 +129,7 @@ def test_deaths_and_expired_leases_end_it_no_more_than_failures(work: Work, queu
     for attempt in range(1, 21):
         lease = None
         while lease is None:
-            queue._peer.tidy_at = 0.0  # look for expired leases at once
+            queue._leaser.tidy_at = 0.0  # look for expired leases at once
             lease = queue.lease(duration=0.001)
         assert lease.job.attempt == attempt
     with holder(work, "first", record):
