@@ -61,7 +61,7 @@ class JsonLines(logging.Formatter):
 
 
 class StderrHandler(logging.StreamHandler[Any]):
-    """The handler that `speak` adds: it goes as soon as the program sets up logging itself."""
+    """The handler that `configure_logging` adds: it goes as soon as the program sets up logging itself."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -79,7 +79,7 @@ class StderrHandler(logging.StreamHandler[Any]):
         return super().handle(record)
 
 
-def speak() -> None:
+def configure_logging() -> None:
     """Write our log lines to standard error, from INFO on, unless the program has set up logging."""
     with _setting_up:
         if not log.hasHandlers() and log.propagate:

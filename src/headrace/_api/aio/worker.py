@@ -17,7 +17,7 @@ from headrace._engine.tasks import Engine, call_stops
 from headrace._net.aio import loops
 from headrace._net.base.address import AsyncClient
 from headrace._net.base.children import handling_signals
-from headrace._telemetry.lines import speak
+from headrace._telemetry.lines import configure_logging
 from headrace.errors import ConfigurationError
 
 
@@ -70,7 +70,7 @@ class AsyncWorker(BaseWorker):
 
     async def serve(self, url: str | None = None) -> None:
         """Work like `run`, on the event loop that is running already."""
-        speak()
+        configure_logging()
         loop = asyncio.get_running_loop()
         engine: Engine | None = None
         error: BaseException | None = None

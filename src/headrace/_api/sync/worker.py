@@ -14,7 +14,7 @@ from headrace._api.worker import BaseWorker, Seconds
 from headrace._engine.threads import Engine, call_stops
 from headrace._net.base.address import Client
 from headrace._net.base.children import handling_signals
-from headrace._telemetry.lines import speak
+from headrace._telemetry.lines import configure_logging
 from headrace.errors import ConfigurationError
 
 THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a process that wants more may hang
@@ -54,7 +54,7 @@ class Worker(BaseWorker):
         Logs to standard error, unless the program has set up logging. Raises the error that ended the worker, if there
         was one.
         """
-        speak()
+        configure_logging()
         main = threading.current_thread() is threading.main_thread()
         before: dict[int, Any] = {}
         early: list[int] = []  # signals that came before there was anything to stop
