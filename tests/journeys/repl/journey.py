@@ -54,7 +54,8 @@ class Prompt:
 
 python = Prompt()
 try:
-    assert python("from headrace import AsyncQueue, AsyncWorker, JSONCodec") == ""
+    assert python("from headrace import AsyncQueue, AsyncWorker") == ""
+    assert python("from headrace.codecs import JSONCodec") == ""
     assert python("emails = AsyncQueue('emails', url='embedded:./data', codec=JSONCodec())") == ""
     assert python("emails") == "AsyncQueue('emails')"
     receipt = python("receipt = await emails.enqueue({'to': 'ada@example.org'}, id='welcome-ada'); receipt")
