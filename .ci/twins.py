@@ -89,7 +89,7 @@ def awaits(tokens: list[tokenize.TokenInfo]) -> list[int]:
     """Return the places of `await` and `async`, and of parentheses that only an `await` needs."""
     found: list[int] = []
     for number, token in enumerate(tokens):
-        if token.string not in {"await", "async"} or token.type not in {tokenize.NAME, tokenize.ASYNC, tokenize.AWAIT}:
+        if token.string not in {"await", "async"}:
             continue
         found.append(number)
         before, earlier = tokens[number - 1], tokens[number - 2]

@@ -102,7 +102,7 @@ def given_the_other(job: Job) -> None: ...
     [
         (takes_none, "takes_none is called with a .* alone: too many positional arguments"),
         (takes_two, "takes_two is called with .*: missing a required argument: 'database'. .* functools.partial"),
-        (takes_more_by_name, "missing a required argument: 'database'"),
+        (takes_more_by_name, "missing a required (keyword-only )?argument: 'database'"),
         (partial(takes_none), "takes_none is called with"),
         (Methods.plain, "missing a required argument: 'job'"),
     ],
