@@ -55,10 +55,9 @@ class BaseAdmin:
     def _shards(self) -> Step[list[Shard]]:
         node = self._queue._executor.node  # noqa: SLF001 - we are a part of it
         return [
-            Shard(part.number, part.first, part.last, slot_of(keys.prefix), node(keys), counts, part.state)
-            for part, keys, counts in (yield from self._verbs.by_shard())
+            Shard(row.number, row.first, row.last, slot_of(keys.prefix), node(keys), counts, row.state)
+            for row, keys, counts in (yield from self._verbs.by_shard())
         ]
 
     def _drain(self, timeout: float | timedelta | None) -> Step[bool]:
-        limit = None if timeout is None else checks.seconds("timeout", timeout)
-        return calls.drain(self._verbs.counts, limit, apart=self._queue.ops.settings.shards > 1)
+        return calls.drain(self._verbs.counts, checks.patience(timeout), apart=self._queue.ops.settings.shards > 1)

@@ -15,7 +15,7 @@ from headrace._model.codec import Codec, untyped
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import CodecError, JobFailed, said
 
-Decode = Callable[[Any], Any]  # makes a result of what the queue's codec reads
+Decode = Callable[[Any], Any]  # makes a result of the codec's value
 
 
 def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = None) -> Any:

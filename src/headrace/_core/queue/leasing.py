@@ -169,7 +169,7 @@ class DirectLeaser:
             except IndexError:
                 return
             if (yield from current_time()) - since > RECORD_S / 2:
-                continue  # it may run anew: what it was granted then comes back as its lease ends
+                continue  # it may run again: jobs that it got then come back when their leases end
             try:
                 grant = yield from send_undoable(whole)
                 for op in [] if grant is None else self.release(Taken(whole=whole).all()):

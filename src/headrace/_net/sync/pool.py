@@ -79,13 +79,10 @@ class Pool(BasePool):
                 connection.disconnect()
             if not self._is_open(connection):
                 connection.connect()
-        except AttributeError as error:
+        except BaseException as error:
             self.drop(connection)
-            if isinstance(error.__context__, TimeoutError):  # redis-py looks for the host of a socket's path
-                raise errors.TimeoutError("Timeout connecting to server") from None
-            raise
-        except BaseException:
-            self.drop(connection)
+            if isinstance(error, AttributeError) and isinstance(error.__context__, TimeoutError):
+                raise errors.TimeoutError("Timeout connecting to server") from None  # redis-py wants the path's host
             raise
         return connection
 
