@@ -7,7 +7,7 @@ from headrace._api.aio.lease import AsyncLease
 from headrace._api.aio.queue import AsyncQueue
 from headrace._api.aio.tasks import AsyncTask, AsyncTasks
 from headrace._api.aio.worker import AsyncWorker
-from headrace._api.completion import as_completed
+from headrace._api.results import as_completed
 from headrace._api.sync.discovery import queues, workers
 from headrace._api.sync.flow import Flow
 from headrace._api.sync.lease import Lease

@@ -22,9 +22,10 @@ from typing import Any
 
 import redis
 
+from headrace._api.aio.colour import AsyncClosing
 from headrace._api.aio.queue import AsyncQueue
 from headrace._api.aio.worker import AsyncWorker
-from headrace._api.closing import AsyncClosing, Closing
+from headrace._api.sync.colour import Closing
 from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
 from headrace._embedded.server import EmbeddedServer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from headrace._api.lease import BaseLease
+from attrs import field, frozen
+
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._core.effects import Step, send, settle
 from headrace._core.queue.keeping import Keeping
@@ -22,7 +23,9 @@ from headrace._model.conditions import Conditions, Full, conditional
 from headrace._model.conditions import full as checked_full
 from headrace._model.durability import Durability
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Cause, Claim, NewJob, is_new
+from headrace._model.job import Cause, Claim, Job, NewJob, is_new
+from headrace._model.payload import T
+from headrace._model.pickling import Unpicklable
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.spelled import refuse_unknown
@@ -44,6 +47,34 @@ from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError, NotDurable, said, traced
+
+Q = TypeVar("Q")
+
+
+@frozen(eq=False)
+class BaseLease(Unpicklable, Generic[Q, T]):
+    """The base of both leases."""
+
+    _instead = "send its job, and settle it here"
+
+    claim: Claim
+    _queue: Q = field(repr=False)
+
+    @property
+    def job(self) -> Job[T]:
+        """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`."""
+        return self.claim.job
+
+    @property
+    def token(self) -> int:
+        """A number that grows with every delivery of the job: for your own fencing (`… WHERE token < :token`)."""
+        return self.claim.token
+
+    @property
+    def worker(self) -> str:
+        """The name under which it was leased."""
+        return self.claim.worker
+
 
 R = TypeVar("R")
 

@@ -1,17 +1,23 @@
-"""Results for users: the end of a job as a value, or as the error that says why there is none."""
+"""Results for users: one as a value or an error; many, as their jobs end, by `as_completed`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn, TypeVar, overload
 
-from attrs import define
+from attrs import define, field, frozen
 
-from headrace._core.effects import Step
+from headrace._core.effects import Step, current_time
+from headrace._core.queue import results
+from headrace._core.queue.calls import pauses
+from headrace._core.queue.plain import PlainQueue
 from headrace._core.queue.results import End
+from headrace._core.shards.verbs import ASK_AFTER_S, ASK_EVERY_S, ShardedQueue
 from headrace._model import checks
 from headrace._model.codec import Codec, untyped
+from headrace._model.event import Event
+from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import CodecError, JobFailed, said
 
@@ -66,3 +72,134 @@ class QueueSource:
         waiting: Step[End] = self.queue._verbs.end_of(id, limit, own=True)  # noqa: SLF001
         end = yield from waiting
         return value_of(self.queue.ops, id, end, self.decode)
+
+
+R = TypeVar("R")
+PAUSE_FACTOR = 9  # times as long as a look took it waits at least for the next: many jobs are asked for less often
+
+
+@frozen
+class _EndedSource:
+    """The source of a receipt whose job has ended: it sends nothing."""
+
+    source: QueueSource
+    end: End
+
+    def result(self, id: str, timeout: float | timedelta | None) -> Any:  # noqa: ARG002 - as all sources
+        """Return the result as a value, or an awaitable of it."""
+        return self.queue._drive(self._result(id))  # noqa: SLF001 - which knows its colour
+
+    @property
+    def queue(self) -> Any:
+        """The queue of the receipt."""
+        return self.source.queue
+
+    def _result(self, id: str) -> Step[Any]:
+        yield from ()
+        return value_of(self.queue.ops, id, self.end, self.source.decode)
+
+
+@define(eq=False)
+class CompletionTracker:
+    """The receipts of one queue whose jobs have not ended, by id."""
+
+    queue: Any
+    receipts: dict[str, list[BaseReceipt[Any]]] = field(factory=dict[str, list[BaseReceipt[Any]]])
+    alive: bool = False  # they were there when they were looked at before
+    doubtful: set[str] = field(factory=set[str])  # gone since, and how they ended may be told, a little later
+    look_at: float = 0.0  # when to look again, where nothing is told
+    _pauses: Iterator[float] = field(factory=lambda: pauses(ASK_AFTER_S, ASK_EVERY_S), init=False)
+
+    @property
+    def told(self) -> bool:
+        """Whether messages tell of the ends of jobs."""
+        return self._verbs.told
+
+    @property
+    def _verbs(self) -> PlainQueue | ShardedQueue:
+        verbs: PlainQueue | ShardedQueue = self.queue._verbs  # noqa: SLF001 - we are a part of it
+        return verbs
+
+    @property
+    def asks(self) -> bool:
+        """Whether it is looked at again and again."""
+        return bool(self.receipts) and not self.told
+
+    def patience(self, seconds: float, now: float) -> float:
+        """Return how long to wait for messages, or for the next look, at most."""
+        if self.asks:
+            return max(0.0, min(seconds, self.look_at - now))
+        return min(seconds, results.TOLD_WITHIN_S) if self.doubtful else seconds
+
+    def look(self, told: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
+        """Remove and return the receipts whose jobs have ended: of the receipts *told*, or of all if *again*."""
+        names = [name for name in self.receipts if again or name in told or name in self.doubtful]
+        found: list[Any] = []
+        start = yield from current_time()
+        ends = yield from self._verbs.ends(names, told)
+        before, self.doubtful = self.doubtful, set()
+        for name, end in ends.items():
+            if end is results.UNKNOWN and self.alive and self.told and name not in before:
+                self.doubtful.add(name)
+                continue
+            for receipt in self.receipts.pop(name):
+                source = source_of(receipt)
+                if not isinstance(source, _EndedSource):  # else it was given twice
+                    bind([receipt], type(receipt), _EndedSource(source, end))
+                found.append(receipt)
+        self.alive = True
+        now = yield from current_time()
+        self.look_at = now + max(next(self._pauses), PAUSE_FACTOR * (now - start))
+        return found
+
+
+class _Nothing(Iterator[Any], AsyncIterator[Any]):
+    """An iterator over no receipts, of either colour."""
+
+    def __next__(self) -> NoReturn:
+        raise StopIteration
+
+    async def __anext__(self) -> NoReturn:
+        raise StopAsyncIteration
+
+
+def late(trackers: Iterable[CompletionTracker], seconds: float) -> TimeoutError:
+    """Make the error that says how many have not ended in time."""
+    left = [name for tracker in trackers for name in tracker.receipts]
+    some = ", ".join(map(repr, left[:5])) + (", …" if len(left) > 5 else "")
+    return TimeoutError(f"{len(left)} jobs have not ended within {seconds:g} s: {some}; they go on")
+
+
+@overload
+def as_completed(receipts: Iterable[Receipt[R]], timeout: float | timedelta | None = None) -> Iterator[Receipt[R]]: ...
+@overload
+def as_completed(
+    receipts: Iterable[AsyncReceipt[R]], timeout: float | timedelta | None = None
+) -> AsyncIterator[AsyncReceipt[R]]: ...
+def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = None) -> Any:
+    """Yield receipts as their jobs end, in any way; for receipts of an `AsyncQueue`, the iterator is asynchronous.
+
+    Jobs that have ended already come first. The `result()` of a yielded receipt sends nothing, and returns or raises at
+    once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever). Receipts of several
+    queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and ended.lua, part by part, at
+    first and every 5 seconds; in between only for ended jobs. The shards of a sharded queue are asked again and again,
+    up to four times a second, and a tenth of the time at most.
+    """
+    limit = checks.patience(timeout)
+    trackers: dict[int, CompletionTracker] = {}
+    kinds: set[type] = set()
+    for receipt in receipts:
+        if not is_receipt(receipt):
+            raise TypeError(f"receipts must be what enqueue() gave, not {type(receipt).__name__}")
+        source = source_of(receipt)
+        if isinstance(source, _EndedSource):
+            source = source.source
+            bind([receipt], type(receipt), source)
+        kinds.add(type(receipt))
+        tracker = trackers.setdefault(id(source.queue), CompletionTracker(source.queue))
+        tracker.receipts.setdefault(receipt.id, []).append(receipt)
+    if len(kinds) > 1:
+        raise TypeError("receipts must be those of queues for threads, or of queues for asyncio, not of both")
+    for tracker in trackers.values():
+        return tracker.queue._completed([*trackers.values()], limit)  # noqa: SLF001
+    return _Nothing()

@@ -11,19 +11,17 @@ from typing import Any, TypeVar, Unpack
 from attrs import evolve
 from tenacity import wait_exponential_jitter
 
+from headrace._api.flow import Stages
 from headrace._api.queue import BaseQueue
-from headrace._api.stages import Stages
 from headrace._api.tasks import BaseTask, BaseTasks, check, declared, encoder, serve
 from headrace._api.tasks import handler as task_handler
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.slots import ShardSlots
-from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._core.worker.persistent import PersistentConsumer
-from headrace._engine.functions import called, is_async, refuse_generator, refuse_parameters
-from headrace._engine.hooks import Hooked
+from headrace._core.worker.variants import KindConsumer, PersistentConsumer
+from headrace._engine.hooks import Hooked, called, is_async, refuse_generator, refuse_parameters
 from headrace._model import checks, returns, settings
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.job import Job

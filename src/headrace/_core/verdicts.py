@@ -1,11 +1,12 @@
-"""From the end of a handler to a settlement: `Retry` and the verdict exceptions, judged without a clock."""
+"""From the end of a handler to a settlement, judged without a clock, and to the operations that send settlements."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, cast
 
 from attrs import evolve, field, frozen
@@ -16,6 +17,9 @@ from headrace._model.checks import delay as checked_delay
 from headrace._model.job import Cause, Claim, Postponed
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings
+from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
+from headrace._protocol.op import Op, chunks
+from headrace._protocol.queue_ops import Ops
 from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, said
 
 FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job still starts at once
@@ -298,3 +302,48 @@ def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = Fa
     pause = max(grace / UNKNOWN_KIND_ROUNDS, ELSEWHERE_S if over else 0.0)
     aside = timedelta(seconds=pause)  # no float: another worker should look first when it is due
     return Settlement("retry", claim, delay=aside, spend=0, reason=reason)
+
+
+size = attrgetter("size")
+alike = attrgetter(
+    "kind", "claim.worker", "attempts", "pause"
+)  # the attributes that settlements of one operation share
+
+
+def operations(ops: Ops, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
+    """Make operations of settlements that are alike, as `alike` says."""
+    match some[0].kind:
+        case "complete":
+            for chunk in chunks(some, lambda one: len(one.result or b""), JOBS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                results = {one.claim.entry: one.result for one in chunk if one.result is not None}
+                yield ops.complete([one.claim for one in chunk], results=results)
+        case "release":
+            for chunk in chunks(some, size, CLAIMS_PER_SCRIPT, BYTES_PER_SCRIPT):
+                yield ops.release([one.claim for one in chunk], pause=some[0].pause)
+        case "dead":
+            for chunk in chunks(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+                yield evolve(ops.dead_letter([(one.claim, one.cause) for one in chunk]), items=chunk)
+        case _:
+            for chunk in chunks(some, size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
+                items = [(one.claim, one.delay, one.spend, one.cause) for one in chunk]
+                yield evolve(ops.retry(items, max_attempts=some[0].attempts), items=chunk)
+
+
+@frozen(eq=False)
+class SettlementBatch:
+    """The settlements of one round trip."""
+
+    plain: Sequence[Claim]  # completed without a result to keep
+    verdicts: Sequence[Settlement]  # all other settlements
+    ops: Sequence[Op[list[bool]]]
+
+    @property
+    def claims(self) -> list[Claim]:
+        """List the claims that this settles."""
+        return [*self.plain, *(verdict.claim for verdict in self.verdicts)]
+
+    @property
+    def next_due(self) -> float | None:
+        """Return the seconds until the first of these jobs is due again; `None` if no job is delayed."""
+        some = [one for one in self.verdicts if one.kind == "retry" or (one.kind == "release" and one.delay)]
+        return min((one.delay for one in some if isinstance(one.delay, float)), default=None)

@@ -16,8 +16,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
 from headrace._core.worker.roles import HEEDS, Channel, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
-from headrace._engine.contexts import Contexts
-from headrace._engine.hooks import Hook
+from headrace._engine.hooks import Contexts, Hook
 from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S

@@ -1,15 +1,60 @@
-"""Hooks of a worker's life, and middleware around each run of a handler."""
+"""The user's functions: their inspection, the hooks of a worker's life, middleware, and context variables."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from headrace._engine.functions import called, is_async, refuse_parameters
 from headrace._telemetry import log
 from headrace.errors import ConfigurationError, said
+
+
+def is_async(function: object) -> bool:
+    """Tell whether calling *function* gives a coroutine."""
+    return any(map(inspect.iscoroutinefunction, _bodies(function)))
+
+
+def refuse_generator(function: object) -> None:
+    """Raise `ConfigurationError` for a generator function, also an async one: calling it runs none of its body."""
+    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in _bodies(function)):
+        raise ConfigurationError(
+            f"{called(function)} is a generator function: calling it runs nothing. Give a function without yield"
+        )
+
+
+def refuse_parameters(function: object, given: int, arguments: str) -> None:
+    """Raise `ConfigurationError` for a function that can't take *given* arguments, named *arguments* in the message."""
+    try:
+        signature = inspect.signature(cast("Any", function), follow_wrapped=False)
+    except (TypeError, ValueError):  # a builtin may have no known signature
+        return
+    try:
+        signature.bind(*range(given))
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{called(function)} is called with {arguments}: {error}. Give it just that, other parameters defaults, or "
+            "bind them by functools.partial"
+        ) from None
+
+
+def _bodies(function: object) -> tuple[object, object]:
+    """Return the function behind partials, and the `__call__` of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    return function, getattr(function, "__call__", None)  # noqa: B004 - it may be async, or a generator function
+
+
+def called(function: object) -> str:
+    """Return the name of a function in messages: its module and its own name."""
+    while isinstance(function, partial):
+        function = function.func
+    own = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return f"{getattr(function, '__module__', None) or type(function).__module__}.{own}"
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 Hook = Callable[[], Any]
@@ -86,3 +131,26 @@ def surrounded(function: Callable[[Any], Any], around: Sequence[Around]) -> Call
 
 def _within(outer: Around, inner: Callable[[Any], Any], argument: Any) -> Any:
     return outer(argument, partial(inner, argument))
+
+
+DECIMAL = "decimal_context"  # the variable of the module `decimal`: its value is changed in place
+
+
+class Contexts:
+    """The context of a worker after its start hooks, and copies of it for runs."""
+
+    __slots__ = ("_mutable", "start")
+
+    def __init__(self) -> None:
+        self.start = copy_context()
+        """The worker's own context, in which its stop hooks run."""
+        self._mutable: list[tuple[Any, Any]] = [
+            (variable, value.copy()) for variable, value in self.start.items() if variable.name == DECIMAL
+        ]
+
+    def fresh(self) -> Context:
+        """Copy the context for a run, whose changes no other run sees."""
+        made = self.start.copy()
+        for variable, value in self._mutable:
+            made.run(variable.set, value.copy())
+        return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import queue
 import signal
 import sys
 import threading
@@ -12,10 +13,12 @@ import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from itertools import chain
 from typing import Any
+
+from attrs import frozen
 
 from headrace._core.effects import (
     Abort,
@@ -40,12 +43,8 @@ from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of
 from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
-from headrace._engine.contexts import Contexts
-from headrace._engine.functions import is_async
-from headrace._engine.hooks import Hook, hook_failed, surrounded
-from headrace._engine.pulse import Pulse
-from headrace._engine.stalls import StallWatch
-from headrace._engine.thread_pool import Threads, Unfinished
+from headrace._engine.hooks import Contexts, Hook, hook_failed, is_async, surrounded
+from headrace._engine.pulse import Pulse, StallWatch
 from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
 from headrace._net.aio.cluster import executor_of
@@ -55,7 +54,82 @@ from headrace._net.aio.subscription import AsyncSubscription
 from headrace._net.base.connections import Attend
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import NotDurable, OutcomeUnknown
+from headrace.errors import NotDurable, OutcomeUnknown, said
+
+
+@frozen
+class Unfinished:
+    """The awaitable that a plain function returned, and the context of its run."""
+
+    awaitable: Awaitable[Any]
+    context: Context
+
+
+class Threads:
+    """Daemon threads that run a plain function, as many as ever ran at once. A hanging one keeps no process alive."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, contexts: Contexts
+    ) -> None:
+        self._contexts = contexts
+        self._function, self._name, self._loop = function, name, loop
+        self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._threads = self._busy = 0
+
+    def run(self, argument: Any) -> asyncio.Future[Any]:
+        """Call the function in a thread, in its own context. The future's result may be `Unfinished`."""
+        context = self._contexts.fresh()
+        return self.submit(lambda: context.run(self._call, argument))
+
+    def _call(self, argument: Any) -> Any:
+        result = self._function(argument)
+        if result is not None and inspect.isawaitable(result):
+            return Unfinished(result, copy_context())
+        return result
+
+    def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call *call* in a thread."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._busy += 1
+        future.add_done_callback(self._free)
+        if self._busy > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._calls.put((future, call))
+        return future
+
+    def _free(self, _future: object) -> None:
+        self._busy -= 1
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = function()
+            except StopIteration as raised:  # a future does not accept this exception
+                error = RuntimeError(f"the handler raised {said(raised)}")
+            except BaseException as raised:  # any error is judged
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_settle, future, result, error)
+            del call, future, function, result, error  # these objects may be large
+
+    def close(self) -> None:
+        """End the idle threads. The other threads end after their call."""
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
 
 # Since Python 3.12 a task may start eagerly: a handler that waits for nothing ends without a turn of the loop.
 AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace._api.completion import CompletionTracker
+from headrace._api.results import CompletionTracker
 from headrace._core.effects import Step
 
 

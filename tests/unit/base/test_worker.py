@@ -16,9 +16,8 @@ import redis
 import redis.asyncio
 
 from headrace import AsyncWorker, ConfigurationError, Flow, Job, Queue, Retry, Tasks, Worker
-from headrace._core.worker.by_kind import KindConsumer
-from headrace._core.worker.persistent import PersistentConsumer
-from headrace._engine.functions import is_async
+from headrace._core.worker.variants import KindConsumer, PersistentConsumer
+from headrace._engine.hooks import is_async
 from headrace._model.codec import BytesCodec
 from headrace.codecs import JSONCodec
 

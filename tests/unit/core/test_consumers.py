@@ -10,12 +10,11 @@ from tenacity import retry_never, wait_incrementing
 
 from headrace import Complete, DeadLetter, Job, Release, Retry, RetryLater
 from headrace._core.effects import HeldJob, Phase, Sleep
-from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.fetch import fetch
 from headrace._core.worker.heartbeat import beat
-from headrace._core.worker.leases import lose
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._core.worker.persistent import PersistentConsumer, watch
+from headrace._core.worker.renewal import lose
+from headrace._core.worker.variants import KindConsumer, PersistentConsumer, watch
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.answers import Grant

@@ -16,11 +16,10 @@ from headrace import BatchError, Complete, DeadLetter, FanOut, Next, Release, Re
 from headrace._core.effects import HeldJob, Phase, Role, Send
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.verdicts import judge, meant
-from headrace._core.worker.by_kind import KindConsumer
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.fetch import fetch, settlements
-from headrace._core.worker.leases import check_named
-from headrace._core.worker.persistent import PersistentConsumer
+from headrace._core.worker.renewal import check_named
+from headrace._core.worker.variants import KindConsumer, PersistentConsumer
 from headrace._model.settings import QueueSettings
 from headrace._protocol.flow_ops import FlowOps
 from headrace._protocol.keys import FLOW, Keys

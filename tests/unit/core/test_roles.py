@@ -36,9 +36,8 @@ from headrace._core.worker.consumer import CUT_OFF_S, IDLE_S, LEASE_AT_MOST, STA
 from headrace._core.worker.control import RETRY_REFUSED_S, listen
 from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
-from headrace._core.worker.leases import died, lose
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
-from headrace._core.worker.renewal import renew
+from headrace._core.worker.renewal import died, lose, renew
 from headrace._core.worker.roles import HEEDS, all_roles
 from headrace._core.worker.scheduler import tick
 from headrace._core.worker.slots import ASKS_S, CALLS_A_TURN, WORTH_A_CALL, SharedSlots

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import NewJob
-from headrace._api.stages import Stages
+from headrace._api.flow import Stages
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings

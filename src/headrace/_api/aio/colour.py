@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from asyncio import Event, Lock, sleep
 from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
 
-__all__ = ["Driven", "Event", "Lock", "Redis", "Stream", "each", "sleep"]
+__all__ = ["AsyncClosing", "Driven", "Event", "Lock", "Redis", "Stream", "each", "sleep"]
 
 T = TypeVar("T")
 Driven = Coroutine[Any, Any, T]  # the type of a call that drives a generator
@@ -23,3 +24,19 @@ async def each(items: Stream[T]) -> AsyncIterator[T]:
     else:
         for item in items:
             yield item
+
+
+class AsyncClosing:
+    """The base of context managers that close on leaving."""
+
+    async def close(self) -> None:
+        """Close the connections that we opened."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from headrace._api.aio.colour import Event
-from headrace._api.completion import CompletionTracker, late
+from headrace._api.results import CompletionTracker, late
 from headrace._core.notices import Waiter
 from headrace._net.aio.waiters import AsyncWaiters
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from headrace._api.aio.colour import Redis
-from headrace._api.closing import AsyncClosing
+from headrace._api.aio.colour import AsyncClosing, Redis
 from headrace._api.flow import BaseFlow
-from headrace._api.lease import BaseLease
-from headrace._api.queue import Delay
+from headrace._api.queue import BaseLease, Delay
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.durability import Durability

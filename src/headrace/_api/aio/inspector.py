@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from headrace._api.aio.colour import Lock, Redis
-from headrace._api.closing import AsyncClosing
+from headrace._api.aio.colour import AsyncClosing, Lock, Redis
 from headrace._api.inspector import FRESH_S, BaseInspector
 from headrace._core.effects import Step
 from headrace._core.views.redaction import Redact

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic
 
-from headrace._api.lease import BaseLease
-from headrace._api.queue import Delay
+from headrace._api.queue import BaseLease, Delay
 from headrace._model.job import NewJob
 from headrace._model.payload import T
 from headrace._net.base.connected import Timeout

@@ -11,12 +11,11 @@ from datetime import timedelta
 from typing import Any, Generic, Unpack, overload
 
 from headrace._api.aio.admin import AsyncAdmin
-from headrace._api.aio.colour import Redis
+from headrace._api.aio.colour import AsyncClosing, Redis
 from headrace._api.aio.completed import completed
 from headrace._api.aio.events import AsyncEventStream
 from headrace._api.aio.lease import AsyncLease
 from headrace._api.aio.producing import AsyncProducing
-from headrace._api.closing import AsyncClosing
 from headrace._api.queue import Delay
 from headrace._forks import cached_property
 from headrace._model.codec import Codec

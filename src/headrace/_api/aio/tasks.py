@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Generic, Protocol, Unpack, overload
 from zoneinfo import ZoneInfo
 
+from headrace._api.aio.colour import AsyncClosing
 from headrace._api.aio.queue import AsyncQueue
-from headrace._api.closing import AsyncClosing
 from headrace._api.tasks import BaseTask, BaseTasks, C, P, R, receipt_of, typed
 from headrace._api.worker import Seconds
 from headrace._model.codec import Codec

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import Event
 from time import sleep
-from typing import Annotated, TypeVar
+from types import TracebackType
+from typing import Annotated, Self, TypeVar
 
 from redis import Redis
 
 from headrace._forks import lock as Lock  # noqa: N812 - so is asyncio's called
 
-__all__ = ["Driven", "Event", "Lock", "Redis", "Stream", "each", "sleep"]
+__all__ = ["Closing", "Driven", "Event", "Lock", "Redis", "Stream", "each", "sleep"]
 
 T = TypeVar("T")
 Driven = Annotated[T, "returned at once"]  # the type of a call that drives a generator
@@ -21,3 +22,17 @@ Stream = Iterable[T]  # jobs as they are made
 def each(items: Stream[T]) -> Iterable[T]:
     """Return the items of an iterable: there is nothing to await."""
     return items
+
+
+class Closing:
+    """The base of context managers that close on leaving."""
+
+    def close(self) -> None:
+        """Close the connections that we opened."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace._api.completion import CompletionTracker, late
+from headrace._api.results import CompletionTracker, late
 from headrace._api.sync.colour import Event
 from headrace._core.notices import Waiter
 from headrace._net.sync.waiters import Waiters

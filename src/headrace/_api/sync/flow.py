@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from headrace._api.closing import Closing
 from headrace._api.flow import BaseFlow
-from headrace._api.lease import BaseLease
-from headrace._api.queue import Delay
-from headrace._api.sync.colour import Redis
+from headrace._api.queue import BaseLease, Delay
+from headrace._api.sync.colour import Closing, Redis
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.durability import Durability

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from headrace._api.closing import Closing
 from headrace._api.inspector import FRESH_S, BaseInspector
-from headrace._api.sync.colour import Lock, Redis
+from headrace._api.sync.colour import Closing, Lock, Redis
 from headrace._core.effects import Step
 from headrace._core.views.redaction import Redact
 from headrace._model.codec import Codec

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Unpack, overload
 
-from headrace._api.closing import Closing
 from headrace._api.queue import Delay
 from headrace._api.sync.admin import Admin
-from headrace._api.sync.colour import Redis
+from headrace._api.sync.colour import Closing, Redis
 from headrace._api.sync.completed import completed
 from headrace._api.sync.events import EventStream
 from headrace._api.sync.lease import Lease

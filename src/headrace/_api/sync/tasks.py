@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, Unpack, overload
 from zoneinfo import ZoneInfo
 
-from headrace._api.closing import Closing
+from headrace._api.sync.colour import Closing
 from headrace._api.sync.queue import Queue
 from headrace._api.tasks import BaseTask, BaseTasks, C, P, R, receipt_of, typed
 from headrace._api.worker import Seconds

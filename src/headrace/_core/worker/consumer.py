@@ -15,13 +15,11 @@ from typing import Any, ClassVar, cast
 from attrs import define, evolve, field
 
 from headrace._core.effects import HeldJob, Phase, Role
-from headrace._core.verdicts import Settlement, judge, meant
+from headrace._core.verdicts import Settlement, SettlementBatch, judge, meant, operations
 from headrace._core.worker.company import Company
 from headrace._core.worker.idle import IdleMode
-from headrace._core.worker.naming import NameClaim
-from headrace._core.worker.settlements import SettlementBatch, operations
 from headrace._core.worker.slots import SharedSlots
-from headrace._core.worker.state import ActiveJobs, Leasing, Registration, Timers
+from headrace._core.worker.state import ActiveJobs, Leasing, NameClaim, Registration, Timers
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry

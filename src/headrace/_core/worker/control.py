@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from headrace._core.effects import Phase, Role, Sleep, receive
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.leases import check, check_named
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.reclaimer import look_after
+from headrace._core.worker.renewal import check, check_named
 
 RECEIVE_S = 5.0  # seconds of one read at most
 RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions

@@ -31,12 +31,11 @@ from headrace._core.effects import (
     send_all,
     take_back,
 )
-from headrace._core.verdicts import Settlement, undecoded
+from headrace._core.verdicts import Settlement, SettlementBatch, alike, undecoded
 from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import AGAIN_S, ALL_IDLE, SLACK_S
-from headrace._core.worker.leases import check, died, lose
-from headrace._core.worker.settlements import SettlementBatch, alike
+from headrace._core.worker.renewal import check, died, lose
 from headrace._protocol.answers import Grant, Verdicts
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge

@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace._core.effects import Phase, Role, Sleep, Step, Wake, current_time, send_all
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.leases import died
 from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.renewal import died
 from headrace._protocol.answers import Entered
 from headrace._protocol.op import Op
 

@@ -1,17 +1,18 @@
-"""The renewal role: keeps the leases of long jobs. A lease is renewed after a third of its duration.
+"""The leases of held jobs: the role `renew` keeps them, and other roles check them or give them up.
 
-The role shares only the consumers' state with the handlers, so an engine may run it where handlers can't block it. A
-bound ensures that a worker whose handlers hang for ever does not keep their jobs for ever.
+A lease is renewed after a third of its duration. The role shares only the consumers' state with the handlers, so an
+engine may run it where handlers can't block it. A bound ensures that a worker whose handlers hang for ever does not
+keep their jobs for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Phase, Role, Sleep, current_time
+from headrace._core.effects import Abort, HeldJob, Phase, Role, Sleep, Wake, current_time, send
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.leases import check, died
 from headrace._core.worker.lifecycle import Lifecycle
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT
 
 LOOK_EVERY_S = 1.0  # seconds between two looks at our leases at most: it costs the server nothing
 
@@ -27,3 +28,53 @@ def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
                 yield from died(consumer)
             yield from check(consumer, consumer.renewals(now))  # in bounded scripts, each in a round trip of its own
         yield Sleep(tick)
+
+
+def check(consumer: Consumer, some: Sequence[HeldJob] | None = None) -> Role:
+    """Renew *some* or all leases now, to learn which are still ours."""
+    mine = [
+        held
+        for held in (list(consumer.jobs.held.values()) if some is None else some)
+        if held.worker == consumer.name and not held.ended
+    ]
+    for start in range(0, len(mine), CLAIMS_PER_SCRIPT):
+        part = mine[start : start + CLAIMS_PER_SCRIPT]
+        yield from renewed(consumer, part, (yield from send(consumer.ops.renew(part))))
+
+
+def renewed(consumer: Consumer, part: Sequence[HeldJob], verdicts: Sequence[bool]) -> Role:
+    """Process the answer to a renewal."""
+    now = yield from current_time()
+    for held, kept in zip(part, verdicts, strict=True):
+        held.since = now if kept else held.since
+    lost = [held for held, kept in zip(part, verdicts, strict=True) if not kept and not held.ended]
+    if lost:
+        yield from lose(consumer, lost)
+
+
+def check_named(consumer: Consumer, message: bytes) -> Role:
+    """Check the leases that a message names, or all leases for `*`. The message may be wrong; only the server knows."""
+    consumer.leasing.losses_told += 1  # before the check: jobs that are on their way to us are checked when they arrive
+    entries = message.decode("utf-8", "replace").split()
+    if "*" in entries:  # the queue was deleted, with its declarations
+        consumer.registration.declared, consumer.timers.sweep_at = False, 0.0
+    named = [held for entry in entries if (held := consumer.jobs.held.get(entry))]
+    yield from check(consumer, None if "*" in entries else named)
+
+
+def lose(consumer: Consumer, gone: Sequence[HeldJob]) -> Role:
+    """Give up jobs that are no longer ours, and tell their handlers. Later returns of them do not count."""
+    for held in gone:
+        consumer.forget(held)
+        held.ended = True
+        consumer.note("lease_lost", held, None, None)
+    yield Abort([held for held in gone if held.started])
+
+
+def died(consumer: Consumer) -> Role:
+    """Start again under a new name, as peers declared the old one dead. Stop its jobs, which run elsewhere now."""
+    consumer.rename()  # first: jobs that a call under the old name still brings are then known to be lost
+    consumer.note("worker_declared_dead", None, None, None)
+    yield from lose(consumer, [held for held in list(consumer.jobs.held.values()) if held.worker != consumer.name])
+    consumer.leasing.available = True
+    yield Wake(everyone=True)  # the new name must be registered

@@ -15,7 +15,6 @@ from headrace._core.worker.control import listen
 from headrace._core.worker.fetch import blocks, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle, many
-from headrace._core.worker.persistent import watch
 from headrace._core.worker.reclaimer import reclaim
 from headrace._core.worker.renewal import renew
 from headrace._core.worker.scheduler import tick, ticks
@@ -29,6 +28,7 @@ from headrace._core.worker.shared_read import (
     wait_for_resumed,
     wait_new,
 )
+from headrace._core.worker.variants import watch
 
 # Each channel has its own connections, so a heartbeat waits for no other call, and blocked reads can be closed. Roles
 # that keep our jobs use the channel of the heartbeat, which waits for no handler either.
