@@ -11,7 +11,7 @@ from stands import DAY, FILL, LEVELS, WORKER, Stand, chunks, queue
 from headrace import FanOut, NewJob, Rate, Replace, Throttle
 from headrace._model.job import Claim
 from headrace._model.timing import Timing
-from headrace._protocol.admission import Admission
+from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op

@@ -13,9 +13,7 @@ from headrace._api.sync.admin import Admin
 from headrace._api.sync.inspector import Inspector
 from headrace._core.views.views import reason_key
 from headrace._model.shards import Resharding, Shard
-from headrace._model.shown import Payload
 from headrace._model.state import Repairs
-from headrace._model.trends import TrendPoint, Trends
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
     DeadGroup,
@@ -24,10 +22,13 @@ from headrace._model.views import (
     JobView,
     Moment,
     Overview,
+    Payload,
     QueuePage,
     QueueView,
     RunsPage,
     ShardView,
+    TrendPoint,
+    Trends,
     WorkerView,
 )
 

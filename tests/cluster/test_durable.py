@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, Queue, QueueFull, Replace
-from headrace._model.durability import Durability
+from headrace._model.policy import Durability
 from headrace._net.sync.executor import Executor
 from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import Keys

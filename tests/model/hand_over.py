@@ -19,11 +19,11 @@ from headrace._core.effects import Now, Send
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._model.settings import QueueSettings
-from headrace._protocol.handing import handing
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps
+from headrace._protocol.transfer_ops import handing
 from tests.support.servers import Server
 
 SHARDS = 3

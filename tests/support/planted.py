@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from headrace._protocol import admission, base_ops, flow_ops, handing, prepared, queue_ops, result_ops, shards
+from headrace._protocol import conditional_ops, flow_ops, queue_ops, shards, transfer_ops
 from headrace._protocol import script as scripts
 
 # All that make operations.
-ROOMS: Sequence[Any] = [admission, base_ops, flow_ops, handing, prepared, queue_ops, result_ops, shards]
+ROOMS: Sequence[Any] = [conditional_ops, flow_ops, queue_ops, shards, transfer_ops]
 
 Edit = tuple[str, str, str]
 """The script ('*': every one that has the text), a text of it, and what replaces it."""

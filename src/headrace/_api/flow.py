@@ -15,9 +15,8 @@ from headrace._core.flows.sharded import FlowShards
 from headrace._engine.hooks import refuse_generator, refuse_parameters
 from headrace._model import checks
 from headrace._model.codec import Codec
-from headrace._model.durability import Durability
 from headrace._model.job import Claim
-from headrace._model.policy import ATTEMPTS, Rate, Retry
+from headrace._model.policy import ATTEMPTS, Durability, Rate, Retry
 from headrace._model.receipt import Receipt
 from headrace._net.base.connected import Connected
 from headrace._protocol.durability import with_durability

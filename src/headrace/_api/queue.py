@@ -18,30 +18,25 @@ from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.verbs import ShardedQueue
 from headrace._forks import cached_property
 from headrace._model import checks
+from headrace._model.checks import refuse_unknown
 from headrace._model.codec import BytesCodec, Codec, chosen
-from headrace._model.conditions import Conditions, Full, conditional
-from headrace._model.conditions import full as checked_full
-from headrace._model.durability import Durability
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Cause, Claim, Job, NewJob, is_new
-from headrace._model.payload import T
-from headrace._model.pickling import Unpicklable
+from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new
+from headrace._model.policy import Conditions, Durability, Full, conditional
+from headrace._model.policy import full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings, WorkerSettings
-from headrace._model.spelled import refuse_unknown
 from headrace._net.base.address import Address
-from headrace._net.base.connected import Connected, Timeout
+from headrace._net.base.connected import Connected, Timeout, Unpicklable
 from headrace._net.base.executor import SETTLING
 from headrace._net.base.lanes import place
 from headrace._net.base.retries import bounding
-from headrace._protocol.admission import Admission
-from headrace._protocol.answers import Declaration, Verdicts
-from headrace._protocol.declaring import declaration, differing
+from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import Keys, job_id
-from headrace._protocol.op import Op
-from headrace._protocol.prepared import ITEM_BYTES, Prepared, enqueue_one
-from headrace._protocol.queue_ops import Ops
+from headrace._protocol.op import ITEM_BYTES, Op, Prepared
+from headrace._protocol.queue_ops import Ops, enqueue_one
+from headrace._protocol.replies import Declaration, Verdicts
 from headrace._protocol.shards import WholeOps
 from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
@@ -134,13 +129,13 @@ class BaseQueue(Connected):
         return (os.getpid(), place(self._executor.pool), self.ops.keys.key("jobs"), *self._ours().items())
 
     def _ours(self) -> dict[str, str]:
-        return declaration(self.ops.codec, self.ops.settings)
+        return self.ops.declaration()
 
     def _declares(self, answer: Declaration | None) -> None:
         """Warn of options that other programs declare differently."""
         if answer is None or not answer.others:
             return
-        for text in differing(self.name, self._ours(), answer, serving=False):
+        for text in answer.differences(self.name, self._ours(), serving=False):
             log.say("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property

@@ -16,16 +16,14 @@ from headrace._codecs.scalars import TypeMismatch, loaded
 from headrace._codecs.signature import Signature
 from headrace._engine.hooks import is_async, refuse_generator
 from headrace._model import checks
+from headrace._model.checks import refuse_unknown
 from headrace._model.codec import Codec, keeper
-from headrace._model.conditions import Conditions, Full, with_conditions
 from headrace._model.job import Job, NewJob, NewTaskJob
-from headrace._model.policy import Retry
+from headrace._model.policy import Conditions, Full, Retry, with_conditions
 from headrace._model.receipt import BaseReceipt
 from headrace._model.settings import KIND
-from headrace._model.spelled import refuse_unknown
-from headrace._model.timing import Timing, missed_policy
+from headrace._model.timing import PREFIX, Declared, Recurring, Timing, missed_policy
 from headrace._protocol.keys import job_id
-from headrace._protocol.recurring import PREFIX, Declared, Recurring
 from headrace.errors import ConfigurationError, DeadLetter, said
 
 if TYPE_CHECKING:

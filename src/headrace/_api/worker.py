@@ -22,10 +22,9 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.variants import KindConsumer, PersistentConsumer
 from headrace._engine.hooks import Hooked, called, is_async, refuse_generator, refuse_parameters
-from headrace._model import checks, returns, settings
-from headrace._model.codec import BytesCodec, Codec, chosen
+from headrace._model import checks, settings
+from headrace._model.codec import BytesCodec, Codec, chosen, warn_of_results
 from headrace._model.job import Job
-from headrace._model.pickling import Unpicklable
 from headrace._model.policy import Retry
 from headrace._model.settings import (
     GRACE_S,
@@ -36,10 +35,11 @@ from headrace._model.settings import (
     WorkerSettings,
     with_options,
 )
+from headrace._model.timing import Declared
 from headrace._net.base.address import Address, given, shown, shown_settings
+from headrace._net.base.connected import Unpicklable
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.recurring import Declared
 from headrace._protocol.shards import ShardOps
 from headrace._telemetry import log
 from headrace._telemetry.worker import PARENTS
@@ -320,7 +320,7 @@ class BaseWorker(Hooked, Unpicklable):
             grace=GRACE_S if grace is None else checks.seconds("grace", grace), **special,
         )  # fmt: skip
         if not made.batch and not made.persistent:  # whose return values are no results
-            returns.warn(function, made.codec, stacklevel=3)
+            warn_of_results(function, made.codec, stacklevel=3)
         old = self.handlers.get(queue)
         if old is None and kind is None:
             self.handlers[queue] = made

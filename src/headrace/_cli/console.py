@@ -19,7 +19,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
-from headrace._model.shown import LAYOUT, visible
+from headrace._model.views import LAYOUT, visible
 from headrace._net.base.address import Address, given, shown
 from headrace._net.sync.cluster import client_of, executor_of
 from headrace._net.sync.executor import meet

@@ -23,11 +23,10 @@ from headrace._cli.lines import BadLineError, Part, Reader
 from headrace._cli.opening import opened
 from headrace._cli.options import Create, Json, Name, Namespace, Url
 from headrace._cli.output import print_json, print_out
-from headrace._model.conditions import Full
 from headrace._model.job import NewJob
-from headrace._model.policy import Debounce, IfExists, Replace, Throttle
+from headrace._model.policy import Debounce, Full, IfExists, Replace, Throttle
 from headrace._model.settings import QueueOptions
-from headrace._protocol.admission import Admission
+from headrace._protocol.conditional_ops import Admission
 from headrace.errors import ConfigurationError, HeadraceError, QueueFull
 
 

@@ -36,8 +36,7 @@ from headrace._cli.output import (
 )
 from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
-from headrace._model.trends import TrendPoint
-from headrace._model.views import QueueView
+from headrace._model.views import QueueView, TrendPoint
 from headrace.errors import HeadraceError, JobFailed
 
 REASONS_AT_MOST = 5  # why there is no result, of several jobs

@@ -16,7 +16,7 @@ from headrace._api.sync.discovery import shards_of, table_of
 from headrace._api.sync.queue import Queue
 from headrace._cli.console import connected, server
 from headrace._model.settings import QueueOptions
-from headrace._model.shown import visible
+from headrace._model.views import visible
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
 from headrace.errors import ConfigurationError

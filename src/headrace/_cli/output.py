@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import typer
 
 from headrace._cli.console import FAILED, say
-from headrace._model.shown import LAYOUT, visible
 from headrace._model.state import JobState
+from headrace._model.views import LAYOUT, visible
 from headrace._ui.texts import clock as in_utc
 from headrace.errors import HeadraceError
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, overload
 
 from headrace._forks import cached_property
 from headrace._model.codec import Codec, as_bytes, binds, bound, chosen, grouped, inline, keeper, of_job, untyped
-from headrace._model.payload import T
+from headrace._model.job import T
 
 
 class Around(Generic[T]):

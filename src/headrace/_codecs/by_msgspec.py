@@ -6,7 +6,7 @@ from typing import Any, Generic, overload
 
 from headrace._codecs.shapes import classes, name, require
 from headrace._forks import cached_property
-from headrace._model.payload import A
+from headrace._model.job import A
 from headrace.errors import CodecError, ConfigurationError, said, without_extra
 
 

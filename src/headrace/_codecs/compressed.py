@@ -8,7 +8,7 @@ from typing import Any, overload
 from headrace._codecs.around import Around
 from headrace._model.checks import count
 from headrace._model.codec import Codec
-from headrace._model.payload import T
+from headrace._model.job import T
 from headrace.errors import CodecError, ConfigurationError, without_extra
 
 MAGIC = b"\x28\xb5\x2f\xfd"  # the first bytes of a zstd frame

@@ -20,7 +20,7 @@ from typing import Any, cast, overload
 
 from headrace._codecs.around import Around
 from headrace._model.codec import Codec, bound, grouped, of_job
-from headrace._model.payload import T
+from headrace._model.job import T
 from headrace.errors import CodecError, ConfigurationError, RetryLater, without_extra
 
 MAGIC = b"HRE"

@@ -14,7 +14,7 @@ from headrace._codecs.around import Around
 from headrace._codecs.store import KEY, Store
 from headrace._model.checks import count
 from headrace._model.codec import Codec
-from headrace._model.payload import T
+from headrace._model.job import T
 from headrace.errors import CodecError, RetryLater, said
 
 MAGIC = b"HRO1"

@@ -16,8 +16,8 @@ from attrs import define, frozen
 from headrace._core.notices import Received, Waiter
 from headrace._model.event import Event
 from headrace._model.job import Claim
-from headrace._protocol.answers import Died, Verdicts
 from headrace._protocol.op import Arg, Op
+from headrace._protocol.replies import Died, Verdicts
 from headrace.errors import NotDurable
 
 R = TypeVar("R")

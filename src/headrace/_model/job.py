@@ -9,11 +9,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeGuard
 
 from attrs import define, field, frozen
 
-from headrace._model.payload import T_co
 from headrace.errors import REASON_CHARACTERS, RetryLater, said
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # type checkers know typing_extensions, even if it is not installed
+    from typing_extensions import TypeVar
+
     from headrace._model.policy import IfExists
+
+    T = TypeVar("T", default=bytes)  # the type of a queue's payloads
+    T_co = TypeVar("T_co", default=bytes, covariant=True)
+    A = TypeVar("A", default=Any)  # the payloads of a codec: a bare `Codec` takes any
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
+    A = TypeVar("A")
+
+Plain = bytes | bytearray | memoryview | str  # the payloads of a queue of bytes
 
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
 KEY = "headrace-key"  # the header of its key, if it has one

@@ -1,15 +1,17 @@
-"""Policies: how fast jobs are handed out, how failed ones are retried, and the fate of a job whose id is known."""
+"""Policies: how fast jobs go out, how failed ones are retried, the fate of a known id, and how durable a write is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from math import ceil
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from attrs import field, frozen
 
-from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, headers, millis, seconds
+from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, headers, millis, seconds, spelled_out
+from headrace._model.job import Claim, NewJob
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
 
@@ -200,3 +202,98 @@ class Retry:
                 raise TypeError(f"{name} must be one of tenacity's {name}_* objects, or None")
         if self.wait is not None and not callable(self.wait):
             seconds("wait", self.wait)
+
+
+Full = Literal["raise", "block"]
+Outcome = Literal["added", "present", "replaced", "moved", "dropped"]
+UNIQUE = "headrace-unique"  # the header with the ms for which the id of a completed job stays taken
+FULL = ("raise", "block")
+DIGITS = 14  # of a number of ms, fewer: whatever a foreign producer writes
+
+
+class Conditions(TypedDict, total=False):
+    """Keyword arguments of an enqueue, and fields of a `NewJob`, for a job whose id is known."""
+
+    unique_for: float | timedelta | None
+    if_exists: IfExists | None
+
+
+with_conditions = spelled_out(Conditions, dict.fromkeys(Conditions.__annotations__))
+
+
+def full(value: object) -> str:
+    """Check the choice for a full queue. Raises `ConfigurationError` unless it is one of `FULL`."""
+    if value not in FULL:
+        raise ConfigurationError(f"full={value!r:.100}: give 'raise' or 'block'")
+    return str(value)
+
+
+def conditional(job: NewJob[Any]) -> bool:
+    """Tell whether a job has conditions of its own."""
+    return job.unique_for is not None or job.if_exists is not None
+
+
+def unconditional(job: NewJob[Any]) -> NewJob[Any]:
+    """Refuse a job with conditions, where there are none. Raises `ValueError`."""
+    if conditional(job):
+        raise ValueError("unique_for, if_exists: for enqueue and enqueue_many only")
+    return job
+
+
+def staying(claims: Sequence[Claim]) -> Iterator[str]:
+    """Name the *claims* whose ids stay taken after completion, as the script takes them."""
+    for number, claim in enumerate(claims, 1):
+        ms = claim.job.headers.get(UNIQUE, "") if claim.named else ""
+        if len(ms) < DIGITS and re.fullmatch("[1-9][0-9]*", ms):
+            yield f"={number} {ms}"
+
+
+def conditions(job: NewJob[Any], unique_for: float | None) -> dict[str, int]:
+    """Check the conditions of a job, and return them in ms, as the script takes them. *unique_for*: the queue's.
+
+    Raises `ValueError` for conditions that need an id, `TypeError` for a value that is no condition.
+    """
+    terms: dict[str, int] = {}
+    if job.unique_for is not None:
+        terms["unique"] = millis(seconds("unique_for", job.unique_for, zero=False))
+    if job.if_exists is not None:
+        if not isinstance(job.if_exists, IfExists):
+            given = f"{job.if_exists!r:.100}"
+            raise TypeError(f"if_exists={given}: give Debounce(seconds), Throttle(seconds) or Replace()")
+        terms |= job.if_exists.terms
+    if terms and job.id is None:
+        name = "unique_for" if job.if_exists is None else "if_exists"
+        raise ValueError(f"{name}: give the job an id: it is about jobs of one id")
+    if "debounce" in terms and job.delay is not None:
+        raise ValueError("if_exists=Debounce(...) and delay exclude each other: Debounce is the delay")
+    if "unique" not in terms and unique_for is not None and job.id is not None:
+        terms["unique"] = millis(unique_for)
+    return terms
+
+
+@frozen
+class Durability:
+    """The places where a write must be before its call returns: replicas, and the primary's disk."""
+
+    replicas: int = 0
+    fsync: bool = False
+
+    @classmethod
+    def of(cls, value: object) -> Durability | None:
+        """Read "replicas:1", "fsync" or "replicas:1,fsync". Raises `ValueError` or `TypeError` for anything else."""
+        if value is None or isinstance(value, cls):
+            return value
+        if not isinstance(value, str):
+            raise TypeError(f'durable must be a str, such as "replicas:1", not {type(value).__name__}')
+        replicas, fsync = 0, False
+        for part in value.split(","):
+            if (number := re.fullmatch(r"replicas:([1-9]\d?)", part)) and not replicas:
+                replicas = int(number[1])
+            elif part == "fsync" and not fsync:
+                fsync = True
+            else:
+                raise ValueError(f'durable={value!r:.100}: give "replicas:1", "fsync" or "replicas:1,fsync"')
+        return cls(replicas, fsync)
+
+    def __str__(self) -> str:
+        return ",".join([f"replicas:{self.replicas}"] * bool(self.replicas) + ["fsync"] * self.fsync)

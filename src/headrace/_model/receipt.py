@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeGuard
 
 from attrs import define, field, frozen
 
-from headrace._model.conditions import Outcome
+from headrace._model.policy import Outcome
 from headrace.errors import ConfigurationError
 
 if TYPE_CHECKING:  # what a job's result is: anything, unless a task says it

@@ -10,14 +10,11 @@ from typing import Any, TypedDict, cast
 import attrs
 from attrs import field, frozen
 
-from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, count, seconds
-from headrace._model.conditions import Full
-from headrace._model.conditions import full as checked_full
-from headrace._model.durability import Durability
+from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, F, count, refuse_unknown, seconds, spelled_out
 from headrace._model.job import KEY, Job
-from headrace._model.policy import ATTEMPTS, Default, Rate, Retry
+from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
+from headrace._model.policy import full as checked_full
 from headrace._model.shards import shard_count
-from headrace._model.spelled import F, refuse_unknown, spelled_out
 from headrace.errors import ConfigurationError
 
 KIND = "kind"  # the header by which a queue's handlers share its jobs

@@ -7,8 +7,7 @@ from typing import Generic
 
 from attrs import astuple, field, frozen
 
-from headrace._model.job import Job, shortened
-from headrace._model.payload import T_co
+from headrace._model.job import Job, T_co, shortened
 
 
 @frozen

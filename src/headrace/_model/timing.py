@@ -8,14 +8,17 @@ expression whose minute or hour begins with `*` goes by real time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from headrace._model.checks import seconds
+from headrace._model.job import NewJob
+from headrace._model.shards import ShardRow
 from headrace.errors import ConfigurationError, without_extra
 
 MISSED = ("skip", "once", "all")
@@ -137,3 +140,34 @@ def decide(timing: Timing, missed: str, due: int, now: int) -> tuple[list[int], 
     if missed == "skip" and now - ticks[-1] > MISSED_GRACE_MS:
         ticks = []
     return ticks, following
+
+
+PREFIX = "tasks/"  # prefix of the names of schedules that tasks declare
+
+
+@frozen
+class Recurring:
+    """A schedule that code declares: `schedule`'s arguments."""
+
+    name: str
+    timing: Timing
+    missed: str
+    job: NewJob[Any]
+
+
+@define(eq=False)
+class Declared:
+    """The schedules that a worker's code declares for one queue, and name and time of the last declaration."""
+
+    schedules: Sequence[Recurring]
+    said_as: str = ""
+    again_at: float = 0.0
+    set: str = field(init=False)  # differs for each set of schedules that another version could declare
+
+    def __attrs_post_init__(self) -> None:
+        each = sorted(f"{one.name}\n{one.timing}\n{one.missed}\n{one.job.priority}" for one in self.schedules)
+        self.set = hashlib.sha256("\n\n".join(each).encode()).hexdigest()[:16] if each else ""
+
+    def within(self, shard: ShardRow) -> Declared:
+        """Return the schedules whose names belong to a shard. They are declared only in that shard."""
+        return Declared([one for one in self.schedules if shard.covers(one.name)])

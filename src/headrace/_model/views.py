@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import codecs
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from headrace._model.flow import FlowState
 from headrace._model.job import shortened
-from headrace._model.shown import Payload
 from headrace._model.state import Counts, Schedule, WorkerState
 
 NO_RATES: Mapping[str, float] = {}
@@ -188,3 +190,143 @@ class RunsPage:
     stages: tuple[str, ...]
     runs: tuple[FlowState, ...]
     cursor: str
+
+
+READ_BYTES = 65_536  # bytes of a payload that are looked at to show it
+SHOWN_CHARACTERS = 16_384  # characters of a text that are shown of one job
+LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines
+LINE_CHARACTERS = 160  # characters of a text that are shown in a list
+
+
+@frozen
+class Payload:
+    """A payload as it may be shown: `kind` is text, json or hex; `size` bytes there are, `cut` if not all is shown."""
+
+    kind: str
+    text: str = field(repr=shortened)
+    size: int
+    cut: bool = False
+
+    @property
+    def line(self) -> str:
+        """Its beginning, on one line."""
+        return one_line(self.text, cut=self.cut)
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Spell characters that do not print as escapes (`\x00`, `\u202e`), but those in *keep*."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str, most: int = LINE_CHARACTERS, *, cut: bool = False) -> str:
+    """Return the beginning of *text* on one line, which says whether it is *cut*."""
+    start = visible(" ".join(text[: 4 * most].split()))
+    return f"{start[:most]}…" if cut or len(start) > most or len(text) > 4 * most else start
+
+
+def bounded(text: str, most: int = SHOWN_CHARACTERS) -> tuple[str, bool]:
+    """Return *text* as it may be shown in several lines, and whether that is less than all."""
+    return visible(text[:most], keep=LAYOUT), len(text) > most
+
+
+def readable(data: bytes) -> tuple[str, str]:
+    """Return the format of *data*, text, json or hex, and its beginning as text.
+
+    JSON is an object or a list that is small enough to be parsed whole.
+    """
+    start = data[:READ_BYTES]
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(start, final=len(start) == len(data))
+    except UnicodeDecodeError:
+        return "hex", start.hex(" ", -2)
+    if len(start) == len(data) and text.lstrip()[:1] in {"{", "["}:
+        try:
+            return "json", json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass
+    return "text", text
+
+
+def spelled(value: Any) -> tuple[str, str]:
+    """Return the kind of a decoded payload, and its text: bytes as `readable` has them, all else as JSON."""
+    if isinstance(value, (bytes, bytearray)):
+        return readable(bytes(value))
+    if isinstance(value, str):
+        return "text", value
+    try:
+        return "json", json.dumps(value, indent=2, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return "text", repr(value)
+
+
+Every = Literal["minute", "hour"]
+EVERY_S = {"minute": 60, "hour": 3600}  # seconds between two records
+KEPT = {"minute": 2880, "hour": 2160}  # records that a queue keeps: two days, and 90
+
+
+@frozen
+class TrendPoint:
+    """A record of a queue's counts.
+
+    `waiting` (parked jobs too), `leased`, `delayed` (and blocked) and `dead` are counts at the moment `at`; `lag` is
+    how many seconds the oldest of the next jobs had waited then. `enqueued`, `completed` and `removed` (cancelled,
+    deleted, trimmed) are jobs of the `seconds` before it: since the record before, which is longer ago than a minute,
+    or an hour, if nothing has looked after the queue meanwhile. For a sharded queue all values are sums, but `lag` is
+    the longest. Each shard keeps its own records: work of a new shard before its first record is in none.
+    """
+
+    at: float
+    seconds: float
+    enqueued: int
+    completed: int
+    removed: int
+    waiting: int
+    leased: int
+    delayed: int
+    dead: int
+    lag: float
+
+
+@frozen
+class Trends:
+    """Counts that a queue had, oldest first; `kept`: whether the queue is declared with `trends=True`."""
+
+    now: float
+    queue: str
+    every: Every
+    kept: bool
+    points: tuple[TrendPoint, ...]
+
+
+def together(some: Sequence[Trends]) -> Trends:
+    """Sum the trends of a queue's parts, minute by minute, or hour by hour.
+
+    A part that has no record of one, as nothing looked after it then, counts with the jobs that it had before.
+    """
+    first, length = some[0], EVERY_S[some[0].every]
+    sums: dict[int, TrendPoint] = {}
+    turns = sorted({int(one.at) // length for part in some for one in part.points})
+    for part in some:
+        own = {int(one.at) // length: one for one in part.points}
+        last: TrendPoint | None = None
+        for turn in turns:
+            if turn in own:
+                last = own[turn]
+            elif last is not None:
+                last = evolve(last, at=0.0, seconds=0.0, enqueued=0, completed=0, removed=0, lag=0.0)
+            if last is not None:
+                sums[turn] = _both(sums[turn], last) if turn in sums else last
+    return evolve(
+        first, now=max(part.now for part in some), kept=any(part.kept for part in some),
+        points=tuple(sums[turn] for turn in turns),
+    )  # fmt: skip
+
+
+def _both(one: TrendPoint, other: TrendPoint) -> TrendPoint:
+    return TrendPoint(
+        max(one.at, other.at), max(one.seconds, other.seconds), one.enqueued + other.enqueued,
+        one.completed + other.completed, one.removed + other.removed, one.waiting + other.waiting,
+        one.leased + other.leased, one.delayed + other.delayed, one.dead + other.dead, max(one.lag, other.lag),
+    )  # fmt: skip

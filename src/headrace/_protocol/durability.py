@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 
-from headrace._model.durability import Durability
+from headrace._model.policy import Durability
 from headrace._protocol.op import Op, pack
 from headrace.errors import ConfigurationError, NotDurable
 

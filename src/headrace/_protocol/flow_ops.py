@@ -13,19 +13,19 @@ from attrs import evolve, field, frozen
 
 from headrace._model.checks import Context, fits, millis, together
 from headrace._model.codec import Codec, chosen, grouped
-from headrace._model.conditions import unconditional
 from headrace._model.flow import FanOut, FlowState, Next
 from headrace._model.job import Claim, Job, NewJob, is_new
+from headrace._model.policy import unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
 from headrace._protocol import replies
-from headrace._protocol.answers import Verdicts
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Verdicts
 from headrace._protocol.script import script
 from headrace._protocol.shards import ShardOps, shard_ops
 from headrace.errors import ConfigurationError

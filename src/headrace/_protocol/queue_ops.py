@@ -8,36 +8,25 @@ from __future__ import annotations
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, Literal, TypeVar, cast
 
-from attrs import frozen
+from attrs import field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import Codec, as_bytes, binds, bound, inline, of_job, untyped
-from headrace._model.conditions import staying, unconditional
+from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, inline, of_job, untyped
 from headrace._model.job import KEY, PRIORITY, Cause, Claim, NewJob, is_new, on_wire
-from headrace._model.policy import bucket
+from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
+from headrace._model.settings import QueueSettings
 from headrace._model.shards import apart, is_entry
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
-from headrace._model.timing import SCHEDULES_AT_MOST, Timing, decide, missed_policy
+from headrace._model.timing import SCHEDULES_AT_MOST, Declared, Timing, decide, missed_policy
 from headrace._protocol import replies
-from headrace._protocol.answers import (
-    Declaration,
-    DueSchedules,
-    Entered,
-    Grant,
-    Page,
-    Reclaimed,
-    SchedulePlan,
-    Verdicts,
-)
-from headrace._protocol.declaring import declaration
-from headrace._protocol.keys import JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
+from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
@@ -46,11 +35,20 @@ from headrace._protocol.limits import (
     LOOKS_PER_SCRIPT,
     REWRITES_PER_SCRIPT,
 )
-from headrace._protocol.op import Arg, Op
-from headrace._protocol.result_ops import ResultOps
+from headrace._protocol.op import Arg, Op, Prepared
+from headrace._protocol.replies import (
+    Declaration,
+    DueSchedules,
+    Ended,
+    Entered,
+    Grant,
+    Page,
+    Reclaimed,
+    SchedulePlan,
+    Verdicts,
+)
 from headrace._protocol.script import script
-from headrace._protocol.waiting import blocked_read
-from headrace.errors import ConfigurationError, said
+from headrace.errors import CodecError, ConfigurationError, said
 
 T = TypeVar("T")
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
@@ -73,8 +71,32 @@ def _given(id: object) -> str | None:
 
 
 @frozen
-class Ops(ResultOps):
+class Ops:
     """Maker of the operations of one queue. `worker` is always the name that leases and settles jobs."""
+
+    keys: Keys
+    settings: QueueSettings = QueueSettings()
+    codec: Codec[Any] = BytesCodec()
+    namespace: str = "headrace"
+    bound: Codec[Any] = field(init=False, eq=False, repr=False)  # the codec, for the payloads of this queue
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "bound", bound(self.codec, self.keys.queue, self.namespace))
+
+    def _op(
+        self,
+        name: str,
+        args: Sequence[Arg],
+        decode: Callable[[Any], T],
+        extra: Sequence[str] = (),
+        items: Sequence[Any] = (),
+        join: Callable[[Sequence[Any]], Op[Any]] | None = None,
+    ) -> Op[T]:
+        source = script(name)
+        keys = [self.keys.key(key) for key in source.key_names]
+        lane = self.keys.lane("") if source.recorded else ""
+        levels = self.keys.levels(self.settings.priorities) if source.levelled else ()
+        return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     @property
     def decoder(self) -> replies.Jobs:
@@ -107,6 +129,10 @@ class Ops(ResultOps):
         if len(data) > checks.VALUE_BYTES:
             checks.fits("payload", [data])
         return data
+
+    def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
+        data: Any = (codec or self.bound).encode(payload)
+        return data if type(data) is bytes else as_bytes(data)
 
     def _item(self, job: NewJob[Any], priorities: int | None = None, codec: Codec[Any] | None = None) -> Item:
         delay = checks.delay(unconditional(job).delay)
@@ -353,9 +379,18 @@ class Ops(ResultOps):
         args += kinds
         return self._op("register", args, replies.entered)
 
+    def declaration(self) -> dict[str, str]:
+        """Return the declaration of one user: the codec, and the options that it gives and all users must agree on.
+
+        Plain bytes declare no codec: a program that sends or takes them decodes nothing.
+        """
+        if type(self.codec) is BytesCodec:
+            return self.settings.declared()
+        return {"codec": str(getattr(self.codec, "name", type(self.codec).__name__)), **self.settings.declared()}
+
     def declare(self, *, serving: bool) -> Op[Declaration]:
         """Declare how this queue is meant to be used. The declaration of a worker, *serving*, counts from then on."""
-        words = [word for pair in declaration(self.codec, self.settings).items() for word in pair]
+        words = [word for pair in self.declaration().items() for word in pair]
         return self._op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
@@ -480,7 +515,34 @@ class Ops(ResultOps):
         """Give a delayed job another delay."""
         return self._op("reschedule", [wire_id(name), checks.delay(delay)], bool)
 
-    # -- what recurs ---------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
+
+    def result_bytes(self, result: Any) -> bytes:
+        """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
+        try:
+            data = self._encoded(result, untyped(self.bound))
+        except (TypeError, CodecError) as error:
+            raise type(error)(f"result: {error}") from error
+        checks.fits("result", [data])
+        return data
+
+    def result(self, name: str) -> Op[bytes | None]:
+        """Fetch the kept result of a job."""
+        keys = [self.keys.result(job_id(name))]
+        return Op(
+            "result", script("result"), keys, [], lambda reply: None if reply[0] is None else replies.raw(reply[0])
+        )
+
+    def results(self, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
+        """Fetch the kept results of jobs, at most 500; `False`: ask for this one again."""
+        keys = [self.keys.result(job_id(name)) for name in names]
+        return Op("result", script("result"), keys, [], replies.kept, "", names, self.results)
+
+    def ended(self, names: Sequence[str]) -> Op[list[Ended]]:
+        """Ask which of at most 500 jobs have ended, and how."""
+        return self._op("ended", [wire_id(name) for name in names], replies.ended, (), names, self.ended)
+
+    # -- schedules --------------------------------------------------------------------------------
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
         """Make a job recur: return a function from the server's ms to the operation, which answers -1 at the limit."""
@@ -507,6 +569,11 @@ class Ops(ResultOps):
         """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""
         return self._op("schedules", [which, cursor], replies.ticking)
 
+    def declare_schedules(self, declared: Declared, worker: str) -> Op[tuple[bool, list[str]]]:
+        """Declare the schedules of the code. The reply: whether to make them, and the names of ended schedules."""
+        names = [one.name for one in declared.schedules]
+        return self._op("recur", [worker, declared.set, *names], replies.recurring)
+
     def plan_ticks(self, ticking: DueSchedules) -> SchedulePlan:
         """Plan the operations for due ticks."""
         ops: list[Op[int]] = []
@@ -522,3 +589,52 @@ class Ops(ResultOps):
             waits.append((following - ticking.now) / 1000)
             ops.append(self._op("tick", [name, stored, due, following, *ticks], int))
         return SchedulePlan(ops, min(waits, default=None), wrong)
+
+
+def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) -> tuple[Arg, ...]:
+    """Block until one of these queues may have a job to lease, *block* seconds at most.
+
+    A delivered entry goes to a reserved consumer, from which the next `lease` of any worker takes it. So a lost reply
+    or a cancelled read loses nothing. While queues are *paused*, the read must deliver nothing, and wake every waiter
+    when a queue is resumed.
+    """
+    milliseconds = max(1, term("block", block, zero=True))  # 0 would block for ever
+    wakes = [keys.key("wake") for keys in queues]
+    if paused:
+        return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *wakes, *["$"] * len(wakes))
+    streams = [keys.key("jobs") for keys in queues]
+    return (
+        "XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *wakes,
+        *[">"] * (2 * len(wakes)),
+    )  # fmt: skip
+
+
+def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
+    """Read wake-ups that no lease call has taken: their reader may have died, or may hang.
+
+    This raises the entry's delivery count, which does not matter: the lease sets the count that matters.
+    """
+    streams = [keys.key(key) for key in ("jobs", "wake") for keys in queues]
+    return ("XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "STREAMS", *streams, *["0"] * len(streams))
+
+
+def woken_keys(reply: Any, keys: Collection[str]) -> list[str]:
+    """List the *keys* in which a blocked read found entries: all keys, if its reply does not tell."""
+    if isinstance(reply, Exception):  # the error names a missing group, which the following lease call makes
+        return [key for key in keys if f"'{key}'" in str(reply)] or list(keys)
+    rows = cast(
+        "Iterable[tuple[bytes, Any]]", reply.items() if isinstance(reply, dict) else reply or ()
+    )  # RESP3, RESP2
+    names = [key.decode() for key, entries in rows if entries]
+    return [name for name in names if name in keys]
+
+
+def enqueue_one(ops: Ops) -> Prepared[str]:
+    """Prepare the call that adds one job with only a payload. Its answer is the job's id."""
+    source = script("enqueue_one")
+    keys = [ops.keys.key(key) for key in source.key_names]
+
+    def several(payloads: Sequence[bytes]) -> Op[list[str]]:
+        return ops.plain(payloads, replies.plain_ids)
+
+    return Prepared[str].made(several, Op("enqueue", source, keys, [b""], replies.text, ops.keys.lane("")))

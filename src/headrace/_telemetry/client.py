@@ -13,7 +13,7 @@ from headrace import _forks
 from headrace._model.checks import Context as Carried
 from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, is_new
 from headrace._model.receipt import BaseReceipt
-from headrace._protocol.answers import Died
+from headrace._protocol.replies import Died
 from headrace._telemetry import log, tracing
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, ambient, tracer

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace import _forks
-from headrace._model.shown import LAYOUT, visible
+from headrace._model.views import LAYOUT, visible
 from headrace._telemetry.log import log
 from headrace.errors import said
 

@@ -14,8 +14,8 @@ from headrace._core.worker.consumer import Consumer
 from headrace._model.job import Job
 from headrace._model.settings import KIND
 from headrace._model.state import Counts
-from headrace._protocol.answers import Grant, Reclaimed
 from headrace._protocol.op import Op
+from headrace._protocol.replies import Grant, Reclaimed
 from headrace._telemetry import log, metrics, tracing
 from headrace._telemetry.client import Traced, dead_lettered, received
 from headrace._telemetry.clock import clock_of

@@ -14,7 +14,6 @@ from headrace._model.job import Postponed
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import replies
-from headrace._protocol.declaring import declaration
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec, Offloaded
@@ -137,5 +136,5 @@ def test_jobs_are_not_cancelled_by_payloads_that_encode_differently_each_time() 
 def test_what_a_queue_declares_of_its_codec() -> None:
     """The formats in their order: who differs is told, whatever the types are called."""
     codec = Offloaded(JSONCodec(Mail), Shelf())  # type: ignore[arg-type]
-    assert declaration(codec, QueueSettings())["codec"] == "Offloaded(JSONCodec)"
-    assert declaration(TYPED.codec, TYPED.settings)["codec"] == "JSONCodec"
+    assert Ops(Keys.of("q"), QueueSettings(), codec).declaration()["codec"] == "Offloaded(JSONCodec)"
+    assert TYPED.declaration()["codec"] == "JSONCodec"

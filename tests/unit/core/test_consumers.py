@@ -17,7 +17,7 @@ from headrace._core.worker.renewal import lose
 from headrace._core.worker.variants import KindConsumer, PersistentConsumer, watch
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
-from headrace._protocol.answers import Grant
+from headrace._protocol.replies import Grant
 from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, make_held, names, reclaiming, sent, settled
 
 WORKER = WorkerSettings(heartbeat=2.0, timeout=10.0)

@@ -14,10 +14,10 @@ from headrace._core.shards.slots import ShardSlots
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.idle import AGAIN_S
 from headrace._model.settings import QueueSettings
-from headrace._protocol.handing import Accepted, Intent, Pending
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import name_of
+from headrace._protocol.transfer_ops import Accepted, Intent, Pending
 from headrace.errors import NotDurable
 
 KNOWN = ShardMap(Ops(Keys.of("q"), QueueSettings(shards=2)))

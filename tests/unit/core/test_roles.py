@@ -43,11 +43,11 @@ from headrace._core.worker.scheduler import tick
 from headrace._core.worker.slots import ASKS_S, CALLS_A_TURN, WORTH_A_CALL, SharedSlots
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
-from headrace._protocol.answers import Declaration, DueSchedules, Entered, Grant, Reclaimed
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import TooLarge
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Declaration, DueSchedules, Entered, Grant, Reclaimed
 from headrace.errors import NameTaken
 
 

@@ -36,10 +36,9 @@ from headrace._core.worker.shared_read import (
 )
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
-from headrace._protocol.answers import Grant, Reclaimed
 from headrace._protocol.keys import Keys
-from headrace._protocol.queue_ops import Ops
-from headrace._protocol.waiting import woken_keys
+from headrace._protocol.queue_ops import Ops, woken_keys
+from headrace._protocol.replies import Grant, Reclaimed
 from tests.unit.core.test_roles import Hand, make_held, names, sent
 
 

@@ -12,7 +12,7 @@ import pytest
 from headrace import Receipt, Worker
 from headrace._api.aio.events import AsyncEventStream
 from headrace._api.sync.events import EventStream
-from headrace._model.conditions import Conditions
+from headrace._model.policy import Conditions
 from headrace._model.settings import QueueOptions
 from headrace.inspect import AsyncInspector, Inspector
 from headrace.testing import run_until_empty, run_until_empty_async

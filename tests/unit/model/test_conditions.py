@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import ConfigurationError, Debounce, NewJob, Replace, Throttle
-from headrace._model.conditions import conditional, conditions, full, unconditional
+from headrace._model.policy import conditional, conditions, full, unconditional
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NewType, Optional, Union
 import pytest
 
 from headrace import AsyncWorker, Complete, DeadLetter, FanOut, Flow, Job, Next, Release, Worker
-from headrace._model.codec import BytesCodec
-from headrace._model.returns import returned
+from headrace._model.codec import BytesCodec, returned
 from headrace.codecs import Codec, JSONCodec
 from headrace.errors import Verdict
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace._model.shown import LINE_CHARACTERS, READ_BYTES, Payload, bounded, one_line, readable, spelled, visible
+from headrace._model.views import LINE_CHARACTERS, READ_BYTES, Payload, bounded, one_line, readable, spelled, visible
 
 
 @pytest.mark.parametrize(

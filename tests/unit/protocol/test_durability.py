@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from headrace import ConfigurationError
-from headrace._model.durability import Durability
+from headrace._model.policy import Durability
 from headrace._protocol.durability import DurabilityWait, durable_batch, trials, tried, with_durability
 from headrace._protocol.op import Op, pack
 from headrace._protocol.script import script

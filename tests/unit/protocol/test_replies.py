@@ -9,7 +9,7 @@ import pytest
 from headrace import Counts, Receipt
 from headrace._model.codec import BytesCodec
 from headrace._protocol import replies
-from headrace._protocol.answers import Reclaimed
+from headrace._protocol.replies import Reclaimed
 from headrace.codecs import JSONCodec
 from headrace.errors import ReplyError
 from headrace.inspect import Repairs

@@ -14,16 +14,14 @@ from headrace._model.job import Claim, Job
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
-from headrace._model.timing import Timing
-from headrace._protocol import handing, view_ops
+from headrace._model.timing import Declared, Recurring, Timing
 from headrace._protocol import script as scripts
-from headrace._protocol.admission import Admission
-from headrace._protocol.answers import DueSchedules
+from headrace._protocol import transfer_ops, view_ops
+from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
-from headrace._protocol.prepared import enqueue_one
-from headrace._protocol.queue_ops import Ops
-from headrace._protocol.recurring import Declared, Recurring
+from headrace._protocol.queue_ops import Ops, enqueue_one
+from headrace._protocol.replies import DueSchedules
 from headrace._protocol.script import header, script
 from headrace._protocol.shards import ShardOps, table
 
@@ -167,14 +165,14 @@ FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
 CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
-INTENT = handing.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
+INTENT = transfer_ops.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
 SAMPLES: dict[str, Op[object]] = {
     "about": view_ops.about(OPS),
-    "accept": handing.accept(OPS, 5, [INTENT]),
+    "accept": transfer_ops.accept(OPS, 5, [INTENT]),
     "beat": OPS.beat("w", 10.0, register=True, kinds=["a", "b"]),
     "cancel": OPS.cancel("i"),
     "cancel_payload": OPS.cancel_payload(b"x", "jobs", "-"),
-    "close": handing.close(OPS, [INTENT.nonce]),
+    "close": transfer_ops.close(OPS, [INTENT.nonce]),
     "company": OPS.company("w", beside=True),
     "complete": OPS.complete(CLAIMS),
     "counts": OPS.counts(),
@@ -192,8 +190,8 @@ SAMPLES: dict[str, Op[object]] = {
     "flow_find": FLOW.ops.found("a", "b", ""),
     "flow_read": FLOW.ops.read(["i", "j"]),
     "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
-    "hand": handing.hand(OPS, 0, [(INTENT.name, "1 shop/orders n1")], ["1 shop/orders n0"]),
-    "handing": handing.handing(OPS),
+    "hand": transfer_ops.hand(OPS, 0, [(INTENT.name, "1 shop/orders n1")], ["1 shop/orders n0"]),
+    "handing": transfer_ops.handing(OPS),
     "lease": Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1))).lease("w", 10),
     "lease_of": view_ops.lease_of(OPS, "1-0"),
     "leave": OPS.leave("w"),
@@ -206,7 +204,7 @@ SAMPLES: dict[str, Op[object]] = {
     "wipe": PART.wipe(),
     "hand_schedule": PART.hand_schedule("s"),
     "take_schedule": PART.take_schedule("s", 5, b"x", [b"set"]),
-    "recur": Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]).op(OPS, "w"),
+    "recur": OPS.declare_schedules(Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]), "w"),
     "list": OPS.listing("waiting", ""),
     "listen": OPS.listen(),
     "measure": OPS.measure(),

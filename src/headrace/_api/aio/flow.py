@@ -11,8 +11,8 @@ from headrace._api.flow import BaseFlow
 from headrace._api.queue import BaseLease, Delay
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
-from headrace._model.durability import Durability
 from headrace._model.flow import FlowState
+from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts
 from headrace._net.aio.driver import AsyncDriver

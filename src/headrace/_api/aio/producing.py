@@ -8,9 +8,8 @@ from typing import Any, Generic, Unpack, overload
 from headrace._api.aio.colour import Stream, each
 from headrace._api.queue import DECLARING_S, BaseQueue, Delay
 from headrace._core.queue.streaming import BatchBuffer
-from headrace._model.conditions import Conditions, Full, with_conditions
-from headrace._model.job import NewJob
-from headrace._model.payload import Plain, T
+from headrace._model.job import NewJob, Plain, T
+from headrace._model.policy import Conditions, Full, with_conditions
 from headrace._model.receipt import AsyncReceipt
 from headrace._net.aio.driver import AsyncDriver
 from headrace._net.base.connected import Timeout

@@ -19,8 +19,7 @@ from headrace._api.aio.producing import AsyncProducing
 from headrace._api.queue import Delay
 from headrace._forks import cached_property
 from headrace._model.codec import Codec
-from headrace._model.job import NewJob
-from headrace._model.payload import T
+from headrace._model.job import NewJob, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState
 from headrace._net.aio.keeping import AsyncKept

@@ -13,9 +13,8 @@ from headrace._api.aio.queue import AsyncQueue
 from headrace._api.tasks import BaseTask, BaseTasks, C, P, R, receipt_of, typed
 from headrace._api.worker import Seconds
 from headrace._model.codec import Codec
-from headrace._model.conditions import Full
 from headrace._model.job import NewJob
-from headrace._model.policy import Retry
+from headrace._model.policy import Full, Retry
 from headrace._model.receipt import AsyncReceipt
 from headrace._model.settings import QueueOptions, with_options
 from headrace._net.base.address import AsyncClient

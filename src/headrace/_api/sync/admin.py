@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 from headrace._api.admin import BaseAdmin
 from headrace._api.queue import Delay
 from headrace._api.sync.producing import Producing
-from headrace._model.job import Job, NewJob
-from headrace._model.payload import Plain, T
+from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import JobState, Repairs, Schedule, WorkerState
 from headrace._model.verbs import Bulk

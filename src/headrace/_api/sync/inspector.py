@@ -14,8 +14,7 @@ from headrace._core.views.redaction import Redact
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
 from headrace._model.state import Schedule
-from headrace._model.trends import Every, Trends
-from headrace._model.views import DeadPage, JobsPage, JobView, Overview, QueuePage, RunsPage, WorkerView
+from headrace._model.views import DeadPage, Every, JobsPage, JobView, Overview, QueuePage, RunsPage, Trends, WorkerView
 from headrace._net.base.address import Address, Client
 from headrace._net.sync.driver import Driver
 

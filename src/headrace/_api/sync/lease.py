@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic
 
 from headrace._api.queue import BaseLease, Delay
-from headrace._model.job import NewJob
-from headrace._model.payload import T
+from headrace._model.job import NewJob, T
 from headrace._net.base.connected import Timeout
 
 if TYPE_CHECKING:

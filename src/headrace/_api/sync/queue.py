@@ -20,8 +20,7 @@ from headrace._api.sync.lease import Lease
 from headrace._api.sync.producing import Producing
 from headrace._forks import cached_property
 from headrace._model.codec import Codec
-from headrace._model.job import NewJob
-from headrace._model.payload import T
+from headrace._model.job import NewJob, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState
 from headrace._net.base.address import Address, Client

@@ -15,18 +15,18 @@ from attrs import define, evolve, field
 
 from headrace._core.effects import Sleep, Step, current_time, overlap, send, send_all
 from headrace._model.checks import Context
-from headrace._model.durability import Durability
 from headrace._model.job import Claim
+from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
 from headrace._protocol import replies
-from headrace._protocol.answers import DueSchedules, SchedulePlan
 from headrace._protocol.durability import durable_batch, with_durability
 from headrace._protocol.keys import job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import DueSchedules, SchedulePlan
 from headrace.errors import NotDurable, TooManySchedules
 
 TICKS_LEFT = 2  # what `tick` answers when one script was not enough

@@ -10,7 +10,7 @@ from headrace._core.queue.calls import said_what_is_in
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
-from headrace._protocol.admission import Admission, Item, Refusal
+from headrace._protocol.conditional_ops import Admission, Item, Refusal
 from headrace.errors import NotDurable
 
 ROUND_S = 0.1  # seconds that must be left for a look at other shards

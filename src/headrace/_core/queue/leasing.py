@@ -15,11 +15,10 @@ from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
-from headrace._protocol.answers import Grant
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, RECORD_S, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Jobs
+from headrace._protocol.replies import Grant, Jobs
 from headrace.errors import ReplyError
 
 LEASE_LEVELS_AT_MOST = 250  # jobs leased in one script of a queue with levels: later levels take 15 µs a job

@@ -14,15 +14,15 @@ from headrace._core.queue.conditional import admit, admit_many
 from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._core.queue.results import End
 from headrace._model.checks import Context
-from headrace._model.durability import Durability
 from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
+from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Resharding, ShardRow
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
-from headrace._protocol.admission import Admission, Item
+from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op

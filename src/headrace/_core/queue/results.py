@@ -15,8 +15,8 @@ from attrs import frozen
 from headrace._core.effects import ForgetEnds, Step, await_ends, current_time, send, watch_ends
 from headrace._core.queue.calls import find
 from headrace._model.event import Event
-from headrace._protocol.answers import Ended
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Ended
 
 RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of others
 TOLD_WITHIN_S = 1.0  # seconds in which a message comes about a job that was there and is gone

@@ -14,11 +14,11 @@ from headrace._core.queue.conditional import Elsewhere, admit
 from headrace._core.shards.map import ShardMap, named
 from headrace._model import checks
 from headrace._model.checks import Context
-from headrace._model.durability import Durability
 from headrace._model.job import NewJob, is_new
+from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
-from headrace._protocol.admission import Admission, Item
+from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import job_id, job_key
 from headrace._protocol.limits import JOBS_PER_SCRIPT

@@ -15,13 +15,13 @@ from attrs import define, evolve, field
 
 from headrace._core.effects import Send, Step, current_time
 from headrace._core.shards.map import ShardMap
-from headrace._model.durability import Durability
+from headrace._model.policy import Durability
 from headrace._model.shards import ShardRow
 from headrace._protocol.durability import DurabilityWait
-from headrace._protocol.handing import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
 from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps
+from headrace._protocol.transfer_ops import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
 from headrace.errors import NotDurable, said
 
 WITHIN_S = 5.0  # seconds for a shard's answer: other shards wait meanwhile

@@ -27,21 +27,21 @@ from headrace._core.shards.map import ShardMap, Shards, anywhere, named
 from headrace._core.shards.reshard import checked, gather_schedule, reshard
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._model.checks import Context
-from headrace._model.durability import Durability
 from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
+from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Resharding, Sealed, ShardRow, apart, shard_count
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
-from headrace._protocol.admission import Admission, Item
-from headrace._protocol.handing import handing
+from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Delay, Ops
 from headrace._protocol.shards import ShardOps, WholeOps
+from headrace._protocol.transfer_ops import handing
 from headrace.errors import ConfigurationError, NotDurable
 
 R = TypeVar("R")

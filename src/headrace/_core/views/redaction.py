@@ -9,9 +9,8 @@ from attrs import evolve
 
 from headrace._model.flow import FlowState
 from headrace._model.job import Job
-from headrace._model.shown import READ_BYTES, Payload, bounded, one_line, readable, spelled
 from headrace._model.state import JobState
-from headrace._model.views import ENDED, JobView, Moment
+from headrace._model.views import ENDED, READ_BYTES, JobView, Moment, Payload, bounded, one_line, readable, spelled
 
 Redact = Callable[[str, str, Job[Any]], str]
 WITHHELD = "(not shown: redact= failed)"

@@ -23,13 +23,13 @@ from headrace._model.checks import count
 from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FlowState
 from headrace._model.shards import apart, number_in
-from headrace._model.shown import one_line
 from headrace._model.state import Counts, JobState, Schedule, WorkerState, summed
-from headrace._model.trends import KEPT, Every, Trends, together
 from headrace._model.views import (
     ENDED,
+    KEPT,
     DeadGroup,
     DeadPage,
+    Every,
     JobsPage,
     JobView,
     Overview,
@@ -37,7 +37,10 @@ from headrace._model.views import (
     QueueView,
     RunsPage,
     ShardView,
+    Trends,
     WorkerView,
+    one_line,
+    together,
 )
 from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import FlowOps

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from headrace._core.effects import HeldJob, Phase, Sleep, Step, Wake, current_time, send
-from headrace._protocol.answers import Grant
+from headrace._protocol.replies import Grant
 
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer

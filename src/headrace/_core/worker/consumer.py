@@ -24,11 +24,11 @@ from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
-from headrace._protocol.answers import Died, Reclaimed, Verdicts
+from headrace._model.timing import Declared
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.recurring import Declared
+from headrace._protocol.replies import Died, Reclaimed, Verdicts
 from headrace.errors import said, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start

@@ -36,10 +36,10 @@ from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import AGAIN_S, ALL_IDLE, SLACK_S
 from headrace._core.worker.renewal import check, died, lose
-from headrace._protocol.answers import Grant, Verdicts
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Grant, Verdicts
 
 TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting batches go back to the queue
 PAUSED_S = 1.0  # the same while the queue is paused: the queue may be resumed between two such reads

@@ -9,8 +9,8 @@ from headrace._core.effects import Phase, Role, Sleep, Step, Wake, current_time,
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.renewal import died
-from headrace._protocol.answers import Entered
 from headrace._protocol.op import Op
+from headrace._protocol.replies import Entered
 
 BEATS_AT_ONCE = 250  # heartbeats in one round trip: they occupy the server for one or two milliseconds
 

@@ -10,8 +10,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import AGAIN_S, duration
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._model.checks import FOREVER_S
-from headrace._protocol.answers import Reclaimed
-from headrace._protocol.declaring import declaration, differing
+from headrace._protocol.replies import Reclaimed
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two sweeps for dead workers, at most
 SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
@@ -115,7 +114,7 @@ def _declare(consumer: Consumer) -> Role:
     consumer.registration.declared = True
     ops = consumer.ops
     answer = yield from send(ops.declare(serving=True))
-    for text in differing(ops.keys.queue, declaration(ops.codec, ops.settings), answer, serving=True):
+    for text in answer.differences(ops.keys.queue, ops.declaration(), serving=True):
         yield Log("declaration_differs", text)
 
 

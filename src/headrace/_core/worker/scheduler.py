@@ -49,7 +49,7 @@ def _say(consumer: Consumer) -> Role:
     takes = True if shared is None else shared.takes_schedules(ops)
     if takes is None:  # older shards have the schedules, if any
         return
-    changed, ended = yield from send(declared.op(ops, name))
+    changed, ended = yield from send(ops.declare_schedules(declared, name))
     for gone in ended:
         yield Log("schedule_ended", f"{gone!r} of queue {ops.keys.queue!r} is declared by no worker any more")
     if takes and (changed or declared.said_as != name):

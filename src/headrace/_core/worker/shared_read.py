@@ -16,7 +16,7 @@ from headrace._core.effects import Phase, Role, Sleep, Step, Wake, block_among, 
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST
 from headrace._protocol.op import Arg
-from headrace._protocol.waiting import blocked_read, forgotten_read
+from headrace._protocol.queue_ops import blocked_read, forgotten_read
 
 READ_AT_MOST = 1250  # queues in one read: it occupies the server for 1 to 3 ms, mostly when it begins
 READ_WELL = 500  # queues in one read that takes half as long; more queues have at least this many reads:

@@ -11,9 +11,9 @@ from headrace._core.effects import BlockThen, HeldJob
 from headrace._core.verdicts import Settlement, SettlementBatch
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
-from headrace._protocol.answers import Entered
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Entered
 from headrace.errors import NameTaken
 
 SILENT_HEARTBEATS = 1.5  # heartbeats without a sign of life after which the worker that had our name is dead

@@ -35,9 +35,8 @@ from headrace._net.base.connections import Attend
 from headrace._net.base.lanes import Lane, Meanwhile
 from headrace._net.base.retries import Trip, since_boot, unwelcome
 from headrace._protocol.limits import RETRY_BUDGET_S
-from headrace._protocol.op import Arg, Op, pack
-from headrace._protocol.prepared import Prepared
-from headrace._protocol.waiting import woken_keys
+from headrace._protocol.op import Arg, Op, Prepared, pack
+from headrace._protocol.queue_ops import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")

@@ -42,9 +42,8 @@ from headrace._net.base.retries import (
 )
 from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
-from headrace._protocol.op import Arg, Op, TooLarge, pack
-from headrace._protocol.prepared import ITEM_BYTES, Prepared
-from headrace._protocol.waiting import woken_keys
+from headrace._protocol.op import ITEM_BYTES, Arg, Op, Prepared, TooLarge, pack
+from headrace._protocol.queue_ops import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")

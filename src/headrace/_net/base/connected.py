@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from headrace._forks import cached_property
-from headrace._model.pickling import Unpicklable
 from headrace._net.base.address import Address
 
 Timeout = float | timedelta | None
@@ -20,6 +19,16 @@ def least(*bounds: float | None) -> float | None:
 
 
 OPENED: WeakSet[Connected] = WeakSet()  # queues and flows with connections
+
+
+class Unpicklable:
+    """The base of objects that can't go to another process, nor be copied."""
+
+    __slots__ = ()
+    _instead: ClassVar[str] = "make one of its own in each process, from its name and URL"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"a {type(self).__name__} is neither pickled nor copied: {self._instead}")
 
 
 class Connected(Unpicklable):

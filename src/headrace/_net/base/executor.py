@@ -7,15 +7,14 @@ from typing import Any
 
 from redis import exceptions as errors
 
-from headrace._model.durability import Durability
+from headrace._model.policy import Durability
 from headrace._net.base.lanes import Lane, shared
 from headrace._net.base.pool import SHARED
 from headrace._net.base.retries import RETRY_PAUSE_S, RetryBudget, Trip, bound, heals, refuse_signalled
 from headrace._net.base.sentinel import PAUSE_S
 from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.keys import Keys
-from headrace._protocol.op import Op
-from headrace._protocol.prepared import Prepared
+from headrace._protocol.op import Op, Prepared
 
 SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
 CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server

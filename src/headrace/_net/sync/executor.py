@@ -52,9 +52,8 @@ from headrace._net.sync.combining import Combiner
 from headrace._net.sync.pool import Pool, exchanged, replies, send
 from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
-from headrace._protocol.op import Arg, Op, TooLarge, pack
-from headrace._protocol.prepared import ITEM_BYTES, Prepared
-from headrace._protocol.waiting import woken_keys
+from headrace._protocol.op import ITEM_BYTES, Arg, Op, Prepared, TooLarge, pack
+from headrace._protocol.queue_ops import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")

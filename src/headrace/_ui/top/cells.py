@@ -8,7 +8,7 @@ from attrs import frozen
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from headrace._model.shown import visible
+from headrace._model.views import visible
 
 BARS = "▁▂▃▄▅▆▇█"
 LEAST_FLEXIBLE = 8  # cells of a column that takes what the others leave

@@ -12,9 +12,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from headrace._core.views.views import STATES
-from headrace._model.shown import one_line
-from headrace._model.trends import TrendPoint
-from headrace._model.views import ENDED, DeadGroup, JobView, QueueView
+from headrace._model.views import ENDED, DeadGroup, JobView, QueueView, TrendPoint, one_line
 from headrace._ui.texts import clock, counted, from_now, jobs, rate, span
 from headrace._ui.top.cells import Column, chart, short
 from headrace._ui.top.lists import QUEUE_BINDINGS, QUEUE_KEYS, queue_action, state_of

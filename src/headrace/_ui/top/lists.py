@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from headrace._model.shown import one_line
-from headrace._model.views import QueueView
+from headrace._model.views import QueueView, one_line
 from headrace._ui.texts import clock, counted, from_now, jobs, rate, span
 from headrace._ui.top.cells import Column, chart, short
 from headrace._ui.top.pane import Key, Pane, PendingAction, Row

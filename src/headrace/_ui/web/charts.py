@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
-from headrace._model.trends import EVERY_S, Every, TrendPoint, Trends
+from headrace._model.views import EVERY_S, Every, TrendPoint, Trends
 from headrace._ui.texts import rate, span
 
 WIDTH, HEIGHT = 720, 96

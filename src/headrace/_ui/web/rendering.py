@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from headrace._model.shown import one_line
 from headrace._model.verbs import VERBS
+from headrace._model.views import one_line
 from headrace._ui.texts import clock, from_now, rate, span
 
 CHART_WIDTH, CHART_HEIGHT = 120, 24

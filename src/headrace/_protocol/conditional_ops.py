@@ -9,10 +9,8 @@ from attrs import evolve, field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import Context, millis
-from headrace._model.conditions import UNIQUE, Outcome, conditional, conditions
-from headrace._model.durability import Durability
 from headrace._model.job import NewJob, is_new
-from headrace._model.policy import room
+from headrace._model.policy import UNIQUE, Durability, Outcome, conditional, conditions, room
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
 from headrace._protocol.durability import with_durability
