@@ -1,7 +1,7 @@
 """No script moves more than about 1 MiB of payloads, or one job if that alone is more, however much there is.
 
 Counted, not timed: the scripts run as they are, with the commands that they call counted (`metered`). A script of the
-package has its stand (`stands`), or is named among those that touch no payloads, with the reason; each call of a stand
+package has its stand (`stands`), or touches no payloads, for the reason in `calls`; each call of a stand
 is held against the limits.
 """
 
@@ -11,6 +11,7 @@ import pytest
 
 from headrace._protocol.flow_ops import CHILDREN_AT_MOST
 from tests.scripts import stands_flows, stands_jobs, stands_whole  # noqa: F401 - they fill STANDS
+from tests.scripts.calls import CALLS
 from tests.scripts.conftest import Lua
 from tests.scripts.metered import Cost, cost, metered
 from tests.scripts.stands import MANY, PAYLOAD, STANDS, large
@@ -21,37 +22,6 @@ LIMIT = MIB + len(PAYLOAD) + ASIDE  # what is read before it is known to be too 
 # XINFO STREAM shows the first and the last entry, whatever is asked of it.
 # And a lease call reads one that is due, and one that rises, twice; a retry reads and writes
 JOBS = {"counts": 2, "delete": 2, "lease": 3, "measure": 3, "repair": 3}
-
-WITHOUT = {  # touch no payload, and nothing that grows with the queue
-    "about": "three fields, one of at most 16 options",
-    "beat": "two keys of one worker",
-    "company": "one field of one worker",
-    "close": "nonces, at most 1,000",
-    "declare": "one field, of at most 16 options",
-    "flow_events": "names of jobs, at most 200 of a stage",
-    "flow_find": "names of runs, at most 1,000",
-    "handing": "one number",
-    "lease_of": "one row of a pending list",
-    "levels": "one field",
-    "listen": "one field",
-    "pause": "one field",
-    "paused": "one field",
-    "recur": "names of schedules, at most 1,000 of each version of the code that runs",
-    "register": "two keys of one worker",
-    "renew": "names of entries",
-    "rest": "one row a worker, at most 101, and one of a pending list",
-    "trends": "a part of one string, 104 kB",
-    "unschedule": "one schedule",
-    "workers": "one row a worker",
-    "shards": "two words for each of 1,024 shards, and 1,000 queues",
-    "seal": "five fields, one of at most 16 options",
-    "inherit": "five fields, one of at most 16 options",
-    "present": "names of jobs, at most 1,000",
-    "drained": "numbers",
-    "wipe": "names of keys, and of fields of the stats",
-    "hand_schedule": "one schedule",
-    "take_schedule": "one schedule",
-}
 
 
 @pytest.fixture
@@ -74,8 +44,8 @@ def test_small_jobs_say_nothing_of_the_large_ones_behind_them(lua: Lua) -> None:
 
 
 def test_every_script_has_its_stand(script_names: list[str]) -> None:
-    named = [*STANDS, *WITHOUT]
-    assert sorted(named) == script_names, "exactly one of: a stand, a reason in WITHOUT"
+    named = [*STANDS, *(name for name, calls in CALLS.items() if calls.payloads)]
+    assert sorted(named) == script_names, "exactly one of: a stand, a reason in CALLS"
 
 
 def problems(costs: list[Cost]) -> list[str]:

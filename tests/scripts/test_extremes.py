@@ -19,9 +19,9 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header
 from headrace.inspect import Repairs
 from tests.conftest import Servers
+from tests.scripts.calls import CALLS, OPS
 from tests.scripts.conftest import contents, dumps, restore
 from tests.support.servers import Server, binaries
-from tests.unit.protocol.test_script_headers import NAMES, OPS, SAMPLES
 
 LONGEST = int(FOREVER_S * 1000)
 YEAR_10000 = 253_402_300_800_000
@@ -43,7 +43,7 @@ NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", 
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
 CASES = [
     (name, number, argument)
-    for name in NAMES
+    for name in CALLS
     for number, argument in enumerate(header(name).args())
     if (name, argument) != ("pause", "pause")  # 1, or anything else
 ]
@@ -97,7 +97,7 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
         "renew": lambda: OPS.renew(claims, duration=5.0, ttl=5.0),
         "retry": lambda: OPS.retry([(claim, 5.0, 1, "why") for claim in claims], max_attempts=1),
     }
-    return made[name]() if name in made else SAMPLES[name]
+    return made[name]() if name in made else CALLS[name].sample
 
 
 class Sender:

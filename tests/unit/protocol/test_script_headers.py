@@ -9,21 +9,9 @@ from pathlib import Path
 import pytest
 
 from headrace import NewJob
-from headrace._api.flow import Stages
-from headrace._model.job import Claim, Job
-from headrace._model.policy import Rate
-from headrace._model.settings import QueueSettings
-from headrace._model.shards import Table
-from headrace._model.timing import Declared, Recurring, Timing
 from headrace._protocol import script as scripts
-from headrace._protocol import transfer_ops, view_ops
-from headrace._protocol.conditional_ops import Admission
-from headrace._protocol.keys import Keys
-from headrace._protocol.op import Op
-from headrace._protocol.queue_ops import Ops, enqueue_one
-from headrace._protocol.replies import DueSchedules
 from headrace._protocol.script import header, script
-from headrace._protocol.shards import ShardOps, table
+from tests.scripts.calls import CALLS, CLAIMS, OPS
 
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
@@ -159,84 +147,9 @@ def test_every_fragment_says_what_it_is(fragment: str) -> None:
     assert read(f"lib/{fragment}").startswith("-- ")
 
 
-OPS = Ops(Keys.of("shop/orders"))
-PART = ShardOps(OPS.keys)
-FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
-FLOW.stage("orders", next="bills")
-FLOW.stage("bills")
-CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
-INTENT = transfer_ops.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
-SAMPLES: dict[str, Op[object]] = {
-    "about": view_ops.about(OPS),
-    "accept": transfer_ops.accept(OPS, 5, [INTENT]),
-    "beat": OPS.beat("w", 10.0, register=True, kinds=["a", "b"]),
-    "cancel": OPS.cancel("i"),
-    "cancel_payload": OPS.cancel_payload(b"x", "jobs", "-"),
-    "close": transfer_ops.close(OPS, [INTENT.nonce]),
-    "company": OPS.company("w", beside=True),
-    "complete": OPS.complete(CLAIMS),
-    "counts": OPS.counts(),
-    "dead_letter": OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
-    "declare": Ops(OPS.keys, QueueSettings(max_attempts=3)).declare(serving=True),
-    "delete": OPS.delete(),
-    "enqueue": OPS.enqueue([b"x", b"y"]),
-    "enqueue_if": Admission(OPS).single([("i", "", "unique=1", ["data", b"x"])]),
-    "enqueue_one": enqueue_one(OPS).of(b"x"),
-    "expire": OPS.expire("-", ["i"]),
-    "fail_worker": OPS.fail_worker("w"),
-    "find": OPS.find("i"),
-    "flow_advance": FLOW.ops.advance([FLOW.ops.cancelling("i")]),
-    "flow_events": FLOW.ops.events(),
-    "flow_find": FLOW.ops.found("a", "b", ""),
-    "flow_read": FLOW.ops.read(["i", "j"]),
-    "flow_start": FLOW.ops.start(b"x", "i", None, None, None, None),
-    "hand": transfer_ops.hand(OPS, 0, [(INTENT.name, "1 shop/orders n1")], ["1 shop/orders n0"]),
-    "handing": transfer_ops.handing(OPS),
-    "lease": Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1))).lease("w", 10),
-    "lease_of": view_ops.lease_of(OPS, "1-0"),
-    "leave": OPS.leave("w"),
-    "levels": OPS.levels(),
-    "shards": table(OPS.keys, Table.of("shop", 2).rows()),
-    "seal": PART.seal(2),
-    "inherit": PART.inherit(["history", "5 1000"]),
-    "present": PART.present(["i", "j"]),
-    "drained": PART.drained(),
-    "wipe": PART.wipe(),
-    "hand_schedule": PART.hand_schedule("s"),
-    "take_schedule": PART.take_schedule("s", 5, b"x", [b"set"]),
-    "recur": OPS.declare_schedules(Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]), "w"),
-    "list": OPS.listing("waiting", ""),
-    "listen": OPS.listen(),
-    "measure": OPS.measure(),
-    "move": OPS.move("shop/bills", "-", ["i"]),
-    "pause": OPS.pause(True),
-    "paused": OPS.paused(),
-    "position": OPS.position("i"),
-    "purge": OPS.purge(),
-    "purge_dead": OPS.purge_dead("-", ["i"]),
-    "reclaim": OPS.reclaim("w", 10.0),
-    "redrive": OPS.redrive("-", ["i"]),
-    "register": OPS.register("w.1", "w", 10.0, kinds=["a", "b"]),
-    "release": OPS.release(CLAIMS),
-    "renew": OPS.renew(CLAIMS),
-    "repair": OPS.repair(),
-    "rest": OPS.rest("w", 10.0),
-    "result": OPS.result("i"),
-    "ended": OPS.ended(["i"]),
-    "retry": OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
-    "reschedule": OPS.reschedule("i", 1.0),
-    "schedule": OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
-    "schedules": OPS.schedules(),
-    "tick": OPS.plan_ticks(DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
-    "trends": view_ops.trends(OPS, "minute", 10),
-    "unschedule": OPS.unschedule("s"),
-    "workers": OPS.workers(),
-}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
-    head, op = header(name), SAMPLES[name]
+    head, op = header(name), CALLS[name].sample
     wire = op.wire("EVALSHA", "l", "1")
     keys = wire[3 : 3 + int(wire[2])]
     arguments = wire[3 + int(wire[2]) :]

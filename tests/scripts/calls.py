@@ -1,0 +1,334 @@
+"""Calls of each script, for the tests that try all scripts: a new script has its row here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from headrace import NewJob
+from headrace._api.flow import Stages
+from headrace._model.job import Claim, Job
+from headrace._model.policy import Rate
+from headrace._model.settings import QueueSettings
+from headrace._model.shards import Table
+from headrace._model.timing import Declared, Recurring, Timing
+from headrace._protocol import transfer_ops, view_ops
+from headrace._protocol.conditional_ops import Admission
+from headrace._protocol.keys import Keys
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops, enqueue_one
+from headrace._protocol.replies import DueSchedules
+from headrace._protocol.script import script
+from headrace._protocol.shards import ShardOps, table
+from tests.scripts.conftest import TERM, Lua
+
+ANY = object()  # a reply, or a part of it, that differs from call to call
+ENTRY = object()  # an argument: the entry of the job `i`
+Call = tuple[list[Any], Any]
+
+
+@frozen
+class Calls:
+    """A script: an operation that sends it, and calls with their replies, as `(arguments, reply)`."""
+
+    sample: Op[object]
+    """An operation on the queue `shop/orders`: its arguments are compared with the header, and set to extremes."""
+    nothing: Sequence[Call] = ()
+    """Replies where the queue has nothing. Scripts of flows have theirs in `test_flows`."""
+    filled: Sequence[Call] = ()
+    """Calls on a queue that `fill` has filled, and the reply when the same call is made once more."""
+    payloads: str = ""
+    """Why it touches no payload, or nothing that grows with the queue. Other scripts have a function in `stands`."""
+
+
+def fill(lua: Lua) -> str:
+    """Add jobs in every state: worker `w` has leased `i`, with a duration of its own. Return the entry of `i`."""
+    lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i", "late", "+60000", 4, "data", "z", "id", "late")
+    lua.lease(limit=1, duration=TERM)
+    (entry,) = lua.holders()
+    parked, dead, _ = lua.add("p", "d", "n")
+    lua.lease(limit=2)
+    lua("release", "w", 0, parked, 1)
+    lua("dead_letter", "w", 1000, dead, 1, "why")
+    lua("schedule", "s", "every 1000", "once", 5, 10, "data", "x")
+    return entry
+
+
+def cases(*, recorded: bool) -> list[Any]:
+    """List the calls on a filled queue, of scripts that record their calls or of the others, as `(name, call)`."""
+    return [
+        pytest.param(name, call, id=f"{name}-{number}")
+        for name, calls in CALLS.items()
+        for number, call in enumerate(calls.filled, 1)
+        if script(name).recorded == recorded
+    ]
+
+
+def arguments(call: Call, entry: str) -> list[Any]:
+    """Return the arguments of a call on a filled queue."""
+    return [entry if argument is ENTRY else argument for argument in call[0]]
+
+
+def agrees(reply: Any, expected: Any) -> bool:
+    """Tell whether a reply is as expected, where `ANY` is anything."""
+    if isinstance(expected, list) and isinstance(reply, list):
+        return len(reply) == len(expected) and all(map(agrees, reply, expected))
+    return expected is ANY or bool(reply == expected)
+
+
+OPS = Ops(Keys.of("shop/orders"))
+SHARD = ShardOps(OPS.keys)
+FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
+FLOW.stage("orders", next="bills")
+FLOW.stage("bills")
+CLAIMS = [Claim(Job(f"{i}-0", b"x", "shop/orders"), "w", f"{i}-0", 1, 1) for i in (1, 2)]
+INTENT = transfer_ops.Intent("00c0ffee shop/orders n1", ["i", "", 4, "data", b"x", "id", "i"])
+CALLS: dict[str, Calls] = {
+    "about": Calls(
+        sample=view_ops.about(OPS), nothing=[([], [ANY, 0, 0, 0])], payloads="three fields, one of at most 16 options"
+    ),
+    "accept": Calls(
+        sample=transfer_ops.accept(OPS, 5, [INTENT]),
+        nothing=[([0], [0, ANY, 0, []]), ([0, "n", "i", "", 4, "data", "a", "id", "i"], [0, ANY, 0, []])],
+        filled=[
+            ([4e12, "n", "new", "+60000", 4, "data", "b", "id", "new", "m", "", "", 2, "data", "c"], [1, ANY, 0, []])
+        ],
+    ),
+    "beat": Calls(
+        sample=OPS.beat("w", 10.0, register=True, kinds=["a", "b"]),
+        nothing=[(["w", 10_000, TERM, 0], 0), (["w", 10_000, TERM, 1], 1)],
+        payloads="two keys of one worker",
+    ),
+    "cancel": Calls(
+        sample=OPS.cancel("i"),
+        nothing=[(["i"], 0), (["5-0"], 0), (["99999999999999999999-0"], 0)],
+        filled=[(["i"], 0), (["late"], 0)],
+    ),
+    "cancel_payload": Calls(
+        sample=OPS.cancel_payload(b"x", "jobs", "-"),
+        nothing=[(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["a", "delayed", "0", 500], [0, "", "0"])],
+        filled=[(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["z", "delayed", "0", 500], [0, "", "0"])],
+    ),
+    "close": Calls(
+        sample=transfer_ops.close(OPS, [INTENT.nonce]),
+        nothing=[([], 0), (["n"], 1)],
+        filled=[(["m"], 1)],
+        payloads="nonces, at most 1,000",
+    ),
+    "company": Calls(
+        sample=OPS.company("w", beside=True), nothing=[(["w", 1], 0), (["w", 0], 0)], payloads="one field of one worker"
+    ),
+    "complete": Calls(
+        sample=OPS.complete(CLAIMS),
+        nothing=[(["", 1, 0, 0, 0, "5-0"], [0]), (["w", 2, 0, 0, 0, "5-0", "6-0", 1, 1], [0, 0])],
+        filled=[(["", 1, 1, 0, 0, ENTRY, "i"], [0]), (["w", 1, 1, 0, 0, ENTRY, 1, "i"], [0])],
+    ),
+    "counts": Calls(sample=OPS.counts(), nothing=[([], [0] * 11)]),
+    "dead_letter": Calls(
+        sample=OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
+        nothing=[(["w", 1000, "5-0", 1, "why"], [0])],
+        filled=[(["w", 1000, ENTRY, 1, "why"], [0])],
+    ),
+    "declare": Calls(
+        sample=Ops(OPS.keys, QueueSettings(max_attempts=3)).declare(serving=True),
+        nothing=[([0, "codec", "JSONCodec"], [1]), ([0, "codec", "BytesCodec"], [1, "codec", "JSONCodec"])],
+        payloads="one field, of at most 16 options",
+    ),
+    "delete": Calls(sample=OPS.delete(), nothing=[([], [0, 0])], filled=[([], [0, 0])]),
+    "drained": Calls(sample=SHARD.drained(), nothing=[([], [-1, *[0] * 6])], payloads="numbers"),
+    "ended": Calls(sample=OPS.ended(["i"]), nothing=[(["i", "5-0"], [1, 1])]),
+    "enqueue": Calls(
+        sample=OPS.enqueue([b"x", b"y"]),
+        nothing=[(["full", "i", "+60000", 2, "data", "a"], ["i", 1])],
+        filled=[
+            (["plain", "a"], ANY),
+            (
+                ["full", "", "", 2, "data", "a", "j", "", 4, "data", "b", "id", "j", "k", "+6", 2, "data", "c"],
+                [ANY, 1, "j", 0, "k", 0],
+            ),
+        ],
+    ),
+    "enqueue_if": Calls(
+        sample=Admission(OPS).single([("i", "", "unique=1", ["data", b"x"])]),
+        nothing=[([1, 5000, 1, "i", "+60000", "throttle=60000", 2, "data", "a"], [-1, "", "i", 1])],
+        filled=[
+            (
+                [9, 5000, 1, "new", "+60000", "throttle=60000", 2, "data", "b", "i", "", "replace=1", 2, "data", "b"],
+                [-1, "", "new", 4, "i", 0],
+            )
+        ],
+    ),
+    "enqueue_one": Calls(sample=enqueue_one(OPS).of(b"x"), nothing=[(["a"], ANY)], filled=[(["a"], ANY)]),
+    "expire": Calls(
+        sample=OPS.expire("-", ["i"]),
+        nothing=[(["-", 500], [0, ""]), (["-", 500, "i", "5-0"], [0, ""])],
+        filled=[(["-", 500, "i"], [0, ""]), (["-", 500], [0, ""])],
+    ),
+    "fail_worker": Calls(sample=OPS.fail_worker("w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]),
+    "find": Calls(sample=OPS.find("i"), nothing=[(["i", ""], [ANY, [], ""]), (["5-0", ""], [ANY, [], ""])]),
+    "flow_advance": Calls(sample=FLOW.ops.advance([FLOW.ops.cancelling("i")])),
+    "flow_events": Calls(sample=FLOW.ops.events(), payloads="names of jobs, at most 200 of a stage"),
+    "flow_find": Calls(sample=FLOW.ops.found("a", "b", ""), payloads="names of runs, at most 1,000"),
+    "flow_read": Calls(sample=FLOW.ops.read(["i", "j"])),
+    "flow_start": Calls(sample=FLOW.ops.start(b"x", "i", None, None, None, None)),
+    "hand": Calls(
+        sample=transfer_ops.hand(OPS, 0, [(INTENT.name, "1 shop/orders n1")], ["1 shop/orders n0"]),
+        nothing=[([0, 10, 0, 0], [0, [], []])],
+        filled=[([0, 10, 1, 1, "00c0ffee q/b m", "4 q/b m", "4 q/b l"], [0, [], ["4 q/b m"]])],
+    ),
+    "hand_schedule": Calls(sample=SHARD.hand_schedule("s"), nothing=[(["s"], [])], payloads="one schedule"),
+    "handing": Calls(sample=transfer_ops.handing(OPS), nothing=[([], 0)], payloads="one number"),
+    "inherit": Calls(
+        sample=SHARD.inherit(["history", "5 1000"]),
+        nothing=[([], 1), (["history", "5 1000"], 0)],
+        payloads="five fields, one of at most 16 options",
+    ),
+    "lease": Calls(
+        sample=Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1))).lease("w", 10),
+        nothing=[
+            (["w", 10, "", TERM, TERM, 0, 1000, 0], [1, -1, [], [], 1, ANY]),
+            (["w", 10, "", TERM, TERM, 0, 1000, 1], [1, -1, [], [], ANY, ANY]),
+            (["v", 10, "", TERM, 0, 0, 1000, 0], [0, -1, [], [], ANY, ANY]),
+        ],
+    ),
+    "lease_of": Calls(
+        sample=view_ops.lease_of(OPS, "1-0"), nothing=[(["5-0"], [])], payloads="one row of a pending list"
+    ),
+    "leave": Calls(sample=OPS.leave("w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]),
+    "levels": Calls(sample=OPS.levels(), nothing=[([], 0)], payloads="one field"),
+    "list": Calls(
+        sample=OPS.listing("waiting", ""),
+        nothing=[([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
+    ),
+    "listen": Calls(sample=OPS.listen(), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
+    "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 12)]),
+    "move": Calls(
+        sample=OPS.move("shop/bills", "-", ["i"]),
+        nothing=[
+            (["-", 200], [0, "suspects:0 - 0-0"]),
+            (["suspects:0 -", 200], [0, "bell:0 - 0-0"]),
+            (["bell:0 -", 200], [0, "behind:0 - 0-0"]),
+            (["behind:0 -", 200], [0, "new:0 - 0-0"]),
+            (["new:0 -", 200], [0, "delayed 0"]),
+            (["delayed 0", 200], [0, ""]),
+            (["-", 200, "i", "5-0"], [0, ""]),
+        ],
+        filled=[
+            (["-", 200, "late"], [0, ""]),
+            (["-", 200], [0, ANY]),
+            (["new:0 -", 200], [0, "delayed 0"]),
+            (["delayed 0", 200], [0, ""]),
+        ],
+    ),
+    "pause": Calls(sample=OPS.pause(True), nothing=[([1], 1), ([0], 1)], filled=[([1], 0)], payloads="one field"),
+    "paused": Calls(sample=OPS.paused(), nothing=[([], 0)], payloads="one field"),
+    "position": Calls(
+        sample=OPS.position("i"),
+        nothing=[([name, 10, ""], [-1, ""]) for name in ("i", "5-0", "99999999999999999999-0")],
+    ),
+    "present": Calls(
+        sample=SHARD.present(["i", "j"]), nothing=[(["a", "b"], [0, 0])], payloads="names of jobs, at most 1,000"
+    ),
+    "purge": Calls(sample=OPS.purge(), nothing=[(["-", 500], [0, ""])], filled=[(["-", 500], [0, ""])]),
+    "purge_dead": Calls(
+        sample=OPS.purge_dead("-", ["i"]),
+        nothing=[(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
+        filled=[(["-", 500], [0, ""])],
+    ),
+    "reclaim": Calls(sample=OPS.reclaim("w", 10.0), nothing=[(["w", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0, -1, -1])]),
+    "recur": Calls(
+        sample=Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]).op(OPS, "w"),
+        nothing=[(["w", ""], [0]), (["w", "v1", "tasks/a"], [1]), (["w", "v1", "tasks/a"], [0]), (["v", "v2"], [1])],
+        filled=[(["w", "v1", "tasks/a"], [0])],
+        payloads="names of schedules, at most 1,000 of each version of the code that runs",
+    ),
+    "redrive": Calls(
+        sample=OPS.redrive("-", ["i"]),
+        nothing=[(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],
+        filled=[(["-", 500], [0, ""])],
+    ),
+    "register": Calls(
+        sample=OPS.register("w.1", "w", 10.0, kinds=["a", "b"]),
+        nothing=[(["w.1", "w", 10_000, TERM, "", 0], [1, ""])],
+        payloads="two keys of one worker",
+    ),
+    "release": Calls(
+        sample=OPS.release(CLAIMS),
+        nothing=[(["w", 0, "5-0", 1], [0]), (["w", 1000, "5-0", 1, "6-0", 1], [0, 0])],
+        filled=[(["w", 0, ENTRY, 1], [0]), (["w", 60_000, ENTRY, 1], [0])],
+    ),
+    "renew": Calls(
+        sample=OPS.renew(CLAIMS),
+        nothing=[(["w", "", 0, "5-0", 1], [0]), (["w", 5000, TERM, "5-0", 1, "6-0", 1], [0, 0])],
+        filled=[(["w", "", 0, ENTRY, 1], [1])],
+        payloads="names of entries",
+    ),
+    "repair": Calls(
+        sample=OPS.repair(),
+        nothing=[(["jobs", "-", 500, TERM], ["", "0", *[0] * 11])],
+        filled=[(["jobs", "-", 500, TERM], ["", "0", *[0] * 11])],
+    ),
+    "reschedule": Calls(
+        sample=OPS.reschedule("i", 1.0),
+        nothing=[(["i", "+5"], 0), (["i", ""], 0)],
+        filled=[(["late", "+5000"], 1), (["late", ""], 0)],
+    ),
+    "rest": Calls(
+        sample=OPS.rest("w", 10.0),
+        nothing=[(["w", 60_000], -1)],
+        payloads="one row a worker, at most 101, and one of a pending list",
+    ),
+    "result": Calls(sample=OPS.result("i"), nothing=[([], [None])]),
+    "retry": Calls(
+        sample=OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
+        nothing=[(["w", 0, 1000, "5-0", 1, "", 1, "why"], [0])],
+        filled=[
+            (["w", 0, 1000, ENTRY, 1, "", 1, "why"], [0]),
+            (["w", 0, 1000, ENTRY, 1, "+60000", 1, "why"], [0]),
+            (["w", 1, 1000, ENTRY, 1, "", 1, "why"], [0]),
+        ],
+    ),
+    "schedule": Calls(
+        sample=OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
+        nothing=[(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
+        filled=[(["s", "every 2000", "once", 5, 10, "data", "x"], 0)],
+    ),
+    "schedules": Calls(
+        sample=OPS.schedules(), nothing=[([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "none")]
+    ),
+    "seal": Calls(
+        sample=SHARD.seal(2), nothing=[([0], [0]), ([1], [0])], payloads="five fields, one of at most 16 options"
+    ),
+    "shards": Calls(
+        sample=table(OPS.keys, Table.of("shop", 2).rows()),
+        nothing=[
+            (["q", "", ""], []),
+            (["", "", "", "version", "1"], ["version", "1"]),
+            (["", "", "", "version", "2"], ["version", "1"]),
+            (["", "1", "1", "version", "2"], ["version", "1"]),
+            (["", "1", "0", "version", "2"], ["version", "2"]),
+        ],
+        payloads="two words for each of 1,024 shards, and 1,000 queues",
+    ),
+    "take_schedule": Calls(
+        sample=SHARD.take_schedule("s", 5, b"x", [b"set"]),
+        nothing=[(["s", 5, "x"], 1), (["s", 5, "x"], 0)],
+        payloads="one schedule",
+    ),
+    "tick": Calls(
+        sample=OPS.plan_ticks(DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+        nothing=[(["s", "every 1000", 5, 10, 5], 0)],
+        filled=[(["s", "every 1000", 5, 1005, 5], 0)],
+    ),
+    "trends": Calls(
+        sample=view_ops.trends(OPS, "minute", 10),
+        nothing=[([0, 10], [ANY, 0, ""])],
+        payloads="a part of one string, 104 kB",
+    ),
+    "unschedule": Calls(sample=OPS.unschedule("s"), nothing=[(["s"], 0)], filled=[(["s"], 0)], payloads="one schedule"),
+    "wipe": Calls(sample=SHARD.wipe(), nothing=[([], 0)], payloads="names of keys, and of fields of the stats"),
+    "workers": Calls(sample=OPS.workers(), nothing=[([], [ANY])], payloads="one row a worker"),
+}
