@@ -240,7 +240,7 @@ CALLS: dict[str, Calls] = {
     ),
     "reclaim": Calls(sample=OPS.reclaim("w", 10.0), nothing=[(["w", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0, -1, -1])]),
     "recur": Calls(
-        sample=Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]).op(OPS, "w"),
+        sample=OPS.declare_schedules(Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]), "w"),
         nothing=[(["w", ""], [0]), (["w", "v1", "tasks/a"], [1]), (["w", "v1", "tasks/a"], [0]), (["v", "v2"], [1])],
         filled=[(["w", "v1", "tasks/a"], [0])],
         payloads="names of schedules, at most 1,000 of each version of the code that runs",
