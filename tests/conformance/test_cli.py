@@ -21,8 +21,8 @@ import pytest
 
 import headrace as package
 from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Worker
-from headrace._cli.lines import BadLineError, Reader
-from headrace._cli.processes import load
+from headrace._cli.child import load
+from headrace._cli.enqueue import BadLineError, Reader
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, Program, on_a_terminal, refused, started
 from tests.support.servers import Server

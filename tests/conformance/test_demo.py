@@ -103,7 +103,7 @@ def test_interrupted_between_two_starts(monkeypatch: pytest.MonkeyPatch, newest:
 
     monkeypatch.setattr(demo.Process, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        demo.demo(newest.url, LIMIT)
+        demo.run_demo(newest.url, LIMIT)
     assert len(begun) >= 2
     assert [process for process in begun if process.popen.returncode is None] == []
     with newest.client() as client:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from headrace import Counts, Queue
-from headrace._cli.health import CONNECTIONS_AT_MOST, Health
+from headrace._cli.work import CONNECTIONS_AT_MOST, Health
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, PROGRAM, environment
 from tests.support.servers import Server

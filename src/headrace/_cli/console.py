@@ -1,4 +1,4 @@
-"""Parts that commands share: finding the server, reporting failures.
+"""Parts that commands share: finding the server and the queue, importing objects, reporting failures.
 
 Exit codes: 0 done, 1 failed, not there or nothing done, 2 wrong arguments or an unknown queue, 130 interrupted, 141 the
 reader of our output has gone.
@@ -6,23 +6,33 @@ reader of our output has gone.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from difflib import get_close_matches
+from functools import reduce
+from itertools import islice
+from pathlib import Path
+from typing import Any, Unpack
 
 import redis
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
+from headrace._api.sync.discovery import shards_of, table_of
+from headrace._api.sync.queue import Queue
+from headrace._model.settings import QueueOptions
 from headrace._model.views import LAYOUT, visible
 from headrace._net.base.address import Address, given, shown
 from headrace._net.sync.cluster import client_of, executor_of
 from headrace._net.sync.executor import meet
+from headrace._protocol.keys import Keys, pattern, queue_of
+from headrace._protocol.replies import text
 from headrace._telemetry.lines import JsonLines
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -147,3 +157,114 @@ def reached(url: str) -> Generator[None, None, None]:
         finally:
             executor.close()
         yield
+
+
+# -- the queue that a command names ---------------------------------------------------------------------
+
+
+SIGNS = ("jobs", "stats", "delayed", "schedules", "dead")  # parts of which a queue has one at least
+LOOKED_AT = 10_000  # keys, for the name that was meant
+
+
+@contextmanager
+def opened(
+    name: str,
+    url: str | None,
+    namespace: str,
+    *,
+    create: bool | None = None,
+    anew: int = 1,
+    **options: Unpack[QueueOptions],
+) -> Generator[Queue, None, None]:
+    """Yield the queue, with all its levels; one that is made has *anew*. Refuses one that is not there, unless
+    *create* (`None`: no such option).
+    """
+    Keys.of(name, namespace)
+    with connected(server(url)) as client:
+        if not require(client, name, namespace, create=create):
+            options["priorities"] = max(anew, options.get("priorities", 1))
+        with levelled(client, name, namespace, **options) as queue:
+            yield queue
+
+
+def levelled(client: redis.Redis, name: str, namespace: str, **options: Unpack[QueueOptions]) -> Queue:
+    """Open a queue with its shards, and as many priority levels as it has, or as are asked for, if that is more."""
+    options["shards"] = shards_of(client, name, namespace)
+    with Queue(name, client=client, namespace=namespace, shards=options["shards"]) as plain:
+        options["priorities"] = max(plain.admin.levels(), options.get("priorities", 1))
+    return Queue(name, client=client, namespace=namespace, **options)
+
+
+def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> bool:
+    """Tell whether there is a queue of that name. Raises `ConfigurationError`, which names the nearest, if there has to
+    be.
+    """
+    keys = Keys.of(name, namespace)
+    anything: Any = client  # exists and scan_iter are half annotated
+    if anything.exists(*map(keys.key, SIGNS)):
+        return True
+    table = table_of(client, name, namespace)
+    some = [keys.at(part) for part in table.shards] if table is not None else []
+    if any(anything.exists(*map(one.key, SIGNS)) for one in some):
+        return True
+    if create:
+        return False
+    names: set[str] = set()
+    with suppress(redis.ResponseError):  # a user that may not SCAN
+        seen: Iterable[Any] = islice(anything.scan_iter(pattern(namespace), count=1000), LOOKED_AT)
+        names = {found for key in seen if (found := queue_of(text(key)))}
+    near = get_close_matches(name, names, 1)
+    meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
+    raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))
+
+
+def require_plain(client: redis.Redis, name: str, namespace: str) -> None:
+    """Like `require`; also refuses a sharded queue, for commands that look at one stream of jobs."""
+    require(client, name, namespace)
+    if (shards := shards_of(client, name, namespace)) > 1:
+        raise ConfigurationError(f"{name} has {shards} shards: see headrace shards {name}")
+
+
+# -- objects that a command names -----------------------------------------------------------------------
+
+
+def module_of(target: str, example: str) -> tuple[Any, str]:
+    """Import the module of *target*, MODULE:NAME; return it, and the name. Raises `ConfigurationError`."""
+    name, _, path = target.partition(":")
+    if not name or not path:
+        raise ConfigurationError(f"give MODULE:NAME, such as app:{example}")
+    if name.endswith(".py") or "/" in name:
+        raise ConfigurationError(f"give the name of a module, such as app:{example}, not of a file")
+    sys.path.insert(0, str(Path.cwd()))
+    if os.environ.get("DJANGO_SETTINGS_MODULE"):
+        _set_up_django()
+    try:
+        return importlib.import_module(name), path
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigurationError(f"no module {error.name!r} in {sys.path[0]} or on Python's path") from None
+    except SystemExit as error:
+        raise ConfigurationError(
+            f"module {name!r} ends the program as it is imported: SystemExit({error.code!r})"
+        ) from None
+
+
+def function_of(target: str) -> Callable[..., Any]:
+    """Import the function that *target* names, MODULE:NAME. Raises `ConfigurationError` if there is none."""
+    module, path = module_of(target, "redact")
+    found: Any = reduce(lambda of, name: getattr(of, name, None), path.split("."), module)
+    if not callable(found):
+        raise ConfigurationError(f"module {module.__name__!r} has no function {path!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def _set_up_django() -> None:
+    """Let handlers import models, as `manage.py` does. Does nothing without Django."""
+    try:
+        django: Any = importlib.import_module("django")
+    except ModuleNotFoundError as error:
+        if error.name != "django":
+            raise
+        return
+    django.setup()

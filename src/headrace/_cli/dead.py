@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from headrace._cli.console import reported
-from headrace._cli.matching import Kind, Reason, all_matching, is_bulk
-from headrace._cli.opening import confirm, opened
-from headrace._cli.options import Ids, Json, Jsonl, Limit, Name, Namespace, Url, Yes, verbs
+from headrace._cli.change import all_matching, is_bulk
+from headrace._cli.console import opened, reported
+from headrace._cli.options import Ids, Json, Jsonl, Kind, Limit, Name, Namespace, Reason, Url, Yes, confirm, verbs
 from headrace._cli.output import all_of, bounded, bytes_of, clock, outcome, plain, show, show_jobs, start_of
 
 group = verbs("List dead letters, send them back, remove them.")

@@ -24,18 +24,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import redis
+import typer
 from attrs import define, field, frozen
 
 from headrace._api.sync.events import EventStream
 from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
-from headrace._cli.console import connected, say, terminated
+from headrace._cli.child import follow
+from headrace._cli.console import connected, reported, say, terminated
 from headrace._cli.output import print_out, show
-from headrace._cli.processes import Process, end, follow
+from headrace._cli.work import Process, end
 from headrace._model.job import Job, NewJob
 from headrace._model.policy import Retry
 from headrace._model.state import Counts
@@ -195,7 +197,7 @@ def report(evidence: Evidence) -> int:
     return 1 if wrong else 0
 
 
-def demo(url: str | None = None, limit: int | None = None) -> int:
+def run_demo(url: str | None = None, limit: int | None = None) -> int:
     """Run the demonstration on a private server, or on the one at *url*; return the exit code."""
     ids = modules(LIBRARY)[:limit]
     if not ids:
@@ -215,6 +217,18 @@ def demo(url: str | None = None, limit: int | None = None) -> int:
         print_out(f"{len(ids)} jobs in {run.seconds:.1f} s; now a single pass without a queue, to compare the results")
         kept = {job: result.decode() for job, result in queue.results(ids).items()}
         return report(Evidence(single_pass(ids), kept, queue.counts(), run.seen["completed"]))
+
+
+def demo(
+    url: Annotated[str | None, typer.Option(help="Any server; a private one if none is given.")] = None,
+    limit: Annotated[int | None, typer.Option(hidden=True, min=1)] = None,
+) -> None:
+    """Parse Python's standard library as jobs.
+
+    A worker is killed half-way, and the results are compared with a plain single pass.
+    """
+    with reported():
+        raise typer.Exit(run_demo(url, limit))
 
 
 def single_pass(ids: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import typer
 
 from headrace._api.sync.discovery import queues, shards_of
 from headrace._api.sync.flow import Flow
-from headrace._cli.changing import each
+from headrace._cli.change import each
 from headrace._cli.console import connected, reported, server
 from headrace._cli.options import Json, Limit, Namespace, SomeIds, Url, verbs
 from headrace._cli.output import (

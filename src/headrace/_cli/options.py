@@ -5,13 +5,51 @@ Every option may stand before the command, too: the program and its groups take 
 
 from __future__ import annotations
 
+import sys
+import time
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from headrace._cli.completing import queue_names
-from headrace._protocol.keys import job_id
+from headrace._cli.console import server
+from headrace._model.views import visible
+from headrace._net.sync.cluster import client_of
+from headrace._protocol.keys import job_id, pattern, queue_of
+from headrace._protocol.replies import text
+from headrace.errors import ConfigurationError
+
+COMPLETE_WITHIN_S = 0.5  # for each answer of the server, and for the scan: a shell waits for us
+
+
+def queue_names(context: typer.Context, incomplete: str) -> list[str]:
+    """List names of queues that begin so, as far as a scan finds them in time; none where there is no server.
+
+    A private server is not started for it.
+    """
+    found: set[str] = set()
+    until = time.monotonic() + COMPLETE_WITHIN_S
+    with suppress(Exception):  # what is written on a screen now would be in the midst of the user's line
+        url = server(_given(context, "url"))
+        if not url.startswith("embedded:"):
+            timeouts = {"socket_timeout": COMPLETE_WITHIN_S, "socket_connect_timeout": COMPLETE_WITHIN_S}
+            with client_of(url, **timeouts) as client:
+                for key in client.scan_iter(pattern(_given(context, "namespace") or "headrace"), count=1000):
+                    found.add(queue_of(text(key)) or "")
+                    if time.monotonic() > until:
+                        break
+    return sorted(name for name in found if name and name.startswith(incomplete))
+
+
+def _given(context: typer.Context | None, name: str) -> str | None:
+    """Return an option that stands behind the command, or before it."""
+    while context is not None:
+        source: Any = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            return str(context.params[name])
+        context = context.parent  # type: ignore[assignment] # typer's are click's
+    return None
 
 
 def _each_an_id(ids: list[str] | None) -> list[str]:
@@ -39,6 +77,8 @@ IdsOrQueue = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="The queue itself, if none is given.", callback=_each_an_id)
 ]
 SomeIds = Annotated[list[str], typer.Argument(metavar="ID", show_default=False, callback=_each_an_id)]
+Reason = Annotated[str, typer.Option(show_default=False, help="All whose reason has this text, instead of ids.")]
+Kind = Annotated[str, typer.Option(show_default=False, help="All of this kind, instead of ids.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value; of a listing, one a line.")]
 Jsonl = Annotated[bool, typer.Option("--json", "--jsonl", help="A JSON object a line.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -81,3 +121,12 @@ def hand_on(context: typer.Context, **options: object) -> None:
         below = getattr(command, "commands", {})
         defaults[name] = {**defaults.get(name, {}), **given, **{other: dict(given) for other in below}}
     context.default_map = defaults
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is destroyed, unless *yes*. Raises `ConfigurationError` without a terminal."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError("give --yes: this destroys something, and there is no terminal to ask on")
+    typer.confirm(visible(question), abort=True, err=True)

@@ -11,9 +11,8 @@ from typing import Annotated
 import attrs
 import typer
 
-from headrace._cli.console import reported
+from headrace._cli.console import opened, reported
 from headrace._cli.enqueue import header_of
-from headrace._cli.opening import opened
 from headrace._cli.options import Create, Json, Name, Namespace, Url, verbs
 from headrace._cli.output import clock, outcome, plain, print_json, show
 from headrace.errors import ConfigurationError, HeadraceError

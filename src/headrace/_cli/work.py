@@ -7,8 +7,7 @@ decide how to react.
 
 from __future__ import annotations
 
-import gc
-import logging
+import asyncio
 import os
 import selectors
 import signal
@@ -17,41 +16,29 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from functools import reduce
+from http import HTTPStatus
+from pathlib import Path
 from types import FrameType
-from typing import IO, Any, NoReturn
+from typing import IO, Annotated, Any
 
 import redis
-from attrs import define, evolve, field
+import typer
+from attrs import define, field
 
-from headrace._api.aio.worker import AsyncWorker
-from headrace._api.sync.worker import Worker
-from headrace._cli.burst import Burst
-from headrace._cli.console import FAILED, WRONG, drop_unwritten, reached, say
-from headrace._cli.deaths import Identity, declare_dead
-from headrace._cli.health import Health, away
-from headrace._cli.importing import module_of
-from headrace._cli.logs import Logs
-from headrace._cli.metrics import serve
-from headrace._cli.reload import changes
-from headrace._cli.serving import worker_of
-from headrace._net.base.children import withhold_socket
-from headrace._net.base.retries import heals
-from headrace._telemetry.log import log
-from headrace.errors import ConfigurationError, HeadraceError
+from headrace._api.sync.queue import Queue
+from headrace._cli.child import AWAY, EXPLAINED, FINISHED, REFUSED, SIGNALLED, Identity, LogFormat, LogLevel, Logs
+from headrace._cli.console import FAILED, WRONG, drop_unwritten, reported, say
+from headrace._net.base.address import shown
+from headrace._net.sync.cluster import client_of
+from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
-REFUSED = 78  # EX_CONFIG: this worker cannot be loaded
-AWAY = 69  # EX_UNAVAILABLE: the server was away for longer than max_outage
 STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again
 END_WITHIN_S = 10.0  # seconds that a process may take to end before it is killed
-COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
 RESTART_PAUSE_S = 30.0  # seconds between a death and the new start, at most
 LINES_BYTES = 65536  # read from a link at once
-FINISHED, SIGNALLED = b"finished\n", b"signalled\n"  # last lines of processes: why one has ended in good order
-EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why
 
 
 @define(eq=False)
@@ -126,22 +113,6 @@ def end(processes: Iterable[Process]) -> None:
             process.popen.wait()
 
 
-def follow(number: int) -> socket.socket:
-    """Take the child's end of the link. When the parent's is closed, the child sends itself SIGTERM."""
-    link = socket.socket(fileno=number)
-    os.set_inheritable(number, False)
-    withhold_socket(link)
-
-    def watch() -> None:
-        with suppress(OSError):
-            while link.recv(1):
-                pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
-    return link
-
-
 class Supervisor:
     """Keeps *processes* processes running each of the workers that *targets* name; processes are numbered from 1."""
 
@@ -210,7 +181,7 @@ class Supervisor:
             self._due.remove(due)
             number = (due[1] - 1) % self.processes + 1 if self.processes > 1 else 0
             bound = "" if self.max_outage is None else str(self.max_outage)
-            arguments = ["-m", "headrace._cli.processes", self._target(due[1]), str(number), bound]
+            arguments = ["-m", "headrace._cli.child", self._target(due[1]), str(number), bound]
             arguments += ["burst" if self.burst else "", self._metrics_port(due[1]), self.logs.packed()]
             self._running.append(Process.start(arguments, number=due[1]))
 
@@ -347,93 +318,213 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Ignore the signal: the wakeup socket delivers it."""
 
 
-def load(target: str) -> Worker | AsyncWorker:
-    """Import *target*, MODULE:NAME: a worker, or tasks. Raises `ConfigurationError` if there is none."""
-    module, path = module_of(target, "worker")
-    try:
-        worker: Any = worker_of(reduce(getattr, path.split("."), module))
-    except AttributeError:
-        found = [key for key in dir(module) if isinstance(getattr(module, key, None), (Worker, AsyncWorker))]
-        raise ConfigurationError(
-            f"module {module.__name__!r} has no {path!r}" + (f"; it has {', '.join(found)}" if found else "")
-        ) from None
-    if not isinstance(worker, (Worker, AsyncWorker)):
-        kind = f"the class {worker.__name__}" if isinstance(worker, type) else f"of type {type(worker).__name__}"
-        raise ConfigurationError(f"it is {kind}; give a headrace.Worker, AsyncWorker, Tasks or AsyncTasks")
-    if not worker.handlers:
-        raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
-    return worker
-
-
-def _refuse(why: str) -> NoReturn:
-    raise ConfigurationError(why)
-
-
-def _tell(link: socket.socket, line: bytes) -> None:
-    with suppress(OSError):  # the supervisor has gone
-        link.send(line)
-
-
-def _explain(link: socket.socket, why: str, status: int) -> int:
-    say(why, "ERROR")
-    _tell(link, EXPLAINED)
-    return status
-
-
 def work(
-    target: str, number: int, max_outage: str, burst: str, metrics_port: str, logs: Logs, link: socket.socket
-) -> int:
-    """Load the worker, check that its server is there, and run it; return the exit code.
+    targets: Annotated[list[str], typer.Argument(metavar="MODULE:WORKER", show_default=False)],
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1000, help="How many for each.")] = 1,
+    url: Annotated[str | None, typer.Option(help="For a worker that names no server: sets HEADRACE_URL.")] = None,
+    max_outage: Annotated[
+        float | None,
+        typer.Option(min=0.001, show_default=False, help="Seconds to wait for a server that went away; else for ever."),
+    ] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty but for dead letters.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when a module here has changed.")] = False,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default=False, help="Serve /live and /ready there; 0: any port."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default=False, help="Serve /metrics there, for each process one port on."),
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(case_sensitive=False, show_default=False, help="What is logged: info, if not given."),
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None,
+        typer.Option(case_sensitive=False, show_default=False, help="text, if not given; json: an object a line."),
+    ] = None,
+) -> None:
+    """Run workers in processes. One that dies is started again.
 
-    *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
-    unique.
+    MODULE is imported from the working directory or Python's path; WORKER is a headrace.Worker or AsyncWorker in it.
+    On SIGTERM or SIGINT (Ctrl-C) jobs under way are finished; on a second signal they are given back. Its log lines go
+    to standard error; an application that has set up logging itself is left alone.
     """
-    logs.apply_to_us()
-    quiet = logging.NullHandler()
-    log.addHandler(quiet)  # until we work: one line says why we don't
-    with ExitStack() as stack:
-        try:
-            worker = load(target)
-            if worker.named and number:
-                worker.name += f"-{number}"
-            if max_outage:
-                worker.settings = evolve(worker.settings, max_outage=float(max_outage))
-            url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-            if burst and url is None:
-                _refuse("--burst needs a worker with url=, or the server in the environment, no client=")
-            if metrics_port:
-                serve(int(metrics_port))
-            if url is not None:  # with a client of the user's it will show
-                stack.enter_context(reached(url))
-        except ConfigurationError as error:
-            return _explain(link, f"{target}: {error}", REFUSED)
-        except HeadraceError as error:
-            return _explain(link, str(error), FAILED)
-        except Exception:
-            traceback.print_exc()
-            return _explain(link, f"{target} could not be imported", REFUSED)
-        log.removeHandler(quiet)
-        logs.apply_to_logging(target)
-        identity = Identity.of(worker, url)
-        _tell(link, identity.packed())
-        until_empty = Burst(identity)
-        if burst:
-            until_empty.begin()
-        gc.collect()
-        gc.freeze()  # imported modules stay
-        gc.set_threshold(COLLECT_AFTER)
-        try:
-            worker.run()
-        except (redis.RedisError, HeadraceError) as error:
-            say(f"{target}: {error}", "ERROR")
-            return AWAY if heals(error) else FAILED
-        finished = until_empty.over or not worker._signalled  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        _tell(link, FINISHED if finished else SIGNALLED)
-    return 0
+    with reported():
+        if url is not None:
+            os.environ["HEADRACE_URL"] = url
+        serving = {"health_port": health_port, "metrics_port": metrics_port}
+        chosen, logs = list(dict.fromkeys(targets)), Logs(log_level, log_format)
+        status = Supervisor(chosen, processes, max_outage, logs, burst=burst, reload=reload, **serving).run()
+        drop_unwritten()
+        raise typer.Exit(status)
 
 
-if __name__ == "__main__":
-    name, place, bound, until, port, words, socket_number = sys.argv[1:]
-    status = work(name, int(place), bound, until, port, Logs.unpacked(words), follow(int(socket_number)))
-    drop_unwritten()
-    sys.exit(status)
+# -- deaths ---------------------------------------------------------------------------------------------
+
+
+TOLD_WITHIN_S = 1.0  # seconds that the supervisor waits for the server; later its peers find out
+
+
+def declare_dead(identity: Identity) -> None:
+    """Give the jobs of a process that has ended back to its queues. Nothing is said if the server does not answer."""
+    late = threading.Event()
+    thread = threading.Thread(target=_declare, args=(identity, late), daemon=True)
+    thread.start()
+    thread.join(TOLD_WITHIN_S)
+    late.set()  # another process may have the name from here on
+
+
+def _declare(identity: Identity, late: threading.Event) -> None:
+    if identity.url is None:
+        return
+    with suppress(redis.RedisError, HeadraceError, OSError):
+        for name in identity.queues:
+            with Queue(name, url=identity.url, namespace=identity.namespace) as queue:
+                for worker in queue.admin.workers():
+                    if worker.name.rpartition(".")[0] == identity.name and not late.is_set():
+                        queue.admin.fail_worker(worker.name)
+
+
+# -- reload ---------------------------------------------------------------------------------------------
+
+
+NAMES_AT_MOST = 3  # of modules that are told
+
+
+@contextmanager
+def changes() -> Generator[socket.socket, None, None]:
+    """Yield a socket that delivers the names of modules below the working directory that have changed, a line each."""
+    try:
+        from watchfiles import PythonFilter, watch
+    except ModuleNotFoundError:
+        raise ConfigurationError(without_extra("--reload", "reload")) from None
+    ours, theirs = socket.socketpair()
+    over = threading.Event()
+
+    def follow() -> None:
+        here = Path.cwd()
+        for some in watch(here, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+            names = sorted(os.path.relpath(path, here) for _, path in some)
+            theirs.send(os.fsencode("".join(f"{name}\n" for name in names[:NAMES_AT_MOST])))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield ours
+    finally:
+        over.set()
+        thread.join()
+        ours.close()
+        theirs.close()
+
+
+# -- health ---------------------------------------------------------------------------------------------
+
+
+ASKED_FOR_S = 2.0  # seconds that a server has to answer
+CONNECTION_S = 10.0  # seconds that a connection lasts at most, with its answer
+CONNECTIONS_AT_MOST = 100  # at once
+REQUEST_BYTES = 8192  # of a line of a request
+HEADERS_AT_MOST = 100  # lines
+Reason = Callable[[], str]
+
+
+class Health:
+    """An HTTP server on all interfaces. *reason*: why the worker is not ready, or ''. It runs until `close`.
+
+    Raises `ConfigurationError` if the port can't be had.
+    """
+
+    def __init__(self, port: int, reason: Reason) -> None:
+        self._reason = reason
+        try:
+            self._socket = socket.create_server(("", port), backlog=CONNECTIONS_AT_MOST)
+        except OSError as error:
+            raise ConfigurationError(f"--health-port {port}: {error.strerror}") from None
+        self.port: int = self._socket.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+        self._asking: asyncio.Future[str] | None = None
+        self._connections: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        say(f"health is served on port {self.port}")
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(CONNECTION_S)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._met, sock=self._socket, limit=REQUEST_BYTES)
+        with ThreadPoolExecutor(1, "headrace-health") as self._asker:
+            await self._over.wait()
+            server.close()
+            for connection in list(self._connections):
+                connection.cancel()
+
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101
+        if len(self._connections) >= CONNECTIONS_AT_MOST:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.cancel()
+        self._connections[task] = None
+        try:
+            with suppress(TimeoutError, OSError, ValueError, asyncio.CancelledError):
+                async with asyncio.timeout(CONNECTION_S):
+                    writer.write(await self._answer(reader))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        finally:
+            self._connections.pop(task, None)
+            writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+        """Read a request, and return its answer."""
+        method, path, *_ = [*(await reader.readline()).decode("latin-1").split(), "", ""]
+        for _ in range(HEADERS_AT_MOST):
+            if not (await reader.readline()).strip():
+                break
+        path = path.partition("?")[0]
+        if method != "GET":
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED if method else HTTPStatus.BAD_REQUEST, "give GET")
+        if path not in ("/live", "/ready"):
+            return _response(HTTPStatus.NOT_FOUND, "give /live or /ready")
+        reason = await self._unready() if path == "/ready" else ""
+        return _response(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, reason or "ok")
+
+    async def _unready(self) -> str:
+        """Return why the worker is not ready, or ''. Requests that come meanwhile share the answer."""
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.run_in_executor(self._asker, self._reason)
+        return await asyncio.shield(self._asking)
+
+
+def _response(status: HTTPStatus, text: str) -> bytes:
+    body = f"{text}\n".encode()
+    fields = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": len(body), "Connection": "close"} | (
+        {"Allow": "GET"} if status is HTTPStatus.METHOD_NOT_ALLOWED else {}
+    )
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status.value} {status.phrase}\r\n{head}\r\n".encode() + body
+
+
+def away(url: str | None) -> str:
+    """Return why the server does not answer, or ''. Embedded ones are looked after by the workers."""
+    if url is None or url.startswith("embedded:"):
+        return ""
+    try:
+        with client_of(url, socket_timeout=ASKED_FOR_S, socket_connect_timeout=ASKED_FOR_S) as client:
+            client.ping()
+    except (redis.RedisError, OSError) as error:
+        return f"{shown(url)}: {error}"
+    return ""

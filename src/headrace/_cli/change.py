@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import attrs
 import typer
 
-from headrace._cli.console import reported, say
-from headrace._cli.matching import Kind, Reason, all_matching
-from headrace._cli.opening import confirm, opened
-from headrace._cli.options import Create, Ids, Json, Name, Namespace, SomeIds, Url, Yes
+from headrace._api.sync.queue import Queue
+from headrace._cli.console import opened, reported, say
+from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm
 from headrace._cli.output import all_of, outcome, print_json, print_out, show, succeed
 from headrace._protocol.keys import worker_name
 from headrace.errors import ConfigurationError, HeadraceError
@@ -281,3 +281,24 @@ def reshard(
             return
         left = f"; {found.left} jobs are in {found.draining} older ones" if found.draining else ""
         print_out(f"{found.shards} shards{left}")
+
+
+def is_bulk(ids: object, *filters: str) -> bool:
+    """Tell whether all are meant that match. Raises `ConfigurationError` if there are ids, too."""
+    if any(filters) and ids:
+        raise ConfigurationError("give ids, or what they are to match")
+    return any(filters)
+
+
+def all_matching(queue: Queue[Any], action: str, state: str, reason: str, kind: str, word: str, in_json: bool) -> None:
+    """Take an action for all that match, and say how many; broken off, and called again, it goes on."""
+    cursor, looked, done = "", 0, 0
+    while True:
+        step = queue.admin.bulk(action, state, reason=reason, kind=kind, cursor=cursor)
+        looked, done, cursor = looked + step.looked, done + step.done, step.cursor
+        if not cursor:
+            break
+        if sys.stderr.isatty():
+            say(f"{word} {done} of {looked}")
+    outcome(in_json, f"{word} {done}", {"queue": queue.name, word: done})
+    succeed(done)

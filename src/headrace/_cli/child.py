@@ -1,0 +1,301 @@
+"""A process of `headrace work`, run as `python -m headrace._cli.child`: it loads a worker, and runs it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from enum import StrEnum
+from functools import reduce
+from typing import Any, NoReturn
+
+import redis
+from attrs import asdict, evolve, frozen
+
+from headrace._api.aio.tasks import AsyncTasks
+from headrace._api.aio.worker import AsyncWorker
+from headrace._api.sync.queue import Queue
+from headrace._api.sync.tasks import Tasks
+from headrace._api.sync.worker import Worker
+from headrace._api.tasks import serves_coroutines
+from headrace._cli.console import FAILED, drop_unwritten, module_of, reached, say, say_in_json
+from headrace._net.base.children import withhold_socket
+from headrace._net.base.retries import heals
+from headrace._telemetry import lines
+from headrace._telemetry.log import log
+from headrace.errors import ConfigurationError, HeadraceError, without_extra
+
+
+@frozen
+class Identity:
+    """A worker of a process, as its queues know it. Without a URL it has a client of the user's."""
+
+    url: str | None
+    namespace: str
+    name: str
+    queues: list[str]
+
+    @classmethod
+    def of(cls, worker: Any, url: str | None) -> Identity:
+        """Describe a worker that is about to run."""
+        return cls(url, worker.namespace, worker.name, list(worker.handlers))
+
+    def packed(self) -> bytes:
+        """Return it as a line."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def unpacked(cls, line: bytes) -> Identity | None:
+        """Unpack the bytes that `packed` made; `None` if some are missing."""
+        try:
+            return cls(**json.loads(line))
+        except (ValueError, TypeError):
+            return None
+
+
+# -- logging --------------------------------------------------------------------------------------------
+
+
+class LogLevel(StrEnum):
+    """The least level of log lines."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class LogFormat(StrEnum):
+    """The form of log lines."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@frozen
+class Logs:
+    """The options of the command; `None`: not given."""
+
+    level: LogLevel | None = None
+    form: LogFormat | None = None
+
+    def packed(self) -> str:
+        """Return an argument for a process, which `unpacked` takes."""
+        return f"{self.level or ''},{self.form or ''}"
+
+    @classmethod
+    def unpacked(cls, argument: str) -> Logs:
+        """Take the options from an argument."""
+        level, _, form = argument.partition(",")
+        return cls(LogLevel(level) if level else None, LogFormat(form) if form else None)
+
+    def apply_to_us(self) -> None:
+        """Give the lines of this program itself their form."""
+        if self.form is LogFormat.JSON:
+            say_in_json()
+
+    def apply_to_logging(self, target: str) -> None:
+        """Set up logging, unless *target* has done so when it was imported."""
+        done = lines.set_up(self.level or LogLevel.INFO, self.form or LogFormat.TEXT)
+        if not done and (self.level or self.form):
+            say(f"{target} has set up logging itself: --log-level and --log-format change nothing there", "WARNING")
+
+
+# -- the worker -----------------------------------------------------------------------------------------
+
+
+def worker_of(found: Any) -> Any:
+    """Return a worker for *found*, if that is a `Tasks` or `AsyncTasks`, on the server that it names; else *found*.
+
+    It is an `AsyncWorker` for an `AsyncTasks`, and wherever a task is async.
+    """
+    if not isinstance(found, (Tasks, AsyncTasks)):
+        return found
+    kind: Any = AsyncWorker if isinstance(found, AsyncTasks) or serves_coroutines(found) else Worker
+    queue: Any = found.queue
+    at = queue._address  # noqa: SLF001
+    worker = kind(at.url, client=at.client, namespace=queue.ops.namespace)
+    worker.tasks(found)
+    return worker
+
+
+def serve(port: int) -> None:
+    """Serve `/metrics` on *port* (0: any) of all interfaces, until the process ends. Raises `ConfigurationError`."""
+    try:
+        import prometheus_client
+        from opentelemetry import metrics
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+        from opentelemetry.sdk.metrics import MeterProvider
+    except ModuleNotFoundError:
+        raise ConfigurationError(without_extra("--metrics-port", "metrics")) from None
+    if isinstance(metrics.get_meter_provider(), MeterProvider):
+        raise ConfigurationError("--metrics-port: the application has set up metrics itself, leave it to that")
+    start: Any = prometheus_client.start_http_server
+    try:
+        server, _ = start(port)
+    except OSError as error:
+        raise ConfigurationError(f"--metrics-port {port}: {error.strerror}") from None
+    withhold_socket(server.socket)
+    metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()]))
+    say(f"metrics are served on port {server.server_port}")
+
+
+LOOK_EVERY_S = 0.1  # seconds, until the worker is registered
+
+
+class Burst:
+    """The watch on the queues of a worker in this process. *over*: it has found them empty."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity, self.over = identity, False
+
+    def begin(self) -> None:
+        """Send this process SIGTERM once its worker is registered and no job is left in its queues but dead letters."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self.over:
+            with suppress(redis.RedisError, HeadraceError, OSError), ExitStack() as stack:
+                self._await_empty([stack.enter_context(self._queue(name)) for name in self.identity.queues])
+                self.over = True
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            time.sleep(LOOK_EVERY_S)
+
+    def _queue(self, name: str) -> Queue:
+        return Queue(name, url=self.identity.url, namespace=self.identity.namespace)
+
+    def _await_empty(self, queues: Sequence[Queue]) -> None:
+        for queue in queues:
+            while not any(one.name.rpartition(".")[0] == self.identity.name for one in queue.admin.workers()):
+                time.sleep(LOOK_EVERY_S)
+        empty = False
+        while not empty:  # a job of one may enqueue into another
+            for queue in queues:
+                queue.admin.drain()
+            empty = all(queue.admin.drain(0) for queue in queues)
+
+
+REFUSED = 78  # EX_CONFIG: this worker cannot be loaded
+AWAY = 69  # EX_UNAVAILABLE: the server was away for longer than max_outage
+COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
+FINISHED, SIGNALLED = b"finished\n", b"signalled\n"  # last lines of processes: why one has ended in good order
+EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why
+
+
+def follow(number: int) -> socket.socket:
+    """Take the child's end of the link. When the parent's is closed, the child sends itself SIGTERM."""
+    link = socket.socket(fileno=number)
+    os.set_inheritable(number, False)
+    withhold_socket(link)
+
+    def watch() -> None:
+        with suppress(OSError):
+            while link.recv(1):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    return link
+
+
+def load(target: str) -> Worker | AsyncWorker:
+    """Import *target*, MODULE:NAME: a worker, or tasks. Raises `ConfigurationError` if there is none."""
+    module, path = module_of(target, "worker")
+    try:
+        worker: Any = worker_of(reduce(getattr, path.split("."), module))
+    except AttributeError:
+        found = [key for key in dir(module) if isinstance(getattr(module, key, None), (Worker, AsyncWorker))]
+        raise ConfigurationError(
+            f"module {module.__name__!r} has no {path!r}" + (f"; it has {', '.join(found)}" if found else "")
+        ) from None
+    if not isinstance(worker, (Worker, AsyncWorker)):
+        kind = f"the class {worker.__name__}" if isinstance(worker, type) else f"of type {type(worker).__name__}"
+        raise ConfigurationError(f"it is {kind}; give a headrace.Worker, AsyncWorker, Tasks or AsyncTasks")
+    if not worker.handlers:
+        raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
+    return worker
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ConfigurationError(why)
+
+
+def _tell(link: socket.socket, line: bytes) -> None:
+    with suppress(OSError):  # the supervisor has gone
+        link.send(line)
+
+
+def _explain(link: socket.socket, why: str, status: int) -> int:
+    say(why, "ERROR")
+    _tell(link, EXPLAINED)
+    return status
+
+
+def work(
+    target: str, number: int, max_outage: str, burst: str, metrics_port: str, logs: Logs, link: socket.socket
+) -> int:
+    """Load the worker, check that its server is there, and run it; return the exit code.
+
+    *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
+    unique.
+    """
+    logs.apply_to_us()
+    quiet = logging.NullHandler()
+    log.addHandler(quiet)  # until we work: one line says why we don't
+    with ExitStack() as stack:
+        try:
+            worker = load(target)
+            if worker.named and number:
+                worker.name += f"-{number}"
+            if max_outage:
+                worker.settings = evolve(worker.settings, max_outage=float(max_outage))
+            url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            if burst and url is None:
+                _refuse("--burst needs a worker with url=, or the server in the environment, no client=")
+            if metrics_port:
+                serve(int(metrics_port))
+            if url is not None:  # with a client of the user's it will show
+                stack.enter_context(reached(url))
+        except ConfigurationError as error:
+            return _explain(link, f"{target}: {error}", REFUSED)
+        except HeadraceError as error:
+            return _explain(link, str(error), FAILED)
+        except Exception:
+            traceback.print_exc()
+            return _explain(link, f"{target} could not be imported", REFUSED)
+        log.removeHandler(quiet)
+        logs.apply_to_logging(target)
+        identity = Identity.of(worker, url)
+        _tell(link, identity.packed())
+        until_empty = Burst(identity)
+        if burst:
+            until_empty.begin()
+        gc.collect()
+        gc.freeze()  # imported modules stay
+        gc.set_threshold(COLLECT_AFTER)
+        try:
+            worker.run()
+        except (redis.RedisError, HeadraceError) as error:
+            say(f"{target}: {error}", "ERROR")
+            return AWAY if heals(error) else FAILED
+        finished = until_empty.over or not worker._signalled  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        _tell(link, FINISHED if finished else SIGNALLED)
+    return 0
+
+
+if __name__ == "__main__":
+    name, place, bound, until, port, words, socket_number = sys.argv[1:]
+    status = work(name, int(place), bound, until, port, Logs.unpacked(words), follow(int(socket_number)))
+    drop_unwritten()
+    sys.exit(status)

@@ -1,0 +1,240 @@
+"""`headrace web` and `headrace top`: the pages and the terminal, and the demonstration that both can show."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import ip_address
+from typing import Annotated, Any
+
+import redis
+import typer
+
+from headrace._api.sync.flow import Flow
+from headrace._api.sync.queue import Queue
+from headrace._api.sync.worker import Worker
+from headrace._cli.console import connected, function_of, reported, say, server, terminated
+from headrace._cli.look import show_stats, views_of
+from headrace._cli.options import Json, Names, Namespace, Url
+from headrace._cli.output import print_out
+from headrace._model.flow import FlowJob, Next
+from headrace._model.job import Job, NewJob
+from headrace._model.policy import Retry
+from headrace._net.base.address import shown
+from headrace.errors import ConfigurationError, HeadraceError, without_extra
+from headrace.inspect import Inspector
+
+STOP_WITHIN_S = 2  # seconds that requests under way have
+
+
+def web(
+    host: Annotated[str, typer.Option(help="A loopback address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any port.")] = 8700,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
+    redact: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", show_default=False, help="What may be shown of a text of a job."),
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a server of its own.")] = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Watch queues, jobs and workers in the browser, and act.
+
+    The address that is printed opens the pages once, in one browser.
+    """
+    with reported(), ExitStack() as stack:
+        stack.enter_context(terminated())
+        if not _is_loopback(host):
+            raise ConfigurationError(
+                f"--host {host}: only this machine is served, as there is no rule for who may do what; "
+                "mount headrace.web.app(access=…) in an application of yours"
+            )
+        try:
+            import uvicorn
+
+            from headrace._ui.web.access import TokenAuth
+            from headrace._ui.web.app import Pages
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in {"jinja2", "starlette", "uvicorn"}:
+                raise
+            raise ConfigurationError(without_extra("headrace web", "web")) from None
+        hide = None if redact is None else _redacting(redact)
+        address = stack.enter_context(running()) if demo else server(url)
+        stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
+        listening = stack.enter_context(_listen(host, port))
+        shown = f"[{host}]" if ":" in host else host
+        auth = TokenAuth(shown, listening.getsockname()[1], read_only=read_only)
+        pages = Pages(address, None, namespace, auth.access, hide, None, "", auth)
+        print_out(f"http://{shown}:{auth.port}/?token={auth.token}")
+        sys.stdout.flush()  # it is wanted now, and a pipe's or a file's reader would have it at the end
+        say("serves the pages there, to one browser; Ctrl-C ends it")
+        _log_actions()
+        config: Any = uvicorn.Config(
+            pages, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=STOP_WITHIN_S
+        )
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])
+
+
+def _redacting(target: str) -> Callable[..., Any]:
+    try:
+        return function_of(target)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--redact {target}: {error}") from None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise ConfigurationError(f"--port {port}: {error.strerror}") from None
+
+
+def _log_actions() -> None:
+    """Log the actions taken in the pages to standard error."""
+    log, lines = logging.getLogger("headrace"), logging.StreamHandler()
+    if log.getEffectiveLevel() > logging.INFO:
+        log.setLevel(logging.INFO)
+    lines.addFilter(lambda record: getattr(record, "event", "") == "web_action")
+    lines.setFormatter(logging.Formatter("headrace: %(message)s"))
+    log.addHandler(lines)
+
+
+BETWEEN_S = 1.0  # seconds between the two looks that rates need
+
+
+def top(
+    names: Names = None,
+    once: Annotated[bool, typer.Option("--once", help="Print the queues, with their rates, and end.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two looks.")] = 2.0,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a server of its own.")] = False,
+    in_json: Json = False,
+    url: Url = None,
+    namespace: Namespace = "headrace",
+) -> None:
+    """Watch queues, workers and jobs in the terminal, and act.
+
+    The key ? shows the others.
+    """
+    with reported(), ExitStack() as stack:
+        if not once and (in_json or names):
+            raise ConfigurationError("--json, and names of queues, are for headrace top --once")
+        stack.enter_context(terminated())
+        address = stack.enter_context(running()) if demo else server(url)
+        client = stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
+        if once:
+            _once(client, namespace, names, in_json)
+            return
+        try:
+            from headrace._ui.top.app import run
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in {"textual", "rich"}:
+                raise
+            raise ConfigurationError(without_extra("headrace top", "top")) from None
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise ConfigurationError("headrace top needs a terminal; headrace top --once needs none")
+        run(address, namespace, shown(address), every=every, read_only=read_only)
+
+
+def _once(client: redis.Redis, namespace: str, names: list[str] | None, in_json: bool) -> None:
+    with Inspector(client=client, namespace=namespace, fresh=0.0) as look:
+        views_of(look, client, names)
+        time.sleep(BETWEEN_S)
+        show_stats(look, views_of(look, client, names), in_json, rates=True)
+
+
+# -- the demonstration ----------------------------------------------------------------------------------
+
+
+PAUSE_S = 0.05  # seconds between two rounds of the producer
+NAMES = ("ada", "grace", "edsger", "barbara", "tony")
+
+
+@contextmanager
+def running() -> Generator[str, None, None]:
+    """Run a producer and a worker on a private server; yield its URL."""
+    with ExitStack() as stack:
+        url = f"embedded:{stack.enter_context(tempfile.TemporaryDirectory(prefix='headrace-web-'))}/server"
+        queues = {name: stack.enter_context(Queue(name, url=url)) for name in ("emails", "reports", "archive")}
+        queues["emails"].enqueue(b"{}")  # the server is there
+        worker, flow = Worker(url=url, name="demo"), Flow("shop", url=url)
+        stack.callback(flow.close)
+        _declare(worker, flow)
+        over = threading.Event()
+        producer = threading.Thread(target=_produce, args=(queues, flow, over), daemon=True)
+        stack.enter_context(worker)
+        producer.start()
+        stack.callback(producer.join, 5.0)
+        stack.callback(over.set)
+        yield url
+
+
+def _declare(worker: Worker, flow: Flow) -> None:
+    chance = random.Random()
+
+    def send(_job: Job[Any]) -> None:
+        time.sleep(chance.uniform(0.01, 0.15))
+        if chance.random() < 0.05:
+            raise TimeoutError(f"no answer within {chance.uniform(1, 5):.1f} s")
+        if chance.random() < 0.02:
+            raise LookupError("no such user")
+
+    def report(_job: Job[Any]) -> bytes:
+        time.sleep(chance.uniform(1, 8))
+        return b'{"pages": 12}'
+
+    def order(_job: FlowJob) -> Next:
+        time.sleep(chance.uniform(0.1, 0.5))
+        return Next("bill", b"ordered")
+
+    def bill(_job: FlowJob) -> bytes:
+        time.sleep(chance.uniform(0.1, 0.5))
+        return b"billed"
+
+    worker.handler("emails", concurrency=4, retry=Retry(attempts=2), trends=True)(send)
+    worker.handler("reports", concurrency=3)(report)
+    flow.stage("order", next="bill")(order)
+    flow.stage("bill")(bill)
+    worker.flow(flow)
+
+
+def _produce(queues: dict[str, Queue], flow: Flow, over: threading.Event) -> None:
+    """Enqueue until *over*: not many, and never more than a few hundred that wait."""
+    chance, number = random.Random(), 0
+    with suppress(redis.RedisError, HeadraceError, OSError):
+        queues["reports"].admin.schedule("nightly", b'{"kind": "nightly"}', every=30)
+        queues["archive"].admin.pause()
+        while not over.wait(PAUSE_S):
+            number += 1
+            name = chance.choice(NAMES)
+            if queues["emails"].counts().waiting < 300:
+                headers = {"customer": name}
+                some = [
+                    NewJob(f'{{"to": "{name}@example.org", "number": {number}}}', headers=headers)
+                ] * chance.randint(0, 3)
+                queues["emails"].enqueue_many(some)
+            if number % 12 == 0 and queues["reports"].counts().waiting < 50:
+                queues["reports"].enqueue(f'{{"month": {number % 12 + 1}}}', id=f"report-{number}")
+            if number % 30 == 0:
+                queues["emails"].enqueue(b'{"to": "later@example.org"}', delay=chance.uniform(20, 90))
+                flow.start(b'{"items": 3}', id=f"order-{number}", attributes={"customer": name})
+            if number % 40 == 0 and queues["archive"].counts().waiting < 200:
+                queues["archive"].enqueue(f"archived {number}")
