@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from attrs import define, field, frozen
 
-from headrace._core.effects import Step, current_time
+from headrace._core.effects import Now, Step
 from headrace._core.queue import results
 from headrace._core.queue.calls import pauses
 from headrace._core.queue.plain import PlainQueue
@@ -135,7 +135,7 @@ class CompletionTracker:
         """Remove and return the receipts whose jobs have ended: of the receipts *told*, or of all if *again*."""
         names = [name for name in self.receipts if again or name in told or name in self.doubtful]
         found: list[Any] = []
-        start = yield from current_time()
+        start = yield from Now()
         ends = yield from self._verbs.ends(names, told)
         before, self.doubtful = self.doubtful, set()
         for name, end in ends.items():
@@ -148,7 +148,7 @@ class CompletionTracker:
                     bind([receipt], type(receipt), _EndedSource(source, end))
                 found.append(receipt)
         self.alive = True
-        now = yield from current_time()
+        now = yield from Now()
         self.look_at = now + max(next(self._pauses), PAUSE_FACTOR * (now - start))
         return found
 

@@ -1,8 +1,8 @@
-"""Effects that a generator of `_core` may ask of its driver, and typed helpers for effects that have an answer.
+"""Effects: the requests of `_core`'s generators to the drivers that run them.
 
-A generator yields an effect and is sent its answer: `yield Wake()`, or `now = yield from current_time()`. An error of
-an effect is thrown into the generator, at the `yield` that asked for it; it ends the generator unless that handles it.
-No IO here, no clock.
+A generator yields an effect: `yield Wake()`. If the effect has an answer, the generator receives it: `now = yield from
+Now()`. An error of an effect is thrown into the generator, at the `yield` that asked for it; it ends the generator
+unless that handles it. No IO here, no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace._core.notices import Received, Waiter
 from headrace._model.event import Event
 from headrace._model.job import Claim
 from headrace._protocol.op import Arg, Op
-from headrace._protocol.replies import Died, Verdicts
+from headrace._protocol.replies import Died, Grant, Verdicts
 from headrace.errors import NotDurable
 
 R = TypeVar("R")
@@ -32,11 +32,39 @@ class Phase(IntEnum):
     STOPPED = 3
 
 
+@define(eq=False)
+class HeldJob(Claim):
+    """A claim of a worker, between lease and settlement."""
+
+    since: float = 0.0  # of the lease, or its last renewal
+    started: float = 0.0  # 0: not yet
+    ended: bool = False  # settled or given up: what the handler still says does not count
+
+
+class Effect:
+    """A request of a generator to its driver."""
+
+    __slots__ = ()
+
+
+Step = Generator[Effect, Any, R]  # a generator of effects that returns an R
+Role = Step[None]
+
+
+class Answered(Effect, Generic[R]):
+    """An effect that has an answer: `answer = yield from effect`."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Step[R]:
+        return cast(R, (yield self))
+
+
 # -- for every driver
 
 
 @frozen
-class Send:
+class Send(Effect):
     """Send these operations in one round trip, for so many seconds at most, if that is given; answered with their
     decoded replies.
     """
@@ -46,7 +74,7 @@ class Send:
 
 
 @frozen
-class Overlap:
+class Overlap(Answered[Any]):
     """Send an operation, and do *meanwhile* while the server works on it; a retry may do *meanwhile* again."""
 
     op: Op[Any]
@@ -54,34 +82,34 @@ class Overlap:
 
 
 @define(eq=False)
-class Undoable(Generic[R]):
+class Undoable(Answered[Grant | None]):
     """Send an operation, for so many seconds at most, if that is given. If its caller is cancelled before the answer,
     run the operation that *undo* makes of it. Sent again, it is the same call.
     """
 
-    op: Op[R]
+    op: Op[Grant | None]
     undo: Callable[[Any], Op[Any] | None]
     within: float | None = None
     lane: Any = None  # set by the driver, which knows the call by it
-    answer: R | None = None  # set by the driver, too: a caller that is cancelled as the answer comes finds it here
+    answer: Grant | None = None  # set by the driver, too: a caller that is cancelled as the answer comes finds it here
 
 
 @frozen
-class Undo:
+class Undo(Effect):
     """Send these operations, each once, for a caller that was cancelled and waits for no answer."""
 
     ops: Sequence[Op[Any]]
 
 
 @frozen
-class Block:
+class Block(Answered[bool]):
     """Block on the server with this command; answered with true if there was something."""
 
     command: tuple[Arg, ...]
 
 
 @frozen
-class BlockAmong:
+class BlockAmong(Answered[list[str]]):
     """Block on the server with this command, which reads *keys*; answered with the keys that had entries."""
 
     command: tuple[Arg, ...]
@@ -89,7 +117,7 @@ class BlockAmong:
 
 
 @frozen
-class AwaitRoom:
+class AwaitRoom(Answered[bool]):
     """Block with this command until there may be room for a job, at most *seconds*; answered with true if there may.
     Callers that wait together may share one, and take turns, until they end or yield `PassTurn`.
     """
@@ -99,24 +127,24 @@ class AwaitRoom:
 
 
 @frozen
-class PassTurn:
+class PassTurn(Effect):
     """Let the next caller that waits for room ask again."""
 
 
 @frozen
-class Sleep:
+class Sleep(Effect):
     """Wait on the client for *seconds*, or until woken."""
 
     seconds: float
 
 
 @frozen
-class Now:
+class Now(Answered[float]):
     """Ask for the time; answered in seconds, of a clock that never goes back."""
 
 
 @frozen
-class WatchEnds:
+class WatchEnds(Answered[Waiter]):
     """Watch for the ends of these jobs from now on; answered with a `Waiter`, after so many seconds at most."""
 
     names: Sequence[str]
@@ -124,7 +152,7 @@ class WatchEnds:
 
 
 @frozen
-class AwaitEnds:
+class AwaitEnds(Answered[tuple[dict[str, Event], bool]]):
     """Wait so many seconds at most; answered with the ends of jobs, by id, and true if to read all others, too."""
 
     waiter: Waiter
@@ -132,7 +160,7 @@ class AwaitEnds:
 
 
 @frozen
-class ForgetEnds:
+class ForgetEnds(Effect):
     """Stop watching for these ends."""
 
     waiter: Waiter
@@ -142,7 +170,7 @@ class ForgetEnds:
 
 
 @frozen
-class Scan:
+class Scan(Answered[tuple[int, list[str]]]):
     """Look at a bounded number of keys; answered with the cursor to go on, 0 at the end, and the names that match."""
 
     cursor: int
@@ -153,7 +181,7 @@ class Scan:
 
 
 @frozen
-class Receive:
+class Receive(Answered[Received]):
     """Listen on these channels for so many seconds, subscribed to them; answered with `Received`."""
 
     channels: Sequence[str]
@@ -161,7 +189,7 @@ class Receive:
 
 
 @frozen
-class BlockThen:
+class BlockThen(Answered[tuple[bool, Any]]):
     """Block on the server with this command, and let *op* follow on the same connection: it runs as the block ends.
 
     Answered with true if the read found something, and the decoded reply, `None` if it is unknown. A worker that stops
@@ -175,26 +203,26 @@ class BlockThen:
 
 
 @frozen
-class Start:
+class Start(Effect):
     """Run the consumer's handler on each of these units, as slots become free."""
 
     units: Sequence[list[HeldJob]]
 
 
 @frozen
-class TakeBack:
+class TakeBack(Answered[tuple[list[list[HeldJob]], bool]]):
     """Take back the units that have not started; answered with them, and with whether another one has a slot."""
 
 
 @frozen
-class Abort:
+class Abort(Effect):
     """Tell these handlers that their job is lost; an async one is cancelled."""
 
     held: Sequence[HeldJob]
 
 
 @frozen
-class Wake:
+class Wake(Effect):
     """Wake sleeping roles: this consumer's; another's, *whose*; or all, with *everyone*."""
 
     everyone: bool = False
@@ -202,14 +230,14 @@ class Wake:
 
 
 @frozen
-class Join:
+class Join(Effect):
     """Start the roles of these consumers, which come to a worker that runs."""
 
     consumers: Sequence[Any]
 
 
 @frozen
-class Log:
+class Log(Effect):
     """Log an event of this name, which does not stop the worker."""
 
     event: str
@@ -217,39 +245,10 @@ class Log:
 
 
 @frozen
-class Bury:
+class Bury(Effect):
     """Log, and count, jobs that have become dead letters, each with its queue."""
 
     died: Iterable[tuple[str, Died]]
-
-
-Effect = (
-    Send
-    | Overlap
-    | Undoable[Any]
-    | Undo
-    | Block
-    | BlockAmong
-    | AwaitRoom
-    | PassTurn
-    | Sleep
-    | Now
-    | WatchEnds
-    | AwaitEnds
-    | ForgetEnds
-    | Scan
-    | Receive
-    | BlockThen
-    | Start
-    | TakeBack
-    | Abort
-    | Wake
-    | Join
-    | Log
-    | Bury
-)
-Step = Generator[Effect, Any, R]  # a generator of effects that returns an R
-Role = Step[None]
 
 
 def send(op: Op[R]) -> Step[R]:
@@ -293,77 +292,3 @@ def settle(op: Op[Verdicts]) -> Step[Verdicts]:
     if verdicts.buried:
         yield Bury(verdicts.buried.values())
     return verdicts
-
-
-def send_undoable(effect: Undoable[R]) -> Step[R]:
-    """Send an operation that can be undone; return its decoded reply."""
-    return cast(R, (yield effect))
-
-
-def overlap(op: Op[R], meanwhile: Callable[[], None]) -> Step[R]:
-    """Send an operation and do *meanwhile* while the server works; return its decoded reply."""
-    return cast(R, (yield Overlap(op, meanwhile)))
-
-
-def current_time() -> Step[float]:
-    """Return the time in seconds, of a clock that never goes back."""
-    return cast(float, (yield Now()))
-
-
-def block(command: tuple[Arg, ...]) -> Step[bool]:
-    """Block on the server; return true if there was something."""
-    return cast(bool, (yield Block(command)))
-
-
-def block_among(command: tuple[Arg, ...], keys: Collection[str]) -> Step[list[str]]:
-    """Block on the server; return the keys in which there was something."""
-    return cast("list[str]", (yield BlockAmong(command, keys)))
-
-
-def await_room(command: tuple[Arg, ...], seconds: float) -> Step[bool]:
-    """Block until there may be room for a job; return true if there may."""
-    return cast(bool, (yield AwaitRoom(command, seconds)))
-
-
-def pass_turn() -> Step[None]:
-    """Let the next caller that waits for room ask again."""
-    yield PassTurn()
-
-
-def block_then(effect: BlockThen) -> Step[tuple[bool, Any]]:
-    """Block on the server and run an operation there; return true if there was something, and the reply, if known."""
-    return cast("tuple[bool, Any]", (yield effect))
-
-
-def watch_ends(names: Sequence[str], seconds: float) -> Step[Waiter]:
-    """Watch for the ends of these jobs from now on; return the waiter for `await_ends`."""
-    return cast(Waiter, (yield WatchEnds(names, seconds)))
-
-
-def await_ends(waiter: Waiter, seconds: float) -> Step[tuple[dict[str, Event], bool]]:
-    """Wait for an end. Return the ends that came, by id, and true if all other jobs must be read, too."""
-    return cast("tuple[dict[str, Event], bool]", (yield AwaitEnds(waiter, seconds)))
-
-
-def scan(cursor: int, pattern: str) -> Step[tuple[int, list[str]]]:
-    """Look at a bounded number of keys; return the cursor to go on, 0 at the end, and the names that match."""
-    return cast("tuple[int, list[str]]", (yield Scan(cursor, pattern)))
-
-
-def receive(channels: Sequence[str], seconds: float) -> Step[Received]:
-    """Listen on these channels for *seconds*; return the messages."""
-    return cast(Received, (yield Receive(channels, seconds)))
-
-
-def take_back() -> Step[tuple[list[list[HeldJob]], bool]]:
-    """Take back the units that have not started, and return them, and whether another one has a slot."""
-    return cast("tuple[list[list[HeldJob]], bool]", (yield TakeBack()))
-
-
-@define(eq=False)
-class HeldJob(Claim):
-    """A claim of a worker, between lease and settlement."""
-
-    since: float = 0.0  # of the lease, or its last renewal
-    started: float = 0.0  # 0: not yet
-    ended: bool = False  # settled or given up: what the handler still says does not count

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define
 
-from headrace._core.effects import Sleep, Step, current_time, send, settle
+from headrace._core.effects import Now, Sleep, Step, send, settle
 from headrace._model.flow import FlowState
 from headrace._model.state import Counts
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
@@ -68,7 +68,7 @@ def result(flow: FlowOps, name: str, timeout: float) -> Step[bytes | None]:
 
     def look() -> Step[FlowState | None]:
         nonlocal swept
-        now = yield from current_time()
+        now = yield from Now()
         if now - swept >= 1.0:
             swept = now
             yield from sweep(flow)
@@ -79,13 +79,13 @@ def result(flow: FlowOps, name: str, timeout: float) -> Step[bytes | None]:
 
 def awaited(look: Callable[[], Step[FlowState | None]], timeout: float) -> Step[bytes | None]:
     """Fetch the last stage's result from the state that *look* reads; wait up to *timeout* seconds for the end."""
-    start = yield from current_time()
+    start = yield from Now()
     while True:
         state = yield from look()
         if state is not None and state.state == "completed":
             return state.results.get(state.stage)
         over = state is not None and state.state in ("failed", "cancelled")
-        if over or (yield from current_time()) - start >= timeout:
+        if over or (yield from Now()) - start >= timeout:
             return None
         yield Sleep(min(0.05, timeout))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Sleep, Step, current_time, overlap, send, send_all
+from headrace._core.effects import Now, Overlap, Sleep, Step, send, send_all
 from headrace._model.checks import Context
 from headrace._model.job import Claim
 from headrace._model.policy import Durability
@@ -73,7 +73,7 @@ def enqueue_many(
     try:
         while (chunk := sending.next) is not None:
             sending.next = None
-            sending.unread = yield from overlap(chunk, sending.prepare)
+            sending.unread = yield from Overlap(chunk, sending.prepare)
             if sending.next is None:
                 sending.prepare()
         sending.read()
@@ -218,7 +218,7 @@ def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bo
     *apart*: the counts come from different instants, and a job may move from a part counted late to a part counted
     early. The queue is empty if two counts in a row find no job, and none came meanwhile.
     """
-    start = yield from current_time()
+    start = yield from Now()
     before: Counts | None = None
     for pause in pauses(0.02, 0.5):
         counts = yield from count()
@@ -229,7 +229,7 @@ def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bo
             before = counts
             continue
         before = None
-        left = pause if timeout is None else start + timeout - (yield from current_time())
+        left = pause if timeout is None else start + timeout - (yield from Now())
         if left <= 0:
             break
         yield Sleep(min(pause, left))

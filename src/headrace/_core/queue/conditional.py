@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from headrace._core.effects import Sleep, Step, await_room, current_time, pass_turn, send
+from headrace._core.effects import AwaitRoom, Now, PassTurn, Sleep, Step, send
 from headrace._core.queue.calls import said_what_is_in
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
@@ -29,7 +29,7 @@ def admit(
     and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` if the shard takes no new jobs
     and an item is new (only for a single item, or for items that go *together*).
     """
-    start = (yield from current_time()) if since is None else since
+    start = (yield from Now()) if since is None else since
     receipts: dict[int, Receipt] = {}
     left = list(range(len(items)))
     late: NotDurable | None = None
@@ -54,10 +54,10 @@ def admit(
         rest = yield from _rest(start, limit)
         if rest > 0:
             waited = True
-            room = yield from await_room(admission.wait(refused.last, min(rest, ASK_AGAIN_S)), rest)
+            room = yield from AwaitRoom(admission.wait(refused.last, min(rest, ASK_AGAIN_S)), rest)
             rest = 1.0 if room else (yield from _rest(start, limit))
             if not room and rest > ROUND_S and elsewhere is not None and (made := (yield from elsewhere())):
-                yield from pass_turn()
+                yield PassTurn()
                 return made
             if not room and 0 < rest < LAST_S:
                 yield Sleep(rest)
@@ -65,7 +65,7 @@ def admit(
         if rest <= 0:
             raise admission.full(refused.waiting)
     if waited:
-        yield from pass_turn()
+        yield PassTurn()
     made = [receipts[i] for i in range(len(items))]
     if late is not None:
         late.receipts = made
@@ -74,7 +74,7 @@ def admit(
 
 
 def _rest(start: float, limit: float | None) -> Step[float]:
-    return 0.0 if limit is None else start + limit - (yield from current_time())
+    return 0.0 if limit is None else start + limit - (yield from Now())
 
 
 def admit_many(
@@ -83,7 +83,7 @@ def admit_many(
 ) -> Step[list[Receipt]]:  # fmt: skip
     """Like `calls.enqueue_many`, part by part; *limit* is for each part, or for the *whole* of them."""
     receipts: list[Receipt] = []
-    since = (yield from current_time()) if whole else None
+    since = (yield from Now()) if whole else None
     try:
         for items in admission.chunks(jobs, context):
             some = yield from admit(admission, items, limit, since=since)

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Send, Step, current_time, send_all
+from headrace._core.effects import Now, Send, Step, send_all
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
@@ -35,7 +35,7 @@ class Keeping:
 
     def beat(self) -> Step[float]:
         """Send a heartbeat, and renew leases after a third of their time; return the seconds until the next beat."""
-        now = yield from current_time()
+        now = yield from Now()
         claims = {(claim.job.shard, claim.entry, claim.token): claim for claim in self.claims()}
         self._lost &= claims.keys()
         self._renewed = {key: at for key, at in self._renewed.items() if key in claims}

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Block, Bury, Sleep, Step, Undo, Undoable, current_time, send, send_undoable, settle
+from headrace._core.effects import Block, Bury, Now, Sleep, Step, Undo, Undoable, send, settle
 from headrace._core.queue.calls import each, run_due_schedules
 from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
@@ -37,7 +37,7 @@ class Taken:
     """The claims that a lease call was granted so far."""
 
     claims: list[Claim] = field(factory=list[Claim])
-    whole: Undoable[Grant | None] | None = None
+    whole: Undoable | None = None
 
     def all(self) -> list[Claim]:
         """Return each claim once, including the claims of the last answer."""
@@ -57,7 +57,7 @@ class DirectLeaser:
     tick_at: float | None = None  # when a schedule is due
     registered: bool = False  # a lease was asked for, which registers it
     longest: float = 0.0  # seconds for which it counted as alive, at most
-    unanswered: list[tuple[float, Undoable[Grant | None]]] = field(factory=list[tuple[float, Undoable[Grant | None]]])
+    unanswered: list[tuple[float, Undoable]] = field(factory=list[tuple[float, Undoable]])
     raw: Jobs = field(init=False)  # decodes without the codec
 
     def __attrs_post_init__(self) -> None:
@@ -95,12 +95,12 @@ class DirectLeaser:
     def _lease(
         self, limit: int, block: float | None, duration: float | None, at_most_once: bool, taken: Taken
     ) -> Step[list[Claim]]:
-        start = yield from current_time()
+        start = yield from Now()
         self.registered = True
         claims = taken.claims
         woken, refused = False, 0
         while True:
-            asked = now = yield from current_time()
+            asked = now = yield from Now()
             if self.tidy_at <= now:
                 self.tidy_at = now + 1.0
                 swept = yield from send(self.ops.reclaim(self.name, 10.0))
@@ -130,7 +130,7 @@ class DirectLeaser:
                     return claims
             if got or grant.more:
                 continue  # there may be more than one script hands out, or passes
-            now = yield from current_time()
+            now = yield from Now()
             left = 1.0 if block is None else start + block - now
             if left <= 0:
                 return claims
@@ -147,9 +147,9 @@ class DirectLeaser:
             yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=held_up))
             woken = True
 
-    def _granted(self, whole: Undoable[Grant | None], now: float) -> Step[Grant | None]:
+    def _granted(self, whole: Undoable, now: float) -> Step[Grant | None]:
         try:
-            return (yield from send_undoable(whole))
+            return (yield from whole)
         except Exception as error:
             if getattr(error, "outcome", "") == "unknown":  # it may have happened, or may yet
                 self.unanswered.append((now, whole))
@@ -167,10 +167,10 @@ class DirectLeaser:
                 since, whole = late = self.unanswered.pop()
             except IndexError:
                 return
-            if (yield from current_time()) - since > RECORD_S / 2:
+            if (yield from Now()) - since > RECORD_S / 2:
                 continue  # it may run again: jobs that it got then come back when their leases end
             try:
-                grant = yield from send_undoable(whole)
+                grant = yield from whole
                 for op in [] if grant is None else self.release(Taken(whole=whole).all()):
                     yield from send(op)
             except BaseException:
@@ -195,7 +195,7 @@ class DirectLeaser:
     def run_due_schedules(self) -> Step[None]:
         """Enqueue the jobs of schedules that are due."""
         plan = yield from run_due_schedules(self.ops)
-        now = yield from current_time()
+        now = yield from Now()
         self.tick_at = None if plan.wait is None else now + plan.wait
 
     def give_back(self, reply: Any) -> Op[list[bool]] | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
-from headrace._core.effects import ForgetEnds, Step, await_ends, current_time, send, watch_ends
+from headrace._core.effects import AwaitEnds, ForgetEnds, Now, Step, WatchEnds, send
 from headrace._core.queue.calls import find
 from headrace._model.event import Event
 from headrace._protocol.queue_ops import Ops
@@ -102,22 +102,22 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
 
     *own*: it was enqueued before, so that one of which nothing is known has ended; else it may come.
     """
-    start = yield from current_time()
+    start = yield from Now()
     end = (yield from look(ops, [name], own=own)).get(name)
     doubtful = end is None  # it was there: how it ended is told, if a little later
     if timeout and (end is None or (end is UNKNOWN and not own)):
-        waiter = yield from watch_ends([name], timeout)
+        waiter = yield from WatchEnds([name], timeout)
         told, again = NOTHING, True  # what came between
         try:
             while True:
                 if again or told:
                     end = (yield from look(ops, [name], told, own=own)).get(name)
-                rest = start + timeout - (yield from current_time())
+                rest = start + timeout - (yield from Now())
                 if rest <= 0 or (end is not None and (own or end is not UNKNOWN)):
                     break
-                told, again = yield from await_ends(waiter, rest)
+                told, again = yield from AwaitEnds(waiter, rest)
             if end is UNKNOWN and own and doubtful:
-                told, _ = yield from await_ends(waiter, min(max(rest, 0.0), TOLD_WITHIN_S))
+                told, _ = yield from AwaitEnds(waiter, min(max(rest, 0.0), TOLD_WITHIN_S))
                 end = (yield from look(ops, [name], told, own=own)).get(name, end)
         finally:
             yield ForgetEnds(waiter)
@@ -129,13 +129,13 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
 
 def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, bytes]]:
     """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
-    start = yield from current_time()
+    start = yield from Now()
     left = list(dict.fromkeys(names))
     found = yield from kept(ops, left)
     left = [name for name in left if name not in found]
     if not left or not timeout:
         return found
-    waiter = yield from watch_ends(left, timeout)
+    waiter = yield from WatchEnds(left, timeout)
     try:
         told, again = NOTHING, True  # what came between
         while True:
@@ -143,9 +143,9 @@ def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, by
             found |= {name: end.result for name, end in ends.items() if end.result is not None}
             found |= yield from kept(ops, [name for name in left if again and name not in told])
             left = [name for name in left if name not in found and name not in ends]
-            rest = start + timeout - (yield from current_time())
+            rest = start + timeout - (yield from Now())
             if not left or rest <= 0:
                 return found
-            told, again = yield from await_ends(waiter, rest)
+            told, again = yield from AwaitEnds(waiter, rest)
     finally:
         yield ForgetEnds(waiter)

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from headrace._core.effects import Step, current_time, overlap
+from headrace._core.effects import Now, Overlap, Step
 from headrace._core.queue.conditional import Elsewhere, admit
 from headrace._core.shards.map import ShardMap, named
 from headrace._model import checks
@@ -55,7 +55,8 @@ class Freely:
 
     def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Step[list[Receipt]]:  # noqa: ARG002 - as below
         """Add a part, and pack the next part meanwhile."""
-        return overlap(with_durability(part.load, self.durable), partial(_pack, ahead))
+        receipts: list[Receipt] = yield from Overlap(with_durability(part.load, self.durable), partial(_pack, ahead))
+        return receipts
 
 
 @frozen
@@ -90,7 +91,7 @@ def admit_anywhere(
     """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room, wait for one of
     them, and ask the others again each second. Only items that a script refused go to another shard.
     """
-    start = (yield from current_time()) if since is None else since
+    start = (yield from Now()) if since is None else since
 
     def add(ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
         here = admission.at(ops)

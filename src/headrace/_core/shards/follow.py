@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace._core.effects import Join, Log, Phase, Role, Sleep, Step, Wake, current_time, send
+from headrace._core.effects import Join, Log, Now, Phase, Role, Sleep, Step, Wake, send
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind, seal, tidy
 from headrace._core.shards.slots import ShardSlots, slots_of
@@ -33,11 +33,11 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
     if shared is None:
         return
     known, make = shared.map, shared.make
-    changed_at = tidied_at = yield from current_time()
+    changed_at = tidied_at = yield from Now()
     served = {ops.shard for ops in known.ordered()}
     while worker.phase is Phase.RUNNING:
         changed = yield from known.look()
-        now = yield from current_time()
+        now = yield from Now()
         if changed:
             changed_at = now
         there = {ops.shard: ops for ops in known.ordered()}

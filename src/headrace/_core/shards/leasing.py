@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Sleep, Step, Undo, current_time, hurried
+from headrace._core.effects import Now, Sleep, Step, Undo, hurried
 from headrace._core.queue.calls import pauses
 from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._core.shards.map import ShardMap
@@ -107,11 +107,11 @@ class ShardedLeaser:
         An interrupted call keeps no job. If a shard fails, the call returns the claims of the others; without claims,
         it raises the shard's error. It raises the error of a shard that does not answer only if no shard answers.
         """
-        start, looks = (yield from current_time()), pauses(ASK_AFTER_S, ASK_EVERY_S)
+        start, looks = (yield from Now()), pauses(ASK_AFTER_S, ASK_EVERY_S)
         if not self.map.known or self._looked + LOOK_EVERY_S <= start:
             yield from self._look(SOON_S)
         while True:
-            if self._look_at <= (now := (yield from current_time())):
+            if self._look_at <= (now := (yield from Now())):
                 self._look_at = now + LOOK_EVERY_S
                 yield from hurried(hand_over(self.map, self.map.ordered(), self.targets), SOON_S)
             asked = self.map.table
@@ -120,7 +120,7 @@ class ShardedLeaser:
                 return taken
             if (yield from self._look(self._patience, asked)):
                 continue  # some shards were not asked
-            left = 1.0 if block is None else start + block - (yield from current_time())
+            left = 1.0 if block is None else start + block - (yield from Now())
             if left <= 0:
                 return taken
             yield Sleep(min(next(looks), left))
@@ -141,7 +141,7 @@ class ShardedLeaser:
             elif (yield from turn.ask(number, SOON_S)):
                 return turn.taken
         for number, error in () if turn.taken else list(turn.failed.items()):
-            left = since + self._patience - (yield from current_time()) if _silent(error) else None
+            left = since + self._patience - (yield from Now()) if _silent(error) else None
             if (left is None or left > 0) and (yield from turn.ask(number, left)):
                 break
         met = sorted(turn.failed.values(), key=_silent)
@@ -159,7 +159,7 @@ class ShardedLeaser:
 
     def _look(self, within: float, seen: Table | None = None) -> Step[bool]:
         """Read the table; true if it differs from the *seen* one. If its node is silent, the known table serves."""
-        self._looked = yield from current_time()
+        self._looked = yield from Now()
         if not self.map.known:
             return (yield from self.map.look(seen))
         try:

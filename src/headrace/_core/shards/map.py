@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from headrace._core.effects import Step, scan, send
+from headrace._core.effects import Scan, Step, send
 from headrace._model.job import NewJob
 from headrace._model.shards import Sealed, ShardRow, ShardState, Table, apart, tags
 from headrace._protocol.keys import Keys, job_id, job_key
@@ -149,7 +149,7 @@ class ShardMap:
         cursor = self._scanned
         while True:
             try:
-                cursor, names = yield from scan(cursor, f"{self.ops.namespace}:{{{keys.group}~*")
+                cursor, names = yield from Scan(cursor, f"{self.ops.namespace}:{{{keys.group}~*")
             except Exception as error:
                 if "NOPERM" in str(error) or "no permissions" in str(error):
                     return False

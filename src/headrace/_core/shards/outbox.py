@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Log, Phase, Role, Sleep, current_time
+from headrace._core.effects import Log, Now, Phase, Role, Sleep
 from headrace._core.shards.slots import ShardSlots, slots_of
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.consumer import Consumer
@@ -26,7 +26,7 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     said_at = all_at = looked_at = float("-inf")
     while worker.phase < Phase.HALTING:
         wrong: list[str] = []
-        now = yield from current_time()
+        now = yield from Now()
         if (left := looked_at + worker.settings.heartbeat - now) > 0:  # the role was woken early, as all roles were
             yield Sleep(left)
             continue

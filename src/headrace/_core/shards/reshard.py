@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from headrace._core.effects import Step, hurried, scan, send, send_all
+from headrace._core.effects import Scan, Step, hurried, send, send_all
 from headrace._core.queue.calls import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
@@ -186,7 +186,7 @@ def _keys(known: ShardMap) -> Step[list[tuple[str, int]]]:
     pattern = f"{known.ops.namespace}:{{{keys.group}~*"
     found: list[tuple[str, int]] = []
     while True:
-        cursor, names = yield from scan(cursor, pattern)
+        cursor, names = yield from Scan(cursor, pattern)
         found += tags(names, keys.group)
         if not cursor:
             return found

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Send, Step, current_time
+from headrace._core.effects import Now, Send, Step
 from headrace._core.shards.map import ShardMap
 from headrace._model.policy import Durability
 from headrace._model.shards import ShardRow
@@ -140,7 +140,7 @@ class _HandOver:
                 return None
             if answer.replicas <= 0:
                 targets.replicated.discard(number)
-                now = yield from current_time()
+                now = yield from Now()
                 waits_on = answer.replicas < 0 and now - targets.alone.setdefault(number, now) < ALONE_S
                 return None if waits_on else answer.refused
             targets.alone.pop(number, None)
@@ -166,7 +166,7 @@ class _HandOver:
 
     def _away(self) -> Step[list[ShardRow]]:
         """List the shards to avoid now."""
-        now = yield from current_time()
+        now = yield from Now()
         for number, until in list(self.targets.avoided.items()):
             if until <= now:
                 self.targets.avoided.pop(number, None)
@@ -178,7 +178,7 @@ class _HandOver:
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Step[list[Any]]:
         """Send operations to the shard *number*, or to outboxes. Return their answers; none if that fails."""
-        now = yield from current_time()
+        now = yield from Now()
         if number is not None and self.targets.avoided.get(number, now) > now:
             return []
         if number is not None and not self._sound(number):
@@ -191,7 +191,7 @@ class _HandOver:
         except Exception as error:  # after any error, the jobs are safe in their outbox
             self.wrong.append(said(error))
             if number is not None and self._sound(number):  # otherwise its node is known to be silent
-                took = (yield from current_time()) - now
+                took = (yield from Now()) - now
                 refused = getattr(error, "outcome", "") == "refused"
                 self.targets.avoided[number] = now + (3 * took if refused else SILENT_S)
             return []

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Sleep, Step, current_time, send, send_all
+from headrace._core.effects import Now, Sleep, Step, send, send_all
 from headrace._core.queue import calls, results
 from headrace._core.queue.bulk import Choose, bulk
 from headrace._core.queue.conditional import admit
@@ -152,7 +152,7 @@ class ShardedQueue:
         self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
     ) -> Step[list[Receipt]]:
         """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has room."""
-        since = yield from current_time()
+        since = yield from Now()
         if admission.most and named(job) is None:
             yield from self.ready()
             return (yield from admit_anywhere(self.map, admission, [item], limit, since=since, together=False))
@@ -176,7 +176,7 @@ class ShardedQueue:
         bind: Callable[[list[Receipt]], object],
     ) -> Step[list[Receipt]]:  # fmt: skip
         """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the *whole* call."""
-        since = (yield from current_time()) if whole else None
+        since = (yield from Now()) if whole else None
         return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
     def leaser(self) -> ShardedLeaser:
@@ -248,11 +248,11 @@ class ShardedQueue:
         A job that was found before, and is unknown now, has ended.
         """
         job_id(id)
-        start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
         while True:
             end = (yield from self._ends([id], own=own)).get(id)
             own = own or end is None
-            rest = start + timeout - (yield from current_time())
+            rest = start + timeout - (yield from Now())
             if end is not None and (own or end is not UNKNOWN or rest <= 0):
                 return end
             if rest <= 0:
@@ -262,14 +262,14 @@ class ShardedQueue:
 
     def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
         """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
-        start, looks = (yield from current_time()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
         left, found, there = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
         while True:
             ends = yield from self._ends(left, own=False)
             found |= {one: end.result for one, end in ends.items() if end.result is not None}
             there.update(one for one in left if one not in ends)
             left = [one for one in left if one not in ends or (ends[one] is UNKNOWN and one not in there)]
-            rest = start + timeout - (yield from current_time())
+            rest = start + timeout - (yield from Now())
             if not left or rest <= 0:
                 return found
             yield Sleep(min(next(looks), rest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from headrace._core.effects import Step, current_time, scan
+from headrace._core.effects import Now, Scan, Step
 from headrace._protocol.keys import in_shard, pattern, queue_of
 
 SCANS_PER_LOOK = 50  # steps of 1,000 keys each: about 20 ms
@@ -24,10 +24,10 @@ class Catalogue:
 
     def look(self) -> Step[list[str]]:
         """Continue the search for queues; return the names found so far."""
-        now = yield from current_time()
+        now = yield from Now()
         if self._cursor or self._since is None or now - self._since >= LOOK_AGAIN_S:
             for _ in range(SCANS_PER_LOOK):
-                self._cursor, keys = yield from scan(self._cursor, pattern(self.namespace))
+                self._cursor, keys = yield from Scan(self._cursor, pattern(self.namespace))
                 self._found.update((name, in_shard(key)) for key in keys if (name := queue_of(key)))
                 if self._cursor == 0:
                     self._names, self._found = self._found, set()

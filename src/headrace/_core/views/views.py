@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from headrace._core.effects import Step, current_time, scan, send, send_all
+from headrace._core.effects import Now, Scan, Step, send, send_all
 from headrace._core.flows import sharded as flow_shards
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import SCANS_PER_LOOK, Catalogue
@@ -92,7 +92,7 @@ class Views:
 
     def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]]) -> Step[R]:
         """Return the value that was read under *key* a moment ago, or read it by *build*; its error is kept, too."""
-        now = yield from current_time()
+        now = yield from Now()
         at, value, error = self._kept.get(key, NOTHING_KEPT)
         if at is None or now - at >= self.fresh:
             error = None
@@ -103,7 +103,7 @@ class Views:
                 error = raised
             if len(self._kept) >= KEPT_AT_MOST:
                 self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self.fresh}
-            self._kept[key] = ((yield from current_time()), value, error)
+            self._kept[key] = ((yield from Now()), value, error)
         if error is not None:
             raise error
         found: R = value
@@ -396,7 +396,7 @@ class Views:
         def build() -> Step[RunsPage]:
             stages, at, found = (yield from self._stages(flow)), int(cursor or 0), set[tuple[int | None, str]]()
             for _ in range(SCANS_PER_LOOK):
-                at, keys = yield from scan(at, run_pattern(flow, self.namespace))
+                at, keys = yield from Scan(at, run_pattern(flow, self.namespace))
                 found |= {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
                 if at == 0 or len(found) >= RUNS_AT_ONCE:
                     break

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from headrace._core.effects import HeldJob, Phase, Sleep, Step, Wake, current_time, send
+from headrace._core.effects import HeldJob, Now, Phase, Sleep, Step, Wake, send
 from headrace._protocol.replies import Grant
 
 if TYPE_CHECKING:
@@ -78,17 +78,17 @@ def joined(consumer: Consumer, fresh: Sequence[HeldJob], alone_for: float | None
 def _apart(consumer: Consumer, alone_for: float) -> Step[bool]:
     """Wait until the other consumers hold no job, and tell the server. Return false if another suspect came first."""
     company = consumer.company
-    now = yield from current_time()
+    now = yield from Now()
     mine = company.suspect = Suspect(consumer, now + alone_for if alone_for else 0.0)
     while company.suspect is mine and company.beside(consumer) and now < mine.until:
         if consumer.phase is not Phase.RUNNING:
             break
         yield Sleep(0.05)
-        now = yield from current_time()
+        now = yield from Now()
     if company.suspect is mine and not company.beside(consumer):
         yield from send(consumer.ops.company(consumer.name, beside=False))
         mine.proven = True  # other consumers that want to start jobs wait for `depart`, which waits for this flag
-        mine.until = (yield from current_time()) + alone_for if alone_for else 0.0
+        mine.until = (yield from Now()) + alone_for if alone_for else 0.0
     elif company.suspect is mine:
         company.suspect = None
         yield Wake(everyone=True)
@@ -97,7 +97,7 @@ def _apart(consumer: Consumer, alone_for: float) -> Step[bool]:
 
 def _parted(company: Company, suspect: Suspect) -> Step[bool]:
     """Have the server told that *suspect* gets company. Return false if the suspect must stay alone for now."""
-    now = yield from current_time()
+    now = yield from Now()
     if now < suspect.until:
         return False
     suspect.until = 0.0
@@ -106,7 +106,7 @@ def _parted(company: Company, suspect: Suspect) -> Step[bool]:
     while company.suspect is suspect and now < suspect.asked_at + 1.0:  # unless the suspect's node is out of reach
         yield Wake(whose=suspect.consumer)
         yield Sleep(0.05)
-        now = yield from current_time()
+        now = yield from Now()
     return True
 
 
@@ -116,7 +116,7 @@ def depart(consumer: Consumer) -> Step[None]:
     suspect = company.suspect
     if suspect is None:
         return
-    if suspect.until and (yield from current_time()) >= suspect.until:
+    if suspect.until and (yield from Now()) >= suspect.until:
         suspect.until = 0.0
         yield Wake(everyone=True)
     ended = not (consumer.jobs.held or consumer.jobs.under_way or consumer.unsettled())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Phase, Role, Sleep, receive
+from headrace._core.effects import Phase, Receive, Role, Sleep
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.reclaimer import look_after
@@ -23,7 +23,7 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     by_channel = {consumer.ops.keys.key("control"): consumer for consumer in consumers}
     pause = 0.05
     while worker.phase < Phase.HALTING:
-        received = yield from receive(tuple(by_channel), RECEIVE_S)
+        received = yield from Receive(tuple(by_channel), RECEIVE_S)
         if received.state != "on":
             for consumer in consumers:
                 consumer.note_activity()

@@ -14,22 +14,21 @@ from typing import Any, cast
 
 from headrace._core.effects import (
     Abort,
+    Block,
     BlockThen,
     Bury,
     HeldJob,
     Log,
+    Now,
     Phase,
     Role,
     Sleep,
     Start,
     Step,
+    TakeBack,
     Wake,
-    block,
-    block_then,
-    current_time,
     send,
     send_all,
-    take_back,
 )
 from headrace._core.verdicts import Settlement, SettlementBatch, alike, undecoded
 from headrace._core.worker.company import depart, joined
@@ -71,7 +70,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
         yield from depart(consumer)
     settling = settlements(consumer)
     if consumer.shared is not None:
-        consumer.shared.now = yield from current_time()
+        consumer.shared.now = yield from Now()
     room = _room(consumer)
     if not settling.ops and room <= 0:
         return (yield from _idle(consumer))
@@ -83,7 +82,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
         predecessor = consumer.registration.name_claim.predecessor
         ops.append(consumer.ops.lease(name, room, woken=woken, kind=HeldJob, predecessor=predecessor))
         consumer.leasing.asking += room
-    asked = yield from current_time()
+    asked = yield from Now()
     consumer.leasing.asked_at = asked
     try:
         replies = yield from _settled(consumer, settling, ops)
@@ -98,7 +97,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     if consumer.timers.tend_soon:
         yield from consumer.tend()
     if (soonest := settling.next_due) is not None:
-        consumer.expect((yield from current_time()), soonest)
+        consumer.expect((yield from Now()), soonest)
     yield from _gather(consumer)
     return None
 
@@ -150,13 +149,13 @@ def wait(consumer: Consumer) -> Role:
         if not consumer.waits():
             yield Sleep(1.0)
             if consumer.shared is not None:
-                consumer.shared.now = yield from current_time()
+                consumer.shared.now = yield from Now()
             continue
         if limit := consumer.piggyback_limit():
             woken = yield from _piggyback(consumer, limit)
         else:
             paused = consumer.leasing.paused
-            woken = (yield from block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
+            woken = (yield from Block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
         if woken and not consumer.leasing.left:  # or the queue may have been resumed
             consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()
@@ -173,7 +172,7 @@ def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
     name, losses_told = consumer.name, consumer.leasing.losses_told
     consumer.leasing.piggybacked = limit
     try:
-        woken, grant = yield from block_then(_piggyback_op(consumer, limit))
+        woken, grant = yield from _piggyback_op(consumer, limit)
         if grant is None or not (grant.claims or grant.undecodable):  # `fetch` receives the rest of this answer, too
             return woken
         consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
@@ -217,7 +216,7 @@ def _rest(consumer: Consumer) -> Role:
         return
     activity = idle.activity
     verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
-    now = yield from current_time()
+    now = yield from Now()
     if consumer.name != name:
         return
     idle.try_at = now + AGAIN_S
@@ -253,7 +252,7 @@ def _idle(consumer: Consumer) -> Step[float]:
         yield from _rest(consumer)
     soon = consumer.jobs.held or consumer.company.suspect is not None
     left = (yield from _gather(consumer)) or (1.0 if soon else IDLE_S)
-    now = yield from current_time()
+    now = yield from Now()
     if consumer.shared is not None:
         left = min(left, consumer.shared.look(consumer, now))
         if (other := consumer.shared.next()) not in (None, consumer):
@@ -276,7 +275,7 @@ def _unburden(consumer: Consumer) -> Step[bool]:
     True if jobs were returned.
     """
     consumer.stick()  # first: a slot that becomes free from here on undoes this
-    units, others = yield from take_back()
+    units, others = yield from TakeBack()
     consumer.give_back(units)
     if not (units and others):
         consumer.slot_freed()
@@ -295,7 +294,7 @@ def _granted(
             yield from died(consumer)
         return
     yield from consumer.prepare(grant.claims)
-    now = yield from current_time()
+    now = yield from Now()
     fresh = cast("Sequence[HeldJob]", grant.claims)
     if over := _hold(consumer, fresh, now):
         yield from lose(consumer, over)
@@ -361,7 +360,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
     """Start the batches that are full, or old enough. Return the seconds until the next batch is old enough."""
     if not consumer.jobs.gathered:
         return None
-    now = yield from current_time()
+    now = yield from Now()
     size = consumer.handler.max_size
     units: list[list[HeldJob]] = []
     consumer.jobs.gathered = [held for held in consumer.jobs.gathered if not held.ended]
@@ -384,7 +383,7 @@ def _gather(consumer: Consumer) -> Step[float | None]:
 
 def _recall(consumer: Consumer) -> Role:
     """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
-    units, _ = yield from take_back()
+    units, _ = yield from TakeBack()
     consumer.give_back([*units, consumer.jobs.gathered])
     consumer.jobs.gathered = []
     if running := consumer.endless():

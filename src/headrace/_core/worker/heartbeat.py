@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace._core.effects import Phase, Role, Sleep, Step, Wake, current_time, send_all
+from headrace._core.effects import Now, Phase, Role, Sleep, Step, Wake, send_all
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.renewal import died
@@ -19,7 +19,7 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     """Send heartbeats of all consumers, or *some*. Rename a consumer that peers declared dead, and start it again."""
     consumers = worker.consumers if some is None else some
     while worker.phase < Phase.STOPPED:
-        began = yield from current_time()
+        began = yield from Now()
         wait = worker.settings.heartbeat
         due = [consumer for consumer in consumers if not (consumer.idle.on or consumer.leasing.left)]
         if worker.phase is not Phase.RUNNING:  # each step of a stop wakes this role
@@ -27,7 +27,7 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
             due = [one for one in due if not (one.registered and began - one.registration.beaten < wait)]
         for start in range(0, len(due), BEATS_AT_ONCE):
             wait = min(wait, (yield from _beat(worker, due[start : start + BEATS_AT_ONCE])))
-        late = (yield from current_time()) - began
+        late = (yield from Now()) - began
         yield Sleep(wait if len(due) <= BEATS_AT_ONCE else max(0.0, wait - late))
 
 
@@ -45,14 +45,14 @@ def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
 def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     fresh = [not consumer.registered for consumer in consumers]
     names = [consumer.name for consumer in consumers]
-    now = yield from current_time()
+    now = yield from Now()
     ops: list[Op[Any]] = [consumer.sign(worker.settings, now) for consumer in consumers]
     if worker.company.several:  # before the first lease, the server must know that the jobs have company
         new_names = [(one, one.name) for one, new in zip(consumers, fresh, strict=True) if new]
         ops += [one.ops.company(name, beside=True) for one, name in new_names]
     alive = (yield from send_all(ops))[: len(consumers)]
     wait = worker.settings.heartbeat
-    if (yield from current_time()) - now >= wait:
+    if (yield from Now()) - now >= wait:
         wait = 0.0  # the answer took longer than a heartbeat: beat again at once
     for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
         if consumer.name != name:

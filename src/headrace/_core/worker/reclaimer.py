@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Abort, Log, Phase, Role, Sleep, Step, Wake, current_time, send, send_all
+from headrace._core.effects import Abort, Log, Now, Phase, Role, Sleep, Step, Wake, send, send_all
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import AGAIN_S, duration
@@ -27,7 +27,7 @@ def reclaim(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
     tick = min(spans)
     while worker.phase < Phase.HALTING:
-        began = yield from current_time()
+        began = yield from Now()
         again = tick
         due = [consumer for consumer in consumers if _due(consumer, began) or not many(worker)]
         for consumer in consumers:
@@ -36,7 +36,7 @@ def reclaim(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
         for start in range(0, len(due), SWEEPS_AT_ONCE):
             again = min(again, (yield from look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
         if len(due) > SWEEPS_AT_ONCE:  # the sweeps took some time
-            again = max(0.01, again - ((yield from current_time()) - began))
+            again = max(0.01, again - ((yield from Now()) - began))
         yield Sleep(again)
 
 
@@ -46,7 +46,7 @@ def _due(consumer: Consumer, now: float) -> bool:
 
 def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
     """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the next time."""
-    now = yield from current_time()
+    now = yield from Now()
     swept: list[Consumer] = []
     for consumer in consumers:
         for held in consumer.overdue(now):
@@ -78,7 +78,7 @@ def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = S
 
 def _take_in(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
     """Process the answer to a sweep."""
-    now = yield from current_time()
+    now = yield from Now()
     if consumer.note_due(now, found):
         yield Wake(whose=consumer)
     if consumer.idle.all_idle:

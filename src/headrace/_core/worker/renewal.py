@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Abort, HeldJob, Phase, Role, Sleep, Wake, current_time, send
+from headrace._core.effects import Abort, HeldJob, Now, Phase, Role, Sleep, Wake, send
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT
@@ -22,7 +22,7 @@ def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     consumers = worker.consumers if some is None else some
     tick = min(LOOK_EVERY_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
     while worker.phase < Phase.HALTING:
-        now = yield from current_time()
+        now = yield from Now()
         for consumer in consumers:
             if consumer.jobs.held and worker.stalled(now) >= consumer.stalls_at_most:
                 yield from died(consumer)
@@ -44,7 +44,7 @@ def check(consumer: Consumer, some: Sequence[HeldJob] | None = None) -> Role:
 
 def renewed(consumer: Consumer, part: Sequence[HeldJob], verdicts: Sequence[bool]) -> Role:
     """Process the answer to a renewal."""
-    now = yield from current_time()
+    now = yield from Now()
     for held, kept in zip(part, verdicts, strict=True):
         held.since = now if kept else held.since
     lost = [held for held, kept in zip(part, verdicts, strict=True) if not kept and not held.ended]

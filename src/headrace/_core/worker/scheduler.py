@@ -4,7 +4,7 @@ role `reclaim`, and sleeps until then. It also declares the schedules of the cod
 
 from __future__ import annotations
 
-from headrace._core.effects import Log, Phase, Role, Sleep, current_time, send
+from headrace._core.effects import Log, Now, Phase, Role, Sleep, send
 from headrace._core.queue.calls import run_due_schedules, schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace.errors import TooManySchedules, said
@@ -17,13 +17,13 @@ def tick(consumer: Consumer) -> Role:
     logged: set[str] = set()
     while consumer.phase is Phase.RUNNING:
         yield from _say(consumer)
-        now = yield from current_time()
+        now = yield from Now()
         if consumer.timers.tick_at is None or consumer.timers.tick_at > now:
             most = IDLE_S if consumer.recurring is None else 1.0
             yield Sleep(most if consumer.timers.tick_at is None else min(most, consumer.timers.tick_at - now))
             continue
         plan = yield from run_due_schedules(consumer.ops)
-        now = yield from current_time()
+        now = yield from Now()
         consumer.timers.tick_at = None if plan.wait is None else now + plan.wait
         for text in sorted(set(plan.wrong) - logged):
             logged.add(text)
@@ -42,7 +42,7 @@ def _say(consumer: Consumer) -> Role:
     after its remains in older shards were moved there.
     """
     declared, name = consumer.recurring, consumer.name
-    now = yield from current_time()
+    now = yield from Now()
     if declared is None or not consumer.registered or (declared.said_as == name and now < declared.again_at):
         return
     ops, shared = consumer.ops, consumer.shared

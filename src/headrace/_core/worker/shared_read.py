@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 from attrs import define, field
 
-from headrace._core.effects import Phase, Role, Sleep, Step, Wake, block_among, current_time
+from headrace._core.effects import BlockAmong, Now, Phase, Role, Sleep, Step, Wake
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST
 from headrace._protocol.op import Arg
@@ -104,7 +104,7 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
     """Block for all waiting consumers of *members*, again and again."""
     pause, looked = 0.0, float("-inf")
     while shared.running:
-        now = yield from current_time()
+        now = yield from Now()
         if now - looked >= FORGOTTEN_EVERY_S:
             looked = now
             yield from _find_orphans([consumer for consumer in idle(members) if consumer.idle.all_idle])
@@ -112,7 +112,7 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
         if not some:
             yield Sleep(LOOK_S)
             continue
-        began = yield from current_time()
+        began = yield from Now()
         ids = set(map(id, some))
         shared.in_read |= ids
         try:
@@ -121,7 +121,7 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
             shared.in_read -= ids
         # During the pause, the job that ended the read is leased. If reads end often, they must not take all the time.
         least = LEAST_S + READ_EACH_S * len(some)
-        soon = (yield from current_time()) - began < 2 * PAUSE_AT_MOST * least
+        soon = (yield from Now()) - began < 2 * PAUSE_AT_MOST * least
         pause = min(PAUSE_AT_MOST * least, 2 * pause) if soon and pause else least
         yield Sleep(pause)
         for _ in range(LEASED_LOOKS):  # the server would run the read before the lease call, which takes longer
@@ -170,7 +170,7 @@ def _lease_from(
     some: Sequence[Consumer], command: tuple[Arg, ...], *, everything: bool = False
 ) -> Step[Collection[Consumer]]:
     whose = {consumer.ops.keys.key(name): consumer for consumer in some for name in ("jobs", "wake")}
-    found = yield from block_among(command, whose)
+    found = yield from BlockAmong(command, whose)
     theirs = some if everything else {id(whose[key]): whose[key] for key in found}.values()
     for consumer in theirs:
         consumer.leasing.woken = consumer.leasing.available = True

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import define, evolve
 
-from headrace._core.effects import HeldJob, Phase, Role, Sleep, current_time, send
+from headrace._core.effects import HeldJob, Now, Phase, Role, Sleep, send
 from headrace._core.verdicts import returned_verdict, unknown_kind
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.renewal import died, lose
@@ -93,7 +93,7 @@ def watch(consumer: Consumer, settings: WorkerSettings) -> Role:
     patience = max(settings.timeout - settings.heartbeat, 1.5 * settings.heartbeat)
     lease = consumer.ops.settings.lease
     while consumer.phase < Phase.HALTING:
-        now = yield from current_time()
+        now = yield from Now()
         if consumer.registered and now - consumer.registration.beaten >= patience:
             yield from died(consumer)
         held = list(consumer.jobs.held.values())

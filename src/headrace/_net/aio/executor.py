@@ -44,6 +44,7 @@ from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import ITEM_BYTES, Arg, Op, Prepared, TooLarge, pack
 from headrace._protocol.queue_ops import woken_keys
+from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -76,7 +77,7 @@ class AsyncExecutor(BaseExecutor):
     def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]]) -> Coalescer:
         return self._coalescers.get(join) or self._coalescers.setdefault(join, Coalescer(self.run_all, join))
 
-    async def run_whole(self, effect: Undoable[R], within: float | None = None) -> R:
+    async def run_whole(self, effect: Undoable, within: float | None = None) -> Grant | None:
         """Like `Executor.run_whole`; the operation goes on without its caller, as long as the loop does."""
         op, undo = effect.op, effect.undo
         effect.lane = lane = effect.lane or self._lane(op)

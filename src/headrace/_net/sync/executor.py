@@ -54,6 +54,7 @@ from headrace._protocol.durability import trials, tried
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import ITEM_BYTES, Arg, Op, Prepared, TooLarge, pack
 from headrace._protocol.queue_ops import woken_keys
+from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
@@ -83,7 +84,7 @@ class Executor(BaseExecutor):
         result: R = self.run_all([op], meanwhile, within=within)[0]
         return result
 
-    def run_whole(self, effect: Undoable[R], within: float | None = None) -> R:
+    def run_whole(self, effect: Undoable, within: float | None = None) -> Grant | None:
         """Run an operation. If interrupted, fetch the reply again, and run the operation that undoes it."""
         op, undo = effect.op, effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
