@@ -16,7 +16,7 @@ from headrace import Queue
 from headrace._cli import output
 from headrace._cli.console import say
 from headrace._telemetry.lines import TextLines
-from headrace._ui.top.cells import cell
+from headrace._ui.top.pane import cell
 from tests.support.program import Program, on_a_terminal
 from tests.support.servers import Server
 

@@ -65,7 +65,7 @@ def tell(newest: Server) -> Callable[..., None]:
             async with AsyncInspector(**server, fresh=0.0) as look:
                 top = Top(look, server, "headrace", "redis://here", **{"every": 0.1, **options})
                 async with top.run_test(size=size) as pilot:
-                    while not top.looks:
+                    while not top.reads:
                         await pilot.pause(0.02)
                     await story(Screen(top, pilot))
 

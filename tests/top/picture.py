@@ -35,9 +35,9 @@ async def main() -> None:
                 return now
 
             look.overview = overview  # type: ignore[method-assign]
-            top = Top(look, {"url": url}, "headrace", url)
+            top = Top(look, {"url": url}, "headrace", url, every=2.0)
             async with top.run_test(size=(80, 12)) as pilot:
-                while not top.looks:
+                while not top.reads:
                     await pilot.pause(0.05)
                 await pilot.pause()
                 drawn = top.export_screenshot(title="headrace top")

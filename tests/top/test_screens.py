@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue
-from headrace._ui.top import details, lists
+from headrace._ui.top import pane, panes
 from tests.support.servers import Server
 from tests.support.steps import LONG
 from tests.top.conftest import SHOWN, Screen
@@ -24,19 +24,19 @@ Tell = Callable[..., None]
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time, rate and name that differs from run to run is written alike."""
-    for module in (lists, details):
+    for module in (pane, panes):
         monkeypatch.setattr(module, "clock", lambda at: "2000-01-01T00:00:00Z")
-        monkeypatch.setattr(module, "from_now", lambda at, now: "9 s ago")
-        monkeypatch.setattr(module, "span", lambda seconds: "9 s")
-        monkeypatch.setattr(module, "rate", lambda number: "12")
-    of = details.job_row
+    monkeypatch.setattr(panes, "from_now", lambda at, now: "9 s ago")
+    monkeypatch.setattr(panes, "span", lambda seconds: "9 s")
+    monkeypatch.setattr(panes, "rate", lambda number: "12")
+    of = panes.job_row
 
     def job_row(job: Any, now: float) -> Any:
         row = of(job, now)
         named = "queue-0123456789abcdef" if job.holder and not job.reason else row.texts[4]
-        return lists.Row(row.key, (*row.texts[:4], named, row.texts[5]), row.styles)
+        return pane.Row(row.key, (*row.texts[:4], named, row.texts[5]), row.styles)
 
-    monkeypatch.setattr(details, "job_row", job_row)
+    monkeypatch.setattr(panes, "job_row", job_row)
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_the_cursor_stays_on_its_row(tell: Tell, some: Queue, newest: Server) ->
         await screen.press("down")
         with Queue("another", url=newest.url) as above:
             above.enqueue(b"x")
-        screen.top.look.forget()
+        screen.top.inspector.forget()
         await screen.shows("another")
         await screen.press("P")
         await screen.shows("Purge reports: remove 1 job")
@@ -231,19 +231,19 @@ def test_what_is_not_shown_is_not_read(tell: Tell, some: Queue) -> None:
         await screen.press("enter")
         await screen.shows("[waiting]")
         asked: list[str] = []
-        views = screen.top.look.views
+        views = screen.top.inspector.views
         overview = views.overview
         views.overview = lambda: asked.append("overview") or overview()  # type: ignore[method-assign,func-returns-value]
         await screen.press("space")
         await screen.shows("Held")
-        looks = screen.top.looks
+        looks = screen.top.reads
         await screen.pilot.pause(0.5)
-        assert screen.top.looks == looks
+        assert screen.top.reads == looks
         await screen.press("space", "P")
         await screen.shows("Purge emails")
-        looks = screen.top.looks
+        looks = screen.top.reads
         await screen.pilot.pause(0.5)
-        assert (screen.top.looks, asked) == (looks, [])
+        assert (screen.top.reads, asked) == (looks, [])
 
     tell(story)
 

@@ -14,6 +14,7 @@ import typer
 from headrace._cli.console import FAILED, say
 from headrace._model.state import JobState
 from headrace._model.views import LAYOUT, visible
+from headrace._ui.texts import UNITS
 from headrace._ui.texts import clock as in_utc
 from headrace.errors import HeadraceError
 
@@ -23,7 +24,6 @@ SHOWN_BYTES = 200  # of a payload, in a listing
 CUT = ("reason", "payload", "result")  # columns that give way where a line is too long
 LEAST_CELLS = 12  # of a column that gives way
 GAP = 2  # cells between columns
-UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def print_out(text: str) -> None:

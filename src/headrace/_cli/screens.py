@@ -72,7 +72,7 @@ def web(
         listening = stack.enter_context(_listen(host, port))
         shown = f"[{host}]" if ":" in host else host
         auth = TokenAuth(shown, listening.getsockname()[1], read_only=read_only)
-        pages = Pages(address, None, namespace, auth.access, hide, None, "", auth)
+        pages = Pages({"url": address}, namespace, auth.access, hide, auth=auth)
         print_out(f"http://{shown}:{auth.port}/?token={auth.token}")
         sys.stdout.flush()  # it is wanted now, and a pipe's or a file's reader would have it at the end
         say("serves the pages there, to one browser; Ctrl-C ends it")

@@ -1,22 +1,30 @@
-"""Times, rates and errors in few characters, for people."""
+"""Times, rates, numbers and errors in few characters, for people."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import redis
 
-from headrace.errors import said
+from headrace.errors import HeadraceError, said
 
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+LARGE = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+BARS = "▁▂▃▄▅▆▇█"
 FORBIDDEN = ("NOPERM", "no permissions", "ACL failure", "can't run this command")  # of commands and scripts
+FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)  # of reading a queue, and of acting on it
+
+
+class Refused(ValueError):
+    """A form that asks for nothing that can be done; its text says why."""
 
 
 def span(seconds: float | None) -> str:
     """Write a duration in few characters."""
     if seconds is None:
         return ""
-    size, unit = next((one for one in UNITS if seconds >= one[0]), (1.0, "s"))
+    size, unit = next((unit for unit in UNITS if seconds >= unit[0]), (1.0, "s"))
     return f"{seconds / size:.1f} {unit}" if seconds < 10 * size and unit != "s" else f"{seconds / size:.0f} {unit}"
 
 
@@ -44,6 +52,22 @@ def rate(number: float | None) -> str:
     return f"{number:.1f}" if 0 < number < 10 else f"{number:,.0f}"
 
 
+def short(number: float) -> str:
+    """Write a number in at most six characters."""
+    if abs(number) < 100_000:
+        return f"{number:,.0f}"
+    size, unit = next(unit for unit in LARGE if abs(number) >= unit[0])
+    return f"{number / size:.1f}{unit}" if abs(number) < 100 * size else f"{number / size:.0f}{unit}"
+
+
+def chart(values: Sequence[float], width: int) -> str:
+    """Draw the latest *values* as bars, the newest at the right; a blank is none."""
+    latest = list(values)[-width:]
+    top = max(latest, default=0.0)
+    bars = (" " if value <= 0 else BARS[min(len(BARS) - 1, int(value / top * len(BARS)))] for value in latest)
+    return "".join(bars).rjust(width)
+
+
 def counted(number: int, what: str) -> str:
     """Write a number of things."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
@@ -57,6 +81,8 @@ def jobs(number: int) -> str:
 def complaint(error: Exception) -> str:
     """Write the meaning of an error for a user."""
     match error:
+        case Refused():
+            return str(error)
         case redis.ResponseError() if any(word in str(error) for word in FORBIDDEN):
             return f"This user of the server may not do that: {said(error)}"
         case redis.ResponseError():

@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-import redis
 from textual.app import App
 from textual.binding import BindingType
 from textual.css.query import NoMatches
 
 from headrace._api.aio.inspector import AsyncInspector
-from headrace._ui.actions import Form, Refused, act
-from headrace._ui.texts import complaint, counted
-from headrace._ui.top.asking import Help, Prompt
-from headrace._ui.top.details import GroupsPane, JobPane, QueuePane, WorkerPane
-from headrace._ui.top.lists import DeathsPane, QueuesPane, WorkersPane
-from headrace._ui.top.pane import Pane, PendingAction
-from headrace.errors import HeadraceError
+from headrace._ui.actions import Form, act
+from headrace._ui.texts import FAILURES, complaint, counted
+from headrace._ui.top.pane import Pane, PendingAction, Question
+from headrace._ui.top.panes import DeathsPane, JobPane, QueuesPane, WorkersPane
 
-EVERY_S = 2.0  # seconds between two looks
-BEHIND = 5.0  # times as long, while another window has the focus
+UNFOCUSED_PAUSE = 5  # times the pause, while another window has the focus
 KEYS = """\
 1 2 3   queues, workers, dead letters
 enter   open what is under the cursor
@@ -37,7 +32,7 @@ Capital letters change what can't be changed back: they ask first.
 
 
 class Top(App[None]):
-    """`headrace top`: one reader, for the pane in front only, one look at a time."""
+    """`headrace top`: one reader, which reads the pane in front, and only one at a time."""
 
     TITLE = "headrace top"
     ENABLE_COMMAND_PALETTE = False
@@ -56,26 +51,38 @@ class Top(App[None]):
     .note { color: $text-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("q", "quit", "End"), ("question_mark", "help", "Help"), ("slash", "filter", "Filter"),
-        ("f", "find", "Find"), ("space", "hold", "Hold"), ("1", "go('queues')", "Queues"),
-        ("2", "go('workers')", "Workers"), ("3", "go('deaths')", "Dead letters"),
-    ]  # fmt: skip
+        ("q", "quit", "End"),
+        ("1", "go('queues')", "Queues"),
+        ("2", "go('workers')", "Workers"),
+        ("3", "go('deaths')", "Dead letters"),
+    ]
 
     def __init__(
-        self, look: AsyncInspector, server: Mapping[str, Any], namespace: str, where: str,
-        *, read_only: bool = False, every: float = EVERY_S,
-    ) -> None:  # fmt: skip
+        self,
+        inspector: AsyncInspector,
+        server: Mapping[str, Any],
+        namespace: str,
+        where: str,
+        *,
+        every: float,
+        read_only: bool = False,
+    ) -> None:
         super().__init__()
-        self.look, self.where, self.read_only = look, where, read_only
+        self.inspector, self.where, self.read_only = inspector, where, read_only
         self._server, self._namespace, self._every = server, namespace, every
         self._again = asyncio.Event()
-        self._held = False
-        self.looks = 0
+        self._on_hold = False
+        self.reads = 0
 
     def on_mount(self) -> None:
         """Begin with the queues."""
         self.push_screen(QueuesPane())
         self.run_worker(self._follow(), group="follow")
+
+    @property
+    def pane(self) -> Pane:
+        """The pane in front; only for its own keys, as a dialog may be in front else."""
+        return cast("Pane", self.screen)
 
     def again(self) -> None:
         """Read the pane in front now."""
@@ -85,64 +92,41 @@ class Top(App[None]):
         while True:
             self._again.clear()
             pane = self.screen
-            if isinstance(pane, Pane) and pane.laid_out and not self._held:
+            if isinstance(pane, Pane) and pane.laid_out and not self._on_hold:
                 await self._read(pane)
-            pause = self._every if self.app_focus else self._every * BEHIND
+            pause = self._every if self.app_focus else self._every * UNFOCUSED_PAUSE
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._again.wait(), pause)
 
     async def _read(self, pane: Pane) -> None:
+        trouble = ""
         try:
             await pane.read()
-            said = ""
-        except NoMatches:  # the pane is on its way out
+        except NoMatches:  # the pane is being removed
             return
-        except (redis.RedisError, OSError, HeadraceError, ValueError) as error:
-            said = complaint(error)
-        if bool(said) != pane.failing and pane.is_attached:
-            pane.failing = bool(said)
-            pane.tell(said, bad=True)
-        self.looks += 1
+        except FAILURES as error:
+            trouble = complaint(error)
+        if bool(trouble) != pane.failing and pane.is_attached:
+            pane.failing = bool(trouble)
+            pane.report(trouble, bad=True)
+        self.reads += 1
 
-    # -- doing -----------------------------------------------------------------------------------------
-
-    def do(self, pending: PendingAction, pane: Pane) -> None:
+    def act(self, pending: PendingAction, pane: Pane) -> None:
         """Take an action, and show its result in *pane*."""
-        self.run_worker(self._do(pending, pane), group="actions")
+        self.run_worker(self._act(pending, pane), group="actions")
 
-    async def _do(self, pending: PendingAction, pane: Pane) -> None:
+    async def _act(self, pending: PendingAction, pane: Pane) -> None:
+        form = Form({"confirm": pending.queue, **pending.fields})  # the user has answered the question
+        bad = False
         try:
-            form = Form({"confirm": pending.queue, **dict(pending.fields)})  # the question was answered
-            _, text, _ = await act(self.look, self._server, self._namespace, pending.action, pending.queue, form)
-            bad = False
-        except Refused as error:
-            text, bad = str(error), True
-        except (redis.RedisError, OSError, HeadraceError, ValueError) as error:
+            _, text, _ = await act(self.inspector, self._server, self._namespace, pending.action, pending.queue, form)
+        except FAILURES as error:
             text, bad = complaint(error), True
         if pane.is_attached:
-            pane.tell(text, bad=bad)
+            pane.report(text, bad=bad)
         self.again()
 
-    # -- where to go -----------------------------------------------------------------------------------
-
-    def _open(self, pane: Pane) -> None:
-        self.push_screen(pane)
-
-    def open_queue(self, name: str, state: str = "waiting") -> None:
-        """Open a queue."""
-        self._open(QueuePane(name, state))
-
-    def open_job(self, queue: str, id: str) -> None:
-        """Open a job."""
-        self._open(JobPane(queue, id))
-
-    def open_worker(self, queue: str, name: str) -> None:
-        """Open a worker."""
-        self._open(WorkerPane(queue, name))
-
-    def open_groups(self, queue: str) -> None:
-        """Open the dead letters of a queue."""
-        self._open(GroupsPane(queue))
+    # -- keys ------------------------------------------------------------------------------------------
 
     def back(self) -> None:
         """Go back to the pane before; the first one stays."""
@@ -156,56 +140,45 @@ class Top(App[None]):
             self.pop_screen()
         self.switch_screen(lists[where]())  # pyright: ignore[reportUnknownMemberType]
 
-    def action_filter(self) -> None:
-        """Ask the pane in front for its filter."""
-        if isinstance(self.screen, Pane):
-            self.screen.action_filter()
-
     def action_hold(self) -> None:
-        """Read nothing, or go on."""
-        self._held = not self._held
-        if isinstance(self.screen, Pane):
-            self.screen.tell("HeldJob: space goes on." if self._held else "")
+        """Stop reading, or go on."""
+        self._on_hold = not self._on_hold
+        self.pane.report("Held: space goes on." if self._on_hold else "")
         self.again()
 
     def action_find(self) -> None:
-        """Ask for an id."""
-        pane = self.screen
-        if not isinstance(pane, Pane):
-            return
+        """Ask for the id of a job, and open it."""
+        pane = self.pane
 
-        def sought(id: str | None) -> None:
+        def find(id: str | None) -> None:
             if id:
                 self.run_worker(self._find(id.strip(), pane), group="actions")
 
-        self.push_screen(Prompt("Find the job of this id:"), sought)
+        pane.ask("Find the job of this id:", find)
 
     async def _find(self, id: str, pane: Pane) -> None:
         try:
-            names = [one.name for one in (await self.look.overview()).queues]
-            found = await self.look.find(id, names)
-        except (redis.RedisError, OSError, HeadraceError, ValueError) as error:
-            pane.tell(complaint(error), bad=True)
+            names = [queue.name for queue in (await self.inspector.overview()).queues]
+            found = await self.inspector.find(id, names)
+        except FAILURES as error:
+            pane.report(complaint(error), bad=True)
             return
         if found:
-            self.open_job(found[0], id)
+            self.push_screen(JobPane(found[0], id))
         else:
-            pane.tell(f"There is none in {counted(len(names), 'queue')}.", bad=True)
-
-    # -- help ------------------------------------------------------------------------------------------
+            pane.report(f"There is none in {counted(len(names), 'queue')}.", bad=True)
 
     def action_help(self) -> None:
         """Show the keys."""
-        pane = self.screen
-        if isinstance(pane, Pane):
-            self.push_screen(Help(f"{KEYS}{pane.KEYS}\n\nAny key leaves this."))
+        self.push_screen(Question(f"{KEYS}{self.pane.KEYS}\n\nAny key leaves this.", note=""))
 
 
 def run(address: str, namespace: str, where: str, *, every: float, read_only: bool) -> None:
     """Show the server at *address* until the user ends it."""
 
-    async def shown() -> None:
-        async with AsyncInspector(url=address, namespace=namespace, fresh=every / 2) as look:
-            await Top(look, {"url": address}, namespace, where, read_only=read_only, every=every).run_async()
+    async def show() -> None:
+        async with AsyncInspector(url=address, namespace=namespace, fresh=every / 2) as inspector:
+            top = Top(inspector, {"url": address}, namespace, where, every=every, read_only=read_only)
+            await top.run_async()
 
-    asyncio.run(shown())
+    asyncio.run(show())

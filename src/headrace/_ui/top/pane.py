@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from attrs import frozen
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.screen import Screen
-from textual.widgets import DataTable, Static
+from textual.containers import Vertical
+from textual.screen import ModalScreen, Screen
+from textual.widgets import DataTable, Input, Static
 
-from headrace._ui.top.asking import Prompt, Question
-from headrace._ui.top.cells import Column, cell, widths
+from headrace._model.views import visible
+from headrace._ui.texts import clock
 
 if TYPE_CHECKING:
     from headrace._ui.top.app import Top
 
-LINE = "1 queues  2 workers  3 dead  enter open  esc back  / filter  f find  ? help"
+LEAST_FLEXIBLE = 8  # cells of a column that takes the cells that the others leave
 ROWS_AT_MOST = 500  # that are shown at once; a filter finds the others
+LINE = "1 queues  2 workers  3 dead  enter open  esc back  / filter  f find  ? help"
 Key = tuple[str, ...]
 
 
 @frozen
+class Column:
+    """A column: its `title`, its `width` in cells, and its share of the remaining cells (`flexible`)."""
+
+    title: str
+    width: int = 0
+    right: bool = False
+    flexible: int = 0
+
+
+@frozen
 class Row:
-    """A row of a table: its key, its texts, and their styles."""
+    """A row of a table: its key, its texts, and the styles of some texts by their index."""
 
     key: Key
     texts: tuple[str, ...]
@@ -36,21 +49,86 @@ class Row:
 
 @frozen
 class PendingAction:
-    """An action that a key asks for: its queue and fields, and the question; `typed` has to be typed as the answer."""
+    """An action that a key asks for. Its question ('': none) is answered by `y`, or by the queue's name (`typed`)."""
 
     action: str
     queue: str
-    fields: tuple[tuple[str, str], ...]
     question: str
-    typed: str = ""
+    fields: Mapping[str, str] = {}
+    typed: bool = False
+
+
+def widths(columns: Sequence[Column], room: int) -> list[int]:
+    """Share *room* cells out among *columns*, with a blank behind each."""
+    left = room - sum(column.width + 1 for column in columns)
+    parts = sum(column.flexible for column in columns)
+    return [
+        column.width if not column.flexible else max(LEAST_FLEXIBLE, column.width + left * column.flexible // parts)
+        for column in columns
+    ]
+
+
+def cell(text: str, width: int, *, right: bool = False, style: str = "") -> Text:
+    """Make a cell of exactly *width*, and cut a text that is too long."""
+    text = visible(text)
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1).rstrip() + "…"
+    blank = " " * (width - cell_len(text))
+    return Text(blank + text if right else text + blank, style=style, no_wrap=True, end="")
+
+
+class Question(ModalScreen[bool]):
+    """A text that any key closes: `y` answers yes, any other key no."""
+
+    def __init__(self, text: str, note: str = "y yes · any other key no") -> None:
+        super().__init__()
+        self._text, self._note = text, note
+
+    def compose(self) -> ComposeResult:
+        """Show the text, and the note below it."""
+        with Vertical(classes="asked"):
+            yield Static(Text(self._text))
+            if self._note:
+                yield Static(self._note, classes="note")
+
+    def on_key(self, event: events.Key) -> None:
+        """Answer."""
+        self.dismiss(event.key == "y")
+
+
+class Prompt(ModalScreen[str]):
+    """A line of text; '' if the user leaves it with Escape."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss('')", "Leave")]
+
+    def __init__(self, question: str, value: str = "") -> None:
+        super().__init__()
+        self._question, self._value = question, value
+
+    def compose(self) -> ComposeResult:
+        """Show the question, and an input below it."""
+        with Vertical(classes="asked"):
+            yield Static(Text(self._question))
+            yield Input(self._value)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Answer."""
+        self.dismiss(event.value)
 
 
 class Pane(Screen[None]):
-    """The base of panes. It reads by `read` only while it is shown, and draws by `show`."""
+    """The base of panes. A pane reads only while it is in front."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "back", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "back", "Back"),
+        ("slash", "filter", "Filter"),
+        ("f", "app.find", "Find"),
+        ("space", "app.hold", "Hold"),
+        ("question_mark", "app.help", "Help"),
+    ]
     COLUMNS: ClassVar[Sequence[Column]] = ()
-    KEYS: ClassVar[str] = ""  # what the help says of this pane's own keys
+    KEYS: ClassVar[str] = ""  # the lines of the help on this pane's own keys
+    heading = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,15 +144,11 @@ class Pane(Screen[None]):
 
     @abstractmethod
     async def read(self) -> None:
-        """Read the values, and draw them by `set_head` and `set_rows`."""
+        """Read the values, and show them by `fill`."""
 
-    def heading(self) -> str:
-        """Return the pane's name."""
-        return ""
-
-    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - of panes that can do nothing
+    @abstractmethod
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the request of *action* on the row *key*; `None`: there is none."""
-        return None
 
     def chosen(self, key: Key) -> None:
         """Open the object of a row."""
@@ -82,20 +156,23 @@ class Pane(Screen[None]):
     # -- showing ---------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """Lay out the pane: four parts from top to bottom."""
+        """Lay out the pane, from top to bottom."""
         yield Static("", id="title")
-        yield Static("", id="head")
-        if self.COLUMNS:
-            table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=False, cell_padding=0)
-            yield table
+        yield from self.body()
         yield Static("", id="said")
         yield Static("", id="keys")
+
+    def body(self) -> ComposeResult:
+        """Lay out the head and the table."""
+        yield Static("", id="head")
+        table: DataTable[Text] = DataTable(cursor_type="row", zebra_stripes=False, cell_padding=0)
+        yield table
 
     def on_mount(self) -> None:
         """Show the known values, and read the rest."""
         self.laid_out = True
         self.query_one("#keys", Static).update(Text(LINE, no_wrap=True))
-        self.retitle()
+        self._retitle()
         self.top.again()
 
     def on_screen_resume(self) -> None:
@@ -106,22 +183,21 @@ class Pane(Screen[None]):
         """Fit the table to the terminal."""
         self._draw()
 
-    def retitle(self, now: str = "") -> None:
+    def fill(self, now: float, head: Sequence[str | Text], rows: Sequence[Row] = ()) -> None:
+        """Show values of the time *now* (0: unknown): the lines above the table, and its rows."""
+        self._retitle(clock(now or None))
+        lines = (Text(line) if isinstance(line, str) else line for line in head)
+        self.query_one("#head", Static).update(Text("\n").join(lines))
+        self._rows = list(rows)
+        self._draw()
+
+    def _retitle(self, now: str = "") -> None:
         """Write the first line."""
-        left = f"headrace {self.heading()}"
+        left = f"headrace · {self.heading}"
         notes = [f"filter: {self.filter}"] if self.filter else []
         right = "  ".join((*notes, now or self.top.where))
         room = max(0, self.top.size.width - 1 - len(right))
         self.query_one("#title", Static).update(cell(left, room, style="bold") + Text(" " + right, no_wrap=True))
-
-    def set_head(self, *lines: str | Text) -> None:
-        """Write the lines above the table."""
-        self.query_one("#head", Static).update(Text("\n").join(Text(x) if isinstance(x, str) else x for x in lines))
-
-    def set_rows(self, rows: list[Row]) -> None:
-        """Show these rows, as far as the filter lets them through."""
-        self._rows = rows
-        self._draw()
 
     def _draw(self) -> None:
         if not self.COLUMNS or not self.laid_out:
@@ -132,14 +208,12 @@ class Pane(Screen[None]):
         rows, room = rows[:ROWS_AT_MOST], self.top.size.width - 1  # the scroll bar
         if rows == self._drawn and room == self._wide:
             return
-        at = self.key()
+        cursor = self.key()
         sizes = widths(self.COLUMNS, room)
+        table.clear(columns=room != self._wide)
         if room != self._wide:
-            table.clear(columns=True)
             for column, size in zip(self.COLUMNS, sizes, strict=True):
                 table.add_column(cell(column.title, size, right=column.right), width=size + 1)
-        else:
-            table.clear()
         for row in rows:
             styles = dict(row.styles)
             shape = zip(self.COLUMNS, row.texts, sizes, strict=True)
@@ -150,16 +224,16 @@ class Pane(Screen[None]):
             table.add_row(*cells)
         self._drawn, self._wide = rows, room
         keys = [row.key for row in rows]
-        table.move_cursor(row=keys.index(at) if at in keys else 0)
+        table.move_cursor(row=keys.index(cursor) if cursor in keys else 0)
 
     def key(self) -> Key | None:
         """Return the key of the row under the cursor."""
-        if not self.COLUMNS or not self._drawn:
+        if not self._drawn:
             return None
-        at = self.query_one(DataTable).cursor_row
-        return self._drawn[at].key if 0 <= at < len(self._drawn) else None
+        row = self.query_one(DataTable).cursor_row
+        return self._drawn[row].key if 0 <= row < len(self._drawn) else None
 
-    def tell(self, text: str, *, bad: bool = False) -> None:
+    def report(self, text: str, *, bad: bool = False) -> None:
         """Write a result, or an error."""
         self.query_one("#said", Static).update(Text(text, style="bold red" if bad else "bold", no_wrap=True))
 
@@ -172,47 +246,42 @@ class Pane(Screen[None]):
             self.chosen(key)
 
     def action_back(self) -> None:
-        """Take back the filter, or go back."""
+        """Remove the filter, or go back."""
         if self.filter:
-            self.sift("")
+            self._set_filter("")
         else:
             self.top.back()
 
     def action_filter(self) -> None:
         """Ask for a filter."""
-        self.top.push_screen(Prompt("Show rows with:", self.filter), lambda text: self.sift(text or ""))
+        self.ask("Show rows with:", lambda text: self._set_filter(text or ""), self.filter)
 
-    def sift(self, text: str) -> None:
-        """Filter the rows."""
+    def _set_filter(self, text: str) -> None:
         self.filter = text
-        self.retitle()
+        self._retitle()
         self._draw()
 
+    def ask(self, question: str, then: Callable[[str | None], None], value: str = "") -> None:
+        """Ask for a line of text, and call *then* with the answer."""
+        self.top.push_screen(Prompt(question, value), then)
+
     def action_act(self, action: str) -> None:
-        """Do something, once it was said that it is meant."""
+        """Take an action, once the user has confirmed it."""
         pending = self.pending(action, self.key())
         if self.top.read_only:
-            self.tell("Nothing can be done: --read-only.", bad=True)
+            self.report("Nothing can be done: --read-only.", bad=True)
         elif pending is None:
-            self.tell("There is nothing here to do that with.", bad=True)
+            self.report("There is nothing here to do that with.", bad=True)
         elif pending.typed:
-            asked = f"{pending.question}\nType {pending.typed} to confirm:"
-
-            def typed(text: str | None) -> None:
-                if text == pending.typed:
-                    self.top.do(pending, self)
-                else:
-                    self.tell("Nothing was done.")
-
-            self.top.push_screen(Prompt(asked), typed)
+            asked = f"{pending.question}\nType {pending.queue} to confirm:"
+            self.ask(asked, lambda text: self._answered(pending, text == pending.queue))
         elif pending.question:
-
-            def answered(yes: bool | None) -> None:
-                if yes:
-                    self.top.do(pending, self)
-                else:
-                    self.tell("Nothing was done.")
-
-            self.top.push_screen(Question(pending.question), answered)
+            self.top.push_screen(Question(pending.question), lambda yes: self._answered(pending, yes))
         else:
-            self.top.do(pending, self)
+            self._answered(pending, True)
+
+    def _answered(self, pending: PendingAction, yes: bool | None) -> None:
+        if yes:
+            self.top.act(pending, self)
+        else:
+            self.report("Nothing was done.")

@@ -1,6 +1,6 @@
 """`app`: the pages as an ASGI application, to run by itself or to mount below any prefix.
 
-Every link is relative, so no prefix need be known. Each request is judged in one order: its rights; GET
+Every link is relative, so the application needs no prefix. Each request is judged in one order: its rights; GET
 shows, and changes nothing; POST acts, if it comes from these pages and the action is granted for the queue.
 """
 
@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import redis
 from attrs import frozen
@@ -24,13 +25,10 @@ from headrace._core.views.redaction import Redact
 from headrace._model.codec import Codec
 from headrace._net.base.address import AsyncClient
 from headrace._telemetry import log
-from headrace._ui.actions import CALLS, Refused, act
-from headrace._ui.texts import complaint
+from headrace._ui.actions import CALLS, Form, act
+from headrace._ui.texts import FAILURES, Refused, complaint
 from headrace._ui.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
-from headrace._ui.web.forms import after, form_of, place_of
-from headrace._ui.web.pages import PAGES, NotThere, PageRequest
-from headrace._ui.web.rendering import environment, page
-from headrace.errors import HeadraceError
+from headrace._ui.web.pages import PAGES, NotThere, PageRequest, render, to
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -49,6 +47,9 @@ READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
 PAGE_WITHIN_S = 5.0  # seconds that a page may take, behind those of other viewers
 RETRY_S = 5  # seconds until a page that could not be read is asked for again, without JavaScript
 OUTCOMES = 500  # of actions, that are kept to be shown once
+FORM_BYTES = 2 << 20  # of a form at most
+FORM_FIELDS = 50
+FORM = "application/x-www-form-urlencoded"
 
 
 @frozen
@@ -64,30 +65,34 @@ class Pages:
     """The pages of one namespace of one server, an ASGI application."""
 
     def __init__(
-        self, url: str | None, client: AsyncClient | None, namespace: str, access: Access | None,
-        redact: Redact | None, codecs: Mapping[str, Codec[Any]] | None, trace_url: str, auth: TokenAuth | None,
-    ) -> None:  # fmt: skip
-        self.trace_url = trace_url
-        self._server: dict[str, Any] = {"client": client} if client is not None else {"url": url}
-        self._namespace, self._access, self._auth = namespace, access, auth
+        self,
+        server: dict[str, Any],
+        namespace: str,
+        access: Access | None,
+        redact: Redact | None,
+        codecs: Mapping[str, Codec[Any]] | None = None,
+        trace_url: str = "",
+        auth: TokenAuth | None = None,
+    ) -> None:
+        self._server, self._namespace, self._access, self._auth = server, namespace, access, auth
         self._options: dict[str, Any] = {"redact": redact, "codecs": codecs, "timeout": READ_WITHIN_S}
-        self._templates = environment()
-        self._look: AsyncInspector | None = self._reader()  # refuses bad arguments now
+        self._trace_url = trace_url
+        self._inspector: AsyncInspector | None = self._new_inspector()  # refuses bad arguments now
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
         folder = files("headrace._ui.web") / "static"
         self._static = {name: (folder / name).read_bytes() for name in STATIC}
 
-    def _reader(self) -> AsyncInspector:
+    def _new_inspector(self) -> AsyncInspector:
         return AsyncInspector(namespace=self._namespace, **self._server, **self._options)
 
-    def _looking(self) -> AsyncInspector:
-        """Return the one reader of this process, for the event loop that runs."""
+    def _reader(self) -> AsyncInspector:
+        """Return the one reader of this process, for the running event loop."""
         loop = asyncio.get_running_loop()
-        if self._look is None or self._loop not in (None, loop):
-            self._look = self._reader()
+        if self._inspector is None or self._loop not in (None, loop):
+            self._inspector = self._new_inspector()
         self._loop = loop
-        return self._look
+        return self._inspector
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -114,9 +119,9 @@ class Pages:
 
     async def close(self) -> None:
         """Close the connections that were opened."""
-        if self._look is not None:
-            look, self._look = self._look, None
-            await look.close()
+        if self._inspector is not None:
+            inspector, self._inspector = self._inspector, None
+            await inspector.close()
 
     async def _answer(self, request: Request) -> Response:
         path = str(request.scope["path"])
@@ -136,9 +141,9 @@ class Pages:
             return RedirectResponse(f"{asked.rpartition(b'/')[2].decode('ascii', 'replace')}/", 307)
         try:
             return await self._shown(name, request, rights)
-        except (Refused, NotThere, redis.RedisError, OSError, HeadraceError, ValueError) as error:
-            status, text = _told(error)
-            return self._error(status, text, rights, retry=reading and status == 503)
+        except FAILURES as error:
+            status = _status(error)
+            return self._error(status, complaint(error), rights, retry=reading and status == 503)
 
     async def _shown(self, name: str, request: Request, rights: Rights) -> Response:
         if name.startswith("do/"):
@@ -168,20 +173,20 @@ class Pages:
     def _error(self, status: int, text: str, rights: Rights, *, retry: bool = False) -> Response:
         """Make the page of an error. *retry*: it asks again by itself, as the server may be back soon."""
         values = {"status": status, "text": text, "retry_s": RETRY_S if retry else 0, **self._common(rights)}
-        return page(self._templates, "error.html", values, status)
+        return render("error.html", values, status)
 
     def _common(self, rights: Rights, outcome: str = "") -> dict[str, Any]:
         return {"may": rights.may, "sees": rights.sees, "namespace": self._namespace, "outcome": outcome, "here": "-"}
 
     async def _page(self, name: str, request: Request, rights: Rights) -> Response:
-        wanted = PageRequest(request, rights, self._looking(), self)
+        wanted = PageRequest(request, rights, self._reader(), self._trace_url)
         try:
             async with asyncio.timeout(PAGE_WITHIN_S):
                 template, values = await PAGES[name](wanted)
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"this page was not read within {PAGE_WITHIN_S:g} s") from None
         outcome = self._outcome(wanted.param("outcome"), name, request)
-        return page(self._templates, template, {**self._common(rights, outcome), "here": name, **values})
+        return render(template, {**self._common(rights, outcome), "here": name, **values})
 
     def _outcome(self, token: str, name: str, request: Request) -> str:
         """Return the outcome that *token* names, if this browser took that action, and this page follows it; or ''.
@@ -204,10 +209,10 @@ class Pages:
         if action not in CALLS:
             return self._error(404, "There is no such action.", rights)
         form = await form_of(request)
-        name = form.needed("queue")
+        name = form.required("queue")
         if not rights.may(name, action):
             return self._error(403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
-        number, text, onward = await act(self._looking(), self._server, self._namespace, action, name, form)
+        number, text, onward = await act(self._reader(), self._server, self._namespace, action, name, form)
         by = _who(request)
         log.say(
             "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
@@ -221,19 +226,12 @@ class Pages:
         return answer
 
 
-def _told(error: Exception) -> tuple[int, str]:
-    """Return the status and the text for an error."""
-    match error:
-        case NotThere():
-            return 404, str(error)
-        case Refused():
-            return 400, str(error)
-        case redis.ResponseError():
-            return 400, complaint(error)
-        case redis.RedisError() | OSError():
-            return 503, complaint(error)
-        case _:
-            return 400, complaint(error)
+def _status(error: Exception) -> int:
+    """Return the HTTP status for an error."""
+    if isinstance(error, NotThere):
+        return 404
+    unreachable = isinstance(error, (redis.RedisError, OSError)) and not isinstance(error, redis.ResponseError)
+    return 503 if unreachable else 400
 
 
 def _who(request: Request) -> str:
@@ -244,11 +242,56 @@ def _who(request: Request) -> str:
     return f"{named} at {address}" if named else address
 
 
+async def form_of(request: Request) -> Form:
+    """Read the form of a request. Raises `Refused` if it has no form, or a too large one."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        raise Refused("This is no form.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_BYTES:
+            raise Refused(f"The form has more than {FORM_BYTES:,} bytes.")
+    try:
+        pairs = parse_qsl(
+            bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS
+        )
+    except ValueError as error:  # UnicodeDecodeError, too
+        raise Refused("The form can't be read.") from error
+    return Form(dict(pairs))
+
+
+def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the page of an address below ours, and its query without an outcome."""
+    parts = urlsplit(address)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    return parts.path.strip("./"), tuple(sorted(pair for pair in asked if pair[0] != "outcome"))
+
+
+def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> str:
+    """Return the address of the page that follows an action, relative to `do/`."""
+    queue, job = form("queue"), form("id")
+    if onward:
+        return "../" + to("matching", name=queue, outcome=outcome, **onward)
+    if form("state"):
+        return "../" + to("queue", name=queue, state=form("state"), outcome=outcome)
+    if action == "delete":
+        return "../" + to("", outcome=outcome).removeprefix("./")
+    if action in ("redrive", "purge_dead"):
+        return "../" + to("dead", name=queue, outcome=outcome)
+    if action in ("cancel", "expire", "reschedule") and job:
+        return "../" + to("job" if action != "cancel" else "queue", queue=queue, name=queue, id=job, outcome=outcome)
+    return "../" + to("queue", name=queue, outcome=outcome)
+
+
 def app(
-    url_or_client: str | AsyncClient | None = None, *, namespace: str = "headrace",
-    access: Access | None = None, redact: Redact | None = None, codecs: Mapping[str, Codec[Any]] | None = None,
+    url_or_client: str | AsyncClient | None = None,
+    *,
+    namespace: str = "headrace",
+    access: Access | None = None,
+    redact: Redact | None = None,
+    codecs: Mapping[str, Codec[Any]] | None = None,
     trace_url: str = "",
-) -> Callable[[Scope, Receive, Send], Any]:  # fmt: skip
+) -> Callable[[Scope, Receive, Send], Any]:
     """Make the pages of one namespace, as an ASGI application to mount in yours, or to run by itself.
 
     - *url_or_client*: a URL as for `Queue`, or a `redis.asyncio.Redis`; else the server that the environment names.
@@ -261,10 +304,7 @@ def app(
 
     Nothing is read unless a page is open, and then once for all viewers. Each action is logged (`web_action`).
     """
-    if isinstance(url_or_client, str) or url_or_client is None:
-        url, client = url_or_client, None
-    else:
-        url, client = None, url_or_client
     if access is not None and not callable(access):
         raise TypeError(f"access must be a function of the request, not {type(access).__name__}")
-    return Pages(url, client, namespace, access, redact, codecs, trace_url, None)
+    kind = "url" if isinstance(url_or_client, str) or url_or_client is None else "client"
+    return Pages({kind: url_or_client}, namespace, access, redact, codecs, trace_url)

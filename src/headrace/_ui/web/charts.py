@@ -1,4 +1,4 @@
-"""Charts of a queue's trends: lines over time as points of SVG, and the same as a table."""
+"""Charts: lines over time as points of SVG, and a queue's trends as a table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from headrace._model.views import EVERY_S, Every, TrendPoint, Trends
 from headrace._ui.texts import rate, span
 
 WIDTH, HEIGHT = 720, 96
-COLUMNS = 240  # of a chart at most: what is denser is put together
+SMALL_WIDTH, SMALL_HEIGHT = 120, 24
+COLUMNS = 240  # of a chart at most: denser points are put together
 ROWS = 24  # of the table
 SPANS: dict[str, tuple[str, Every, int]] = {
-    "2h": ("Two hours", "minute", 120), "2d": ("Two days", "minute", 2880), "90d": ("90 days", "hour", 2160),
-}  # fmt: skip
+    "2h": ("Two hours", "minute", 120),
+    "2d": ("Two days", "minute", 2880),
+    "90d": ("90 days", "hour", 2160),
+}
 Measure = Callable[[Sequence[TrendPoint]], float]
 
 
@@ -38,11 +41,11 @@ class Chart:
 
 
 def _a_second(name: str) -> Measure:
-    return lambda some: sum(getattr(one, name) for one in some) / max(1.0, sum(one.seconds for one in some))
+    return lambda group: sum(getattr(one, name) for one in group) / max(1.0, sum(one.seconds for one in group))
 
 
 def _most(name: str) -> Measure:
-    return lambda some: float(max(getattr(one, name) for one in some))
+    return lambda group: float(max(getattr(one, name) for one in group))
 
 
 def _number(value: float) -> str:
@@ -59,54 +62,59 @@ DRAWN: Sequence[tuple[str, Callable[[float], str], Sequence[tuple[str, str, Meas
 
 
 def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendPoint]]:
-    """Put the points together by their place in the time that is shown."""
-    long = number * EVERY_S[trends.every]
-    found: dict[int, list[TrendPoint]] = {}
-    for one in trends.points:
-        at = columns - 1 - int((trends.now - one.at) / long * columns)
-        found.setdefault(max(0, at), []).append(one)
-    return found
+    """Group the points by their column of the chart."""
+    seconds = number * EVERY_S[trends.every]
+    groups: dict[int, list[TrendPoint]] = {}
+    for point in trends.points:
+        place = columns - 1 - int((trends.now - point.at) / seconds * columns)
+        groups.setdefault(max(0, place), []).append(point)
+    return groups
 
 
 def charts(trends: Trends, number: int) -> list[Chart]:
     """Draw the charts of the last *number* minutes or hours."""
     columns = min(COLUMNS, number)
-    places = _columns(trends, number, columns)
-    return [_chart(title, write, lines, places, columns) for title, write, lines in DRAWN] if places else []
-
-
-def _chart(
-    title: str, write: Callable[[float], str], lines: Sequence[tuple[str, str, Measure]],
-    places: dict[int, list[TrendPoint]], columns: int,
-) -> Chart:  # fmt: skip
-    values = [{at: measure(some) for at, some in sorted(places.items())} for _, _, measure in lines]
-    top = max((value for one in values for value in one.values()), default=0.0)
-    drawn = [
-        Line(name, kind, _parts(value, top, columns), write(value[max(value)]))
-        for (name, kind, _), value in zip(lines, values, strict=True)
-    ]
-    return Chart(title, tuple(drawn), write(top))
+    places = sorted(_columns(trends, number, columns).items())
+    drawn: list[Chart] = []
+    for title, write, lines in DRAWN if places else ():
+        values = [{place: measure(group) for place, group in places} for _, _, measure in lines]
+        top = max(value for by_place in values for value in by_place.values())
+        shown = [
+            Line(name, kind, _parts(by_place, top, columns), write(by_place[max(by_place)]))
+            for (name, kind, _), by_place in zip(lines, values, strict=True)
+        ]
+        drawn.append(Chart(title, tuple(shown), write(top)))
+    return drawn
 
 
 def _parts(values: dict[int, float], top: float, columns: int) -> tuple[str, ...]:
-    """Write the points of a line, which is broken where nothing was kept."""
+    """Write the points of a line, which is broken where nothing was recorded."""
     parts: list[list[str]] = []
     last = -2
-    for at, value in values.items():
-        if at != last + 1:
+    for place, value in values.items():
+        if place != last + 1:
             parts.append([])
-        x, y = at * WIDTH / max(1, columns - 1), HEIGHT - 1 - value / (top or 1.0) * (HEIGHT - 2)
+        x, y = place * WIDTH / max(1, columns - 1), HEIGHT - 1 - value / (top or 1.0) * (HEIGHT - 2)
         parts[-1].append(f"{x:.1f},{y:.1f}")
-        last = at
+        last = place
     return tuple(" ".join(part if len(part) > 1 else [*part, *part]) for part in parts)
 
 
 def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
-    """Write the same as a table, the newest first: each time with its values."""
-    places = _columns(trends, number, ROWS)
+    """Write the trends as a table, the newest first: each time with its values."""
     shown: list[tuple[float, Sequence[str]]] = []
-    for _, some in sorted(places.items(), reverse=True):
-        sums = [_number(sum(getattr(one, name) for one in some)) for name in ("enqueued", "completed", "removed")]
-        most = [_number(_most(name)(some)) for name in ("waiting", "leased", "delayed", "dead")]
-        shown.append((some[0].at, (*sums, *most, span(_most("lag")(some)))))
+    for _, group in sorted(_columns(trends, number, ROWS).items(), reverse=True):
+        sums = [_number(sum(getattr(one, name) for one in group)) for name in ("enqueued", "completed", "removed")]
+        most = [_number(_most(name)(group)) for name in ("waiting", "leased", "delayed", "dead")]
+        shown.append((group[0].at, (*sums, *most, span(_most("lag")(group)))))
     return shown
+
+
+def points(trail: Sequence[tuple[float, float]], which: int) -> str:
+    """Draw one of the two lines of a small chart: the points of a polyline, the newest at the right."""
+    top = max((max(pair) for pair in trail), default=0.0) or 1.0
+    step = SMALL_WIDTH / max(1, len(trail) - 1)
+    return " ".join(
+        f"{i * step:.1f},{SMALL_HEIGHT - 1 - pair[which] / top * (SMALL_HEIGHT - 2):.1f}"
+        for i, pair in enumerate(trail)
+    )

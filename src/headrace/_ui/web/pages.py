@@ -1,25 +1,27 @@
-"""The pages, each a view of the inspector. GET changes nothing."""
+"""The pages: each reads the inspector and fills a template. GET changes nothing."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
 
 from attrs import frozen
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
+from starlette.responses import HTMLResponse
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.views import STATES
 from headrace._model.state import Counts
-from headrace._model.verbs import BULK
-from headrace._model.views import JobView, Overview, QueueView
+from headrace._model.verbs import BULK, VERBS
+from headrace._model.views import Overview, QueueView, one_line
 from headrace._protocol.keys import FLOW
+from headrace._ui.texts import Refused, clock, from_now, rate, span
 from headrace._ui.web.access import Rights
-from headrace._ui.web.charts import HEIGHT, SPANS, WIDTH, charts, rows
-
-if TYPE_CHECKING:
-    from headrace._ui.web.app import Pages
+from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, SPANS, WIDTH, charts, points, rows
 
 PER_PAGE = 50
 FOUND_AT_MOST = 50  # queues in which one id is shown
@@ -28,33 +30,33 @@ ONWARD = ("action", "state", "cursor", "reason", "kind", "looked", "matched", "d
 Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
 
 
-class NotThere(LookupError):
-    """Raised for pages of objects that are not there, or may not be seen."""
+class NotThere(Refused):
+    """Raised for pages of objects that do not exist, or that the user may not see."""
 
 
 @frozen
 class PageRequest:
-    """One request for a page: its address, its rights, and the reader."""
+    """One request for a page: its address, its rights, and the reader of queues."""
 
     request: Request
     rights: Rights
-    look: AsyncInspector
-    pages: Pages
+    inspector: AsyncInspector
+    trace_url: str
 
     def param(self, name: str, default: str = "") -> str:
         """Return a query parameter."""
         return self.request.query_params.get(name, default)
 
     def queue(self, name: str = "name") -> str:
-        """Return the queue that is asked for. Raises `NotThere` if it may not be seen."""
+        """Return the queue of the request. Raises `NotThere` if the user may not see it."""
         queue = self.param(name)
         if not queue or not self.rights.sees(queue):
             raise NotThere(f"There is no queue {queue!r}.")
         return queue
 
     async def seen(self) -> tuple[Overview, list[QueueView]]:
-        """Read the overview, and which of its queues may be seen."""
-        view = await self.look.overview()
+        """Read the overview. Return it, and the queues that the user may see."""
+        view = await self.inspector.overview()
         return view, [queue for queue in view.queues if self.rights.sees(queue.name)]
 
 
@@ -75,21 +77,14 @@ async def queue(request: PageRequest) -> Answer:
     name, state = request.queue(), request.param("state", "waiting")
     if state not in STATES:
         raise NotThere(f"There is no state {state!r}.")
-    page = await request.look.queue(name)
+    page = await request.inspector.queue(name)
     counts = page.queue.counts
     if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
         raise NotThere(f"There is no queue {name!r}.")
-    jobs = await request.look.jobs(name, state, request.param("cursor"), PER_PAGE)
-    more = {
-        "page": page,
-        "bulk": [action for action, states in BULK.items() if state in states and request.rights.may(name, action)],
-        "q": page.queue,
-        "jobs": jobs,
-        "tabs": _by_state(counts),
-        "now": page.now,
-        "first": not request.param("cursor"),
-    }
-    return "queue.html", more
+    jobs = await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE)
+    bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
+    more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
+    return "queue.html", {"page": page, "bulk": bulk, "tabs": _by_state(counts), **more}
 
 
 async def matching(request: PageRequest) -> Answer:
@@ -97,7 +92,7 @@ async def matching(request: PageRequest) -> Answer:
     name, fields = request.queue(), {name: request.param(name)[:1000] for name in ONWARD}
     if request.param("state") not in BULK.get(fields["action"], ()):
         raise NotThere("There is no such bulk action.")
-    counts = (await request.look.queue(name)).queue.counts
+    counts = (await request.inspector.queue(name)).queue.counts
     return "matching.html", {"queue": name, "fields": fields, "there": _by_state(counts)[request.param("state")]}
 
 
@@ -107,7 +102,7 @@ async def trends(request: PageRequest) -> Answer:
     if span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
     _, every, number = SPANS[span]
-    found = await request.look.trends(name, every, number)
+    found = await request.inspector.trends(name, every, number)
     more = {"charts": charts(found, number), "rows": rows(found, number), "size": (WIDTH, HEIGHT)}
     return "trends.html", {"trends": found, "spans": SPANS, "span": span, "now": found.now, **more}
 
@@ -115,26 +110,22 @@ async def trends(request: PageRequest) -> Answer:
 async def job(request: PageRequest) -> Answer:
     """Show one job."""
     name, called = request.queue("queue"), request.param("id")
-    found = await request.look.job(name, called)
+    found = await request.inspector.job(name, called)
     if found is None:
         raise NotThere(f"Nothing is known of job {called!r} in queue {name!r}: it has ended, or never was.")
-    now = (await request.look.queue(name)).now
+    now = (await request.inspector.queue(name)).now
     run = found.headers.get(FLOW, "").rpartition(":flow:")[2]
     flow = name.partition("/")[0] if run and "/" in name else ""
-    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": _trace(request, found)}
-
-
-def _trace(request: PageRequest, job: JobView) -> str:
-    match = TRACE.match(job.headers.get("traceparent", ""))
-    template = request.pages.trace_url
-    return template.replace("{trace_id}", match[1]) if match and template else ""
+    traced = TRACE.match(found.headers.get("traceparent", ""))
+    trace = request.trace_url.replace("{trace_id}", traced[1]) if traced else ""
+    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": trace}
 
 
 async def find(request: PageRequest) -> Answer:
     """Find a job by its id in whichever queue."""
     called = request.param("id").strip()
     _, queues = await request.seen()
-    names = await request.look.find(called, [one.name for one in queues]) if called else []
+    names = await request.inspector.find(called, [one.name for one in queues]) if called else []
     return "find.html", {"id": called, "names": names[:FOUND_AT_MOST], "looked": len(queues)}
 
 
@@ -148,16 +139,16 @@ async def workers(request: PageRequest) -> Answer:
 async def worker(request: PageRequest) -> Answer:
     """Show a worker, and its running jobs."""
     name, called = request.queue("queue"), request.param("name")
-    found = await request.look.worker(name, called)
+    found = await request.inspector.worker(name, called)
     if found is None:
         raise NotThere(f"There is no worker {called!r} in queue {name!r}.")
-    return "worker.html", {"view": found, "queue": name, "now": (await request.look.queue(name)).now}
+    return "worker.html", {"view": found, "queue": name, "now": (await request.inspector.queue(name)).now}
 
 
 async def schedules(request: PageRequest) -> Answer:
     """Show the schedules of all queues."""
     view, queues = await request.seen()
-    found = await request.look.schedules([one.name for one in queues])
+    found = await request.inspector.schedules([one.name for one in queues])
     rows = sorted(((name, one) for name, some in found.items() for one in some), key=lambda row: row[1].next_due)
     return "schedules.html", {"rows": rows[:1000], "now": view.now}
 
@@ -168,7 +159,7 @@ async def dead(request: PageRequest) -> Answer:
         view, queues = await request.seen()
         return "deaths.html", {"queues": [one for one in queues if one.counts.dead], "now": view.now}
     name = request.queue()
-    page = await request.look.dead(name)
+    page = await request.inspector.dead(name)
     return "dead.html", {"page": page, "queue": name, "now": page.now}
 
 
@@ -186,25 +177,48 @@ async def flows(request: PageRequest) -> Answer:
 async def flow(request: PageRequest) -> Answer:
     """Show some runs of a flow."""
     name = request.queue()
-    page = await request.look.runs(name, request.param("cursor"))
+    page = await request.inspector.runs(name, request.param("cursor"))
     return "flow.html", {"page": page, "now": page.now}
 
 
 async def run(request: PageRequest) -> Answer:
     """Show a run of a flow, or a child of one."""
     name, called = request.queue("flow"), request.param("id")
-    found = await request.look.run(name, called)
+    found = await request.inspector.run(name, called)
     if found is None:
         raise NotThere(f"Nothing is known of run {called!r} of flow {name!r}.")
-    page = await request.look.runs(name)
-    show = request.look.views.showing.result_text
+    page = await request.inspector.runs(name)
+    show = request.inspector.views.showing.result_text
     results = {stage: show(name, called, data) for stage, data in found.results.items()}
-    attributes = request.look.views.showing.attributes(name, found)
+    attributes = request.inspector.views.showing.attributes(name, found)
     return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, "now": page.now}
 
 
-PAGES: dict[str, Callable[[PageRequest], Awaitable[Answer]]] = {
-    "": overview, "queue": queue, "matching": matching, "trends": trends, "job": job, "find": find,
-    "workers": workers, "worker": worker, "schedules": schedules, "dead": dead, "flows": flows, "flow": flow,
-    "run": run,
-}  # fmt: skip
+PAGES: dict[str, Callable[[PageRequest], Awaitable[Answer]]] = {"": overview}
+for _page in (queue, matching, trends, job, find, workers, worker, schedules, dead, flows, flow, run):
+    PAGES[_page.__name__] = _page
+
+
+def to(page: str, **query: object) -> str:
+    """Make the address of a page, relative to the others: so it is right below any prefix."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{page or './'}?{urlencode(given, errors='surrogateescape')}" if given else page or "./"
+
+
+@cache
+def environment() -> Environment:
+    """Make the templates' environment, once in a process: it keeps compiled templates. They escape all values."""
+    loader = PackageLoader("headrace._ui.web", "templates")
+    templates = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
+    values: dict[str, Any] = {"to": to, "verbs": VERBS, "chart": (SMALL_WIDTH, SMALL_HEIGHT)}
+    templates.filters.update(filters, line=one_line)
+    templates.globals.update(values)
+    return templates
+
+
+def render(template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    """Render a page."""
+    return HTMLResponse(environment().get_template(template).render(values), status)
