@@ -25,7 +25,7 @@ import redis
 from hypothesis import settings
 
 from tests.support.awaiting import until
-from tests.support.cases import RINGS, chosen, differs
+from tests.support.cases import RINGS, chosen, difference
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.masters import Masters
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(map(id, chosen(items, config.option.servers, full=config.option.full)))
     runs = [item for item in items if id(item) in kept]
     for item in runs:
-        if (found := differs(item)) is not None:
+        if (found := difference(item)) is not None:
             item.add_marker(pytest.mark.xfail(raises=found.raises, strict=found.always, reason=found.why))
     if left_out := [item for item in items if id(item) not in kept]:
         config.hook.pytest_deselected(items=left_out)

@@ -40,6 +40,7 @@ BEGUN = {  # ways to have been begun
 # -- room --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("max_waiting")
 def test_a_queue_that_is_full(connect) -> None:
     """What waits in whatever way counts; a leased one does not, and a retry is never refused."""
     queue = connect("q", max_waiting=4, priorities=2)
@@ -71,6 +72,7 @@ def test_a_job_that_is_known_needs_no_room(connect) -> None:
     assert [receipt.outcome for receipt in queue.enqueue_many([NewJob(b"z", id="a")])] == ["present"]
 
 
+@pytest.mark.differs("max_waiting")
 def test_a_part_has_room_or_none_of_it_goes_in(connect) -> None:
     """A part is a tenth of what may wait; the error has the receipts of the parts before it."""
     queue = connect("q", max_waiting=30)
@@ -101,6 +103,7 @@ def test_no_room_in_time(connect) -> None:
     assert (stopped.value.position, type(stopped.value.__cause__)) == (0, QueueFull)
 
 
+@pytest.mark.differs("parts")
 def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> None:
     """By a lease, at once, and not by asking again and again."""
     queue = connect("q", max_waiting=1, full="block")
@@ -122,6 +125,7 @@ def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
     assert queue.enqueue(b"b", key="k").added
 
 
+@pytest.mark.differs("max_waiting")
 def test_a_stream_is_held_back(server: Server) -> None:
     """Constant memory at both ends: no more wait than may, and all arrive, once, in order."""
     most, total = 60, 1000
@@ -142,6 +146,7 @@ def test_a_stream_is_held_back(server: Server) -> None:
     assert found == [b"%d" % i for i in range(total)]
 
 
+@pytest.mark.differs("max_waiting")
 def test_many_producers_wait_together(server: Server) -> None:
     """Of many coroutines each gets in once there is room; they share a connection to wait on, and take turns to ask."""
     number = 1000 if server.binary == binaries()[0] else 250
@@ -237,6 +242,7 @@ def test_one_that_has_begun_is_left_alone(connect, way: str, if_exists: Any) -> 
     assert queue.counts() == counts
 
 
+@pytest.mark.differs("rate")
 def test_one_that_a_rate_holds_back(connect) -> None:
     """It has not begun; moved or replaced, the limit decides anew."""
     queue = connect("q", rate=Rate(1, per=LONG, key="k"))
@@ -293,6 +299,7 @@ def test_debounced_for_no_longer_than_said(connect) -> None:
     assert time.time() - lease.job.enqueued_at >= 0.55
 
 
+@pytest.mark.differs("enqueue_many")
 def test_throttled(connect, client: redis.Redis) -> None:
     """One in a period, whatever has become of it."""
     queue = connect("q")
@@ -311,6 +318,7 @@ def test_throttled(connect, client: redis.Redis) -> None:
     assert queue.counts() == Counts(waiting=2, enqueued=3, completed=1)
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("whose", ["queue", "call", "job"])
 def test_an_id_stays_taken_after_its_job(connect, client: redis.Redis, whose: str) -> None:
     """So that a producer may be repeated; for those that say so."""
@@ -333,6 +341,7 @@ def test_an_id_stays_taken_after_its_job(connect, client: redis.Redis, whose: st
     assert add() == "added"
 
 
+@pytest.mark.differs("enqueue_many")
 def test_taken_for_a_while(connect) -> None:
     queue = connect("q", unique_for=0.3)
     queue.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
@@ -364,6 +373,7 @@ def test_a_dead_letter_that_is_redriven(connect) -> None:
     assert queue.enqueue(b"x", id="a").outcome == "present"
 
 
+@pytest.mark.differs("enqueue_many")
 @pytest.mark.parametrize("many", [False, True])
 def test_a_worker_s_completion(connect, many: bool) -> None:
     """Of several jobs at once, of which some have nothing of the kind, and with results."""
@@ -379,6 +389,7 @@ def test_a_worker_s_completion(connect, many: bool) -> None:
     assert queue.enqueue(b"x", id="b", unique_for=LONG).outcome == "added"
 
 
+@pytest.mark.differs("enqueue_many")
 def test_many_large_jobs_are_replaced(connect) -> None:
     """More than one script may read: it goes on where it was."""
     queue = connect("q")

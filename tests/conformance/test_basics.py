@@ -52,6 +52,7 @@ def test_nothing_there(queue):
     assert queue.counts() == Counts()
 
 
+@pytest.mark.differs("order")
 def test_first_in_first_out(queue):
     """W-6: jobs are leased in the order in which they were enqueued, one by one and many at once."""
     jobs = [b"%d" % i for i in range(20)]
@@ -181,6 +182,7 @@ def test_bad_names(nowhere, name):
         nowhere(namespace=name)
 
 
+@pytest.mark.differs("parts")
 def test_a_group_shares_a_slot(connect, client):
     """All keys of queues of one group are in one hash slot; another group's are not."""
     one, two, other = connect("shop/orders"), connect("shop/bills"), connect("else/orders")

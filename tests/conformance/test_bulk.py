@@ -34,6 +34,7 @@ def dead(queue: Any, number: int) -> None:
         assert all(queue._run(queue.ops.dead_letter(letters)))
 
 
+@pytest.mark.differs("ops")
 def test_dead_letters_that_match_go_back(queue: Any) -> None:
     dead(queue, 2100)
     assert through(queue, "redrive", "dead", reason="late", kind="a") == ([1000, 1000, 100], 0)
@@ -44,6 +45,7 @@ def test_dead_letters_that_match_go_back(queue: Any) -> None:
     assert (counts.waiting, counts.dead, counts.dead_trimmed, counts.lost) == (700, 0, 1400, 0)
 
 
+@pytest.mark.differs("parts")
 def test_letters_of_one_id_are_told_apart(queue: Any) -> None:
     for reason in ("one", "two", "one"):
         queue.enqueue(b"x", id="same")
@@ -52,6 +54,7 @@ def test_letters_of_one_id_are_told_apart(queue: Any) -> None:
     assert [one.reason for one in queue.admin.dead()] == ["two"]
 
 
+@pytest.mark.differs("ops")
 def test_what_dies_again_is_not_redriven_again(queue: Any) -> None:
     dead(queue, 1500)
     step = queue.admin.bulk("redrive", "dead")
@@ -63,6 +66,7 @@ def test_what_dies_again_is_not_redriven_again(queue: Any) -> None:
     assert queue.counts().dead == 1000
 
 
+@pytest.mark.differs("parts")
 def test_jobs_in_each_state(queue: Any) -> None:
     queue.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in "aabb"])
     leases = queue.lease_many(4)

@@ -59,6 +59,7 @@ def test_the_last_retry_by_hand(connect: Any, caplog: pytest.LogCaptureFixture) 
     assert queue.counts().dead == 1
 
 
+@pytest.mark.differs("ops")
 def test_a_job_that_has_worn_out_its_workers(connect: Any, caplog: pytest.LogCaptureFixture) -> None:
     queue = connect(lease=LONG, max_attempts=2)
     queue.enqueue(NewJob(b"x", id="a", headers={"kind": "bill"}))

@@ -27,6 +27,7 @@ def lanes(client: redis.Redis) -> list[bytes]:
     return list(client.scan_iter("*:lane:*", count=1000))
 
 
+@pytest.mark.differs("keys")
 def test_users_that_come_and_go(client, connect, large):
     """They leave no registration, no consumer and no record."""
     for i in range(USERS if connect.colour == "sync" and large else 20):
@@ -39,6 +40,7 @@ def test_users_that_come_and_go(client, connect, large):
     assert connect().admin.workers() == []
 
 
+@pytest.mark.differs("keys")
 def test_what_is_held_stays_leased(client, connect):
     queue = connect()
     queue.enqueue(b"x", id="a")
@@ -51,6 +53,7 @@ def test_what_is_held_stays_leased(client, connect):
     assert lease.complete(fenced=True) is True
 
 
+@pytest.mark.differs("keys")
 def test_one_that_goes_on_is_there_again(client, connect):
     """A closed queue may be used again, and closed again."""
     queue = connect()
@@ -105,6 +108,7 @@ def test_an_embedded_server_is_joined_again(tmp_path):
             assert queue.counts(timeout=PATIENCE).waiting == count
 
 
+@pytest.mark.differs("one server")
 def test_one_that_did_nothing_says_nothing(server, connect):
     with Proxy(server.path) as proxy:
         queue = connect(url=proxy.url)
@@ -114,6 +118,7 @@ def test_one_that_did_nothing_says_nothing(server, connect):
         assert proxy.requests == b""
 
 
+@pytest.mark.differs("parts")
 def test_queues_of_one_name_share_lanes(client, connect):
     """Those that are forgotten without `close` leave one record, not one each."""
     queues = [connect() for _ in range(10)]
@@ -132,6 +137,7 @@ def test_a_flow_leaves_no_record(client, server):
     assert lanes(client) == []
 
 
+@pytest.mark.differs("one server")
 def test_a_server_that_stands_still_is_not_waited_for(server):
     """Nor is one that is gone."""
 

@@ -26,6 +26,7 @@ class Reversed:
 VALUES = [{"a": [1, 2.5, None, True, "é"]}, [], {}, "", "text", 0, None, False, [{"b": {}}]]
 
 
+@pytest.mark.differs("keys")
 def test_json(connect, client):
     """M-14: what JSON can hold comes back equal; the stored bytes are compact JSON in UTF-8, and nothing else."""
     queue = connect(codec=JSONCodec())
@@ -57,6 +58,7 @@ class Order(msgspec.Struct):
     items: list[str]
 
 
+@pytest.mark.differs("order")
 def test_typed_json(connect):
     """With a type, payloads are built as it, and what does not fit is put aside."""
     queue = connect(codec=JSONCodec(Order))
@@ -69,6 +71,7 @@ def test_typed_json(connect):
     assert "missing required field" in reasons[1]
 
 
+@pytest.mark.differs("keys")
 def test_a_codec_of_your_own(connect, client):
     """Any object with encode and decode is a codec; what it raises passes through, and nothing was sent."""
     queue = connect(codec=Reversed())
@@ -85,6 +88,7 @@ def test_a_codec_of_your_own(connect, client):
 # -- what does not decode ----------------------------------------------------------------------------
 
 
+@pytest.mark.differs("order")
 def test_quarantine(connect):
     """H-7: jobs that do not decode become dead letters once, with their bytes and the reason; the others go on."""
     plain, queue = connect(), connect(codec=JSONCodec())
@@ -110,6 +114,7 @@ def test_quarantine_on_the_way(connect):
     assert queue.counts() == Counts(leased=1, dead=10, enqueued=12, completed=1)
 
 
+@pytest.mark.differs("order")
 def test_quarantine_of_what_came_back(connect):
     """A job that was released, ran out or was delayed is put aside, too."""
     plain, queue = connect(), connect(codec=JSONCodec())
@@ -146,6 +151,7 @@ def test_listings_of_what_does_not_decode(connect):
     assert queue.find("a").job.payload == queue.admin.peek().payload == b"["
 
 
+@pytest.mark.differs("keys")
 def test_entries_without_data(queue, client):
     """An entry that a foreign producer added without `data` is put aside; so is nothing else."""
     entry = client.xadd(key("jobs"), {"type": "mail", "to": "ada"}).decode()

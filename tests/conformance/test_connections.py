@@ -62,11 +62,13 @@ def tour(queue):
 # -- by URL ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("one server")
 @pytest.mark.parametrize("query", ["db=0", "db=3", "db=0&protocol=2", "db=0&protocol=3", "decode_responses=true"])
 def test_unix_socket(connect, query):
     tour(connect(url=f"unix://{connect.server.path}?{query}"))
 
 
+@pytest.mark.differs("one server")
 def test_databases(connect, client):
     """Each database has its own queues."""
     connect(url=f"unix://{connect.server.path}?db=3").enqueue(b"x")
@@ -109,6 +111,7 @@ def test_wrong_password(to_locked, locked, credentials):
         queue.enqueue(b"x")
 
 
+@pytest.mark.differs("one server")
 def test_tls(connect, tmp_path):
     with TLSProxy(connect.server.path, tmp_path) as proxy:
         tour(connect(url=f"rediss://localhost:{proxy.port}/0?ssl_ca_certs={proxy.ca_path}"))
@@ -145,6 +148,7 @@ def test_embedded(colour, tmp_path):
 # -- by environment ----------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("one server")
 def test_environment(connect, monkeypatch):
     """Without url= and client=, HEADRACE_URL counts, and then REDIS_URL."""
     here, there = (f"unix://{connect.server.path}?db={db}" for db in (4, 5))
@@ -240,6 +244,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.differs("one server")
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_clients(yours, connect, kind):
     """A client's settings lead to the server; what they say about replies and retries is no matter of ours."""
@@ -250,6 +255,7 @@ def test_clients(yours, connect, kind):
     tour(connect(client=lambda _: client))
 
 
+@pytest.mark.differs("one server")
 def test_client_is_left_alone(yours, connect, server):
     """A client is neither used nor closed nor changed: its pool opens nothing, and its settings stay."""
     client, used = yours(decode_responses=True, client_name="theirs")
@@ -272,6 +278,7 @@ def test_client_is_left_alone(yours, connect, server):
     assert present(other) == {"waiting": 1}
 
 
+@pytest.mark.differs("one server")
 def test_client_with_a_pool(connect):
     """A client may have been given a pool, and may share it; we don't take connections from it."""
 
@@ -396,6 +403,7 @@ print(mine, theirs)
 """
 
 
+@pytest.mark.differs("parts")
 def test_fork(server):
     """A queue survives a fork, and so do those that share connections: parent and child go on at once, each with
     connections, calls and a name of its own.

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.awaiting import until
 from tests.support.steps import LONG, key, looked_after, present
+
+pytestmark = pytest.mark.differs("ops")
 
 TERM = 10.0  # seconds of a peer's timeout here
 

@@ -192,6 +192,7 @@ def warned(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) ->
     return since
 
 
+@pytest.mark.differs("rate")
 def test_a_producer_that_differs_hears_it_once(connect: Any, warned: Callable[[], list[str]]) -> None:
     connect("q", max_attempts=3, rate=Rate(5)).enqueue(b"x")
     plain = connect("q")

@@ -25,6 +25,7 @@ def test_delayed(queue):
     assert queue.counts() == Counts(delayed=3, enqueued=3)
 
 
+@pytest.mark.differs("order")
 def test_due(queue):
     """A job that is due goes to the back, and is leased by who waits; its first time, and attempt 1, are its own."""
     late = queue.enqueue(b"late", delay=0.1, headers={"a": "b"})
@@ -156,6 +157,7 @@ def test_rescheduled(queue):
     assert queue.counts() == Counts(delayed=2, cancelled=1, enqueued=3)
 
 
+@pytest.mark.differs("order")
 @pytest.mark.parametrize("delay", [None, 0, datetime(2001, 1, 1, tzinfo=UTC)])
 def test_rescheduled_to_now(queue, delay):
     """To the back of the queue, behind what waits, with its attempts and its id."""
@@ -182,6 +184,7 @@ def test_rescheduled_while_somebody_waits(connect, server):
         assert lease.complete()
 
 
+@pytest.mark.differs("keys")
 def test_a_delay_by_another_client_while_a_reader_is_blocked(connect, server):
     """G-9: it is told at once, whatever made the delay: an enqueue, a retry, or what follows a completion."""
     queue = connect()
@@ -204,6 +207,7 @@ def test_a_delay_by_another_client_while_a_reader_is_blocked(connect, server):
         assert queue.admin.purge() == 1
 
 
+@pytest.mark.differs("ops")
 def test_promotion_is_in_the_order_of_due_times(queue, client):
     """Promotion is in the order of due times, however many there are, and however late."""
     queue.enqueue_many([NewJob(b"%d" % i, id=f"{i}", delay=LONG) for i in range(250)])

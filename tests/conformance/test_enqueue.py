@@ -74,6 +74,7 @@ def test_enqueued_at(queue, client):
 # -- ids ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ids", "1-1", "9999999999999999999999999-1")
 @pytest.mark.parametrize("id", ["a", "é" * 250, "x" * 500, "a b:{c}/d%'\"*[]\\", "1-1", "9" * 25 + "-1", "🙂"])
 def test_ids(queue, id):
     """An id is any text without control characters, up to 500 bytes, and comes back as it went."""
@@ -127,6 +128,7 @@ KEPT = {
 }
 
 
+@pytest.mark.differs("ids")
 @pytest.mark.parametrize("step", KEPT)
 def test_id_is_kept(queue, step):
     """W-15: an id stays taken as long as its job is in the queue, also the id of a job that was given none."""
@@ -167,6 +169,7 @@ FREE = {
 }
 
 
+@pytest.mark.differs("ops", "the last attempt")
 @pytest.mark.parametrize("end", FREE)
 def test_id_is_free_again(queue, end):
     """W-15: an id is free once its job is gone or dead, and taken by the next one."""
@@ -228,6 +231,7 @@ def test_two_producers(connect):
     assert present(one) == {"waiting": 50}
 
 
+@pytest.mark.differs("keys")
 def test_unchecked_adds(queue, client):
     """M-4: a foreign producer may add an id twice by a bare XADD; both jobs live, and none is lost on its way."""
     queue.enqueue(b"ours", id="a", delay=LONG)
@@ -244,6 +248,7 @@ def test_unchecked_adds(queue, client):
     assert not client.exists(key("ids"), key("bodies"), key("delayed"))
 
 
+@pytest.mark.differs("keys")
 def test_unchecked_adds_come_back(queue, client):
     """M-4: a foreign job of a taken id goes round without taking the id from its owner."""
     queue.enqueue(b"ours", id="a")
@@ -310,6 +315,7 @@ def test_no_headers(queue):
 # -- many --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("parts")
 def test_what_one_takes(queue, client):
     """A job that is its payload and nothing else takes one round trip, and six commands inside its script."""
 
@@ -325,6 +331,7 @@ def test_what_one_takes(queue, client):
     assert sent == {"evalsha": 10, "get": 10, "hget": 10, "xadd": 10, "hincrby": 20, "set": 10}
 
 
+@pytest.mark.differs("order")
 def test_enqueue_many(queue):
     """Payloads and jobs of every kind at once: a receipt each, in order, and one that is there twice is added once."""
     jobs = [b"1", "2", NewJob("3", id="c"), NewJob(b"4", headers={"a": "b"}), NewJob(b"x", id="c"), bytearray(b"5")]
@@ -336,6 +343,7 @@ def test_enqueue_many(queue):
     assert [lease.job.id for lease in leases] == [receipt.id for receipt in receipts if receipt.added]
 
 
+@pytest.mark.differs("keys")
 def test_ids_that_are_not_consecutive(queue, client):
     """A part whose entry IDs go on in the next millisecond has every receipt right, as one of consecutive IDs has."""
     client.xadd(queue.ops.keys.key("jobs"), {"data": b"0"}, id=f"9999999999999-{2**64 - 3}")
@@ -345,6 +353,7 @@ def test_ids_that_are_not_consecutive(queue, client):
     assert [lease.job.id for lease in queue.lease_many(5)][1:] == ids
 
 
+@pytest.mark.differs("order")
 def test_enqueue_very_many(queue):
     """More than one script takes: every job is there once, in order, and every receipt is its own."""
     jobs = [b"%d" % i if i % 7 else NewJob(b"%d" % i, id=f"id-{i}") for i in range(2500)]
@@ -388,6 +397,7 @@ def test_all_or_none(queue, client):
     assert queue.counts() == Counts(waiting=100, enqueued=100)
 
 
+@pytest.mark.differs("keys")
 def test_a_later_part_fails(queue, client):
     """When a later part is refused by the server, the error has the receipts of the parts before it: they are there."""
     client.set(key("ids"), "not a hash")  # so that ids can't be looked up, and plain jobs can be added
@@ -403,6 +413,7 @@ def test_a_later_part_fails(queue, client):
     assert queue.counts() == Counts(waiting=2000, enqueued=2000)
 
 
+@pytest.mark.differs("keys")
 def test_the_first_part_fails(queue, client):
     """When the first part is refused there are no receipts, and nothing is there."""
     client.set(key("jobs"), "not a stream")
@@ -415,6 +426,7 @@ def test_the_first_part_fails(queue, client):
 # -- other producers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 def test_foreign_producers(queue, client):
     """A bare XADD is a job; every field but ours is a header, also what is not UTF-8."""
     entry = client.xadd(key("jobs"), {"data": b"a"}).decode()
@@ -430,6 +442,7 @@ def test_foreign_producers(queue, client):
     assert jobs[3].attempt == 1
 
 
+@pytest.mark.differs("keys")
 def test_foreign_fields_stay(queue, client):
     """Fields that we do not know, not UTF-8 or there twice, stay with a job that goes round, byte by byte."""
     theirs = ["lang", b"\xff\x00", "data", b"x", b"\xfe", "1", "data", "second"]

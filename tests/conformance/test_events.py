@@ -128,6 +128,7 @@ STORIES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], Any], list[t
 }
 
 
+@pytest.mark.differs("parts", "delete")
 @pytest.mark.parametrize("story", STORIES)
 def test_what_is_told(connect: Any, story: str) -> None:
     prepare, act, expected = STORIES[story]
@@ -146,6 +147,7 @@ def test_what_is_told(connect: Any, story: str) -> None:
     assert all(event.id is None or event.id in ("a", "b") or event.id.count("-") == 1 for event in found)
 
 
+@pytest.mark.differs("ops")
 def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> None:
     """leave.lua, and the jobs of a worker that died."""
     queue = connect()
@@ -187,6 +189,7 @@ def test_only_what_is_asked_for(connect: Any) -> None:
         assert [event.kind for event in told(2)] == ["dead", "cancelled"]
 
 
+@pytest.mark.differs("ops")
 def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
     """Nothing is said, and nobody is looked for; nor any more when the last listener has gone."""
     queue = connect(max_attempts=2)
@@ -215,6 +218,7 @@ def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
     assert everything() == {}
 
 
+@pytest.mark.differs("ops")
 def test_a_listener_that_was_cut_off(connect: Any, client: redis.Redis) -> None:
     """It is back by itself; what was told meanwhile is not told again."""
     queue = connect()
@@ -257,6 +261,7 @@ def test_quiet_for_too_long(connect: Any) -> None:
             told(1)
 
 
+@pytest.mark.differs("one server")
 def test_who_may_not_listen_is_told(connect: Any, client: redis.Redis, server: Server) -> None:
     """Asked outright, it is an error; and who may not publish works on."""
     client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
@@ -272,6 +277,7 @@ def test_who_may_not_listen_is_told(connect: Any, client: redis.Redis, server: S
         client.execute_command("ACL", "DELUSER", "deaf")
 
 
+@pytest.mark.differs("keys")
 def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Server) -> None:
     """Anybody may publish anything: it is passed over."""
     channel = queue.ops.keys.channel("added")
@@ -283,6 +289,7 @@ def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Ser
         assert told(1) == [Event("added", "q", "a", 1.5)]
 
 
+@pytest.mark.differs("keys")
 def test_a_moment_that_no_calendar_has(queue: Any, client: redis.Redis, server: Server) -> None:
     """It is a number, as any other; and a job that is due then is told of as any other."""
     year_10000 = 253_402_300_800_000

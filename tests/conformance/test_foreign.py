@@ -69,6 +69,7 @@ def looked_at(queue: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.differs("position")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Redis, shape: str) -> None:
     """Leased, released, retried, delayed, expired, moved, dead, redriven, completed; and other jobs come, too."""
@@ -117,6 +118,7 @@ def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Red
     assert not client.exists(key("ids"), key("released"), key("leases"), key("delayed"), key("bodies"))
 
 
+@pytest.mark.differs("position")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_dead_letter(queue: Any, client: redis.Redis, shape: str) -> None:
     fields = SHAPES[shape]
@@ -140,6 +142,7 @@ def test_a_dead_letter(queue: Any, client: redis.Redis, shape: str) -> None:
     assert queue.counts().lost == before
 
 
+@pytest.mark.differs("position")
 @pytest.mark.parametrize("body", BODIES)
 def test_a_delayed_body(queue: Any, client: redis.Redis, body: str) -> None:
     """Listed as the bytes that it is; when it is due it goes its way, and so do all others."""
@@ -164,6 +167,7 @@ def test_a_delayed_body(queue: Any, client: redis.Redis, body: str) -> None:
     assert queue.admin.purge() == 1
 
 
+@pytest.mark.differs("keys")
 def test_schedules_registrations_and_releases(queue: Any, client: redis.Redis) -> None:
     for name, body in BODIES.items():
         client.hset(key("schedules"), name, body)
@@ -191,6 +195,7 @@ def test_schedules_registrations_and_releases(queue: Any, client: redis.Redis) -
     looked_at(queue)
 
 
+@pytest.mark.differs("keys")
 def test_an_id_that_is_no_utf8_is_free_again(queue: Any, client: redis.Redis) -> None:
     client.xadd(key("jobs"), {"data": "a", "id": b"i\xff"})
     queue.admin.repair()

@@ -153,6 +153,7 @@ def test_at_most_once_is_completed_by_its_lease(queue: Any) -> None:
     assert (state.state, state.worker, state.job.attempt) == ("completed", lease.worker, 1)
 
 
+@pytest.mark.differs("keys")
 def test_it_is_bounded_and_so_is_its_time(connect: Connect, client: Any) -> None:
     queue = connect(history=3, history_ttl=timedelta(minutes=5))
     names = [receipt.id for receipt in queue.enqueue_many([b"x"] * 10)]

@@ -67,6 +67,7 @@ def test_running(queue, client):
     assert (state.due, state.reason) == (None, None)
 
 
+@pytest.mark.differs("order")
 def test_long_listings(connect):
     """Listings go on over as many pages as there are, in order, each job once."""
     queue = connect(codec=JSONCodec())
@@ -90,6 +91,7 @@ class Broken(JSONCodec):
         raise ValueError("no")
 
 
+@pytest.mark.differs("ops")
 def test_pages(queue):
     """H-15: a page has as many jobs as asked for, and its cursor leads on: 45 jobs are 10, 10, 10, 10, 5."""
     queue.enqueue_many([b"x"] * 45)
@@ -143,6 +145,7 @@ ENDS = {
 }
 
 
+@pytest.mark.differs("ops")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_job_that_woke_a_reader_who_is_gone(queue, client, end):
     """A job that rang for a reader who never came for it waits like others, and before them."""
@@ -165,6 +168,7 @@ def test_a_job_that_woke_a_reader_who_is_gone(queue, client, end):
     assert (last.job.payload, last.job.attempt, last.token) == (b"last", 1, 1)
 
 
+@pytest.mark.differs("ops")
 def test_first_attempt_of_a_job_that_woke_a_reader(queue, client):
     """To wake a reader is no attempt: the job's first one is its first lease, whoever has it."""
     assert queue.lease() is None
@@ -178,6 +182,7 @@ def test_first_attempt_of_a_job_that_woke_a_reader(queue, client):
 # -- find --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ops")
 def test_find_among_many_dead(queue):
     """A dead job is found behind many others; of one id that died twice, the last one."""
     queue.enqueue(b"first", id="a")
@@ -280,6 +285,7 @@ def bury(queue, *names):
         leased(queue, name, id=name, headers={"h": name}).dead_letter(f"because {name}")
 
 
+@pytest.mark.differs("order")
 def test_redrive(queue):
     """Dead letters go to the back, oldest first, with their id, headers and first time; their attempts start anew."""
     bury(queue, "a", "b", "c")
@@ -298,6 +304,7 @@ def test_redrive(queue):
     assert queue.counts() == Counts(leased=4, enqueued=4)
 
 
+@pytest.mark.differs("order")
 def test_redrive_of_a_taken_id(queue):
     """A dead letter whose id is taken again stays where it is, until the id is free."""
     bury(queue, "a", "b", "a")
@@ -346,6 +353,7 @@ def test_purge_dead(queue):
     assert queue.counts() == Counts(enqueued=4, dead_trimmed=4)
 
 
+@pytest.mark.differs("parts")
 @pytest.mark.parametrize("verb", ["redrive", "purge", "purge_dead", "move", "expire"])
 def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkeypatch, verb):
     """Each page brings as much as it took; it ends all the same, and has done what was there when it began."""
@@ -404,6 +412,7 @@ def test_purge_many(queue):
 # -- delete ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 def test_delete(queue, client):
     """W-13: everything goes, in whatever state; holders find their leases lost, and nothing comes back."""
     leases = [leased(queue, duration=LONG) for _ in range(6)]
@@ -437,6 +446,7 @@ def test_used_again_after_delete(queue):
     assert queue.counts() == Counts(enqueued=4, completed=2, deleted=2)
 
 
+@pytest.mark.differs("keys")
 def test_entry_ids_never_repeat(queue, client):
     """A deleted queue goes on where it was: no later job gets the id of an earlier one, whose lease may be about."""
     client.xadd(key("jobs"), {"data": b"old"}, id="9999999999999-7")
@@ -481,6 +491,7 @@ def test_waiting_for_a_result(connect):
 # -- workers -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("parts")
 def test_workers(connect, client):
     """W-4: who leases is listed, with how much it holds and until when it counts as alive; who only looks is not."""
     one, two, idle = connect(lease=LONG), connect(), connect()
@@ -525,6 +536,7 @@ def test_nothing_grows(queue, client):
 # -- what woke a reader ------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ops")
 def test_to_wake_a_reader_shows_no_attempt(queue, client):
     """A retried job that woke a reader has had one attempt, in every listing, until somebody leases it."""
     queue.enqueue(b"x", id="a")

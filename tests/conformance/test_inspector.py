@@ -52,6 +52,7 @@ def plain(server: Server) -> Iterator[Queue]:
         yield queue
 
 
+@pytest.mark.differs("order")
 def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
     """How, when and by whom, also where no result is kept; a job without an end is not known any more."""
     with server.queue("q", history=100) as queue:
@@ -86,6 +87,7 @@ def sharded(server: Server) -> Iterator[Queue]:
         yield queue
 
 
+@pytest.mark.differs("parts")
 def test_a_sharded_queue_is_one(look: Look, sharded: Queue, plain: Queue) -> None:
     """Its counts are sums, and its shards are told besides; a plain queue has none."""
     plain.enqueue(b"x")
@@ -168,6 +170,7 @@ def test_workers_of_a_sharded_queue(look: Look, server: Server) -> None:
         }
 
 
+@pytest.mark.differs("one server")
 def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue) -> None:
     """As docs/how-to/run-in-production.md has it; what changes something is refused, and nothing is changed."""
     in_every_state(plain)
@@ -206,6 +209,7 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
         assert not plain.admin.paused()
 
 
+@pytest.mark.differs("keys")
 def test_trends(look: Look, server: Server) -> None:
     """What the counts were, from the first sweep on; jobs of a gap are those of the record behind it."""
     with server.queue("q", trends=True) as queue:
@@ -297,6 +301,7 @@ def in_every_state(queue: Queue) -> None:
     queue.enqueue(b"x", id="waiting")
 
 
+@pytest.mark.differs("parts")
 def test_overview(look: Look, plain: Queue, server: Server) -> None:
     """All queues of the namespace with their counts, the law, workers; not those of another."""
     in_every_state(plain)
@@ -316,6 +321,7 @@ def test_overview(look: Look, plain: Queue, server: Server) -> None:
     assert [(worker.queue, worker.leased) for worker in view.workers] == [("q", 1)]
 
 
+@pytest.mark.differs("keys")
 def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) -> None:
     """What a foreign command removed is missing, by its number."""
     plain.enqueue_many([b"x"] * 3)
@@ -352,6 +358,7 @@ def test_one_reader_serves_many_viewers(look: Look, plain: Queue) -> None:
     assert one.queue("q").queue.counts.waiting == 2
 
 
+@pytest.mark.differs("rate")
 def test_queue(look: Look, server: Server, colour: str) -> None:
     """A queue with how it was declared, and its schedules."""
     name = f"declared-{colour}"  # once by each process
@@ -364,6 +371,7 @@ def test_queue(look: Look, server: Server, colour: str) -> None:
     assert [(one.name, one.every) for one in page.schedules] == [("nightly", 60)]
 
 
+@pytest.mark.differs("order")
 def test_pages_of_jobs(look: Look, plain: Queue) -> None:
     """Pages go on where the one before ended; each state has its own."""
     in_every_state(plain)
@@ -424,6 +432,7 @@ def test_a_job_is_found_in_whichever_queue(look: Look, plain: Queue, server: Ser
     assert {name: len(found) for name, found in one.schedules(["q", "r"]).items()} == {"q": 0, "r": 1}
 
 
+@pytest.mark.differs("order")
 def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
     """Numbers aside: what times out after 30.1 s and after 31 s has one cause."""
     reasons = ["timeout after 30.1 s", "timeout after 31.5 s\nmore", "no such user"]
@@ -438,6 +447,7 @@ def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
     assert one.dead_ids("q", "none") == []
 
 
+@pytest.mark.differs("parts")
 def test_workers_and_what_each_runs(look: Look, plain: Queue, server: Server) -> None:
     plain.enqueue_many([NewJob(b"x", id=f"i{i}") for i in range(4)])
     with server.queue("q") as other:

@@ -203,6 +203,7 @@ def test_renewals_are_seen(queue):
 # -- at most once ------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("order")
 def test_at_most_once(queue, client):
     """M-6: the job is complete before anybody sees it: it is run at most once, and nothing is left to settle."""
     queue.enqueue_many([NewJob(b"%d" % i, id=str(i)) for i in range(5)])
@@ -238,6 +239,7 @@ def test_waiting_in_vain(queue, block):
     assert time.monotonic() - began >= 2 * least
 
 
+@pytest.mark.differs("keys")
 def test_ghosts_do_not_end_the_waiting(queue, client):
     """M-11: entries that somebody removed by hand are passed over, and the time is waited for to its end."""
     queue.enqueue_many([b"x"] * 4)
@@ -299,6 +301,7 @@ def test_waiting_for_a_job_that_comes_back(connect, meanwhile, back):
         assert lease.complete()
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("back", ["enqueue", *RETURNS])
 def test_woken(server, client, meanwhile, back):
     """What can be leased at once ends the blocked read of one who waits, and does not just come to its next look."""

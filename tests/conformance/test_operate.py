@@ -20,6 +20,7 @@ MANY = 450  # more than two pages
 # -- pause ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 def test_nothing_is_handed_out_while_paused(queue, client):
     """Neither what waits, nor what is parked, nor what comes due; leased jobs go on, and jobs are enqueued."""
     queue.enqueue_many([b"parked", b"leased", b"waiting"])
@@ -44,6 +45,7 @@ def test_nothing_is_handed_out_while_paused(queue, client):
     assert [lease.job.payload for lease in queue.lease_many(10)] == [b"parked", b"waiting", b"late", b"new"]
 
 
+@pytest.mark.differs("blocked")
 def test_who_waits_notices_at_once(queue, meanwhile, client):
     """A blocked lease of a paused queue blocks on the server, and wakes when the queue goes on."""
     queue.enqueue(b"x")
@@ -87,6 +89,7 @@ def test_a_pause_lasts(queue, connect, client):
     assert client.hget(key("stats"), "paused") is None
 
 
+@pytest.mark.differs("ops")
 def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
     """A sweep rings for jobs that it moves; not while nobody may have them."""
     leased(queue, b"x", duration=0.01)
@@ -131,6 +134,7 @@ def test_drain(queue, server):
 # -- move ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("order")
 def test_move_everything_that_waits(connect):
     """In order, with ids, headers, attempts and times; leased and dead ones stay; both queues add up."""
     source, target = connect("g/a"), connect("g/b")
@@ -176,6 +180,7 @@ def test_attempts_move_along(connect):
     assert present(target) == {"dead": 1}
 
 
+@pytest.mark.differs("order")
 def test_move_some(connect):
     """Those whose ids are given, wherever they wait; others, and those that are unknown, stay."""
     source, target = connect("g/a"), connect("g/b")
@@ -225,6 +230,7 @@ def test_move_many(newest_connect):
     assert newest_connect("g/c").counts().delayed == MANY
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("fenced", [False, True])
 def test_an_id_that_is_the_name_of_its_own_entry_ends_with_its_job(connect, client, fenced):
     """Enqueued and moved within a millisecond, a job that was given no id has the entry ID that is its id now."""
@@ -307,6 +313,7 @@ def test_bad_ids(newest_connect, ids):
 # -- expire --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("order")
 def test_all_leases_expire(queue, connect):
     """They go to the front, oldest first, the attempt spent; their holders' settlements say False."""
     ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 3)]
@@ -324,6 +331,7 @@ def test_all_leases_expire(queue, connect):
     assert not first[0].complete()
 
 
+@pytest.mark.differs("order")
 def test_some_leases_expire(queue):
     """Those of the jobs that are named and leased, with ids of their own or without."""
     plain = queue.enqueue(b"a").id
@@ -346,6 +354,7 @@ def test_more_leases_than_a_page(newest_connect):
 # -- fail_worker ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("parts")
 def test_a_worker_is_failed(connect):
     """What it holds is in front, oldest first, the attempts spent; others keep theirs; it may come back."""
     failed, other = connect(), connect()
@@ -360,6 +369,7 @@ def test_a_worker_is_failed(connect):
     assert [(lease.job.payload, lease.job.attempt) for lease in failed.lease_many(3)] == [(b"a", 2), (b"b", 2)]
 
 
+@pytest.mark.differs("keys")
 def test_a_foreign_consumer_is_failed(queue, client):
     """It never registered; what it holds comes back all the same."""
     leased(queue).complete()

@@ -31,6 +31,7 @@ def nothing_left(client: redis.Redis, queue: Any) -> bool:
     return not any(client.exists(queue.ops.keys.key(part)) for part in ("turns", "behind"))
 
 
+@pytest.mark.differs("order")
 def test_one_of_a_key_at_a_time_in_order(queue: Any, client: redis.Redis) -> None:
     queue.enqueue_many([*of("a", "b", times=3), b"c", b"d"])
     first = queue.lease_many(100)
@@ -50,6 +51,7 @@ def test_one_of_a_key_at_a_time_in_order(queue: Any, client: redis.Redis) -> Non
     assert nothing_left(client, queue)
 
 
+@pytest.mark.differs("position")
 def test_jobs_that_wait_for_their_turn_are_waiting_jobs(queue: Any) -> None:
     """Wherever one looks: they are of no state of their own."""
     queue.enqueue_many(of("a", times=4))
@@ -67,6 +69,7 @@ def test_jobs_that_wait_for_their_turn_are_waiting_jobs(queue: Any) -> None:
     assert queue.counts() == Counts(enqueued=4, completed=1, deleted=3)
 
 
+@pytest.mark.differs("order")
 @pytest.mark.parametrize("how", ["release", "retry", "later", "expire", "fail"])
 def test_what_comes_back_keeps_its_place(queue: Any, how: str) -> None:
     """The later ones of its key wait; other keys pass."""
@@ -128,6 +131,7 @@ def test_one_whose_workers_died_too_often_is_buried_and_the_next_follows(connect
     assert [one.job.id for one in queue.admin.dead()] == ["a0"]
 
 
+@pytest.mark.differs("ops")
 def test_a_retry_that_spends_nothing(queue: Any) -> None:
     queue.enqueue(b"x", key="a")
     for spend, attempt in ((0, 1), (1, 1), (1, 2), (-1, 3), (1, 1)):
@@ -137,6 +141,7 @@ def test_a_retry_that_spends_nothing(queue: Any) -> None:
     assert queue.lease().job.attempt == 2
 
 
+@pytest.mark.differs("keys", "XDEL")
 @pytest.mark.parametrize("how", ["cancel", "cancel_payload", "dead_letter", "move", "XDEL"])
 def test_the_turn_is_passed_on_however_a_job_leaves(connect: Any, client: redis.Redis, how: str) -> None:
     queue = connect("g/a", ordered=True)
@@ -206,6 +211,7 @@ def test_a_redriven_job_goes_to_the_end_of_its_key(queue: Any) -> None:
     assert order == ["a1", "a2", "a0"]
 
 
+@pytest.mark.differs("keys")
 def test_a_blocked_reader_is_woken_as_a_turn_is_passed_on(connect: Any, client: redis.Redis) -> None:
     """By a token: nothing new comes to the stream."""
     queue = connect(ordered=True)
@@ -233,6 +239,7 @@ def _thousand(queue: Any) -> list[Any]:
     return leases
 
 
+@pytest.mark.differs("ops")
 def test_a_call_looks_at_a_bounded_number_of_jobs(connect: Any, client: redis.Redis) -> None:
     """However many wait of one key, others are found behind them, call by call."""
     queue = connect(ordered=True)
@@ -250,6 +257,7 @@ def test_a_call_looks_at_a_bounded_number_of_jobs(connect: Any, client: redis.Re
     assert {one["name"]: one["pending"] for one in summary["consumers"]} == {b"behind": 1999, b"w": 2}
 
 
+@pytest.mark.differs("ops")
 def test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep(queue: Any, client: redis.Redis) -> None:
     queue.enqueue_many([*of("a", times=2), *of("b", times=2)])
     a, b = queue.lease_many(2)
@@ -264,6 +272,7 @@ def test_a_turn_that_a_foreign_command_took_is_passed_on_by_the_upkeep(queue: An
     assert nothing_left(client, queue)
 
 
+@pytest.mark.differs("keys")
 def test_repair_forgets_turns_of_what_is_gone(queue: Any, client: redis.Redis) -> None:
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
@@ -276,6 +285,7 @@ def test_repair_forgets_turns_of_what_is_gone(queue: Any, client: redis.Redis) -
     assert nothing_left(client, queue)
 
 
+@pytest.mark.differs("keys")
 def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
     """All leases are gone, and the order is not."""
     queue.enqueue_many(of("a", "b", times=3))
@@ -290,6 +300,7 @@ def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
     assert [one for one in order if one[0] == "b"] == ["b0", "b1", "b2"]
 
 
+@pytest.mark.differs("keys")
 def test_any_key_and_any_entry(queue: Any, client: redis.Redis) -> None:
     """A foreign producer may give a key of any bytes, and entry IDs of any length: their order is that of numbers."""
     jobs = queue.ops.keys.key("jobs")
@@ -307,6 +318,7 @@ def test_any_key_and_any_entry(queue: Any, client: redis.Redis) -> None:
     assert nothing_left(client, queue)
 
 
+@pytest.mark.differs("rate")
 def test_with_a_rate_of_the_whole_queue(connect: Any) -> None:
     queue = connect(ordered=True, rate=Rate(3, per=600))
     queue.enqueue_many(of("a", "b", "c", "d", times=2))
@@ -327,6 +339,7 @@ def test_shards(connect: Any) -> None:
     assert all([one for one in seen if one[0] == key] == [f"{key}{n}" for n in range(3)] for key in "abcdefgh")
 
 
+@pytest.mark.differs("parts")
 def test_what_is_refused(connect: Any) -> None:
     for options in ({"priorities": 2}, {"rate": Rate(1, key="k")}):
         with pytest.raises(ConfigurationError, match="ordered: not with"):

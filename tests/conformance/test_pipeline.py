@@ -27,6 +27,7 @@ def test_enqueue_in_a_transaction(yours, connect, client):
     assert queue.counts() == Counts(waiting=2, enqueued=2)
 
 
+@pytest.mark.differs("one server")
 def test_nothing_happens_without_exec(yours, connect, client):
     """A transaction that is given up, or whose watched key has changed, enqueues nothing."""
     queue = connect()
@@ -44,6 +45,7 @@ def test_nothing_happens_without_exec(yours, connect, client):
     assert present(queue) == {}
 
 
+@pytest.mark.differs("one server")
 def test_a_transaction_twice(yours, connect):
     """Nothing is recorded: a transaction sent twice acts twice, and an id keeps the job from being there twice."""
     queue = connect()
@@ -60,6 +62,7 @@ def test_a_transaction_twice(yours, connect):
     assert payloads(queue.admin.waiting()) == [b"named", b"plain", b"plain"]
 
 
+@pytest.mark.differs("one server")
 def test_every_kind_of_operation(yours, connect, client):
     """Every operation may be part of a transaction, and its reply decodes as it does elsewhere, on RESP3 too."""
     queue = connect("g/q")
@@ -92,6 +95,7 @@ def test_every_kind_of_operation(yours, connect, client):
         client.flushall()
 
 
+@pytest.mark.differs("one server")
 def test_lease_in_a_transaction(yours, connect):
     """Leasing is an operation like others: the claims it answers with are settled by the queue's operations."""
     queue = connect()
@@ -106,6 +110,7 @@ def test_lease_in_a_transaction(yours, connect):
     assert queue._run(queue.ops.complete(grant.claims, fenced=True)) == [True, True]
 
 
+@pytest.mark.differs("one server")
 def test_a_client_that_decodes(yours, connect):
     """The caller's client may decode its replies."""
     queue = connect()
@@ -144,6 +149,7 @@ def test_by_hash(yours, connect, client):
     assert present(queue) == {"waiting": 1}
 
 
+@pytest.mark.differs("ops")
 def test_operations_are_values(connect, client):
     """To make an operation sends nothing; bad arguments are refused as it is made."""
     queue = connect()

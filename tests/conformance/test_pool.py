@@ -31,6 +31,7 @@ def clients(server: Server) -> list[dict[str, str]]:
         return [row for row in asking.client_list() if row["id"] != mine]
 
 
+@pytest.mark.differs("one server")
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_without_hiredis(connect, protocol):
     """redis-py's own parsers will do."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import redis
 
 from tests.support.colours import Connect
 from tests.support.steps import key
 
 
+@pytest.mark.differs("position")
 def test_the_position_is_that_of_the_next_leases(queue: Any, client: redis.Redis) -> None:
     """Parked ones first, then those that rang for somebody, then new ones."""
     ids = [queue.enqueue(b"%d" % i, id=f"i{i}" if i % 2 else None).id for i in range(10)]
@@ -24,6 +26,7 @@ def test_the_position_is_that_of_the_next_leases(queue: Any, client: redis.Redis
     assert [lease.job.id for lease in queue.lease_many(10)] == order
 
 
+@pytest.mark.differs("position")
 def test_what_does_not_wait_has_no_position(queue: Any) -> None:
     late = queue.enqueue(b"x", delay=3600).id
     dead = queue.enqueue(b"x", id="dead").id

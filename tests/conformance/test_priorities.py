@@ -40,6 +40,7 @@ def mixed(queue: Any, number: int = 3) -> list[bytes]:
 # -- the order ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("order")
 @pytest.mark.parametrize("limit", [1, 2, 4, 100])
 def test_the_first_level_comes_first(levels: Any, limit: int) -> None:
     order = mixed(levels)
@@ -51,6 +52,7 @@ def test_the_first_level_comes_first(levels: Any, limit: int) -> None:
     assert found == order
 
 
+@pytest.mark.differs("order")
 def test_a_job_that_comes_later_is_first_if_its_level_is(levels: Any) -> None:
     mixed(levels, 1)
     assert lease_all(levels, 2) == [b"0.0", b"1.0"]
@@ -59,6 +61,7 @@ def test_a_job_that_comes_later_is_first_if_its_level_is(levels: Any) -> None:
     assert lease_all(levels) == [b"now", b"soon", b"2.0"]
 
 
+@pytest.mark.differs("order")
 def test_a_job_knows_its_level(levels: Any) -> None:
     ids = [levels.enqueue(b"x", priority=level, id=name).id for level, name in ((0, None), (1, None), (2, "i"))]
     states = [levels.find(name) for name in ids]
@@ -75,6 +78,7 @@ def test_a_job_knows_its_level(levels: Any) -> None:
     assert levels.counts() == Counts(enqueued=3, completed=3)
 
 
+@pytest.mark.differs("order")
 def test_released_and_reclaimed_ones_are_first_in_their_level(levels: Any) -> None:
     """Not before a level that comes first: the level is strict."""
     order = mixed(levels)
@@ -93,6 +97,7 @@ def test_released_and_reclaimed_ones_are_first_in_their_level(levels: Any) -> No
     assert [(lease.job.payload, lease.job.attempt) for lease in again] == [(payload, 1) for payload in expected]
 
 
+@pytest.mark.differs("order")
 def test_expired_ones_are_first_in_their_level(levels: Any) -> None:
     order = mixed(levels, 1)
     levels.lease_many(3, duration=0.05)
@@ -101,6 +106,7 @@ def test_expired_ones_are_first_in_their_level(levels: Any) -> None:
     assert lease_all(levels) == [order[0], b"new 0", order[1], b"new 1", order[2], b"new 2"]
 
 
+@pytest.mark.differs("order")
 def test_a_retry_goes_to_the_back_of_its_level(levels: Any) -> None:
     for level in (0, 1, 2):
         levels.enqueue(b"again %d" % level, priority=level, id=f"i{level}")
@@ -114,6 +120,7 @@ def test_a_retry_goes_to_the_back_of_its_level(levels: Any) -> None:
     assert [lease.job.id for lease in leases[::2]] == ["i0", "i1", "i2"]
 
 
+@pytest.mark.differs("ops")
 def test_a_retry_without_an_attempt_keeps_that(levels: Any) -> None:
     """What was not spent goes with the job through the stream of its level."""
     levels.enqueue(b"x", priority=2)
@@ -127,6 +134,7 @@ def test_a_retry_without_an_attempt_keeps_that(levels: Any) -> None:
     assert (lease.job.attempt, lease.token) == (1, 7)
 
 
+@pytest.mark.differs("order")
 def test_a_delayed_job_comes_to_its_level(levels: Any) -> None:
     levels.enqueue(b"late 2", delay=0.02, priority=2)
     levels.enqueue(b"late 1", delay=0.01, priority=1)
@@ -139,6 +147,7 @@ def test_a_delayed_job_comes_to_its_level(levels: Any) -> None:
     assert lease_all(levels) == [b"0", b"1", b"late 1", b"later", b"2", b"late 2"]
 
 
+@pytest.mark.differs("order")
 def test_a_redriven_job_goes_to_its_level(levels: Any) -> None:
     for level in (2, 1, 0):
         levels.enqueue(b"dead %d" % level, priority=level)
@@ -160,6 +169,7 @@ def test_one_that_dies_of_its_attempts(connect: Connect) -> None:
     assert queue.counts() == Counts(dead=1, enqueued=1)
 
 
+@pytest.mark.differs("order")
 def test_followers_have_levels(connect: Connect) -> None:
     first, second = connect("g/first", priorities=3), connect("g/second", priorities=2)
     first.enqueue(b"x")
@@ -191,6 +201,7 @@ def test_headers_that_are_handed_on_bring_no_level(levels: Any) -> None:
 # -- ids ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ids")
 def test_an_id_is_one_job_in_all_levels(levels: Any) -> None:
     for level in (2, 1, 0):
         assert levels.enqueue(b"x", id="i", priority=level).added == (level == 2)
@@ -249,6 +260,7 @@ def test_purge_and_delete(levels: Any) -> None:
     assert lease_all(levels) == [b"x"] * 3
 
 
+@pytest.mark.differs("order")
 def test_many_are_listed_page_by_page(levels: Any) -> None:
     levels.enqueue_many(NewJob(b"%d %d" % (i % 3, i // 3), priority=i % 3) for i in range(1500))
     assert payloads(levels.admin.waiting()) == [b"%d %d" % (level, i) for level in range(3) for i in range(500)]
@@ -258,6 +270,7 @@ def test_many_are_listed_page_by_page(levels: Any) -> None:
     assert levels.admin.position(last) == 600
 
 
+@pytest.mark.differs("order")
 def test_a_move_keeps_the_level_if_there_is_one(connect: Connect) -> None:
     there, plain, queue = connect("g/there", priorities=2), connect("g/plain"), connect("g/q", priorities=3)
     there.enqueue(b"low", id="low", priority=1)  # without an id it could be that of one of the same millisecond
@@ -272,6 +285,7 @@ def test_a_move_keeps_the_level_if_there_is_one(connect: Connect) -> None:
     assert [queue.counts(), plain.counts().lost, there.counts().lost] == [Counts(enqueued=12, deleted=12), 0, 0]
 
 
+@pytest.mark.differs("rate")
 def test_paused_and_limited_queues(connect: Connect) -> None:
     queue = connect(priorities=2, rate=Rate(2, per=600, key="group"))
     queue.admin.pause()
@@ -312,6 +326,8 @@ ACTS: dict[str, Callable[[Any], object]] = {
 }
 
 
+@pytest.mark.differs("position", "position")
+@pytest.mark.differs("levels", "delete", "enqueue", "lease", "purge")
 @pytest.mark.parametrize("act", ACTS)
 def test_who_knows_of_fewer_levels_is_told(levels: Any, connect: Connect, act: str) -> None:
     few = connect(priorities=2)
@@ -323,12 +339,14 @@ def test_who_knows_of_fewer_levels_is_told(levels: Any, connect: Connect, act: s
     assert levels.counts() == before
 
 
+@pytest.mark.differs("order")
 def test_a_plain_producer_needs_to_know_nothing(levels: Any, connect: Connect) -> None:
     levels.enqueue(b"x", priority=2)
     connect().enqueue_many([b"a", b"b"])
     assert lease_all(levels) == [b"a", b"b", b"x"]
 
 
+@pytest.mark.differs("order")
 def test_more_levels_than_there_are(levels: Any, connect: Connect) -> None:
     levels.enqueue(b"x", priority=2)
     more = connect(priorities=10)
@@ -345,6 +363,7 @@ def test_a_level_that_is_none(levels: Any, priority: int) -> None:
 # -- foreign producers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 def test_a_bare_xadd_to_the_stream_of_a_level(levels: Any, client: redis.Redis) -> None:
     levels.enqueue_many([NewJob(b"2", priority=2), NewJob(b"1", priority=1)])
     client.xadd(key("jobs:1"), {"data": b"foreign", "trace": "1"})
@@ -359,6 +378,7 @@ def test_a_bare_xadd_to_the_stream_of_a_level(levels: Any, client: redis.Redis) 
     assert levels.complete_many(leases) == [True] * 4
 
 
+@pytest.mark.differs("keys")
 def test_a_header_that_is_no_level(levels: Any, client: redis.Redis) -> None:
     for value in ("", "x", "7", "-1", "1e3"):
         client.xadd(key("jobs"), {"data": value, HEADER: value})
@@ -369,6 +389,7 @@ def test_a_header_that_is_no_level(levels: Any, client: redis.Redis) -> None:
     assert len(levels.lease_many(9)) == 5
 
 
+@pytest.mark.differs("keys")
 def test_foreign_additions_are_counted(levels: Any, client: redis.Redis, server: Server) -> None:
     mixed(levels)
     client.xadd(key("jobs:2"), {"data": b"foreign"})
@@ -378,6 +399,7 @@ def test_foreign_additions_are_counted(levels: Any, client: redis.Redis, server:
     assert (levels.counts().enqueued, levels.counts().lost) == (10, 0)
 
 
+@pytest.mark.differs("keys")
 def test_repair_registers_ids_in_the_streams_of_levels(levels: Any, client: redis.Redis) -> None:
     client.xadd(key("jobs:2"), {"data": b"x", "id": "i"})
     client.hset(key("ids"), mapping={"gone": "5-1.2", "never": "5-1.9"})
@@ -401,6 +423,7 @@ def test_repair_finds_nothing_after_our_own_operations(levels: Any) -> None:
     assert not levels.admin.repair()
 
 
+@pytest.mark.differs("keys")
 def test_stranded_ones_are_parked_in_their_level(levels: Any, client: redis.Redis) -> None:
     mixed(levels, 1)
     leases = levels.lease_many(3)
@@ -465,6 +488,7 @@ def age(queue: Any) -> None:
     queue._run(queue.ops.reclaim("sweeper", 10.0))
 
 
+@pytest.mark.differs("ops")
 def test_who_waited_long_enough_goes_a_level_up(connect: Connect, client: redis.Redis) -> None:
     queue = connect(priorities=3, ageing=60)
     queue.enqueue_many([NewJob(b"old 2", priority=2), NewJob(b"old 1", priority=1, id="i")])
@@ -482,6 +506,7 @@ def test_who_waited_long_enough_goes_a_level_up(connect: Connect, client: redis.
     assert lease_all(queue) == [b"new 0", b"old 1", b"new 1", b"old 2", b"new 2"]
 
 
+@pytest.mark.differs("ops")
 def test_the_lowest_is_not_starved(connect: Connect) -> None:
     """However many come at the first level meanwhile."""
     queue = connect(priorities=3, ageing=0.02)
@@ -497,6 +522,7 @@ def test_the_lowest_is_not_starved(connect: Connect) -> None:
     until(served, "the job of the last level")
 
 
+@pytest.mark.differs("ops")
 def test_one_that_is_parked_is_not_starved_either(connect: Connect) -> None:
     queue = connect(priorities=2, ageing=0.02)
     queue.enqueue(b"low", priority=1)
@@ -511,6 +537,7 @@ def test_one_that_is_parked_is_not_starved_either(connect: Connect) -> None:
     assert lease_all(queue, 1) == [b"low"]
 
 
+@pytest.mark.differs("keys")
 def test_without_ageing_it_waits(levels: Any, client: redis.Redis) -> None:
     levels.enqueue(b"low", priority=2)
     later(client, 2)

@@ -14,6 +14,8 @@ from headrace import Counts, NewJob, Queue, Rate
 from headrace.inspect import Repairs
 from tests.support.awaiting import until
 
+pytestmark = pytest.mark.differs("rate")
+
 SLOW = Rate(3, per=600)
 BY_GROUP = Rate(3, per=600, key="group")
 
@@ -433,6 +435,7 @@ def test_bad_limits(options, error, says):
         Rate(**options)
 
 
+@pytest.mark.differs(None)
 @pytest.mark.parametrize("rate", [5, "3/s", [5]])
 def test_what_is_no_limit(connect, rate):
     with pytest.raises(TypeError, match="rate must be a Rate"):

@@ -51,6 +51,7 @@ def test_the_last_reason_stays(queue, delay):
     assert shown(queue) == ("waiting", None)
 
 
+@pytest.mark.differs("keys")
 def test_it_ends_with_the_job(queue, client):
     """Nothing is left of it; and the job that is enqueued next has none, although it was copied with its fields."""
     failed(queue)
@@ -61,6 +62,7 @@ def test_it_ends_with_the_job(queue, client):
     assert set(fields) == {b"data", b"id", *(name.encode() for name in HEADERS)}
 
 
+@pytest.mark.differs("keys")
 def test_a_dead_letter_has_its_own(queue, client):
     """Not that of the failure before; and when it goes back it was retried for what it had died of."""
     failed(queue)
@@ -131,6 +133,7 @@ def test_no_character_of_a_reason_begins_a_traceback(queue):
     assert queue.find("a").traceback is None
 
 
+@pytest.mark.differs("keys")
 def test_a_foreign_producer_may_write_anything(queue, client):
     client.xadd(
         key("jobs"), {"data": "x", "id": "a", REASON: b"\xff", "h": "1", TRACEBACK: b"\xff" * 9999, REASON * 2: ""}
@@ -193,6 +196,7 @@ def test_a_traceback_is_bounded(connect):
     assert traceback.endswith("ä\n")
 
 
+@pytest.mark.differs("ops")
 def test_tracebacks_count_as_bytes(connect, client):
     """A script reads about 1 MiB of jobs, whatever they consist of."""
     queue = connect(tracebacks=True)

@@ -88,6 +88,7 @@ def payloads_of(leases):
 # -- every lease call looks after the others ----------------------------------------------------------
 
 
+@pytest.mark.differs("parts")
 def test_at_most_once_a_second(queue, client):
     """A lease call is one script, and once a second there is another, which looks after the others."""
     queue.lease()  # loads the scripts, too
@@ -99,6 +100,7 @@ def test_at_most_once_a_second(queue, client):
     assert 50 <= calls <= 50 + (time.monotonic() - began) + 1
 
 
+@pytest.mark.differs("order")
 def test_a_lease_call_reclaims_and_promotes(connect):
     """Nothing but lease calls is needed for expired leases and due delays."""
     one, two = connect(), connect()
@@ -141,6 +143,7 @@ def test_mixed_durations(connect):
     assert present(long) == {"leased": 8}
 
 
+@pytest.mark.differs("keys")
 def test_a_deadline_ends_with_its_lease(connect, client):
     """The duration of one lease says nothing about the next: not when it expired, was settled, or lost its group."""
     queue = connect(lease=LONG)
@@ -179,6 +182,7 @@ def test_a_long_pending_list(connect):
     assert lease.job.payload == b"hung"
 
 
+@pytest.mark.differs("keys")
 def test_consumers_that_nobody_registered(connect, client):
     """What a foreign consumer read by hand comes back after the lease of whoever looks."""
     queue = connect(lease=0.001)
@@ -194,6 +198,7 @@ def test_consumers_that_nobody_registered(connect, client):
 # -- the dead --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ops")
 def test_the_dead_and_only_the_dead(connect, client):
     """A dead worker's jobs are in front in their first order, with an attempt spent; other workers keep theirs."""
     queue = connect(lease=LONG)
@@ -220,6 +225,7 @@ def test_the_dead_and_only_the_dead(connect, client):
     assert mine.complete(fenced=True)
 
 
+@pytest.mark.differs("ops")
 def test_the_dead_hold_many(connect, client):
     """More jobs than one call moves: the dead worker is told so at once, and is removed when it holds no more."""
     queue = connect(lease=LONG)
@@ -237,6 +243,7 @@ def test_the_dead_hold_many(connect, client):
     assert entries(queue.lease_many(2 * CLAIMS_PER_SCRIPT)) == held
 
 
+@pytest.mark.differs("ops")
 def test_nobody_is_declared_dead_by_a_newcomer(connect):
     """Who has not lived for a timeout itself moves nothing, though everybody else looks dead."""
     queue = connect(lease=LONG)
@@ -250,6 +257,7 @@ def test_nobody_is_declared_dead_by_a_newcomer(connect):
     assert present(queue) == {"leased": 2}
 
 
+@pytest.mark.differs("ops")
 def test_poison(connect):
     """A job whose workers all die, or let its leases run out, is dead after max_attempts deliveries; the next one is
     not, and releases do not count.
@@ -284,6 +292,7 @@ def test_poison_lets_nothing_new_ahead(connect):
     assert present(queue) == {"leased": 7, "waiting": 3, "dead": 20}
 
 
+@pytest.mark.differs("ops")
 def test_the_dead_of_long_ago(connect, client):
     """Nobody is there long enough to declare others dead, but those who have long been gone leave nothing behind."""
     queue = connect(lease=LONG)
@@ -306,6 +315,7 @@ def test_the_dead_of_long_ago(connect, client):
 # -- the front, and who is woken -----------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ops")
 def test_parked_before_new(connect):
     """What came back in whatever way is in front of everything new, oldest first."""
     queue = connect(lease=LONG)
@@ -357,6 +367,7 @@ def due_again(queue, lease):
     promote(queue)
 
 
+@pytest.mark.differs("ops")
 @pytest.mark.parametrize("act", [released, expired, died, left, due, due_again])
 def test_a_blocked_reader_is_woken(connect, server, client, act):
     """One who blocks is woken when a job comes back, and finds it."""
@@ -382,6 +393,7 @@ def test_a_reader_that_never_comes(newest):
         assert queue.lease().job.payload == b"a"
 
 
+@pytest.mark.differs("ops")
 def test_wake_tokens_do_not_pile_up(queue, client):
     """Readers that are woken and never come leave nothing behind, on the stream or in its pending list."""
     queue.enqueue(b"a")
@@ -398,6 +410,7 @@ def test_wake_tokens_do_not_pile_up(queue, client):
 # -- lost replies, cancelled reads --------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ops")
 def test_a_lost_reply(connect, client):
     """What a read brought whose reply was lost still waits, for whoever leases next, and is on its first attempt."""
     one, two = connect(), connect()
@@ -420,6 +433,7 @@ def test_a_lost_reply(connect, client):
     assert present(one) == {}
 
 
+@pytest.mark.differs("ops")
 def test_what_rang_may_be_removed(queue, client):
     """A job that a lost reply brought is cancelled, purged and deleted like any that waits."""
     queue.lease()
@@ -437,6 +451,7 @@ def test_what_rang_may_be_removed(queue, client):
     assert queue.counts() == Counts(enqueued=5, cancelled=2, deleted=3)
 
 
+@pytest.mark.differs("ops")
 def test_a_lease_call_asked_again(queue, client):
     """The reply of a lease call that was lost is given again: the same jobs, delivered once."""
     queue.enqueue_many([b"a", b"b"])
@@ -447,6 +462,7 @@ def test_a_lease_call_asked_again(queue, client):
     assert present(queue) == {"leased": 2}
 
 
+@pytest.mark.differs("blocked")
 def test_a_cancelled_lease_call(server, client):
     """A coroutine that is cancelled while it blocks, when a job has just come, takes no delivery with it."""
 
@@ -586,6 +602,7 @@ BY_HAND = [
 ]
 
 
+@pytest.mark.differs("ops")
 @pytest.mark.parametrize(("act", "left", "won", "lost"), BY_HAND, ids=[row[0].__name__ for row in BY_HAND])
 def test_by_hand(connect, client, act, left, won, lost):
     """Commands that nobody should send stop nothing: what is still there is leased, what is missing is counted."""
@@ -604,6 +621,7 @@ def test_by_hand(connect, client, act, left, won, lost):
     assert scene.queue.counts().leased == scene.queue.counts().present == 1
 
 
+@pytest.mark.differs("keys")
 def test_deleted_while_it_was_leased(connect, client):
     """Entries that somebody removed by XDEL are never handed out; they show as leased or parked, at the cost of those
     that wait, until their leases end; the sum is right at once, and no count is below 0.
@@ -628,6 +646,7 @@ def test_deleted_while_it_was_leased(connect, client):
     assert client.xpending(key("jobs"), "workers")["pending"] == 1
 
 
+@pytest.mark.differs("ops")
 def test_a_registration_that_was_removed(connect, client):
     """A worker whose registration somebody removed registers anew, and can tell the dead again."""
     queue = connect(lease=LONG)
@@ -639,6 +658,7 @@ def test_a_registration_that_was_removed(connect, client):
     assert queue.lease().job.payload == b"a"
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("how", ["lease", "reclaim", "repair", "bell"])
 def test_tokens_grow_though_the_group_is_lost(connect, client, how):
     """A failover, or XGROUP DESTROY: the counts are lost with it. No token repeats, no stale claim fits the fence."""
@@ -679,6 +699,7 @@ def test_the_first_group_is_none_that_was_lost(connect):
     assert [lease.token for lease in queue.lease_many(2)] == [1, 1]
 
 
+@pytest.mark.differs("keys", "removed")
 @pytest.mark.parametrize("gone", ["declared", "removed", "no registration"])
 def test_a_queue_that_was_declared_dead_leases_on(queue, connect, client, gone):
     """Whoever leases without a worker hears nothing of it: what it held runs elsewhere, and it goes on."""

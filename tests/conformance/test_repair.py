@@ -17,6 +17,8 @@ from tests.support.engines import Running
 from tests.support.servers import Server
 from tests.support.steps import LONG, key, leased, present
 
+pytestmark = pytest.mark.differs("keys")
+
 JOBS, IDS, DELAYED, BODIES = key("jobs"), key("ids"), key("delayed"), key("bodies")
 NOTHING = Repairs()
 
@@ -260,6 +262,7 @@ def test_a_delayed_job_without_its_due_time(queue, client):
     assert not client.exists(IDS, BODIES, DELAYED)
 
 
+@pytest.mark.differs(None)
 def test_a_body_that_is_none(queue, client):
     """What cannot be read is no reason to stop."""
     client.hset(BODIES, "a", b"\xc1nonsense")
@@ -385,6 +388,7 @@ class Life:
         del self.leases[:-20]
 
 
+@pytest.mark.differs("ops")
 def test_our_own_operations_break_nothing(connect, client):
     """After each of a random series of all of them there is nothing to mend."""
     queue = connect(max_attempts=3, dead_limit=5)
@@ -422,6 +426,7 @@ def jobs(first: int, number: int) -> list[NewJob]:
 COLOURS = {"sync": "threads", "async": "tasks"}
 
 
+@pytest.mark.differs(None)
 def test_a_worker_at_work_breaks_nothing(connect, server, colour):
     """At no moment, whoever looks, and though several do at once."""
     queue = connect()

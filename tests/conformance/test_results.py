@@ -115,6 +115,7 @@ HOW = {
 }
 
 
+@pytest.mark.differs("ends", "cancelled", "cancelled by payload", "deleted", "purged")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurried: None, end: str) -> None:
     """Its waiter is told as soon as it is certain."""
@@ -142,6 +143,7 @@ def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurr
     thread.join()
 
 
+@pytest.mark.differs("elsewhere")
 def test_an_id_that_is_used_again_is_waited_for(
     queue: Any, server: Server, once_awaited: Then, unhurried: None
 ) -> None:
@@ -189,6 +191,7 @@ def test_time_is_over(queue: Any, client: redis.Redis) -> None:
     assert 0.3 <= time.monotonic() - began < PATIENCE
 
 
+@pytest.mark.differs("elsewhere")
 def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unhurried: None) -> None:
     """What is told while nobody listens is looked for when somebody does again."""
     name = queue.enqueue(b"x").id
@@ -205,6 +208,7 @@ def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unh
     assert queue.result(name, timeout=PATIENCE) == b"r"
 
 
+@pytest.mark.differs("one server")
 def test_who_may_not_listen_looks(connect: Connect, client: redis.Redis, server: Server) -> None:
     """And who may not publish completes."""
     client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")

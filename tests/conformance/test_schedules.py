@@ -90,6 +90,7 @@ def test_a_cron_expression(connect, client):
     assert (first.payload, tick(first) % 1000, tick(second) - tick(first)) == ({"a": 1}, 0, 1000)
 
 
+@pytest.mark.differs("keys")
 def test_replaced(queue, client):
     """By one of the same timing it goes on as it was, however often a program that starts says so; by another, anew."""
     due = overdue(queue, client, -0.5)
@@ -107,6 +108,7 @@ def test_replaced(queue, client):
     assert queue.counts() == Counts(leased=1, enqueued=1)
 
 
+@pytest.mark.differs("ops")
 def test_replaced_while_somebody_decides(queue, client):
     """Who has looked before the schedule was replaced, or ended, puts in nothing of the old one."""
     overdue(queue, client, 0.5)
@@ -118,6 +120,7 @@ def test_replaced_while_somebody_decides(queue, client):
     assert queue.counts() == Counts()
 
 
+@pytest.mark.differs("ops")
 @pytest.mark.parametrize(("missed", "hours"), [("skip", []), ("once", [3]), ("all", [0, 1, 2, 3])])
 def test_missed(queue, client, missed, hours):
     """Ticks for which nobody was there, for three and a half hours; then it goes on in its old rhythm."""
@@ -130,6 +133,7 @@ def test_missed(queue, client, missed, hours):
     assert queue.counts() == Counts(waiting=len(hours), enqueued=len(hours))
 
 
+@pytest.mark.differs("ops")
 def test_missed_for_very_long(queue, client):
     """Of `all`, the latest thousand, 250 a script."""
     due = overdue(queue, client, 5000.5, missed="all")
@@ -139,6 +143,7 @@ def test_missed_for_very_long(queue, client):
     assert tick(queue.admin.peek()) == due + 4001 * HOUR
 
 
+@pytest.mark.differs("ops")
 def test_one_job_a_tick_however_many_look(server, client):
     """Many at once, with the same due ticks before their eyes."""
     peers = [server.queue("q") for _ in range(8)]
@@ -158,6 +163,7 @@ def test_one_job_a_tick_however_many_look(server, client):
         queue.close()
 
 
+@pytest.mark.differs("keys")
 def test_an_id_that_is_taken(queue, client):
     """Somebody's job with the id of a tick stands for it; the schedule goes on."""
     due = overdue(queue, client, 1.5, missed="all")
@@ -169,6 +175,7 @@ def test_an_id_that_is_taken(queue, client):
     ]
 
 
+@pytest.mark.differs("ops")
 def test_schedules_and_the_whole_queue(queue, client, server):
     """Purging leaves them, deleting does not; until then the queue is there. Jobs that are in can be cancelled."""
     due = overdue(queue, client, 0.5)
@@ -188,6 +195,7 @@ def test_schedules_and_the_whole_queue(queue, client, server):
     assert queue.counts() == Counts(enqueued=3, cancelled=1, deleted=2)
 
 
+@pytest.mark.differs("keys")
 def test_what_somebody_else_wrote_stops_nobody(queue, client):
     """A schedule that can't be read here, a tick without a schedule: others go on."""
     due = overdue(queue, client, 0.5)
@@ -201,6 +209,7 @@ def test_what_somebody_else_wrote_stops_nobody(queue, client):
     assert "schedule 'bad' of queue 'q'" in wrong[0]
 
 
+@pytest.mark.differs("parts")
 def test_too_many(queue, client):
     """A queue has at most a thousand; those that are there can be replaced."""
     queue.admin.schedule("s", b"x", every=LONG)
@@ -234,6 +243,7 @@ def test_refused_before_anything_is_sent(nowhere, arguments, error, says):
         queue.admin.unschedule("")
 
 
+@pytest.mark.differs("keys")
 def test_a_reader_that_waits_takes_part(connect, client):
     """A plain `lease` that blocks puts in what comes due meanwhile."""
     queue = connect()

@@ -35,6 +35,7 @@ def everything(client):
     return held
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("many", [1, 3], ids=["one", "many"])
 @pytest.mark.parametrize("present_holder", ["another", "the same", "nobody"])
 def test_a_stale_lease_decides_nothing(connect, client, many, present_holder):
@@ -57,6 +58,7 @@ def test_a_stale_lease_decides_nothing(connect, client, many, present_holder):
         assert holder.complete_many(fresh, fenced=True) == [True] * many
 
 
+@pytest.mark.differs("ops")
 @pytest.mark.parametrize("verb", FENCED)
 def test_a_batch_of_all_sorts(connect, verb):
     """Of many leases in one call, those that are held are settled, and of the others nothing is."""
@@ -116,6 +118,7 @@ def test_the_fence_of_a_queue(connect):
 # -- who is there ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("parts")
 def test_readers_have_names_of_their_own(connect, client):
     """No two queues lease under one name, and each is registered before it can hold anything."""
     queues = [connect() for _ in range(5)]
@@ -131,6 +134,7 @@ def test_readers_have_names_of_their_own(connect, client):
     ]
 
 
+@pytest.mark.differs("ops")
 def test_a_blocking_read_is_bounded(queue):
     """A wait is never for ever, by rounding or otherwise."""
     for block in (0.0, 1e-9, 0.0001, 0.5, 1.0):
@@ -160,6 +164,7 @@ def full(client):
     client.config_set("maxmemory", 0)
 
 
+@pytest.mark.differs("ops")
 def test_a_full_server_is_drained(connect, client, full):
     """A server out of memory takes no new job, and lets go of those it has, in every way; nobody looks dead."""
     queue = connect(lease=LONG, dead_limit=5)
@@ -196,6 +201,7 @@ def promote_soon(queue):
     until(lambda: queue._run(queue.ops.reclaim("sweeper", 10.0)) and present(queue)["delayed"] == 1)
 
 
+@pytest.mark.differs("keys")
 def test_fields_in_one_order(queue, client):
     """Whatever order a producer wrote, a job that goes round has its fields in ours, headers in theirs."""
     client.xadd(key("jobs"), {"b": b"1", "enq": b"5000", "attempt": b"2", "a": b"2", "id": b"x", "data": b"odd"})
@@ -216,6 +222,7 @@ def test_fields_in_one_order(queue, client):
     assert list(lease.job.headers.items()) == [("b", "1"), ("a", "2")]
 
 
+@pytest.mark.differs("keys")
 def test_an_empty_queue_keeps_little(queue, client):
     """When all jobs are gone, so is what was known of them; records and results end by themselves."""
     for i in range(20):
@@ -248,6 +255,7 @@ def test_an_empty_queue_keeps_little(queue, client):
 # -- sizes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("order")
 def test_more_than_one_script_takes(queue):
     """Far more jobs than one script moves, by every verb that takes many: all of them, in order."""
     many = 2500
@@ -289,6 +297,7 @@ def test_many_headers(queue):
 # -- entries of foreign producers --------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -337,6 +346,7 @@ def test_a_foreign_entry_stops_nothing(queue, client, fields):
 # -- listings ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ops")
 @pytest.mark.parametrize("gone", ["the first page", "the last of it", "the first"])
 def test_a_listing_misses_nothing_that_stays(queue, gone):
     """Delayed jobs that go while they are listed, in whatever place, hide none that stays."""

@@ -62,6 +62,7 @@ def test_complete_once_whoever_calls(connect):
     assert queue.counts() == Counts(enqueued=1, completed=1)
 
 
+@pytest.mark.differs("order")
 def test_complete_many(queue):
     """A verdict each, in order; one named twice, or gone meanwhile, is completed once."""
     queue.enqueue_many([NewJob(b"x", id=str(i)) if i % 2 else b"x" for i in range(10)])
@@ -221,6 +222,7 @@ def test_result_of_the_loser(queue):
     assert queue.counts() == Counts(enqueued=1, cancelled=1)
 
 
+@pytest.mark.differs("keys")
 def test_result_expires(connect, client):
     """A result has the TTL of the queue's settings; no result leaves no key."""
     queue = connect(result_ttl=timedelta(minutes=5))
@@ -398,6 +400,7 @@ def test_max_attempts_with_a_delay(connect):
     assert present(queue) == {"dead": 1}
 
 
+@pytest.mark.differs("order")
 def test_leases_that_run_out_are_attempts(connect):
     """B-5: a job that nobody ever settles, because it kills who takes it, is dead after its last attempt."""
     queue = connect(max_attempts=3)
@@ -501,6 +504,7 @@ def test_stale_holders_decide_nothing(connect, who):
     assert payloads(queue.admin.dead()) == []
 
 
+@pytest.mark.differs("ops")
 def test_tokens_grow(queue):
     """The token of a job grows with every delivery, whatever lies between two of them."""
     queue.enqueue(b"x", id="a")
@@ -525,6 +529,7 @@ def test_tokens_grow(queue):
     assert queue.counts().lost == 0
 
 
+@pytest.mark.differs("ops")
 def test_attempts(queue):
     """The attempt is 1 the first time, and counts deliveries less releases; redriven, it starts anew."""
     queue.enqueue(b"x")
@@ -550,6 +555,7 @@ def test_attempts(queue):
     assert next(queue.admin.dead()).job.attempt == 2
 
 
+@pytest.mark.differs("ops")
 def test_release_of_one_lease_given_twice(connect):
     """One script, the same lease twice: it is released once, and its next attempts count."""
     queue = connect(max_attempts=1)

@@ -361,6 +361,7 @@ def test_conditions_of_one_job(queue: Any) -> None:
         queue.enqueue_many([NewJob(b"x", id="k", if_exists=Replace())])
 
 
+@pytest.mark.differs("parts")
 @pytest.mark.parametrize(
     ("options", "instead"),
     [
@@ -511,6 +512,7 @@ def test_the_group_has_one_table(connect: Any, queue: Any, client: redis.Redis) 
     assert queue.counts().enqueued == 1
 
 
+@pytest.mark.differs("one server")
 def test_discovery_names_it_once(queue: Any, client: redis.Redis) -> None:
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
     assert headrace.queues(client) == ["q"]
@@ -524,6 +526,7 @@ def test_a_stream_is_divided(queue: Any) -> None:
     until(lambda: sum(shard.counts.waiting for shard in queue.admin.shards()) == 12_000)
 
 
+@pytest.mark.differs("parts")
 def test_a_full_queue_is_a_plain_queue_s(connect: Any) -> None:
     queue = connect(max_waiting=1)
     queue.enqueue(b"x", key="k")

@@ -30,6 +30,7 @@ def entries(leases):
 # -- finishing -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 def test_t1_a_deleted_job_is_not_completed(queue, client):
     """T1. Naive: completed is what XACK says, which is still 1 after the running job was deleted.
 
@@ -44,6 +45,7 @@ def test_t1_a_deleted_job_is_not_completed(queue, client):
     assert pending(client) == {}
 
 
+@pytest.mark.differs("order")
 def test_t1_a_deleted_job_is_not_handed_out(queue, client):
     """T1. Naive: what is pending is handed out, though XCLAIM brings nothing of a deleted entry, or (6.2) nil.
 
@@ -58,6 +60,7 @@ def test_t1_a_deleted_job_is_not_handed_out(queue, client):
     assert len(pending(client)) == 3
 
 
+@pytest.mark.differs("ops")
 def test_t1_a_deleted_job_that_rang_is_not_handed_out(queue, client):
     """T1. The same for jobs that a blocked reader was woken by, and that were then deleted by hand."""
     queue.lease()
@@ -70,6 +73,7 @@ def test_t1_a_deleted_job_that_rang_is_not_handed_out(queue, client):
     assert len(pending(client)) == 2
 
 
+@pytest.mark.differs("keys")
 def test_t6_a_renewal_does_not_steal(connect, client):
     """T6. Naive: XCLAIM JUSTID renews, and takes the job back from whoever has it now.
 
@@ -102,6 +106,7 @@ def test_t6_a_renewal_does_not_revive(queue, client):
     assert fresh.token > stale.token
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("way", ["cancelled", "completed", "deleted"])
 def test_t12_an_emptied_queue_goes_on_counting(queue, client, way):
     """T12. An emptied stream keeps its key, its group and its last ID. Naive: a key that exists means work.
@@ -156,6 +161,7 @@ def test_t21_races_have_one_winner(connect, server):
 # -- giving back --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 def test_t3_coming_back_is_no_delivery(queue, client):
     """T3. Naive: XAUTOCLAIM moves what has expired, and counts a delivery; handing it out counts another.
 
@@ -173,6 +179,7 @@ def test_t3_coming_back_is_no_delivery(queue, client):
     assert (once_more.job.attempt, once_more.token) == (2, 3)
 
 
+@pytest.mark.differs("ops")
 def test_t4_what_expired_is_found_behind_what_did_not(queue):
     """T4. Naive: XAUTOCLAIM from the start each time. It looks at ten entries for each one asked for, so it never
     comes by the one that expired behind many that did not.
@@ -201,6 +208,7 @@ def test_t5_the_front_keeps_its_order(queue):
     assert [queue.lease().job.payload for _ in range(4)] == [b"7", b"20", b"31", b"35"]
 
 
+@pytest.mark.differs("ops")
 def test_t14_a_release_wakes(connect, server, client):
     """T14. Naive: one who blocks on the stream sleeps on when a job comes back to the pending list, until its time
     is over.
@@ -220,6 +228,7 @@ def test_t14_a_release_wakes(connect, server, client):
     assert other.lease().job.id == lease.job.id
 
 
+@pytest.mark.differs("order")
 def test_t15_the_front_is_no_new_entry(queue, client):
     """T15. Naive: XADD under the old ID, which a stream refuses; or under a new one, which is the back.
 
@@ -251,6 +260,7 @@ def test_t16_giving_back_one_gives_back_one(connect):
     assert [lease.renew() for lease in leases] == [True, False, True, True, True]
 
 
+@pytest.mark.differs("keys")
 def test_t16_set_back_by_hand(connect, client):
     """T16. Once somebody has set the group back, jobs run twice: yet each completes once, and only who was delivered
     to last may do anything else.
@@ -272,6 +282,7 @@ def test_t16_set_back_by_hand(connect, client):
 # -- the group, the key, the consumer --------------------------------------------------------------------------
 
 
+@pytest.mark.differs("ops")
 def test_t7_a_consumer_is_removed_empty(connect, client):
     """T7. Naive: XGROUP DELCONSUMER for a worker that goes, or has died: what it held is in no list, and lost.
 
@@ -315,6 +326,7 @@ def by_us(_, other):
     other.admin.delete()
 
 
+@pytest.mark.differs("keys", "by_destroy")
 @pytest.mark.parametrize("act", [by_del, by_destroy, by_both, by_us])
 def test_t8_the_queue_vanishes_under_a_reader(queue, client, meanwhile, act):
     """T8. Naive: UNBLOCKED or NOGROUP, worded by each server in its own way, ends the worker; or it sleeps on.
@@ -332,6 +344,7 @@ def test_t8_the_queue_vanishes_under_a_reader(queue, client, meanwhile, act):
     assert lease.complete(fenced=True)
 
 
+@pytest.mark.differs("keys")
 def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
     """T9. Naive: XTRIM MAXLEN 0 empties the stream, and leaves what is leased in the pending list for ever.
 
@@ -352,6 +365,7 @@ def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
     assert queue.counts() == Counts(enqueued=6, deleted=5, completed=1)
 
 
+@pytest.mark.differs("keys")
 def test_t10_entry_ids_never_repeat(queue):
     """T10. Naive: DEL. The stream begins anew within a millisecond, an old handle names a new job, and completes it.
 
@@ -371,6 +385,7 @@ def test_t10_entry_ids_never_repeat(queue):
     assert len(seen) == 100
 
 
+@pytest.mark.differs("keys")
 def test_t11_what_was_added_before_the_group(queue, client):
     """T11. Naive: NOGROUP; or the group is made at `$`, and what was added before it is never delivered.
 
@@ -403,6 +418,7 @@ def test_t13_waiting_holds_nobody_up(queue, client, meanwhile):
 # -- numbers and replies ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.differs("keys")
 def test_t2_counts_need_no_lag(queue, client):
     """T2. Naive: `lag` is what waits; it is null once anything ahead of the group was deleted, and missing on 6.2.
 
@@ -421,6 +437,7 @@ def test_t2_counts_need_no_lag(queue, client):
     assert [lease.job.payload for lease in leases] == [b"0", b"1", b"3", b"5"]
 
 
+@pytest.mark.differs("ops")
 def test_t17_only_handing_out_counts(queue, client):
     """T17. Naive: a worker reads its own history to see what it has; each look counts a delivery, begins the lease
     anew, and is on no replica.
@@ -440,6 +457,7 @@ def test_t17_only_handing_out_counts(queue, client):
     assert queue._run(queue.ops.complete(grant.claims, fenced=True)) == [True, True]
 
 
+@pytest.mark.differs("ops")
 @pytest.mark.parametrize("fields", [{}, {"id": "job"}, {"headers": {"a": "b"}}], ids=["plain", "id", "header"])
 def test_t17_attempts_are_deliveries_less_releases(queue, fields):
     """T17. Naive: the delivery count is the attempt: a release spends one, and a new entry begins at 1.
@@ -473,6 +491,7 @@ def test_t17_attempts_are_deliveries_less_releases(queue, fields):
     assert tokens == list(range(1, 10))
 
 
+@pytest.mark.differs("keys")
 def test_t18_nothing_dangles(queue, client):
     """T18. Naive: what waits is XLEN less what is pending, and too few by each deleted entry that is still pending.
 
@@ -520,6 +539,7 @@ def test_t19_nothing_is_told_from_something(queue):
     assert queue.enqueue(b"", id="empty").added is True
 
 
+@pytest.mark.differs("one server")
 @pytest.mark.parametrize("decode", [False, True], ids=["bytes", "text"])
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_t20_ids_are_not_taken_for_entries(connect, server, decode, protocol):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.conformance.test_reclaim import declare, payloads_of, works
 from tests.support.awaiting import until
 from tests.support.steps import LONG, payloads, present
+
+pytestmark = pytest.mark.differs("ops")
 
 
 def dies(queue, jobs, times=1):

@@ -48,6 +48,7 @@ def with_heartbeat(client: Any, worker: str) -> None:
     client.hset(key("registered"), worker, known.removesuffix(b" hand"))
 
 
+@pytest.mark.differs("keys")
 def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, client: Any) -> None:
     """In order, with their counts: one that was delivered twice is delivered a third time."""
     queue = connect(lease=60.0)
@@ -69,6 +70,7 @@ def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, clien
     assert [leases[1].renew(), leases[2].renew(), leases[3].renew()] == [True, False, True]
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("held", ["parked", "limited", "bell", "longer", "other"])
 def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, held: str) -> None:
     """However long it has been idle: neither who has it nor since when, nor how often it was delivered, changes."""
@@ -107,6 +109,7 @@ def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, 
     assert after["time_since_delivered"] >= 600_000
 
 
+@pytest.mark.differs("keys")
 def test_the_sweep_of_a_queue_with_priorities(connect: Any, client: Any) -> None:
     """What it takes goes to the front of its level."""
     queue = connect(lease=60.0, priorities=2)
@@ -120,6 +123,7 @@ def test_the_sweep_of_a_queue_with_priorities(connect: Any, client: Any) -> None
     assert [queue.lease().job.payload for _ in range(3)] == [b"soon", b"new", b"late"]
 
 
+@pytest.mark.differs("ops")
 def test_one_cursor_for_all(connect: Any, client: Any) -> None:
     """Callers do not repeat each other: who comes while another sweeps goes on where that one is, or takes no step."""
     queue = connect(lease=60.0)
@@ -145,6 +149,7 @@ def test_one_cursor_for_all(connect: Any, client: Any) -> None:
     assert calls(client, "xautoclaim") <= 3 * len(cursors)
 
 
+@pytest.mark.differs("keys")
 @pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
 def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any, differ: bool) -> None:
     """By steps of bounded length: so many of them that, one every 15 ms, it takes less than two seconds at 100,000."""
@@ -170,6 +175,7 @@ def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any,
         assert present(queue) == {"leased": depth, "parked": 1}
 
 
+@pytest.mark.differs("keys")
 def test_many_that_expire_at_once(connect: Any, client: Any) -> None:
     """They do not wait for each other's steps."""
     queue = connect(lease=60.0)
