@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from headrace import Queue
 from headrace._cli import output
 from headrace._cli.console import say
-from headrace._telemetry.lines import TextLines
+from headrace._telemetry.log import TextLines
 from headrace._ui.top.pane import cell
 from tests.support.program import Program, on_a_terminal
 from tests.support.servers import Server

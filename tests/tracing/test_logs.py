@@ -21,8 +21,7 @@ import redis.sentinel
 
 from headrace import BatchError, DeadLetter, Job, Queue, Release, Retry, RetryLater, Worker
 from headrace._net.base.address import shown, shown_settings
-from headrace._telemetry.lines import JsonLines
-from headrace._telemetry.log import EVENTS
+from headrace._telemetry.log import EVENTS, JsonLines
 from tests.support.awaiting import until
 from tests.support.engines import Running
 from tests.support.processes import Processes

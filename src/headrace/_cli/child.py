@@ -30,8 +30,7 @@ from headrace._api.tasks import serves_coroutines
 from headrace._cli.console import FAILED, drop_unwritten, module_of, reached, say, say_in_json
 from headrace._net.base.children import withhold_socket
 from headrace._net.base.retries import heals
-from headrace._telemetry import lines
-from headrace._telemetry.log import log
+from headrace._telemetry.log import log, set_up
 from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
 
@@ -106,7 +105,7 @@ class Logs:
 
     def apply_to_logging(self, target: str) -> None:
         """Set up logging, unless *target* has done so when it was imported."""
-        done = lines.set_up(self.level or LogLevel.INFO, self.form or LogFormat.TEXT)
+        done = set_up(self.level or LogLevel.INFO, self.form or LogFormat.TEXT)
         if not done and (self.level or self.form):
             say(f"{target} has set up logging itself: --log-level and --log-format change nothing there", "WARNING")
 

@@ -33,7 +33,7 @@ from headrace._net.sync.cluster import client_of, executor_of
 from headrace._net.sync.executor import meet
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
-from headrace._telemetry.lines import JsonLines
+from headrace._telemetry.log import JsonLines
 from headrace.errors import ConfigurationError, HeadraceError
 
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141  # exit codes

@@ -152,8 +152,8 @@ class Place:
         return ":".join(str(self.at[name]) for name in (ADDRESS, PORT) if name in self.at)
 
 
-class _Propagator:
-    """The global propagator, and the names of its fields."""
+class Propagator:
+    """The names of the headers that the global propagator writes."""
 
     __slots__ = ("_textmap", "more", "parents")
 
@@ -161,19 +161,17 @@ class _Propagator:
         self._textmap: Any = None
         self.parents = self.more = frozenset[str]()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Follow a change of the global propagator."""
         textmap: Any = propagate.get_global_textmap()
         if textmap is not self._textmap:
             fields = frozenset[str](textmap.fields)
-            self.parents = fields - {"baggage"}  # the context in which a job was created
-            self.more = fields - _PARENTS  # all that may travel besides
+            self.parents = fields - {"baggage"}  # they carry the context in which a job was created
+            self.more = fields - _PARENTS  # they may carry more
             self._textmap = textmap
 
 
-_propagator = _Propagator()
-
-
+propagator = Propagator()
 _held: Any = getattr(getattr(contexts, "_RUNTIME_CONTEXT", None), "_current_context", None)
 ambient: Callable[[], Context] = getattr(_held, "get", get_current)  # two calls fewer; it may be one to pass on
 
@@ -190,8 +188,8 @@ def injected(context: Context | None = None) -> list[str]:
 
 def carries(headers: Mapping[str, str]) -> bool:
     """Tell whether a job's headers carry the context in which it was created."""
-    _propagator.look()
-    return bool(headers) and not _propagator.parents.isdisjoint(headers)
+    propagator.refresh()
+    return bool(headers) and not propagator.parents.isdisjoint(headers)
 
 
 def sent(headers: Mapping[str, str]) -> Context | None:
@@ -204,12 +202,7 @@ def sent(headers: Mapping[str, str]) -> Context | None:
 
 def plain(headers: Mapping[str, str]) -> bool:
     """Tell whether a job's headers carry nothing but the context in which it was created."""
-    return not headers or _propagator.more.isdisjoint(headers)
-
-
-def look() -> None:
-    """Follow a change of the global propagator."""
-    _propagator.look()
+    return not headers or propagator.more.isdisjoint(headers)
 
 
 def baggage(headers: Mapping[str, str], context: Context) -> Context:
@@ -246,30 +239,16 @@ def traceparent(context: SpanContext) -> str:
     return carrier.get("traceparent", "")
 
 
-def current() -> SpanContext | None:
-    """Return the current span, if it is valid."""
-    if not get_current():
-        return None
-    found = trace.get_current_span().get_span_context()
-    return found if found.is_valid else None
-
-
 def ids(span: SpanContext | None) -> dict[str, str]:
     """Return the ids by which logs name *span*, by default the current one."""
-    found = span or current()
-    if found is None:
+    found = span or trace.get_current_span().get_span_context()
+    if not found.is_valid:
         return {}
     return {"trace_id": format_trace_id(found.trace_id), "span_id": format_span_id(found.span_id)}
 
 
 def start(
-    tracer: Tracer,
-    place: Place,
-    operation: str,
-    context: Context | None = None,
-    *,
-    kind: SpanKind | None = None,
-    at: int | None = None,
+    tracer: Tracer, place: Place, operation: str, context: Context | None = None, *, kind: Any = None, at: Any = None
 ) -> Span:
     """Start a span, without making it the current one. *context*: its parent's, by default the current; *at*: in ns."""
     span = tracer.start_span(
@@ -312,17 +291,12 @@ def failure(error: BaseException | None) -> BaseException | None:
     return None if isinstance(error, Verdict) and not isinstance(error, DeadLetter) else error
 
 
-def failed(span: Span, error: BaseException, *, record: bool = True) -> None:
+def failed(span: Span, error: BaseException) -> None:
     """Mark a span as failed."""
     span.set_attribute(ERROR, error_type(error))
-    span.set_status(Status(StatusCode.ERROR, _words(error)))
-    if record:
-        with suppress(BaseException):  # its __str__ is the user's
-            span.record_exception(error)
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # its __str__ is the user's
-        return ""
+    text = ""
+    with suppress(BaseException):  # its __str__ is the user's
+        text = str(error)
+    span.set_status(Status(StatusCode.ERROR, text))
+    with suppress(BaseException):
+        span.record_exception(error)

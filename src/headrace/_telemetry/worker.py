@@ -6,8 +6,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast
+from weakref import WeakValueDictionary
 
+from headrace import _forks
 from headrace._core.effects import HeldJob
 from headrace._core.verdicts import FREE_RELEASES, Settlement, returned_verdict
 from headrace._core.worker.consumer import Consumer
@@ -18,17 +20,18 @@ from headrace._protocol.op import Op
 from headrace._protocol.replies import Grant, Reclaimed
 from headrace._telemetry import log, metrics, tracing
 from headrace._telemetry.client import Traced, dead_lettered, received
-from headrace._telemetry.clock import clock_of
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, tracer
-from headrace.errors import RetryLater, Verdict
-from headrace.errors import said as in_words
+from headrace.errors import RetryLater, Verdict, said
 
 P = ParamSpec("P")
 R = TypeVar("R")
 PARENTS = ("poll", "message")  # choices for the parent of a run's span
 GAUGE_EVERY_S = 15.0  # seconds between two reads of a queue's counts
 SETTLES = frozenset(("complete", "release", "retry", "dead_letter"))
+TOLERANCE_S = 1.0  # seconds; scripts tolerate as much
+DRIFT_S_PER_S = 0.001  # seconds by which two clocks may drift apart in one
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps
 
 
 def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
@@ -39,7 +42,7 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
         try:
             return function(*args, **options)
         except BaseException as error:
-            log.say("tracing_failed", "%s", in_words(error), error=error)
+            log.say("tracing_failed", "%s", said(error), error=error)
             return None
 
     return guarded
@@ -47,20 +50,6 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
 
 class WorkerTelemetry:
     """Telemetry of one consumer of a worker. *parent*: the parent span of a run: its poll, or its message."""
-
-    __slots__ = (
-        "_clock",
-        "_consumer",
-        "_key",
-        "_settings",
-        "batch",
-        "message",
-        "meters",
-        "on",
-        "place",
-        "quick",
-        "tracer",
-    )
 
     def __init__(self, consumer: Consumer, settings: Mapping[str, Any], parent: str) -> None:
         self._consumer, self._settings = consumer, settings
@@ -73,13 +62,13 @@ class WorkerTelemetry:
         self.tracer, self.meters = tracer(), instruments()
         consumer.note, consumer.gauge = self.note, self
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Follow a change of the global providers."""
         self.tracer, self.meters = tracer(), instruments()
         self.on = self.tracer is not None or self.meters is not None
         self.quick = self.meters is None and not self.message and not self.batch
         if self.on:
-            tracing.look()
+            tracing.propagator.refresh()
         self.place.client = self._consumer.name
 
     # -- round trips
@@ -88,7 +77,7 @@ class WorkerTelemetry:
     def answered(self, op: Op[Any], reply: Any, since: float) -> None:
         """Record one of the operations of a round trip that began at *since*."""
         if isinstance(reply, Grant):
-            self.look()
+            self.refresh()
             self._granted(reply, since)
         elif isinstance(reply, Reclaimed):
             self._reclaimed(reply)
@@ -158,31 +147,16 @@ class WorkerTelemetry:
         run = self._begin(unit, argument)
         if run is None:
             return function(argument)
-        token = tracing.attach(run.context)
-        try:
-            result = function(argument)
-        except BaseException as error:
-            run.end(error)
-            raise
-        else:
-            run.end(None, result)
-            return result
-        finally:
-            tracing.detach(token)
+        with run:
+            return run.done(function(argument))
 
     async def call_async(self, function: Callable[[Any], Awaitable[R]], unit: Sequence[HeldJob], argument: Any) -> R:
-        """Run a coroutine like `call`, unless it `passes`. The context is attached to its task, and ends with it."""
+        """Run a coroutine like `call`, unless it `passes`."""
         run = self._begin(unit, argument)
         if run is None:
             return await function(argument)
-        tracing.attach(run.context)
-        try:
-            result = await function(argument)
-        except BaseException as error:
-            run.end(error)
-            raise
-        run.end(None, result)
-        return result
+        with run:
+            return run.done(await function(argument))
 
     # -- what becomes of jobs
 
@@ -197,7 +171,7 @@ class WorkerTelemetry:
             if self.meters is not None:
                 self.meters.dropped.add(1, self.place.common)
             words = "job %s is complete without its result, which can't be kept: %s"
-            log.say(event, words, held.job.id, in_words(error), claim=held, span=span, error=error)
+            log.say(event, words, held.job.id, said(error), claim=held, span=span, error=error)
         elif held is not None:
             if self.meters is not None:
                 self.meters.lost.add(1, self.place.common)
@@ -213,28 +187,24 @@ class WorkerTelemetry:
         if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):
             words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
             log.say("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
+        job, reason = held.job, verdict.reason
+        about: dict[str, Any] = {"claim": held, "span": span, "error": cause, "reason": reason}
         if verdict.kind == "dead":
             if meters is not None:
                 meters.died.add(1, common)
-                meters.attempts.record(held.job.attempt, common)
+                meters.attempts.record(job.attempt, common)
             words = "job %s of queue %r is dead after attempt %s: %s"
-            log.say(
-                "job_dead_lettered", words, held.job.id, held.job.queue, attempt, verdict.reason,
-                claim=held, span=span, error=cause, reason=verdict.reason, kind=held.job.headers.get(KIND, ""),
-            )  # fmt: skip
+            kind = job.headers.get(KIND, "")
+            log.say("job_dead_lettered", words, job.id, job.queue, attempt, reason, kind=kind, **about)
         elif verdict.kind == "retry":
             if meters is not None:
                 meters.retried.add(1, common)
-            failed = cause is not None or (
-                isinstance(error, RetryLater) and not error.spend
-            )  # or it asked for nonsense
-            event = "job_failed" if verdict.spend and failed else "job_put_back"
-            did = "failed on" if event == "job_failed" else "is put back on"
+            wrong = isinstance(error, RetryLater) and not error.spend  # its delay or its reason is wrong
+            failed = verdict.spend and (cause is not None or wrong)
+            event, did = ("job_failed", "failed on") if failed else ("job_put_back", "is put back on")
             words = "job %s of queue %r %s attempt %s, and runs again %s: %s"
-            log.say(
-                event, words, held.job.id, held.job.queue, did, attempt, _when(verdict.delay), verdict.reason,
-                claim=held, span=span, error=cause, reason=verdict.reason, again=_when(verdict.delay),
-            )  # fmt: skip
+            again = _when(verdict.delay)
+            log.say(event, words, job.id, job.queue, did, attempt, again, reason, again=again, **about)
         elif verdict.kind == "release":
             log.say("job_released", "job %s is back at the front", held.job.id, claim=held, span=span)
 
@@ -260,26 +230,28 @@ def _when(delay: float | timedelta | datetime) -> str:
 
 
 class _Run:
-    """One run of a handler."""
+    """One run of a handler: a context manager; give its result to `done`."""
 
-    __slots__ = ("_jobs", "_since", "_span", "_telemetry", "context")
+    __slots__ = ("_context", "_jobs", "_result", "_since", "_span", "_telemetry", "_token")
 
     def __init__(self, telemetry: WorkerTelemetry, unit: Sequence[HeldJob], argument: Any) -> None:
         self._telemetry, self._since = telemetry, time.perf_counter()
         self._span: Any = None
+        self._result: Any = None
+        self._token: Any = None
         jobs: Sequence[Job] = argument if telemetry.batch else (argument,)
         self._jobs = jobs
-        self.context = tracing.NOWHERE
+        self._context = tracing.NOWHERE
         if telemetry.tracer is None:
             return
         poll = cast("Traced | None", getattr(unit[0], "trace", None))
         sent = tracing.sent(jobs[0].headers) if telemetry.message else None
         if sent is None and poll is not None and not poll.recording:
-            self.context = poll.context  # as in `_unsampled`
+            self._context = poll.context  # as in `_unsampled`
         else:
             self._start(telemetry.tracer, poll, unit, sent)
         if not telemetry.batch:
-            self.context = tracing.baggage(jobs[0].headers, self.context)
+            self._context = tracing.baggage(jobs[0].headers, self._context)
 
     def _start(self, tracer: Any, poll: Traced | None, unit: Sequence[HeldJob], sent: Any) -> None:
         parent = sent or (tracing.NOWHERE if poll is None else poll.context)
@@ -289,26 +261,78 @@ class _Run:
             tracing.about(span, self._jobs, batch=self._telemetry.batch)
             if sent is not None and poll is not None:
                 tracing.link(span, poll.span)
-        self.context = tracing.context_of(span)
-        trace = Traced(span, self.context)
+        self._context = tracing.context_of(span)
+        trace = Traced(span, self._context)
         for held in unit:
             held.trace = trace
 
+    def __enter__(self) -> Self:
+        self._token = tracing.attach(self._context)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
+        self._end(error)
+        tracing.detach(self._token)
+
+    def done(self, result: R) -> R:
+        """Keep the handler's result, and return it."""
+        self._result = result
+        return result
+
     @_harmless
-    def end(self, error: BaseException | None, result: Any = None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         """Record that the handler returned or raised."""
-        said = error if error is not None or result is None else returned_verdict(result)
-        wrong = tracing.failure(said)
+        verdict = error if error is not None or self._result is None else returned_verdict(self._result)
+        wrong = tracing.failure(verdict)
         meters, span, place = self._telemetry.meters, self._span, self._telemetry.place
         if meters is not None:
             meters.process.record(time.perf_counter() - self._since, failing(place.attributes("process"), wrong))
             if self._telemetry.batch:
                 meters.batch.record(len(self._jobs), place.attributes("process"))
-            for job in self._jobs if said is None else ():
+            for job in self._jobs if verdict is None else ():
                 meters.attempts.record(job.attempt, place.common)
         if span is not None:
             if wrong is not None and span.is_recording():
                 tracing.failed(span, wrong)
-            if isinstance(said, Verdict):
-                span.set_attribute(tracing.VERDICT, type(said).__name__)
+            if isinstance(verdict, Verdict):
+                span.set_attribute(tracing.VERDICT, type(verdict).__name__)
             span.end()
+
+
+class ServerClock:
+    """The offset of a server's clock to ours, as two bounds, since a reply takes its time."""
+
+    def __init__(self) -> None:
+        self._lock = _forks.lock()
+        self._bounds: tuple[float, float, float] | None = None
+
+    def jump(self, now: float, took: float, ours: float | None = None) -> float:
+        """Return the seconds by which it has jumped since the last reply, 0.0 if it has not.
+
+        *now*: the server's time in a reply that took *took* seconds and came at *ours* by our clock (default: now).
+        """
+        received = time.clock_gettime(_CLOCK) if ours is None else ours
+        least, most = now - received, now - received + took
+        with self._lock:
+            before = self._bounds
+            if before is not None and received - took < before[2]:
+                return 0.0  # it was on its way as the last one came: the server may have said either first
+            self._bounds = (least, most, received)
+        if before is None:
+            return 0.0
+        forgiven = TOLERANCE_S + DRIFT_S_PER_S * abs(received - before[2])
+        if least - before[1] > forgiven:
+            return least - before[1]
+        if before[0] - most > forgiven:
+            return most - before[0]
+        return 0.0
+
+
+_clocks: WeakValueDictionary[str, ServerClock] = WeakValueDictionary()
+_lock = _forks.lock()
+
+
+def clock_of(place: str) -> ServerClock:
+    """Return the clock of a queue's server, shared by all workers of this process: a jump is logged once."""
+    with _lock:
+        return _clocks.setdefault(place, ServerClock())

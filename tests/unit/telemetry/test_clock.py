@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace._telemetry.clock import ServerClock
+from headrace._telemetry.worker import ServerClock
 
 
 @pytest.mark.parametrize("jump", [-600.0, -1.5, 1.5, 600.0])

@@ -17,7 +17,7 @@ from headrace._engine.tasks import Engine, call_stops
 from headrace._net.aio import loops
 from headrace._net.base.address import AsyncClient
 from headrace._net.base.children import handling_signals
-from headrace._telemetry.lines import configure_logging
+from headrace._telemetry.log import configure_logging
 from headrace.errors import ConfigurationError
 
 

@@ -14,7 +14,7 @@ from headrace._api.worker import BaseWorker, Seconds
 from headrace._engine.threads import Engine, call_stops
 from headrace._net.base.address import Client
 from headrace._net.base.children import handling_signals
-from headrace._telemetry.lines import configure_logging
+from headrace._telemetry.log import configure_logging
 from headrace.errors import ConfigurationError
 
 THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a process that wants more may hang
