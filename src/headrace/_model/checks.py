@@ -23,6 +23,20 @@ VALUE_BYTES = 512 << 20  # bytes: the default of proto-max-bulk-len, and half of
 INTEGER_AT_MOST = 2**53 - 1  # Lua counts exactly as far as this
 
 
+def text(name: str, value: object) -> str:
+    """Return *value* if it is text. Raises `TypeError` naming *name*."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """Return *value* if it is a bool. Raises `TypeError` naming *name*."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
+    return value
+
+
 def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) -> float:
     """Convert a duration to float seconds. Raises `TypeError` or `ValueError` naming *name*."""
     if isinstance(value, timedelta):
@@ -69,32 +83,32 @@ def count(name: str, value: object, *, least: int = 1, most: int = INTEGER_AT_MO
 
 def listed(jobs: Any) -> Sequence[Any]:
     """Return the jobs of a batch. Raises `TypeError` for anything but an iterable of jobs."""
-    several: Any = jobs
+    batch: Any = jobs
     if isinstance(jobs, (str, bytes, bytearray, memoryview, NewJob)) or not isinstance(jobs, Iterable):
-        raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(several).__name__}")
-    return several if isinstance(jobs, (list, tuple)) else [*several]
+        raise TypeError(f"jobs must be an iterable of payloads or NewJob objects, not {type(batch).__name__}")
+    return batch if isinstance(jobs, (list, tuple)) else [*batch]
 
 
 def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:
     """Refuse more *jobs*, each as its fields, than one script may add: *most* jobs, and *size* bytes unless it is a
     single job.
     """
-    there = sum(len(field) for fields in jobs for field in fields if not isinstance(field, int))
-    if len(jobs) > most or (there > size and len(jobs) > 1):
+    total = sum(len(field) for fields in jobs for field in fields if not isinstance(field, int))
+    if len(jobs) > most or (total > size and len(jobs) > 1):
         raise ValueError(
-            f"{what}: {len(jobs)} jobs of {there:,} bytes; they are added in one step, at most {most:,} and {size:,} "
+            f"{what}: {len(jobs)} jobs of {total:,} bytes; they are added in one step, at most {most:,} and {size:,} "
             f"bytes in all, or one alone of any size: {instead}"
         )
 
 
 def fits(what: str, values: Sequence[str | bytes | int]) -> None:
     """Refuse more bytes than a server takes in one command: it would close the connection at every attempt."""
-    some = [value for value in values if not isinstance(value, int)]
-    if 4 * sum(map(len, some)) > VALUE_BYTES:  # it may be: no character has more bytes in UTF-8
-        there = sum(len(value.encode()) if isinstance(value, str) else len(value) for value in some)
-        if there > VALUE_BYTES:
+    texts = [value for value in values if not isinstance(value, int)]
+    if 4 * sum(map(len, texts)) > VALUE_BYTES:  # it may be: no character has more bytes in UTF-8
+        total = sum(len(value.encode()) if isinstance(value, str) else len(value) for value in texts)
+        if total > VALUE_BYTES:
             raise ValueError(
-                f"{what}: {there:,} bytes; a server takes {VALUE_BYTES:,} at most: keep elsewhere what is so large, "
+                f"{what}: {total:,} bytes; a server takes {VALUE_BYTES:,} at most: keep elsewhere what is so large, "
                 "and say in the job where it is"
             )
 
@@ -120,10 +134,8 @@ def delay(value: object) -> str:
 
 def reason(value: object) -> str:
     """Check the reason for a retry or a death, and cut it to the length that is kept."""
-    if not isinstance(value, str):
-        raise TypeError(f"reason must be a str, not {type(value).__name__}")
-    some = str.__getitem__(value, slice(REASON_CHARACTERS))  # a subclass may do anything
-    return some.encode("utf-8", "backslashreplace").decode()[:REASON_CHARACTERS]
+    kept = str.__getitem__(text("reason", value), slice(REASON_CHARACTERS))  # a subclass may do anything
+    return kept.encode("utf-8", "backslashreplace").decode()[:REASON_CHARACTERS]
 
 
 def cause(value: object) -> str | bytes:
@@ -141,19 +153,19 @@ def headers(value: object) -> list[str]:
     if not isinstance(value, Mapping):
         raise TypeError(f"headers must map str to str, not {type(value).__name__}")
     flat: list[str] = []
-    items: Any = value  # pyright: ignore[reportUnknownVariableType]
-    if len(items) > HEADERS_AT_MOST:
-        raise ValueError(f"headers: {len(items)} of them; give at most {HEADERS_AT_MOST}")
-    for key, text in items.items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise TypeError(f"headers must map str to str; {key!r}: {text!r} does not")
-        if not key or key in ENTRY_FIELDS:
-            raise ValueError(f"header name {key!r}: {', '.join(sorted(ENTRY_FIELDS))} and '' are taken")
+    given: Any = value  # pyright: ignore[reportUnknownVariableType]
+    if len(given) > HEADERS_AT_MOST:
+        raise ValueError(f"headers: {len(given)} of them; give at most {HEADERS_AT_MOST}")
+    for name, content in given.items():
+        if not isinstance(name, str) or not isinstance(content, str):
+            raise TypeError(f"headers must map str to str; {name!r}: {content!r} does not")
+        if not name or name in ENTRY_FIELDS:
+            raise ValueError(f"header name {name!r}: {', '.join(sorted(ENTRY_FIELDS))} and '' are taken")
         try:
-            f"{key}{text}".encode()
+            f"{name}{content}".encode()
         except UnicodeEncodeError:
-            raise ValueError(f"header {key!r}: {text!r} is not valid Unicode") from None
-        flat += (key, text)
+            raise ValueError(f"header {name!r}: {content!r} is not valid Unicode") from None
+        flat += (name, content)
     return flat
 
 

@@ -41,43 +41,32 @@ def chosen(codec: Codec[Any] | None) -> Codec[Any]:
     return codec
 
 
-def untyped(codec: Codec[Any]) -> Codec[Any]:
+# A codec may have more than `Codec` declares, so these functions take, and return, any object.
+
+
+def untyped(codec: Any) -> Any:
     """Return the codec of the same format for values of any type; *codec* itself if it has no other."""
-    found: Codec[Any] = getattr(codec, "untyped", codec)
-    return found
+    return getattr(codec, "untyped", codec)
 
 
-def inline(codec: Codec[Any]) -> Codec[Any]:
+def inline(codec: Any) -> Any:
     """Return the codec for payloads that stay in the queue, as many jobs share them: a schedule's."""
-    found: Codec[Any] = getattr(codec, "inline", codec)
-    return found
+    return getattr(codec, "inline", codec)
 
 
-def bound(codec: Codec[Any], queue: str, namespace: str) -> Codec[Any]:
+def bound(codec: Any, queue: str, namespace: str) -> Any:
     """Return *codec* for the payloads of one queue; *codec* itself if it binds none."""
-    if not binds(codec):
-        return codec
-    binding: Any = codec
-    made: Codec[Any] = binding.bound(str(queue), namespace)
-    return made
+    return codec.bound(str(queue), namespace) if binds(codec) else codec
 
 
-def of_job(codec: Codec[Any], id: str | None) -> Codec[Any]:
+def of_job(codec: Any, id: str | None) -> Any:
     """Return *codec* for the payload of the job *id*; *codec* itself if it binds none, or the job has no id."""
-    if id is None or not binds(codec):
-        return codec
-    binding: Any = codec
-    made: Codec[Any] = binding.of(id)
-    return made
+    return codec if id is None or not binds(codec) else codec.of(id)
 
 
-def grouped(codec: Codec[Any]) -> Codec[Any]:
+def grouped(codec: Any) -> Any:
     """Return *codec* for payloads that the server moves between queues of a group: a flow's."""
-    if not binds(codec):
-        return codec
-    binding: Any = codec
-    made: Codec[Any] = binding.grouped()
-    return made
+    return codec.grouped() if binds(codec) else codec
 
 
 def binds(codec: Any) -> bool:
@@ -99,8 +88,7 @@ class Keeper(Protocol):
 
 def keeper(codec: Any) -> Keeper | None:
     """Return *codec* if it keeps payloads elsewhere."""
-    found: Keeper | None = codec if getattr(codec, "keeps", False) else None
-    return found
+    return codec if getattr(codec, "keeps", False) else None
 
 
 def as_bytes(data: object) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from attrs import field, frozen
 
-from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, headers, millis, seconds, spelled_out
+from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, flag, headers, millis, seconds, spelled_out
 from headrace._model.job import Claim, NewJob
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
@@ -48,8 +48,7 @@ class Rate:
     per_shard: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.per_shard, bool):
-            raise TypeError(f"per_shard must be a bool, not {type(self.per_shard).__name__}")
+        flag("per_shard", self.per_shard)
         count("limit", self.limit, most=JOBS_PER_S_AT_MOST * 100)
         if self.step < 1000 / JOBS_PER_S_AT_MOST:
             raise ValueError(f"limit={self.limit} in {self.per:g} s: give at most {JOBS_PER_S_AT_MOST:,} jobs a second")
@@ -102,8 +101,7 @@ class Debounce:
         _period(self.seconds)
         if self.max_wait is not None:
             seconds("max_wait", self.max_wait, zero=False)
-        if not isinstance(self.replace, bool):
-            raise TypeError(f"replace must be a bool, not {type(self.replace).__name__}")
+        flag("replace", self.replace)
 
     @property
     def terms(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, cast
 import attrs
 from attrs import field, frozen
 
-from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, F, count, refuse_unknown, seconds, spelled_out
+from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, F, count, flag, refuse_unknown, seconds, spelled_out
 from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
 from headrace._model.policy import full as checked_full
@@ -153,10 +153,8 @@ class QueueSettings:
         if self.max_waiting is not None:
             count("max_waiting", self.max_waiting)
         checked_full(self.full)
-        for name in ("fenced", "tracebacks", "trends", "ordered"):
-            given = getattr(self, name)
-            if not isinstance(given, bool) and (given is not None or name != "trends"):
-                raise TypeError(f"{name} must be a bool, not {type(given).__name__}")
+        for name in ("fenced", "tracebacks", "ordered", *([] if self.trends is None else ["trends"])):
+            flag(name, getattr(self, name))
         if self.ordered and self.priorities > 1:
             raise ConfigurationError("ordered: not with priorities, which are another order: leave out one of them")
         if self.ordered and any(rate.key is not None for rate in self.rates):
@@ -286,8 +284,7 @@ class HandlerSettings:
             raise TypeError(f"a handler must be callable, {self.function!r} is not")
         if not isinstance(self.retry, Retry):
             raise TypeError(f"retry must be a Retry(...), not {type(self.retry).__name__}")
-        if not isinstance(self.persistent, bool):
-            raise TypeError(f"persistent must be a bool, not {type(self.persistent).__name__}")
+        flag("persistent", self.persistent)
         if self.queue_settings.ordered and (self.batch or self.persistent or self.flow is not None):
             what = "a batch handler" if self.batch else "persistent" if self.persistent else "the stage of a flow"
             raise ConfigurationError(f"ordered: not for {what}: one job of a key at a time is for @worker.handler")

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from attrs import define, field, frozen
 
-from headrace._model.checks import seconds
+from headrace._model.checks import seconds, text
 from headrace._model.job import NewJob
 from headrace._model.shards import ShardRow
 from headrace.errors import ConfigurationError, without_extra
@@ -44,13 +44,11 @@ class Timing:
             if timezone is not None:
                 raise ValueError("timezone: it is for cron=; an interval is the same everywhere")
             return cls(round(seconds("every", every, least=0.1) * 1000))
-        if not isinstance(cron, str):
-            raise TypeError(f"cron must be a str, not {type(cron).__name__}")
         if isinstance(timezone, ZoneInfo):
             timezone = timezone.key
         if timezone is not None and not isinstance(timezone, str):
             raise TypeError(f"timezone must be a name such as 'Europe/Berlin', not {type(timezone).__name__}")
-        timing = cls(0, " ".join(cron.split()), "UTC" if timezone is None else timezone)
+        timing = cls(0, " ".join(text("cron", cron).split()), "UTC" if timezone is None else timezone)
         timing.after(0, 0)
         return timing
 
@@ -124,11 +122,9 @@ def _zone(name: str) -> Any:
 
 def missed_policy(value: object) -> str:
     """Return *value* if it is a policy for missed ticks. Raises `TypeError` or `ValueError`."""
-    if not isinstance(value, str):
-        raise TypeError(f"missed must be a str, not {type(value).__name__}")
-    if value not in MISSED:
+    if text("missed", value) not in MISSED:
         raise ValueError(f"missed={value!r}: give 'skip', 'once' or 'all'")
-    return value
+    return str(value)
 
 
 def decide(timing: Timing, missed: str, due: int, now: int) -> tuple[list[int], int]:

@@ -18,7 +18,6 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
-from headrace._protocol.script import script
 from headrace.errors import QueueFull
 
 OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
@@ -120,11 +119,8 @@ class Admission:
         args: list[Arg] = [self.most, millis(awaits), int(together)]
         for name, delay, terms, fields in items:
             args += (name, delay, terms, len(fields), *fields)
-        ops, source = self.ops, script("enqueue_if")
-        keys = [*map(ops.keys.key, source.key_names), *ops.keys.levels(ops.settings.priorities)]
-        return with_durability(
-            Op(source.name, source, keys, args, ops.reading(admitted), ops.keys.lane(""), items, join), self.durable
-        )
+        op = self.ops.op("enqueue_if", args, self.ops.reading(admitted), (), items, join)
+        return with_durability(op, self.durable)
 
     def chunks(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
         """Check all *jobs*, and cut them into parts that one script takes, and that may find room."""

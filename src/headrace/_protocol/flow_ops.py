@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from headrace._model.checks import Context, fits, millis, together
+from headrace._model.checks import Context, fits, millis, text, together
 from headrace._model.codec import Codec, chosen, grouped
 from headrace._model.flow import FanOut, FlowState, Next
 from headrace._model.job import Claim, Job, NewJob, is_new
@@ -107,9 +107,7 @@ class FlowOps:
         return tuple(map(self._short, every))
 
     def _short(self, name: object) -> str:
-        if not isinstance(name, str):
-            raise TypeError(f"a stage's name must be a str, not {type(name).__name__}")
-        return name.removeprefix(f"{self.name}/")
+        return text("a stage's name", name).removeprefix(f"{self.name}/")
 
     def declared(self) -> dict[str, Stage]:
         """Return all stages. Raises `ConfigurationError` without stages, or if a stage leads to an undeclared one."""
@@ -171,8 +169,8 @@ class FlowOps:
             for one in ([value] if isinstance(value, str) else value)
         ]
         extra = [self.keys.flow(name), *(ops.keys.key(key) for key in _BEGIN)]
-        text = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
-        args: list[Arg] = [name, first, item[1], text, len(members), *members, *item[2], FLOW, self.keys.flow(name)]
+        kept = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
+        args: list[Arg] = [name, first, item[1], kept, len(members), *members, *item[2], FLOW, self.keys.flow(name)]
         return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
 
     def step(
@@ -369,9 +367,7 @@ def _plain(what: str, text: str) -> str:
 
 
 def _value(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"attribute {name!r} must be a str, not {type(value).__name__}")
-    return _plain(f"attribute {name!r}: {value!r}", value)
+    return _plain(f"attribute {name!r}: {value!r}", text(f"attribute {name!r}", value))
 
 
 def _attributes(given: object) -> dict[str, str | list[str]]:

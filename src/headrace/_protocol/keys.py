@@ -6,6 +6,7 @@ import re
 
 from attrs import frozen
 
+from headrace._model.checks import text
 from headrace._model.job import Anonymous, ShardedName, on_wire
 from headrace._model.shards import ShardRow
 from headrace.errors import ConfigurationError
@@ -37,8 +38,7 @@ class Keys:
     @classmethod
     def of(cls, queue: str, namespace: str = "headrace") -> Keys:
         """Make the keys of *queue*. Raises `TypeError`, or `ConfigurationError` with the rules for names."""
-        _text("queue", queue)
-        if not (1 <= len(queue) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
+        if not (1 <= len(text("queue", queue)) <= QUEUE_CHARACTERS and QUEUE.fullmatch(queue)):
             raise ConfigurationError(
                 f"queue name {queue!r}: use 1-200 letters, digits, '.', '_', '-' and at most one '/' between two parts"
             )
@@ -84,30 +84,23 @@ class Keys:
         return f"{self.prefix}flow:{run}"
 
 
-def _text(name: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
-
-
 def _namespace(value: object) -> None:
-    _text("namespace", value)
-    if not NAMESPACE.fullmatch(str(value)):
+    if not NAMESPACE.fullmatch(text("namespace", value)):
         raise ConfigurationError(f"namespace {value!r}: use 1-100 letters, digits, '.', '_' and '-'")
 
 
 def job_id(value: object) -> str:
     """Return *value* if it may be a job's id. Raises `TypeError` or `ValueError`."""
-    if not isinstance(value, str):
-        raise TypeError(f"id must be a str, not {type(value).__name__}")
-    if not value or CONTROL.search(value):
+    name = text("id", value)
+    if not name or CONTROL.search(name):
         raise ValueError(f"id {value!r}: use 1-500 bytes of UTF-8 without control characters")
     try:
-        size = len(value.encode())
+        size = len(name.encode())
     except UnicodeEncodeError:
         raise ValueError(f"id {value!r} is not valid Unicode: use 1-500 bytes of UTF-8") from None
     if size > ID_BYTES:
         raise ValueError(f"id of {size} bytes: use at most 500 bytes of UTF-8")
-    return value
+    return name
 
 
 def job_key(value: object) -> str:
@@ -125,14 +118,13 @@ def wire_id(name: str) -> str | bytes:
 
 def worker_name(value: object) -> str:
     """Return *value* if it may be a worker's name. Raises `TypeError` or `ValueError`."""
-    if not isinstance(value, str):
-        raise TypeError(f"name must be a str, not {type(value).__name__}")
-    if not WORKER.fullmatch(value) or value in (PARKED, BELL, LIMITED, BEHIND):
+    name = text("name", value)
+    if not WORKER.fullmatch(name) or name in (PARKED, BELL, LIMITED, BEHIND):
         raise ValueError(
             f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; "
             f"{PARKED!r}, {BELL!r}, {LIMITED!r} and {BEHIND!r} are reserved"
         )
-    return value
+    return name
 
 
 def pattern(namespace: str) -> str:

@@ -83,7 +83,7 @@ class Ops:
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "bound", bound(self.codec, self.keys.queue, self.namespace))
 
-    def _op(
+    def op(
         self,
         name: str,
         args: Sequence[Arg],
@@ -91,11 +91,15 @@ class Ops:
         extra: Sequence[str] = (),
         items: Sequence[Any] = (),
         join: Callable[[Sequence[Any]], Op[Any]] | None = None,
+        priorities: int | None = None,
     ) -> Op[T]:
+        """Make the operation of one script. *extra*: keys after the fixed keys; *priorities*: levels, if not the
+        queue's.
+        """
         source = script(name)
         keys = [self.keys.key(key) for key in source.key_names]
         lane = self.keys.lane("") if source.recorded else ""
-        levels = self.keys.levels(self.settings.priorities) if source.levelled else ()
+        levels = self.keys.levels(priorities or self.settings.priorities) if source.levelled else ()
         return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     @property
@@ -168,14 +172,14 @@ class Ops:
             name, delay, fields = item if isinstance(item, tuple) else ("", "", ["data", item])
             args += (name, delay, len(fields), *fields)
         alone = any(_cost(item) == JOBS_PER_SCRIPT for item in items)
-        return self._op("enqueue", args, self.reading(replies.receipts), (), items, None if alone else self.enqueue)
+        return self.op("enqueue", args, self.reading(replies.receipts), (), items, None if alone else self.enqueue)
 
     def plain(
         self, payloads: Sequence[bytes], decode: Callable[[Any], list[T]],
         join: Callable[[Sequence[Any]], Op[list[T]]] | None = None,
     ) -> Op[list[T]]:  # fmt: skip
         """Add jobs with only payloads, at most `JOBS_PER_SCRIPT`. *decode* gets their ids."""
-        return self._op("enqueue", ["plain", *payloads], decode, (), payloads, join)
+        return self.op("enqueue", ["plain", *payloads], decode, (), payloads, join)
 
     def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
         """Make operations of *jobs*, of at most `JOBS_PER_SCRIPT` and `BYTES_PER_SCRIPT` each.
@@ -226,7 +230,7 @@ class Ops:
             args += (rate.key or "", f"{step:.6f}", tokens)
         args += (KEY, 0, 1) if s.ordered else ()
         jobs = self.decoder
-        return self._op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
+        return self.op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
         """Block until there may be something to lease: see `blocked_read`."""
@@ -284,7 +288,7 @@ class Ops:
             args += [f"{claim.job.attempt} {claim.worker}" for claim in claims]
         alike = not (fence or results or then)
         done = replies.completed(claims, self.bound)
-        return self._op("complete", args, done, extra, claims, self._complete_all if alike else None)
+        return self.op("complete", args, done, extra, claims, self._complete_all if alike else None)
 
     def _complete_all(self, claims: Sequence[Claim]) -> Op[list[bool]]:
         return self.complete(claims, fenced=False)
@@ -320,14 +324,14 @@ class Ops:
         args: list[Arg] = [claims[0].worker, term_ms, term("ttl", ttl, zero=True)]
         for claim in claims:
             args += (claim.entry, claim.count)
-        return self._op("renew", args, replies.bools)
+        return self.op("renew", args, replies.bools)
 
     def release(self, claims: Sequence[Claim], *, pause: float = 0.0) -> Op[list[bool]]:
         """Give jobs of one worker back to the front of the queue, at once or after *pause* seconds."""
         args: list[Arg] = [claims[0].worker, term("pause", pause, zero=True)]
         for claim in claims:
             args += (claim.entry, claim.count)
-        return self._op("release", args, replies.bools)
+        return self.op("release", args, replies.bools)
 
     def retry(
         self, items: Sequence[tuple[Claim, Delay, int, str | Cause]], *, max_attempts: int | None = None
@@ -343,29 +347,29 @@ class Ops:
             traced = getattr(claim, "trace", None)
             args += (claim.entry, claim.count, checks.delay(delay))
             args += (int(spend) if traced is None else f"{int(spend)} {traced}", checks.cause(reason))
-        return self._op("retry", args, replies.verdicts([(claim, reason) for claim, _, _, reason in items], 2))
+        return self.op("retry", args, replies.verdicts([(claim, reason) for claim, _, _, reason in items], 2))
 
     def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[Verdicts]:
         """Make dead letters of jobs of one worker. Each item: claim and reason."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
             args += (claim.entry, claim.count, checks.cause(reason))
-        return self._op("dead_letter", args, replies.verdicts(items, 1))
+        return self.op("dead_letter", args, replies.verdicts(items, 1))
 
     # -- a worker's life -----------------------------------------------------------------------------
 
     def beat(self, worker: str, timeout: float, *, register: bool = False, kinds: Sequence[str] = ()) -> Op[bool]:
         """Tell the server that *worker* is alive; `False`: it was declared dead. *kinds*: of jobs with a handler."""
         args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register), *kinds]
-        return self._op("beat", args, bool)
+        return self.op("beat", args, bool)
 
     def company(self, worker: str, *, beside: bool) -> Op[bool]:
         """Record whether the process of *worker* may run jobs of other queues; `False`: the worker is dead."""
-        return self._op("company", [worker, int(beside)], bool)
+        return self.op("company", [worker, int(beside)], bool)
 
     def rest(self, worker: str, duration: float) -> Op[int]:
         """Register *worker* for *duration* seconds without heartbeats, if the queue has no work; see `rest.lua`."""
-        return self._op("rest", [worker, term("duration", duration)], int)
+        return self.op("rest", [worker, term("duration", duration)], int)
 
     def register(
         self, worker: str, name: str, timeout: float, seen: str = "", *, decide: bool = False, kinds: Sequence[str] = ()
@@ -377,7 +381,7 @@ class Ops:
         """
         args: list[Arg] = [worker, name, term("timeout", timeout), millis(self.settings.lease), seen, int(decide)]
         args += kinds
-        return self._op("register", args, replies.entered)
+        return self.op("register", args, replies.entered)
 
     def declaration(self) -> dict[str, str]:
         """Return the declaration of one user: the codec, and the options that it gives and all users must agree on.
@@ -391,63 +395,63 @@ class Ops:
     def declare(self, *, serving: bool) -> Op[Declaration]:
         """Declare how this queue is meant to be used. The declaration of a worker, *serving*, counts from then on."""
         words = [word for pair in self.declaration().items() for word in pair]
-        return self._op("declare", [int(serving), *words], replies.declaration)
+        return self.op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
         """Return jobs of dead workers and expired leases; promote due jobs; at most `CLAIMS_PER_SCRIPT` of each."""
         s = self.settings
         args: list[Arg] = [worker, term("timeout", timeout), millis(s.lease), CLAIMS_PER_SCRIPT, millis(s.ageing or 0)]
-        return self._op("reclaim", args, replies.reclaimed)
+        return self.op("reclaim", args, replies.reclaimed)
 
     def leave(self, worker: str, *, idle: bool = False) -> Op[tuple[int, str]]:
         """Release the jobs of *worker* and end its registration. '1' in the answer asks for another call.
 
         *idle*: only if the worker holds no job; '1' then says that it stays registered.
         """
-        return self._op("leave", [worker, CLAIMS_PER_SCRIPT, int(idle)], replies.moved)
+        return self.op("leave", [worker, CLAIMS_PER_SCRIPT, int(idle)], replies.moved)
 
     # -- the whole queue -----------------------------------------------------------------------------
 
     def cancel(self, name: str) -> Op[bool]:
         """Remove one job by id."""
-        return self._op("cancel", [wire_id(name)], bool)
+        return self.op("cancel", [wire_id(name)], bool)
 
     def cancel_payload(self, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
         """Remove the jobs of one payload from one page."""
         checks.fits("payload", [payload])
-        return self._op("cancel_payload", [payload, place, cursor, LOOKS_PER_SCRIPT], replies.place)
+        return self.op("cancel_payload", [payload, place, cursor, LOOKS_PER_SCRIPT], replies.place)
 
     def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
         """Remove a page of waiting jobs."""
-        return self._op("purge", [cursor, 2 * REWRITES_PER_SCRIPT], replies.moved)
+        return self.op("purge", [cursor, 2 * REWRITES_PER_SCRIPT], replies.moved)
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Remove a page of dead letters, or the *wanted* ones."""
-        return self._op("purge_dead", [cursor, LOOKS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
+        return self.op("purge_dead", [cursor, LOOKS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def delete(self) -> Op[tuple[int, str]]:
         """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another call."""
-        return self._op("delete", [], replies.moved)
+        return self.op("delete", [], replies.moved)
 
     def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Send a page of dead letters back to the queue, or the *wanted* ones."""
-        return self._op("redrive", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
+        return self.op("redrive", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def pause(self, pause: bool) -> Op[bool]:
         """Pause or resume the queue; false if it was in that state already."""
-        return self._op("pause", [int(pause)], bool)
+        return self.op("pause", [int(pause)], bool)
 
     def paused(self) -> Op[bool]:
         """Ask whether the queue is paused."""
-        return self._op("paused", [], bool)
+        return self.op("paused", [], bool)
 
     def expire(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """End a page of leases, or the *wanted* ones."""
-        return self._op("expire", [cursor, CLAIMS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
+        return self.op("expire", [cursor, CLAIMS_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
 
     def fail_worker(self, name: str) -> Op[tuple[int, str]]:
         """Declare a worker dead. '1' in the answer asks for another call."""
-        return self._op("fail_worker", [worker_name(name), CLAIMS_PER_SCRIPT], replies.moved)
+        return self.op("fail_worker", [worker_name(name), CLAIMS_PER_SCRIPT], replies.moved)
 
     def move(self, to: str, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Move a page of waiting jobs, or the *wanted* ones, to another queue."""
@@ -461,59 +465,59 @@ class Ops:
             )
         keys = [target.key(key) for key in ("wake", *script("move").key_names[:7])]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
-        return self._op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
+        return self.op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 
     def _target(self, to: str) -> Keys:
         return Keys.of(to, self.namespace)  # of any group: a cluster refuses keys in two slots
 
     def counts(self) -> Op[Counts]:
         """Count the jobs in each state, at one instant."""
-        return self._op("counts", [], replies.counts)
+        return self.op("counts", [], replies.counts)
 
     def levels(self) -> Op[int]:
         """Ask for the queue's known number of priority levels, the first included."""
-        return self._op("levels", [], lambda reply: int(reply) + 1)
+        return self.op("levels", [], lambda reply: int(reply) + 1)
 
     def measure(self) -> Op[tuple[Counts, float]]:
         """Count the jobs in each state, and return the age in seconds of the oldest job that may be next."""
-        return self._op("measure", [], replies.measured)
+        return self.op("measure", [], replies.measured)
 
     def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT) -> Op[Page]:
         """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended."""
-        return self._op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self.decoder.page)
+        return self.op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self.decoder.page)
 
     def find(self, name: str) -> Op[JobState[Any] | None]:
         """Find one job. Of the dead letters, only the newest 1,000 or 1 MiB are searched."""
         jobs = self.decoder
-        return self._op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
+        return self.op("find", [wire_id(name), ""], lambda reply: jobs.found(reply)[0])
 
     def seek(self, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, str]]:
         """Find one job, and search the dead letters from *cursor* on. The answer has the cursor to continue from."""
-        return self._op("find", [wire_id(name), cursor], self.decoder.found)
+        return self.op("find", [wire_id(name), cursor], self.decoder.found)
 
     def position(self, name: str, limit: int = JOBS_PER_SCRIPT, cursor: str = "") -> Op[tuple[int, str]]:
         """Count the jobs in front of a waiting job (-1: it does not wait), and return the cursor to continue from."""
-        return self._op("position", [wire_id(name), limit, cursor], replies.moved)
+        return self.op("position", [wire_id(name), limit, cursor], replies.moved)
 
     def workers(self) -> Op[list[WorkerState]]:
         """List the registered workers."""
-        return self._op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
+        return self.op("workers", [], lambda reply: replies.workers(reply, self.keys.queue))
 
     def known_kinds(self) -> Op[frozenset[str]]:
         """Ask for the kinds of jobs that live workers have handlers for; '' if a worker takes all kinds."""
-        return self._op("workers", [], replies.known_kinds)
+        return self.op("workers", [], replies.known_kinds)
 
     def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
         """Repair damage by foreign commands, a page at a time."""
-        return self._op("repair", [place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.lease)], replies.repairs)
+        return self.op("repair", [place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.lease)], replies.repairs)
 
     def listen(self, *, sharded: bool = False) -> Op[bool]:
         """Tell the scripts that a client listens to events, by SSUBSCRIBE if *sharded*."""
-        return self._op("listen", [int(sharded)], bool)
+        return self.op("listen", [int(sharded)], bool)
 
     def reschedule(self, name: str, delay: Delay) -> Op[bool]:
         """Give a delayed job another delay."""
-        return self._op("reschedule", [wire_id(name), checks.delay(delay)], bool)
+        return self.op("reschedule", [wire_id(name), checks.delay(delay)], bool)
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -540,7 +544,7 @@ class Ops:
 
     def ended(self, names: Sequence[str]) -> Op[list[Ended]]:
         """Ask which of at most 500 jobs have ended, and how."""
-        return self._op("ended", [wire_id(name) for name in names], replies.ended, (), names, self.ended)
+        return self.op("ended", [wire_id(name) for name in names], replies.ended, (), names, self.ended)
 
     # -- schedules --------------------------------------------------------------------------------
 
@@ -553,26 +557,26 @@ class Ops:
         head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
 
         def at(now: int) -> Op[int]:
-            return self._op("schedule", [*head, timing.after(now, now), SCHEDULES_AT_MOST, *fields], int)
+            return self.op("schedule", [*head, timing.after(now, now), SCHEDULES_AT_MOST, *fields], int)
 
         return at
 
     def unschedule(self, name: str) -> Op[bool]:
         """End a schedule."""
-        return self._op("unschedule", [job_id(name)], bool)
+        return self.op("unschedule", [job_id(name)], bool)
 
     def schedules(self) -> Op[list[Schedule]]:
         """List the first 500 schedules, or 1 MiB of them."""
-        return self._op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply).rows))
+        return self.op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply).rows))
 
     def ticking(self, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
         """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""
-        return self._op("schedules", [which, cursor], replies.ticking)
+        return self.op("schedules", [which, cursor], replies.ticking)
 
     def declare_schedules(self, declared: Declared, worker: str) -> Op[tuple[bool, list[str]]]:
         """Declare the schedules of the code. The reply: whether to make them, and the names of ended schedules."""
         names = [one.name for one in declared.schedules]
-        return self._op("recur", [worker, declared.set, *names], replies.recurring)
+        return self.op("recur", [worker, declared.set, *names], replies.recurring)
 
     def plan_ticks(self, ticking: DueSchedules) -> SchedulePlan:
         """Plan the operations for due ticks."""
@@ -587,7 +591,7 @@ class Ops:
                 wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {said(error)}")
                 continue
             waits.append((following - ticking.now) / 1000)
-            ops.append(self._op("tick", [name, stored, due, following, *ticks], int))
+            ops.append(self.op("tick", [name, stored, due, following, *ticks], int))
         return SchedulePlan(ops, min(waits, default=None), wrong)
 
 

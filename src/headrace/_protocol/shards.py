@@ -161,37 +161,33 @@ class ShardOps(BaseShardOps):
 
     def present(self, names: Sequence[str]) -> Op[list[bool]]:
         """Ask which of at most 1,000 ids are taken."""
-        return self._op("present", list(names), lambda reply: [bool(yes) for yes in reply])
+        return self.op("present", list(names), lambda reply: [bool(yes) for yes in reply])
 
     def seal(self, version: int) -> Op[ShardConfig]:
         """Seal the queue in this shard, from *version* of the table on: it takes no more new jobs. 0: only ask."""
-        return self._op("seal", [version], shard_config)
+        return self.op("seal", [version], shard_config)
 
     def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:
         """Take over the queue's declaration from another shard."""
-        return self._op("inherit", list(fields), int)
+        return self.op("inherit", list(fields), int)
 
     def hand_schedule(self, name: str) -> Op[tuple[int, bytes | str, Sequence[bytes | str]] | None]:
         """Suspend a schedule that another shard takes over. The answer: its next tick in ms, its stored data, and the
         sets of declared schedules that contain it.
         """
-        return self._op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1], reply[2:]) if reply else None)
+        return self.op("hand_schedule", [name], lambda reply: (int(reply[0]), reply[1], reply[2:]) if reply else None)
 
     def take_schedule(self, name: str, due: int, kept: bytes | str, sets: Sequence[bytes | str] = ()) -> Op[bool]:
         """Take over a schedule, unless one of that name exists."""
-        return self._op("take_schedule", [name, due, kept, *sets], bool)
+        return self.op("take_schedule", [name, due, kept, *sets], bool)
 
     def drained(self) -> Op[Drained]:
         """Ask for how long the queue has been empty in this sealed shard."""
-        return self._of_all_levels("drained", drained)
+        return self.op("drained", [], drained, priorities=LEVELS_AT_MOST)
 
     def wipe(self) -> Op[bool]:
         """Delete the remaining keys of the queue in this shard, which has left the table."""
-        return self._of_all_levels("wipe", bool)
-
-    def _of_all_levels(self, name: str, decode: Callable[[Any], T]) -> Op[T]:
-        op = self._op(name, [], decode)
-        return evolve(op, keys=[*map(self.keys.key, op.script.key_names), *self.keys.levels(LEVELS_AT_MOST)])
+        return self.op("wipe", [], bool, priorities=LEVELS_AT_MOST)
 
     def follow(self, job: NewJob[Any]) -> tuple[Keys, str, str, list[str | bytes]]:
         """Check a follow-up. It may belong to any shard, of this queue or of another queue in the group."""
@@ -252,7 +248,7 @@ class WholeOps(BaseShardOps):
 
     shards: int = 1
 
-    def _op(self, name: str, *_: Any, **__: Any) -> Op[Any]:
+    def op(self, name: str, *_: Any, **__: Any) -> Op[Any]:
         raise ConfigurationError(
             f"queue {self.keys.queue!r} has {self.shards} shards, and {name} reaches one: it is not for whole sharded "
             "queues; Queue(…, shards=…) has what is"
@@ -260,15 +256,15 @@ class WholeOps(BaseShardOps):
 
     def result(self, name: str) -> Op[Any]:  # noqa: ARG002 - it refuses
         """Refuse."""
-        return self._op("result")
+        return self.op("result")
 
     def results(self, names: Sequence[str]) -> Op[Any]:  # noqa: ARG002 - it refuses
         """Refuse."""
-        return self._op("result")
+        return self.op("result")
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:  # noqa: ARG002 - it refuses
         """Refuse."""
-        self._op("wait")
+        self.op("wait")
         return ()
 
 

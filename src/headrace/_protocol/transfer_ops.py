@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.shards import ShardRow
@@ -15,7 +15,6 @@ from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import raw, text
-from headrace._protocol.script import script
 
 _NAME = re.compile(rf"[0-9a-f]{{1,8}} {QUEUE.pattern} \w+")
 Target = tuple[str, int]  # a queue, and the number of one of its shards
@@ -104,7 +103,7 @@ def hand(
     args += over
     for part in away:
         args += (str(part.number), part.first, part.last)
-    return _op(ops, "hand", args, decode)
+    return ops.op("hand", args, decode)
 
 
 def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
@@ -117,20 +116,14 @@ def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
         taken, now, replicas, refused = reply
         return Accepted(taken == 1, now, replicas, frozenset(place - 1 for place in refused))
 
-    op = _op(ops, "accept", args, decode)
-    return evolve(op, keys=[*op.keys, *ops.keys.levels(LEVELS_AT_MOST)])
+    return ops.op("accept", args, decode, priorities=LEVELS_AT_MOST)
 
 
 def close(ops: Ops, nonces: Sequence[str]) -> Op[int]:
     """Let the shard of *ops* forget these nonces."""
-    return _op(ops, "close", list(nonces), int)
+    return ops.op("close", list(nonces), int)
 
 
 def handing(ops: Ops) -> Op[int]:
     """Count the jobs in an outbox."""
-    return _op(ops, "handing", [], int)
-
-
-def _op(ops: Ops, name: str, args: Sequence[Arg], decode: Any) -> Op[Any]:
-    source = script(name)
-    return Op(name, source, [ops.keys.key(key) for key in source.key_names], args, decode)
+    return ops.op("handing", [], int)

@@ -14,7 +14,6 @@ from headrace._model.views import EVERY_S, KEPT, Every, TrendPoint, Trends
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
-from headrace._protocol.script import script
 
 _RECORD = Struct(">9I")  # see lua/lib/rings.lua
 
@@ -39,11 +38,6 @@ class Holding:
     until: float | None
 
 
-def _op(ops: Ops, name: str, args: list[Any], decode: Any) -> Op[Any]:
-    source = script(name)
-    return Op(name, source, [ops.keys.key(key) for key in source.key_names], args, decode)
-
-
 def about(ops: Ops) -> Op[About]:
     """Read the facts about the queue as a whole."""
 
@@ -52,7 +46,7 @@ def about(ops: Ops) -> Op[About]:
         said = list(map(text, words))
         return About(now / 1000, paused == 1, levels + 1, declaration, dict(zip(said[::2], said[1::2], strict=False)))
 
-    return _op(ops, "about", [], decode)
+    return ops.op("about", [], decode)
 
 
 def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
@@ -61,7 +55,7 @@ def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
     def decode(reply: Any) -> Holding | None:
         return Holding(text(reply[0]), reply[1], reply[2] / 1000 if reply[2] else None) if reply else None
 
-    return _op(ops, "lease_of", [entry], decode)
+    return ops.op("lease_of", [entry], decode)
 
 
 def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
@@ -73,7 +67,7 @@ def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
         points = (_point(before, one) for before, one in pairwise(records))
         return Trends(now / 1000, ops.keys.queue, every, kept == 1, tuple(points)[-number:])
 
-    return _op(ops, "trends", [int(every == "hour"), min(number + 1, KEPT[every])], decode)
+    return ops.op("trends", [int(every == "hour"), min(number + 1, KEPT[every])], decode)
 
 
 def _is_of(at: int, now: float, every: int, number: int) -> bool:
