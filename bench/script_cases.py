@@ -10,6 +10,7 @@ from stands import DAY, FILL, LEVELS, WORKER, Stand, chunks, queue
 
 from headrace import FanOut, NewJob, Rate, Replace, Throttle
 from headrace._model.job import Claim
+from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
@@ -196,7 +197,7 @@ def results(s: Stand) -> Op[Any]:
 
 
 def flow(**options: Any) -> FlowOps:
-    ops = FlowOps("benchflow", "headrace", None, ["customer"], 10**9, DAY, fenced=False)
+    ops = FlowOps("benchflow", "headrace", None, ["customer"], QueueSettings(dead_limit=10**9, result_ttl=DAY))
     ops.declare("start", ["next"], ["part"], options)
     ops.declare("next", [], [], options)
     ops.declare("part", [], [], options)
@@ -209,7 +210,7 @@ def runs(s: Stand, number: int) -> tuple[FlowOps, list[Claim]]:
     s.numbers["runs"] = begin = s.numbers.get("runs", 0) + number
     for n in range(number):
         attributes = {"customer": "c"}
-        s.run(ops.start(s.payload(), f"r{begin - n}", attributes, None, None, None))
+        s.run(ops.start(NewJob(s.payload(), f"r{begin - n}"), attributes))
     stage = ops.stages["start"].ops
     while len(claims) < number:
         grant = s.run(stage.lease(WORKER, min(250, number - len(claims)), ttl=DAY))

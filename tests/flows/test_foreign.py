@@ -11,6 +11,7 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 
 from headrace import FanOut, Flow, NewJob, Queue, Worker
+from headrace._model.settings import QueueSettings
 from headrace._protocol.flow_ops import FlowOps
 from headrace._protocol.replies import flow_state
 from headrace.errors import ReplyError
@@ -163,7 +164,7 @@ def test_any_state_of_a_run_can_be_read(row: Any) -> None:
 @example(b"\xff")
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_any_member_of_flows_can_be_passed_on(member: bytes) -> None:
-    ops = FlowOps("shop", "headrace", None, (), 1000, 60, fenced=False)
+    ops = FlowOps("shop", "headrace", settings=QueueSettings(result_ttl=60))
     ops.declare("pick", (), (), {})
     (move,) = ops.events().decode([1, member])
     assert move.args[0] in ("event", "forget")

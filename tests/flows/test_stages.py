@@ -205,7 +205,7 @@ def test_runs_are_found_by_their_attributes_while_they_go_on(flows: Flows) -> No
 
 def test_more_runs_than_a_page_are_found(newest_flows: Flows) -> None:
     flow = newest_flows.flow
-    starts = [flow.ops.start(b"", f"o-{i}", {"customer": "ada"}, None, None, None) for i in range(1003)]
+    starts = [flow.ops.start(NewJob(b"", f"o-{i}"), {"customer": "ada"}) for i in range(1003)]
     executor = Executor(newest_flows.connect.server.url)
     assert all(receipt.added for receipt in executor.run_all(starts))
     executor.close()

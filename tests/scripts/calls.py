@@ -173,7 +173,7 @@ CALLS: dict[str, Calls] = {
     "flow_events": Calls(sample=FLOW.ops.events(), payloads="names of jobs, at most 200 of a stage"),
     "flow_find": Calls(sample=FLOW.ops.found("a", "b", ""), payloads="names of runs, at most 1,000"),
     "flow_read": Calls(sample=FLOW.ops.read(["i", "j"])),
-    "flow_start": Calls(sample=FLOW.ops.start(b"x", "i", None, None, None, None)),
+    "flow_start": Calls(sample=FLOW.ops.start(NewJob(b"x", "i"))),
     "hand": Calls(
         sample=transfer_ops.hand(OPS, 0, [(INTENT.name, "1 shop/orders n1")], ["1 shop/orders n0"]),
         nothing=[([0, 10, 0, 0], [0, [], []])],

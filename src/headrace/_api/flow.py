@@ -15,9 +15,10 @@ from headrace._core.flows.sharded import FlowShards
 from headrace._engine.hooks import refuse_generator, refuse_parameters
 from headrace._model import checks
 from headrace._model.codec import Codec
-from headrace._model.job import Claim
+from headrace._model.job import Claim, NewJob
 from headrace._model.policy import ATTEMPTS, Durability, Rate, Retry
 from headrace._model.receipt import Receipt
+from headrace._model.settings import QueueSettings
 from headrace._net.base.connected import Connected
 from headrace._protocol.durability import with_durability
 from headrace._protocol.flow_ops import FlowOps, new_run
@@ -37,7 +38,8 @@ class Stages:
         result_ttl: float | timedelta, fenced: bool, shards: int = 1,
     ) -> None:  # fmt: skip
         self.name = name
-        self.ops = FlowOps(name, namespace, codec, lookup, dead_limit, result_ttl, fenced, shards)
+        options = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards)
+        self.ops = FlowOps(name, namespace, codec, lookup, options)
         self._shards = FlowShards(self.ops) if self.ops.settings.shards > 1 else None
         self._verbs = PlainFlow(self.ops) if self._shards is None else self._shards
 
@@ -93,13 +95,15 @@ class BaseFlow(Connected, Stages):
         place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
         sending = SendSpan(place, headers=headers) if wanted() else None
         context = None if sending is None else sending.context
-        op = self.ops.start(payload, id, attributes, stage, delay, headers, context)
+        job = NewJob(payload, id, headers, delay)
+        op = self.ops.start(job, attributes, stage, context)
         if self._shards is None:
             return send(self._lasts(op, durable)), sending
         name = new_run() if id is None else id
+        named = evolve(job, id=name)
 
         def build(flow: FlowOps) -> Op[Receipt]:
-            return self._lasts(flow.start(payload, name, attributes, stage, delay, headers, context), durable)
+            return self._lasts(flow.start(named, attributes, stage, context), durable)
 
         return self._shards.start(name, build), sending
 

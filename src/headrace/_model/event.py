@@ -10,9 +10,18 @@ from attrs import field, frozen
 from headrace._model.job import shortened
 
 KINDS = (
-    "added", "leased", "completed", "retried", "released", "dead", "cancelled", "deleted", "reclaimed", "promoted",
+    "added",
+    "leased",
+    "completed",
+    "retried",
+    "released",
+    "dead",
+    "cancelled",
+    "deleted",
+    "reclaimed",
+    "promoted",
     "redriven",
-)  # fmt: skip
+)
 ENDS = ("completed", "dead", "cancelled", "deleted")  # after these a job has its result, or won't have one
 
 

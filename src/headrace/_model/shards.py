@@ -106,10 +106,14 @@ class Table:
             numbers = tuple(map(int, rows["numbers"].split())) if "numbers" in rows else (len(all_shards),)
             past = {name.removeprefix(_PAST): row for name, row in rows.items() if name.startswith(_PAST)}
             made = cls(
-                group, tuple(all_shards), int(rows["version"]), numbers, int(rows.get("next", len(all_shards))),
+                group,
+                tuple(all_shards),
+                int(rows["version"]),
+                numbers,
+                int(rows.get("next", len(all_shards))),
                 frozenset(name.removeprefix(_QUEUE) for name in rows if name.startswith(_QUEUE)),
                 {name: cast("Totals", tuple(map(int, row.split()))) for name, row in past.items()},
-            )  # fmt: skip
+            )
         except (ValueError, KeyError):
             return None
         return made if made.takers and all(len(row) == 5 for row in made.past.values()) else None

@@ -319,14 +319,23 @@ def together(some: Sequence[Trends]) -> Trends:
             if last is not None:
                 sums[turn] = _both(sums[turn], last) if turn in sums else last
     return evolve(
-        first, now=max(part.now for part in some), kept=any(part.kept for part in some),
+        first,
+        now=max(part.now for part in some),
+        kept=any(part.kept for part in some),
         points=tuple(sums[turn] for turn in turns),
-    )  # fmt: skip
+    )
 
 
 def _both(one: TrendPoint, other: TrendPoint) -> TrendPoint:
     return TrendPoint(
-        max(one.at, other.at), max(one.seconds, other.seconds), one.enqueued + other.enqueued,
-        one.completed + other.completed, one.removed + other.removed, one.waiting + other.waiting,
-        one.leased + other.leased, one.delayed + other.delayed, one.dead + other.dead, max(one.lag, other.lag),
-    )  # fmt: skip
+        max(one.at, other.at),
+        max(one.seconds, other.seconds),
+        one.enqueued + other.enqueued,
+        one.completed + other.completed,
+        one.removed + other.removed,
+        one.waiting + other.waiting,
+        one.leased + other.leased,
+        one.delayed + other.delayed,
+        one.dead + other.dead,
+        max(one.lag, other.lag),
+    )

@@ -6,7 +6,6 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from datetime import datetime, timedelta
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -22,7 +21,7 @@ from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
 from headrace._protocol import replies
 from headrace._protocol.keys import FLOW, Keys, job_id
-from headrace._protocol.limits import BYTES_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Verdicts
@@ -30,13 +29,26 @@ from headrace._protocol.script import script
 from headrace._protocol.shards import ShardOps, shard_ops
 from headrace.errors import ConfigurationError
 
-CHILDREN_AT_MOST = 1000  # children of one fan-out: one script creates them
+CHILDREN_AT_MOST = JOBS_PER_SCRIPT  # of one fan-out: one script creates them
 STEPS_PER_SCRIPT = 50  # items of one script
 FAILED_CHOICES = ("fail", "continue", "cancel")
+DEFAULTS = QueueSettings()
 _PARTS = [
-    "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
-    "control", "limited",
-]  # fmt: skip
+    "jobs",
+    "wake",
+    "ids",
+    "leases",
+    "released",
+    "delayed",
+    "bodies",
+    "blocked",
+    "dead",
+    "stats",
+    "flows",
+    "events",
+    "control",
+    "limited",
+]
 _NO_RESULT = (0, "")
 _RESULT_AT = 5  # the position in a step of the flag for a result, before the result itself
 _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
@@ -73,9 +85,13 @@ class FlowOps:
     """A flow's stages and operations, like `Ops` for a queue."""
 
     def __init__(
-        self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
-        result_ttl: float | timedelta, fenced: bool, shards: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        namespace: str,
+        codec: Codec[Any] | None = None,
+        lookup: Sequence[str] = (),
+        settings: QueueSettings = DEFAULTS,
+    ) -> None:
         self.keys = Keys.of(name, namespace)
         if self.keys.group != name:
             raise ConfigurationError(f"flow name {name!r}: a flow is a group of queues, give its name without a '/'")
@@ -83,7 +99,7 @@ class FlowOps:
             raise TypeError(f"lookup must be a list of attribute names, not {type(lookup).__name__}")
         self.name, self.namespace, self.codec = name, namespace, grouped(chosen(codec))
         self.lookup = tuple(map(_attribute, lookup))
-        self.settings = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards)
+        self.settings = settings
         self.stages: dict[str, Stage] = {}
 
     # -- declaring ---------------------------------------------------------------------------------
@@ -139,11 +155,10 @@ class FlowOps:
         """Return the key of the run to which the job *name* belongs."""
         return self.keys.flow(run_of(name))
 
-    def _op(
-        self, name: str, extra: Sequence[str], args: Sequence[Arg], decode: Callable[[Any], Any], lane: bool
-    ) -> Op[Any]:
-        keys = [self.keys.key("index")] if name not in ("flow_events", "flow_read") else []
-        return Op(name, script(name), [*keys, *extra], args, decode, self.keys.lane("") if lane else "")
+    def _op(self, name: str, others: Sequence[str], args: Sequence[Arg], decode: Callable[[Any], Any]) -> Op[Any]:
+        source = script(name)
+        index = [self.keys.key("index")] if "index" in source.key_names else []
+        return Op(name, source, [*index, *others], args, decode, self.keys.lane("") if source.recorded else "")
 
     def first(self, stage: str | None) -> str:
         """Return the stage in which a run begins: *stage*, or the first declared stage."""
@@ -151,15 +166,17 @@ class FlowOps:
         return next(iter(stages)) if stage is None else self._known("stage", stage)
 
     def start(
-        self, payload: Any, id: str | None, attributes: Mapping[str, Any] | None, stage: str | None,
-        delay: float | timedelta | datetime | None, headers: Mapping[str, str] | None, context: Context | None = None,
-    ) -> Op[Receipt]:  # fmt: skip
-        """Begin a run."""
+        self,
+        job: NewJob[Any],
+        attributes: Mapping[str, Any] | None = None,
+        stage: str | None = None,
+        context: Context | None = None,
+    ) -> Op[Receipt]:
+        """Begin a run with *job*, whose id is the run's."""
         first = self.first(stage)
-        name = new_run() if id is None else run_id(id)
+        name = new_run() if job.id is None else run_id(job.id)
         ops = self.stages[first].ops
-        job = NewJob(payload, name, headers, delay)
-        item = ops.item(job, context)
+        item = ops.item(evolve(job, id=name), context)
         assert isinstance(item, tuple)  # noqa: S101 - it has an id
         checked = _attributes(attributes)
         members = [
@@ -171,12 +188,15 @@ class FlowOps:
         extra = [self.keys.flow(name), *(ops.keys.key(key) for key in _BEGIN)]
         kept = json.dumps(checked, ensure_ascii=False, separators=(",", ":"))
         args: list[Arg] = [name, first, item[1], kept, len(members), *members, *item[2], FLOW, self.keys.flow(name)]
-        return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1), lane=True)
+        return self._op("flow_start", extra, args, lambda reply: Receipt(name, reply == 1))
 
     def step(
-        self, claim: Claim, outcome: Any, context: Context | None = None,
+        self,
+        claim: Claim,
+        outcome: Any,
+        context: Context | None = None,
         keep: Callable[[Any], bytes | None] | None = None,
-    ) -> Step | None:  # fmt: skip
+    ) -> Step | None:
         """Translate a stage's *outcome* to a step; `None` for a job of no run. *context*: trace headers for its
         children. *keep* encodes its result; `None` from it: there is none to keep.
         """
@@ -281,9 +301,7 @@ class FlowOps:
             args += (stage.name, next(iter(stage.next), ""))
         for step in steps:
             args += step.args
-        return self._op(
-            "flow_advance", [*keys, *(step.run for step in steps)], args, replies.steps(self.name), lane=True
-        )
+        return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, replies.steps(self.name))
 
     def events(self) -> Op[list[Step]]:
         """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by calls outside it."""
@@ -295,7 +313,7 @@ class FlowOps:
             pairs: Any = zip(reply[::2], reply[1::2], strict=True)
             return [self.event(names[int(number) - 1], name) for number, name in pairs]
 
-        return self._op("flow_events", keys, [STEPS_PER_SCRIPT], decode, lane=False)
+        return self._op("flow_events", keys, [STEPS_PER_SCRIPT], decode)
 
     def read(
         self, names: Sequence[str], begun: Any = None, *, strict: bool = False
@@ -312,13 +330,13 @@ class FlowOps:
             return [replies.flow_state(name, row, strict) for name, row in zip(names, rows, strict=False)], rest
 
         args: list[Arg] = [len(stages), replies.flow_cursor(begun), *stages, *names]
-        return self._op("flow_read", [self.run(n) for n in names], args, decode, lane=False)
+        return self._op("flow_read", [self.run(n) for n in names], args, decode)
 
     def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
         """Fetch a page of the runs whose attribute *name* has *value*."""
         if name not in self.lookup:
             raise ValueError(f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}")
-        return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, 1000], replies.ids, lane=False)
+        return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, JOBS_PER_SCRIPT], replies.ids)
 
     def drawing(self, counts: Mapping[str, Counts] | None) -> str:
         """Draw the declared stages as a Mermaid flowchart."""

@@ -14,5 +14,14 @@ RETRY_BUDGET_S = 45.0  # seconds of retries: longer than a Sentinel or cluster f
 SILENT_S = 15.0  # seconds for which a silent node or shard is left out
 RECORD_S = 600.0  # seconds that the server keeps a call's answer, to give it again: see lua/lib/record.lua
 HEALING_ERRORS = (  # errors of a server that will recover, or is being replaced
-    "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED", "OOM",
-)  # fmt: skip
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "BUSY",
+    "MISCONF",
+    "NOREPLICAS",
+    "UNBLOCKED",
+    "OOM",
+)

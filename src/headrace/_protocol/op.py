@@ -129,8 +129,14 @@ class Prepared(Generic[T]):
         """Pack the call, like `Op.packed`."""
         number = b"%d" % call
         return b"%b%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
-            self._before, lane.encode(), self._behind, len(number), number, len(item), item,
-        )  # fmt: skip
+            self._before,
+            lane.encode(),
+            self._behind,
+            len(number),
+            number,
+            len(item),
+            item,
+        )
 
     def of(self, item: bytes) -> Op[T]:
         """Make a usual operation of *item*, to send it in any other way."""

@@ -175,9 +175,11 @@ class Ops:
         return self.op("enqueue", args, self.reading(replies.receipts), (), items, None if alone else self.enqueue)
 
     def plain(
-        self, payloads: Sequence[bytes], decode: Callable[[Any], list[T]],
+        self,
+        payloads: Sequence[bytes],
+        decode: Callable[[Any], list[T]],
         join: Callable[[Sequence[Any]], Op[list[T]]] | None = None,
-    ) -> Op[list[T]]:  # fmt: skip
+    ) -> Op[list[T]]:
         """Add jobs with only payloads, at most `JOBS_PER_SCRIPT`. *decode* gets their ids."""
         return self.op("enqueue", ["plain", *payloads], decode, (), payloads, join)
 
@@ -608,9 +610,19 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
         return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *wakes, *["$"] * len(wakes))
     streams = [keys.key("jobs") for keys in queues]
     return (
-        "XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *wakes,
+        "XREADGROUP",
+        "GROUP",
+        GROUP,
+        BELL,
+        "COUNT",
+        1,
+        "BLOCK",
+        milliseconds,
+        "STREAMS",
+        *streams,
+        *wakes,
         *[">"] * (2 * len(wakes)),
-    )  # fmt: skip
+    )
 
 
 def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:

@@ -433,11 +433,17 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
         failed += ("active", "blocked")
     ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
     return FlowState(
-        name, _POSITIONS.get(how, how), text(stage), _attributes(attributes), results,
+        name,
+        _POSITIONS.get(how, how),
+        text(stage),
+        _attributes(attributes),
+        results,
         {child: raw(result) if there else None for child, end, (there, result) in ended_in if end == "done"},
         tuple(child for child, end, _ in ended_in if end in failed),
-        pending, _moment(started), _moment(ended),
-    )  # fmt: skip
+        pending,
+        _moment(started),
+        _moment(ended),
+    )
 
 
 def _moment(ms: Any) -> float | None:

@@ -116,7 +116,7 @@ def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
         taken, now, replicas, refused = reply
         return Accepted(taken == 1, now, replicas, frozenset(place - 1 for place in refused))
 
-    return ops.op("accept", args, decode, priorities=LEVELS_AT_MOST)
+    return ops.op("accept", args, decode, ops.keys.levels(LEVELS_AT_MOST))
 
 
 def close(ops: Ops, nonces: Sequence[str]) -> Op[int]:

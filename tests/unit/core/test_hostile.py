@@ -205,7 +205,7 @@ def consumers(attempt: int) -> Iterator[tuple[Consumer, list[HeldJob]]]:
         if kind is KindConsumer:
             handler = evolve(handler, kinds={None: handler})
         if kind is FlowConsumer:
-            flow = FlowOps("f", "headrace", None, (), 10, 60, False)  # type: ignore[arg-type]
+            flow = FlowOps("f", "headrace", settings=QueueSettings(dead_limit=10, result_ttl=60))
             flow.declare("s", (), (), {"queue_settings": QueueSettings()})
             ops, more = Ops(Keys.of("f/s"), QueueSettings()), {"flow": flow}
         made = (kind if isinstance(kind, type) else Consumer)(ops, handler, "w", plain.default_wait, **more)

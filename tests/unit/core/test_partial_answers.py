@@ -26,7 +26,7 @@ from tests.unit.core.test_roles import Hand, noted
 
 def flow_consumer(*sizes: int) -> FlowConsumer:
     """One that has a step to take for jobs of these sizes."""
-    flow = FlowOps("shop", "headrace", None, [], 1000, 60.0, fenced=False)
+    flow = FlowOps("shop", "headrace", settings=QueueSettings(result_ttl=60))
     ops = flow.declare("a", [], [], {}).ops
     handler = HandlerSettings("shop/a", print, 10, Retry(), None, QueueSettings(), BytesCodec())
     consumer = FlowConsumer(ops, handler, "w", wait_fixed(7), flow=flow)

@@ -378,7 +378,7 @@ class Views:
     # -- flows ---------------------------------------------------------------------------------------
 
     def _flow(self, name: str, stages: list[str]) -> FlowOps:
-        flow = FlowOps(name, self.namespace, None, (), 1000, 86400, False)
+        flow = FlowOps(name, self.namespace)
         for stage in stages:
             flow.declare(stage, (), (), {})
         return flow
