@@ -38,8 +38,8 @@ from headrace._protocol.op import ITEM_BYTES, Op, Prepared
 from headrace._protocol.queue_ops import Ops, enqueue_one
 from headrace._protocol.replies import Declaration, Verdicts
 from headrace._protocol.shards import WholeOps
-from headrace._telemetry import log
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
+from headrace._telemetry.log import log_event
 from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError, NotDurable, said, traced
 
@@ -136,7 +136,7 @@ class BaseQueue(Connected):
         if answer is None or not answer.others:
             return
         for text in answer.differences(self.name, self._ours(), serving=False):
-            log.say("declaration_differs", "%s", text, queue=self.name)
+            log_event("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property
     def _prepared(self) -> Prepared[str]:

@@ -41,7 +41,7 @@ from headrace._net.base.connected import Unpicklable
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps
-from headrace._telemetry import log
+from headrace._telemetry.log import log_event
 from headrace._telemetry.worker import PARENTS
 from headrace.errors import ConfigurationError
 
@@ -355,7 +355,7 @@ class BaseWorker(Hooked, Unpicklable):
         serves = "; ".join(map(_serves, self.handlers.values()))
         at = self._address
         server = shown(given(at.url)) if at.client is None else shown_settings(at.client)
-        log.say(
+        log_event(
             "worker_started", "%s serves %s; on %s%s", self.name, serves, server, loop and f", by {loop}",
             worker=self.name, server=server, queues=list(self.handlers),
         )  # fmt: skip

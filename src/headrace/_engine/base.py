@@ -21,8 +21,8 @@ from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
 from headrace._protocol.op import Op
-from headrace._telemetry import log
 from headrace._telemetry.client import dead_lettered
+from headrace._telemetry.log import log_event
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import LeasesLeft, NotDurable, said
 
@@ -40,7 +40,7 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
     if not leases:
         return None
     error = LeasesLeft(leases)
-    log.say("leases_left", "%s", error, worker=lifecycle.consumers[0].worker)
+    log_event("leases_left", "%s", error, worker=lifecycle.consumers[0].worker)
     return error
 
 
@@ -194,7 +194,7 @@ class BaseEngine(ABC):
         now = time.monotonic()
         if now - self._lagged >= LAGS_EVERY_S:
             self._lagged = now
-            log.say("not_durable", "%s", error)
+            log_event("not_durable", "%s", error)
         return error.answers
 
     def failed(self, error: BaseException, channel: Channel) -> None:
@@ -207,7 +207,7 @@ class BaseEngine(ABC):
         with self._failing:
             first, self.error = self.error is None, self.error or error
         # The other roles usually fail for the same reason at the same moment.
-        log.say("role_failed", "%s", said(error), error=error, level=None if first else logging.DEBUG)
+        log_event("role_failed", "%s", said(error), error=error, level=None if first else logging.DEBUG)
         self.drain()
 
     def perform(self, effect: Effect, consumer: Consumer | None) -> Any:
@@ -226,7 +226,7 @@ class BaseEngine(ABC):
             case Bury(died):
                 dead_lettered(self.executors["work"].pool.connection_kwargs, died)
             case Log(event, text):
-                log.say(event, "%s", text)
+                log_event(event, "%s", text)
             case _:
                 raise TypeError(f"{effect!r} is not performed by an engine")
         return None
@@ -272,7 +272,7 @@ class BaseEngine(ABC):
         running = sum(bool(held.started) for consumer in consumers for held in list(consumer.jobs.held.values()))
         waits = f", and waits for {running} that run; told again, it gives them back" if running else ""
         words = "%s takes no more jobs%s"
-        log.say("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
+        log_event("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
 
     def halt(self) -> None:
         """Release all jobs now. Tell the handlers; cancel the async ones."""
@@ -306,7 +306,7 @@ class BaseEngine(ABC):
             if one.jobs.given_back:  # the number for all shards of a queue
                 back[str(one.ops.keys.queue)] = back.get(one.ops.keys.queue, 0) + one.jobs.given_back
         what = ", ".join(f"{number} of {queue!r}" for queue, number in back.items()) or "nothing"
-        log.say("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
+        log_event("worker_stopped", "%s; given back: %s", worker, what, worker=worker, given_back=back)
 
 
 class BaseRoleDriver:

@@ -22,7 +22,7 @@ from headrace._core.worker.lifecycle import Lifecycle
 from headrace._engine.base import Unit
 from headrace._engine.hooks import called
 from headrace._net.aio.executor import AsyncExecutor
-from headrace._telemetry import log
+from headrace._telemetry.log import log_event
 
 END_WITHIN_S = 2.0  # seconds that a stopping worker waits for its pulse
 
@@ -171,7 +171,7 @@ class StallWatch:
             elif (not told or now - told >= AGAIN_AFTER_S) and self._tell(now - asked, now):
                 told = now
         if told:
-            log.say("loop_unblocked", "after %.1f s", time.monotonic() - asked, worker=self._worker)
+            log_event("loop_unblocked", "after %.1f s", time.monotonic() - asked, worker=self._worker)
 
     @property
     def _worker(self) -> str:
@@ -207,7 +207,7 @@ class StallWatch:
         fields: dict[str, Any] = {"handler": name, "where": where, "seconds": round(seconds, 1)}
         if claim is None:
             fields["worker"] = self._worker
-        log.say("loop_blocked", words, seconds, what, where and f" ({where})", advice, claim=claim, **fields)
+        log_event("loop_blocked", words, seconds, what, where and f" ({where})", advice, claim=claim, **fields)
         return True
 
 

@@ -14,7 +14,8 @@ from headrace._model.checks import Context as Carried
 from headrace._model.job import NO_HEADERS, Claim, Job, NewJob, is_new
 from headrace._model.receipt import BaseReceipt
 from headrace._protocol.replies import Died
-from headrace._telemetry import log, tracing
+from headrace._telemetry import tracing
+from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, ambient, tracer
 from headrace.errors import said
@@ -257,7 +258,7 @@ def dead_lettered(settings: Mapping[str, Any], died: Iterable[tuple[str, Died]])
         if meters is not None:
             meters.died.add(1, place.common)
             meters.attempts.record(job.attempts, place.common)
-        log.say(
+        log_event(
             "job_dead_lettered", "job %s of queue %r is dead after attempt %d: %s", job.id, place.queue, job.attempts,
             job.reason, queue=place.queue, job_id=job.id, attempt=job.attempts, reason=job.reason, kind=job.kind,
         )  # fmt: skip
@@ -314,9 +315,9 @@ class Outage:
                 self._next = now + min(now - self.since, REPEAT_PAUSE_S)
             lasts = now - self.since
         if first:
-            log.say("connection_lost", "%s; trying again", said(error), server=self._place.server)
+            log_event("connection_lost", "%s; trying again", said(error), server=self._place.server)
         elif again:
-            log.say(
+            log_event(
                 "connection_lost", "for %.0f s now: %s; trying again", lasts, said(error), server=self._place.server
             )
         if (meters := instruments()) is not None:
@@ -333,7 +334,7 @@ class Outage:
             self._drops[queue] = (now + 60.0, 0) if said else (again, before + number)
         if said:
             words = "%d jobs of queue %r are complete without their results: the server is out of memory (maxmemory)"
-            log.say("result_dropped", words, before + number, queue, queue=queue, number=before + number)
+            log_event("result_dropped", words, before + number, queue, queue=queue, number=before + number)
 
     def ends(self) -> None:
         """Stop counting a round trip that succeeded, or is given up."""
@@ -346,4 +347,4 @@ class Outage:
             if self._trying or not self.since:
                 return
             lasted, self.since = time.monotonic() - self.since, 0.0
-        log.say("connection_restored", "after %.1f s", lasted, server=self._place.server)
+        log_event("connection_restored", "after %.1f s", lasted, server=self._place.server)

@@ -62,7 +62,7 @@ EVENTS = {  # their levels
 }
 
 
-def say(
+def log_event(
     event: str,
     words: str,
     *args: object,

@@ -18,8 +18,9 @@ from headrace._model.settings import KIND
 from headrace._model.state import Counts
 from headrace._protocol.op import Op
 from headrace._protocol.replies import Grant, Reclaimed
-from headrace._telemetry import log, metrics, tracing
+from headrace._telemetry import metrics, tracing
 from headrace._telemetry.client import Traced, dead_lettered, received
+from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, tracer
 from headrace.errors import RetryLater, Verdict, said
@@ -42,7 +43,7 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
         try:
             return function(*args, **options)
         except BaseException as error:
-            log.say("tracing_failed", "%s", said(error), error=error)
+            log_event("tracing_failed", "%s", said(error), error=error)
             return None
 
     return guarded
@@ -90,12 +91,12 @@ class WorkerTelemetry:
     def _granted(self, grant: Grant, since: float) -> None:
         queue = self.place.queue
         if grant.healed:
-            log.say("group_created", "queue %r had no consumer group", queue, queue=queue)
+            log_event("group_created", "queue %r had no consumer group", queue, queue=queue)
         dead_lettered(self._settings, [(queue, died) for died in grant.died])
         jump = 0.0 if grant.now is None else self._clock.jump(grant.now, time.perf_counter() - since)
         if jump:
             words, way = "of the server of queue %r: %s by %.1f s", "forward" if jump > 0 else "back"
-            log.say("server_clock_jumped", words, queue, way, abs(jump), queue=queue)
+            log_event("server_clock_jumped", words, queue, way, abs(jump), queue=queue)
         if self.on and grant.claims:
             poll = received(self.place, grant.claims, since, batch=True, context=tracing.NOWHERE)
             if poll is not None:
@@ -106,9 +107,9 @@ class WorkerTelemetry:
         queue = self.place.queue
         if swept.declared:
             words = "%d of queue %r had no heartbeat any more"
-            log.say("peers_declared_dead", words, swept.declared, queue, queue=queue)
+            log_event("peers_declared_dead", words, swept.declared, queue, queue=queue)
         if swept.moved:
-            log.say("jobs_reclaimed", "%d of queue %r are back at the front", swept.moved, queue, queue=queue)
+            log_event("jobs_reclaimed", "%d of queue %r are back at the front", swept.moved, queue, queue=queue)
             if self.meters is not None:
                 self.meters.reclaimed.add(swept.moved, self.place.common)
 
@@ -171,14 +172,14 @@ class WorkerTelemetry:
             if self.meters is not None:
                 self.meters.dropped.add(1, self.place.common)
             words = "job %s is complete without its result, which can't be kept: %s"
-            log.say(event, words, held.job.id, said(error), claim=held, span=span, error=error)
+            log_event(event, words, held.job.id, said(error), claim=held, span=span, error=error)
         elif held is not None:
             if self.meters is not None:
                 self.meters.lost.add(1, self.place.common)
-            log.say(event, "job %s runs elsewhere, or is gone", held.job.id, claim=held, span=span)
+            log_event(event, "job %s runs elsewhere, or is gone", held.job.id, claim=held, span=span)
         else:
             words = "our peers declared us dead, or we could not say otherwise; back as %s"
-            log.say(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
+            log_event(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
 
     def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
         meters, common = self.meters, self.place.common
@@ -186,7 +187,7 @@ class WorkerTelemetry:
         cause = None if error is None or isinstance(error, Verdict) else error
         if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):
             words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
-            log.say("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
+            log_event("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
         job, reason = held.job, verdict.reason
         about: dict[str, Any] = {"claim": held, "span": span, "error": cause, "reason": reason}
         if verdict.kind == "dead":
@@ -195,7 +196,7 @@ class WorkerTelemetry:
                 meters.attempts.record(job.attempt, common)
             words = "job %s of queue %r is dead after attempt %s: %s"
             kind = job.headers.get(KIND, "")
-            log.say("job_dead_lettered", words, job.id, job.queue, attempt, reason, kind=kind, **about)
+            log_event("job_dead_lettered", words, job.id, job.queue, attempt, reason, kind=kind, **about)
         elif verdict.kind == "retry":
             if meters is not None:
                 meters.retried.add(1, common)
@@ -204,9 +205,9 @@ class WorkerTelemetry:
             event, did = ("job_failed", "failed on") if failed else ("job_put_back", "is put back on")
             words = "job %s of queue %r %s attempt %s, and runs again %s: %s"
             again = _when(verdict.delay)
-            log.say(event, words, job.id, job.queue, did, attempt, again, reason, again=again, **about)
+            log_event(event, words, job.id, job.queue, did, attempt, again, reason, again=again, **about)
         elif verdict.kind == "release":
-            log.say("job_released", "job %s is back at the front", held.job.id, claim=held, span=span)
+            log_event("job_released", "job %s is back at the front", held.job.id, claim=held, span=span)
 
     # -- what is in the queue
 

@@ -30,7 +30,7 @@ from headrace import _forks
 from headrace._net.base.children import withhold
 from headrace._net.base.sockets import cut, socket_of
 from headrace._protocol.op import pack
-from headrace._telemetry import log
+from headrace._telemetry.log import log_event
 
 Place = tuple[str, int]  # host and port
 Copied = Callable[[dict[str, Any]], dict[str, Any]]
@@ -170,7 +170,7 @@ class Watch:
             stale = [one for one in self._connections if not self.leads(one)]
         if former not in (None, best.primary):
             (host, port), words = best.primary, "Sentinel names another primary of %r: %s:%d"
-            log.say("primary_changed", words, self.service, host, port, service=self.service)
+            log_event("primary_changed", words, self.service, host, port, service=self.service)
         for connection in stale:
             cut(connection)
 

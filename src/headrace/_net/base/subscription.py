@@ -18,7 +18,7 @@ from headrace._net.base.retries import RETRY_PAUSE_S, heals
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Op, pack
 from headrace._protocol.queue_ops import Ops
-from headrace._telemetry import log
+from headrace._telemetry.log import log_event
 
 PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for its answer
 ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
@@ -146,7 +146,7 @@ class BaseSubscription:
             return Received("cut", error=error)
         if not self._warned:
             self._warned = True
-            log.say("not_heard", "the server does not let us listen (%s); what is told is found out later", error)
+            log_event("not_heard", "the server does not let us listen (%s); what is told is found out later", error)
         return Received("refused", error=error)
 
 

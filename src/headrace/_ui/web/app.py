@@ -24,7 +24,7 @@ from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.redaction import Redact
 from headrace._model.codec import Codec
 from headrace._net.base.address import AsyncClient
-from headrace._telemetry import log
+from headrace._telemetry.log import log_event
 from headrace._ui.actions import CALLS, Form, act
 from headrace._ui.texts import FAILURES, Refused, complaint
 from headrace._ui.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
@@ -214,7 +214,7 @@ class Pages:
             return self._error(403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
         number, text, onward = await act(self._reader(), self._server, self._namespace, action, name, form)
         by = _who(request)
-        log.say(
+        log_event(
             "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
         )
         outcome = secrets.token_urlsafe(9)
