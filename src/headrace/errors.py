@@ -180,7 +180,7 @@ class StreamStopped(HeadraceError):
     """
 
     def __init__(self, position: int, cause: Exception | None = None) -> None:
-        why = "" if cause is None else f": {said(cause)}"
+        why = "" if cause is None else f": {describe_error(cause)}"
         super().__init__(f"the first {position} jobs of the stream are in the queue; go on with the next{why}")
         self.position = position
 
@@ -300,7 +300,7 @@ class BatchError(HeadraceError):
         return type(self), (self.failures,)
 
 
-def said(error: object) -> str:
+def describe_error(error: object) -> str:
     """Describe an exception in words, a group with its causes, cut to the length that is kept; its class and `__str__`
     are the user's and may raise.
     """
@@ -311,7 +311,7 @@ def said(error: object) -> str:
         for cause in causes if isinstance(error, BaseExceptionGroup) else ():
             if len(text) >= REASON_CHARACTERS:
                 break
-            text = f"{text}; {said(cause)}"
+            text = f"{text}; {describe_error(cause)}"
         return text[:REASON_CHARACTERS]
     except BaseException:  # whatever it is
         return name[:REASON_CHARACTERS]

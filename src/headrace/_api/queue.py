@@ -41,7 +41,7 @@ from headrace._protocol.shards import WholeOps
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.log import log_event
 from headrace._telemetry.tracing import Place
-from headrace.errors import ConfigurationError, NotDurable, said, traced
+from headrace.errors import ConfigurationError, NotDurable, describe_error, traced
 
 Q = TypeVar("Q")
 
@@ -291,7 +291,7 @@ class BaseQueue(Connected):
         """Describe an exception that is given for a reason; anything else is left to the checks."""
         if not isinstance(reason, BaseException):
             return reason
-        return Cause(said(reason), traced(reason) if self.ops.settings.tracebacks else "")
+        return Cause(describe_error(reason), traced(reason) if self.ops.settings.tracebacks else "")
 
     def _settle(self, op: Callable[[Ops, Claim], Op[R]], lease: BaseLease[Any, Any]) -> tuple[Op[R], SettleSpan | None]:
         claim = self._claim(lease)

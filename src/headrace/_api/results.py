@@ -19,7 +19,7 @@ from headrace._model.codec import Codec, untyped
 from headrace._model.event import Event
 from headrace._model.receipt import AsyncReceipt, BaseReceipt, Receipt, bind, is_receipt, source_of
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import CodecError, JobFailed, said
+from headrace.errors import CodecError, JobFailed, describe_error
 
 Decode = Callable[[Any], Any]  # makes a result of the codec's value
 
@@ -30,7 +30,7 @@ def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = Non
         read = untyped(codec).decode(data)
         return read if decode is None else decode(read)
     except Exception as error:
-        raise CodecError(f"the result of job {id!r} does not decode: {said(error)}") from error
+        raise CodecError(f"the result of job {id!r} does not decode: {describe_error(error)}") from error
 
 
 def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:

@@ -24,7 +24,7 @@ from headrace._model.receipt import BaseReceipt
 from headrace._model.settings import KIND
 from headrace._model.timing import PREFIX, Declared, Recurring, Timing, missed_policy
 from headrace._protocol.keys import job_id
-from headrace.errors import ConfigurationError, DeadLetter, said
+from headrace.errors import ConfigurationError, DeadLetter, describe_error
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -302,7 +302,7 @@ def _look_at(task: BaseTask[..., Any, Any]) -> None:
     except ConfigurationError as error:
         if "shapes" not in vars(task._signature):
             raise
-        text = f"task {task.name!r}: its result: {said(error)}: its jobs would complete without a result"
+        text = f"task {task.name!r}: its result: {describe_error(error)}: its jobs would complete without a result"
         code: Any = getattr(inspect.unwrap(task), "__code__", None)
         where = ("<unknown>", 1) if code is None else (code.co_filename, code.co_firstlineno)
         warnings.warn_explicit(text, UserWarning, *where)

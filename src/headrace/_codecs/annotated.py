@@ -35,7 +35,7 @@ from headrace._codecs.scalars import (
     unfit,
 )
 from headrace._codecs.shapes import name
-from headrace.errors import ConfigurationError, said
+from headrace.errors import ConfigurationError, describe_error
 
 LISTS: tuple[Any, ...] = (list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable)
 BUILTIN_SETS: tuple[Any, ...] = (set, frozenset)
@@ -218,7 +218,7 @@ def _tried(kind: Any, convert: Callable[[Any], Any], value: Any) -> Any:
     try:
         return convert(value)
     except Exception as error:  # the library's own, or checks of the class
-        raise TypeMismatch(f"no {name(kind)}: {said(error)}") from None
+        raise TypeMismatch(f"no {name(kind)}: {describe_error(error)}") from None
 
 
 def _union(hint: Any, members: list[TypeCodec]) -> TypeCodec:

@@ -7,7 +7,7 @@ from typing import Any, Generic, overload
 from headrace._codecs.shapes import classes, name, require
 from headrace._forks import cached_property
 from headrace._model.job import A
-from headrace.errors import CodecError, ConfigurationError, said, without_extra
+from headrace.errors import CodecError, ConfigurationError, describe_error, without_extra
 
 
 class MsgspecCodec(Generic[A]):
@@ -72,7 +72,7 @@ class MsgspecCodec(Generic[A]):
         except self._invalid:
             raise
         except Exception as error:  # nested too deep, or whatever the type's own code raises
-            raise CodecError(f"not {self._format} of this type: {said(error)}") from error
+            raise CodecError(f"not {self._format} of this type: {describe_error(error)}") from error
         return value
 
 

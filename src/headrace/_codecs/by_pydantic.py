@@ -7,7 +7,7 @@ from typing import Any, Generic, overload
 from headrace._codecs.shapes import classes, name, require
 from headrace._forks import cached_property
 from headrace._model.job import A
-from headrace.errors import CodecError, ConfigurationError, said, without_extra
+from headrace.errors import CodecError, ConfigurationError, describe_error, without_extra
 
 ERRORS_SHOWN = 5  # of one payload, in a message
 
@@ -59,7 +59,7 @@ class PydanticCodec(Generic[A]):
         try:
             data: bytes = self._adapter.dump_json(payload, by_alias=True, round_trip=True, warnings="error")
         except Exception as error:  # pydantic's own, and what serializers of the user's raise
-            raise CodecError(f"payload does not encode as JSON: {said(error)}") from error
+            raise CodecError(f"payload does not encode as JSON: {describe_error(error)}") from error
         try:
             self.decode(data)
         except CodecError as error:
@@ -73,7 +73,7 @@ class PydanticCodec(Generic[A]):
         except self._invalid as error:
             raise CodecError(f"no {name(self.type)}: {described(error)}") from None
         except Exception as error:  # what validators of the user's raise
-            raise CodecError(f"no {name(self.type)}: {said(error)}") from error
+            raise CodecError(f"no {name(self.type)}: {describe_error(error)}") from error
         return value
 
 
@@ -87,7 +87,7 @@ class AnyJSON:
         try:
             return pydantic_core.to_json(payload, by_alias=True)
         except Exception as error:  # pydantic's own, and what serializers of the user's raise
-            raise CodecError(f"payload does not encode as JSON: {said(error)}") from error
+            raise CodecError(f"payload does not encode as JSON: {describe_error(error)}") from error
 
     def decode(self, data: bytes, /) -> Any:
         """Decode JSON. Raises `CodecError` for anything else."""

@@ -15,7 +15,7 @@ from headrace._codecs.store import KEY, Store
 from headrace._model.checks import count
 from headrace._model.codec import Codec
 from headrace._model.job import T
-from headrace.errors import CodecError, RetryLater, said
+from headrace.errors import CodecError, RetryLater, describe_error
 
 MAGIC = b"HRO1"
 DIGEST_BYTES = 32
@@ -82,7 +82,7 @@ class Offloaded(Around[T]):
         except KeyError:
             raise CodecError(f"payload {key} is not in the store: it was swept, or this is another store") from None
         except Exception as error:
-            raise RetryLater(STORE_RETRY_S, f"payload {key} could not be fetched: {said(error)}") from error
+            raise RetryLater(STORE_RETRY_S, f"payload {key} could not be fetched: {describe_error(error)}") from error
         if hashlib.sha256(content).digest() != data[len(MAGIC) : len(MAGIC) + DIGEST_BYTES]:
             raise CodecError(f"payload {key} in the store is not what was put there")
         return content

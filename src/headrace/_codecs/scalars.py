@@ -18,7 +18,7 @@ from uuid import UUID
 from attrs import frozen
 
 from headrace._codecs.shapes import name
-from headrace.errors import ConfigurationError, said
+from headrace.errors import ConfigurationError, describe_error
 
 KINDS: dict[type, str] = {
     NoneType: "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object",
@@ -66,7 +66,7 @@ def dumped(packed: Any) -> bytes:
     try:
         return _ENCODER.encode(packed).encode()
     except (ValueError, RecursionError) as error:
-        raise TypeMismatch(said(error)) from None
+        raise TypeMismatch(describe_error(error)) from None
 
 
 def loaded(data: bytes) -> Any:
@@ -74,7 +74,7 @@ def loaded(data: bytes) -> Any:
     try:
         return _DECODER.decode(data.decode())
     except (ValueError, RecursionError) as error:
-        raise TypeMismatch(f"no JSON: {said(error)}") from None
+        raise TypeMismatch(f"no JSON: {describe_error(error)}") from None
 
 
 # -- values as they are --------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _scalar(
         try:
             return unpack(data)
         except (ValueError, ArithmeticError) as error:
-            raise TypeMismatch(f"must be {name(kind)}: {said(error)}") from None
+            raise TypeMismatch(f"must be {name(kind)}: {describe_error(error)}") from None
 
     return TypeCodec(packed, unpacked, frozenset(kinds))
 

@@ -20,7 +20,7 @@ from headrace._model.settings import KIND, HandlerSettings
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, said
+from headrace.errors import BatchError, Complete, DeadLetter, Release, RetryLater, describe_error
 
 FREE_RELEASES = 10  # releases in a row, without an attempt, after which a job still starts at once
 PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0  # seconds it waits after more of them, longer each time
@@ -221,7 +221,7 @@ def ruled(policy: Retry, error: BaseException) -> BaseException:
     if rule is None or isinstance(error, errors.Verdict):
         return error
     if rule is DeadLetter:
-        return DeadLetter(said(error))
+        return DeadLetter(describe_error(error))
     if not isinstance(rule, errors.Verdict):
         rule = rule() if isinstance(rule, type) else rule(error)
     if rule is None:
@@ -229,7 +229,7 @@ def ruled(policy: Retry, error: BaseException) -> BaseException:
     if not isinstance(rule, errors.Verdict):
         raise TypeError(f"on: {rule!r:.200} is no verdict")
     if isinstance(rule, RetryLater) and not rule.reason:
-        return RetryLater(rule.delay, said(error), spend=rule.spend)
+        return RetryLater(rule.delay, describe_error(error), spend=rule.spend)
     return rule
 
 
@@ -251,7 +251,7 @@ def judge(
     """
     if interrupted(claim, error) or (stopping and ends_program(error)):
         return released(claim)
-    reason = said(error)
+    reason = describe_error(error)
     error = ruled(policy, error)
     if isinstance(error, Complete):
         return Settlement("complete", claim, result=None if error.result is None else keep(error.result))
@@ -263,7 +263,7 @@ def judge(
         try:
             return later(policy, claim, error, reason)
         except Exception as wrong:  # what was asked for is no delay: to ask was a failure
-            error, reason = wrong, f"{reason}: {said(wrong)}"
+            error, reason = wrong, f"{reason}: {describe_error(wrong)}"
     return _failed(policy, claim, RetryState(1 if anew else claim.job.attempt, RetryOutcome(error), age), reason, wait)
 
 
@@ -284,7 +284,7 @@ def undecoded(claim: Claim, reason: str) -> Settlement:
         try:
             return Settlement("retry", claim, delay=bounded_delay(reason.delay), spend=0, reason=reason)
         except Exception as wrong:  # what was asked for is no delay
-            reason = f"{reason}: {said(wrong)}"
+            reason = f"{reason}: {describe_error(wrong)}"
     return Settlement("dead", claim, reason=reason)
 
 

@@ -24,7 +24,7 @@ from headrace._protocol.op import Op
 from headrace._telemetry.client import dead_lettered
 from headrace._telemetry.log import log_event
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import LeasesLeft, NotDurable, said
+from headrace.errors import LeasesLeft, NotDurable, describe_error
 
 Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
@@ -207,7 +207,7 @@ class BaseEngine(ABC):
         with self._failing:
             first, self.error = self.error is None, self.error or error
         # The other roles usually fail for the same reason at the same moment.
-        log_event("role_failed", "%s", said(error), error=error, level=None if first else logging.DEBUG)
+        log_event("role_failed", "%s", describe_error(error), error=error, level=None if first else logging.DEBUG)
         self.drain()
 
     def perform(self, effect: Effect, consumer: Consumer | None) -> Any:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from headrace._telemetry.log import log_event
-from headrace.errors import ConfigurationError, said
+from headrace.errors import ConfigurationError, describe_error
 
 
 def is_async(function: object) -> bool:
@@ -119,7 +119,7 @@ class Hooked:
 
 def hook_failed(hook: Hook, error: BaseException) -> None:
     """Log the error of a stop hook. The other hooks are called nevertheless."""
-    log_event("hook_failed", "%s: %s", called(hook), said(error), error=error)
+    log_event("hook_failed", "%s: %s", called(hook), describe_error(error), error=error)
 
 
 def surrounded(function: Callable[[Any], Any], around: Sequence[Around]) -> Callable[[Any], Any]:

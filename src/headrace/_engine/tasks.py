@@ -54,7 +54,7 @@ from headrace._net.aio.subscription import AsyncSubscription
 from headrace._net.base.connections import Attend
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import NotDurable, OutcomeUnknown, said
+from headrace.errors import NotDurable, OutcomeUnknown, describe_error
 
 
 @frozen
@@ -109,7 +109,7 @@ class Threads:
             try:
                 result = function()
             except StopIteration as raised:  # a future does not accept this exception
-                error = RuntimeError(f"the handler raised {said(raised)}")
+                error = RuntimeError(f"the handler raised {describe_error(raised)}")
             except BaseException as raised:  # any error is judged
                 error = raised
             with suppress(RuntimeError):  # the loop is closed

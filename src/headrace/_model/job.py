@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeGuard
 
 from attrs import define, field, frozen
 
-from headrace.errors import REASON_CHARACTERS, RetryLater, said
+from headrace.errors import REASON_CHARACTERS, RetryLater, describe_error
 
 if TYPE_CHECKING:  # type checkers know typing_extensions, even if it is not installed
     from typing_extensions import TypeVar
@@ -101,7 +101,7 @@ class Postponed(str):
     @classmethod
     def of(cls, asked: RetryLater) -> Postponed:
         """Make the reason from the codec's error."""
-        made = cls(f"payload does not decode yet: {asked.reason or said(asked)}"[:REASON_CHARACTERS])
+        made = cls(f"payload does not decode yet: {asked.reason or describe_error(asked)}"[:REASON_CHARACTERS])
         made.delay = asked.delay
         return made
 

@@ -48,7 +48,7 @@ from headrace._protocol.replies import (
     Verdicts,
 )
 from headrace._protocol.script import script
-from headrace.errors import CodecError, ConfigurationError, said
+from headrace.errors import CodecError, ConfigurationError, describe_error
 
 T = TypeVar("T")
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
@@ -590,7 +590,7 @@ class Ops:
                 timing = Timing.parse(stored)
                 ticks, following = decide(timing, missed, due, ticking.now)
             except Exception as error:  # this machine lacks a library or a time zone, or the data is foreign
-                wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {said(error)}")
+                wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {describe_error(error)}")
                 continue
             waits.append((following - ticking.now) / 1000)
             ops.append(self.op("tick", [name, stored, due, following, *ticks], int))

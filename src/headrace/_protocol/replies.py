@@ -24,7 +24,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.settings import KIND
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.timing import Timing
-from headrace.errors import ReplyError, RetryLater, said
+from headrace.errors import ReplyError, RetryLater, describe_error
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the other states have one name
 _HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
@@ -176,7 +176,7 @@ class Jobs:
             except RetryLater as asked:
                 wrong, value = Postponed.of(asked), raw(payload)
             except BaseException as error:
-                wrong, value = (f"payload does not decode: {said(error)}", raw(payload))
+                wrong, value = (f"payload does not decode: {describe_error(error)}", raw(payload))
         job = make_job(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
         return job, token, wrong
 

@@ -18,7 +18,7 @@ from headrace._telemetry import tracing
 from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, ambient, tracer
-from headrace.errors import said
+from headrace.errors import describe_error
 
 R = TypeVar("R")
 REPEAT_AFTER_S = 10.0  # seconds after which an outage is logged again; the pause doubles each time
@@ -314,12 +314,9 @@ class Outage:
             elif again:
                 self._next = now + min(now - self.since, REPEAT_PAUSE_S)
             lasts = now - self.since
-        if first:
-            log_event("connection_lost", "%s; trying again", said(error), server=self._place.server)
-        elif again:
-            log_event(
-                "connection_lost", "for %.0f s now: %s; trying again", lasts, said(error), server=self._place.server
-            )
+        if first or again:
+            since = f"for {lasts:.0f} s now: " if again else ""
+            log_event("connection_lost", "%s%s; trying again", since, describe_error(error), server=self._place.server)
         if (meters := instruments()) is not None:
             meters.reconnects.add(1, self._place.at)
 

@@ -21,7 +21,7 @@ from headrace import _forks
 from headrace._model.job import Claim
 from headrace._model.views import LAYOUT, visible
 from headrace._telemetry.tracing import ids
-from headrace.errors import said, users
+from headrace.errors import describe_error, users
 
 log = logging.getLogger("headrace")
 _setting_up = _forks.lock()
@@ -83,7 +83,7 @@ def log_event(
         job = claim.job
         fields = {"queue": job.queue, "job_id": job.id, "attempt": job.attempt, "worker": claim.worker, **fields}
     if error is not None:
-        fields.setdefault("error", said(error))
+        fields.setdefault("error", describe_error(error))
     text = f"{event}: {words}"
     with suppress(Exception):
         raised = None if error is None else (type(error), error, users(error))
@@ -125,7 +125,7 @@ class JsonLines(logging.Formatter):
             **fields,
         }
         if record.exc_info and record.exc_info[1] is not None:
-            line.setdefault("error", said(record.exc_info[1]))
+            line.setdefault("error", describe_error(record.exc_info[1]))
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
 

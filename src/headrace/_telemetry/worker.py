@@ -23,7 +23,7 @@ from headrace._telemetry.client import Traced, dead_lettered, received
 from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.tracing import Place, tracer
-from headrace.errors import RetryLater, Verdict, said
+from headrace.errors import RetryLater, Verdict, describe_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
         try:
             return function(*args, **options)
         except BaseException as error:
-            log_event("tracing_failed", "%s", said(error), error=error)
+            log_event("tracing_failed", "%s", describe_error(error), error=error)
             return None
 
     return guarded
@@ -172,7 +172,7 @@ class WorkerTelemetry:
             if self.meters is not None:
                 self.meters.dropped.add(1, self.place.common)
             words = "job %s is complete without its result, which can't be kept: %s"
-            log_event(event, words, held.job.id, said(error), claim=held, span=span, error=error)
+            log_event(event, words, held.job.id, describe_error(error), claim=held, span=span, error=error)
         elif held is not None:
             if self.meters is not None:
                 self.meters.lost.add(1, self.place.common)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import redis
 
-from headrace.errors import HeadraceError, said
+from headrace.errors import HeadraceError, describe_error
 
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 LARGE = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
@@ -84,10 +84,10 @@ def complaint(error: Exception) -> str:
         case Refused():
             return str(error)
         case redis.ResponseError() if any(word in str(error) for word in FORBIDDEN):
-            return f"This user of the server may not do that: {said(error)}"
+            return f"This user of the server may not do that: {describe_error(error)}"
         case redis.ResponseError():
-            return f"The server refused that: {said(error)}"
+            return f"The server refused that: {describe_error(error)}"
         case redis.RedisError() | OSError():
-            return f"The server does not answer: {said(error)}"
+            return f"The server does not answer: {describe_error(error)}"
         case _:
-            return said(error)
+            return describe_error(error)

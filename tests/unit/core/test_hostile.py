@@ -24,7 +24,7 @@ from headrace._model.settings import QueueSettings
 from headrace._protocol.flow_ops import FlowOps
 from headrace._protocol.keys import FLOW, Keys
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import REASON_CHARACTERS, Verdict, said
+from headrace.errors import REASON_CHARACTERS, Verdict, describe_error
 from tests.unit.core.test_roles import Hand, make_consumer, make_held
 
 
@@ -241,7 +241,7 @@ def test_whatever_a_handler_raises_or_returns_settles_its_jobs(
 
 @given(st.lists(st.integers(0, 1 << 30), max_size=12))
 def test_whatever_is_raised_has_words(numbers: list[int]) -> None:
-    words = said(Picks(numbers).error())
+    words = describe_error(Picks(numbers).error())
     assert type(words) is str
     assert len(words) <= REASON_CHARACTERS
 

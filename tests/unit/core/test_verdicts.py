@@ -51,7 +51,7 @@ from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._model.settings import HandlerSettings, QueueSettings
-from headrace.errors import REASON_CHARACTERS, said
+from headrace.errors import REASON_CHARACTERS, describe_error
 
 
 def verdict(error: BaseException, attempt: int = 1, age: float = 0.0, **policy: Any) -> tuple[str, Any]:
@@ -218,20 +218,20 @@ def test_reasons(error: BaseException, reason: str) -> None:
 
 
 def test_an_exception_in_words() -> None:
-    assert said(KeyError("x")) == "KeyError: 'x'"
-    assert said(Silent()) == "Silent"
+    assert describe_error(KeyError("x")) == "KeyError: 'x'"
+    assert describe_error(Silent()) == "Silent"
 
 
 def test_a_group_of_exceptions_is_named_with_its_causes() -> None:
     inner = BaseExceptionGroup("inner", [KeyboardInterrupt(), Silent()])
     group = ExceptionGroup("two failed", [OSError("no route"), ExceptionGroup("deep", [ValueError("bad")])])
-    assert said(group) == (
+    assert describe_error(group) == (
         "ExceptionGroup: two failed (2 sub-exceptions); OSError: no route; "
         "ExceptionGroup: deep (1 sub-exception); ValueError: bad"
     )
-    assert said(inner) == "BaseExceptionGroup: inner (2 sub-exceptions); KeyboardInterrupt: ; Silent"
+    assert describe_error(inner) == "BaseExceptionGroup: inner (2 sub-exceptions); KeyboardInterrupt: ; Silent"
     many = ExceptionGroup("many", [ExceptionGroup("x", [ValueError("y" * 100)] * 100)] * 10_000)
-    assert len(said(many)) == REASON_CHARACTERS
+    assert len(describe_error(many)) == REASON_CHARACTERS
 
 
 @pytest.mark.parametrize(

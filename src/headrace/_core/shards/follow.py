@@ -13,7 +13,7 @@ from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind, seal, tidy
 from headrace._core.shards.slots import ShardSlots, slots_of
 from headrace._protocol.shards import ShardOps
-from headrace.errors import HeadraceError, said
+from headrace.errors import HeadraceError, describe_error
 
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
@@ -77,7 +77,7 @@ def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
     except Exception as error:
         if isinstance(error, HeadraceError):
             raise
-        yield Log("reshard_failed", f"shards of queue {known.ops.keys.queue!r}: {said(error)}")
+        yield Log("reshard_failed", f"shards of queue {known.ops.keys.queue!r}: {describe_error(error)}")
 
 
 def _leave(consumer: Consumer) -> Role:

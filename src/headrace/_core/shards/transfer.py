@@ -22,7 +22,7 @@ from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps
 from headrace._protocol.transfer_ops import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
-from headrace.errors import NotDurable, said
+from headrace.errors import NotDurable, describe_error
 
 WITHIN_S = 5.0  # seconds for a shard's answer: other shards wait meanwhile
 ALONE_S = 60.0  # seconds to wait for a node that had a replica lately: the replica may replace it
@@ -189,7 +189,7 @@ class _HandOver:
         except NotDurable as error:
             return list(error.answers)
         except Exception as error:  # after any error, the jobs are safe in their outbox
-            self.wrong.append(said(error))
+            self.wrong.append(describe_error(error))
             if number is not None and self._sound(number):  # otherwise its node is known to be silent
                 took = (yield from Now()) - now
                 refused = getattr(error, "outcome", "") == "refused"

@@ -29,7 +29,7 @@ from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Died, Reclaimed, Verdicts
-from headrace.errors import said, traced
+from headrace.errors import describe_error, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
 IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
@@ -227,7 +227,7 @@ class Consumer:
         try:
             verdict = judge(policy, held, error, age, self.default_wait, keep, anew=anew, stopping=stopping)
         except BaseException as wrong:  # a broken strategy object must not lose the job
-            reason = f"{said(error)}; and what should judge it raised {said(wrong)}"
+            reason = f"{describe_error(error)}; and what should judge it raised {describe_error(wrong)}"
             return Settlement("retry", held, delay=60.0, reason=reason, attempts=policy.attempts or 0)
         if verdict.kind == "release" and stopping:
             return Settlement("release", held)  # the worker stops: other workers may have the job at once

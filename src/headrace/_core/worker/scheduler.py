@@ -7,7 +7,7 @@ from __future__ import annotations
 from headrace._core.effects import Log, Now, Phase, Role, Sleep, send
 from headrace._core.queue.calls import run_due_schedules, schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
-from headrace.errors import TooManySchedules, said
+from headrace.errors import TooManySchedules, describe_error
 
 SAY_EVERY_S = 30.0  # seconds after which a worker repeats which schedules its code declares
 
@@ -59,6 +59,6 @@ def _say(consumer: Consumer) -> Role:
             try:
                 yield from schedule(ops, ops.schedule(one.name, one.timing, one.missed, one.job))
             except TooManySchedules as error:
-                yield Log("schedule_failed", f"{one.name!r} of queue {ops.keys.queue!r}: {said(error)}")
+                yield Log("schedule_failed", f"{one.name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
         consumer.timers.tick_at = now
     declared.said_as, declared.again_at = name, now + SAY_EVERY_S

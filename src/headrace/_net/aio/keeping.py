@@ -10,7 +10,7 @@ from typing import Any, Self
 from headrace._core.effects import Step
 from headrace._core.queue.keeping import PARTING_S, Keeping
 from headrace._telemetry.log import log_event
-from headrace.errors import said
+from headrace.errors import describe_error
 
 
 class AsyncKept:
@@ -34,13 +34,13 @@ class AsyncKept:
             try:
                 wait = await self._drive(self._keeping.beat())
             except Exception as error:
-                log_event("role_failed", "keeping leases: %s; goes on", said(error), queue=self._queue)
+                log_event("role_failed", "keeping leases: %s; goes on", describe_error(error), queue=self._queue)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), wait)
         try:
             await self._drive(self._keeping.end())
         except Exception as error:
-            log_event("role_failed", "keeping leases: %s", said(error), queue=self._queue)
+            log_event("role_failed", "keeping leases: %s", describe_error(error), queue=self._queue)
 
     async def __aexit__(self, *_: object) -> None:
         self._over.set()

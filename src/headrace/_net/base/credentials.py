@@ -11,7 +11,7 @@ from typing import Any
 from redis import exceptions as errors
 from redis.credentials import CredentialProvider
 
-from headrace.errors import said
+from headrace.errors import describe_error
 
 ANSWER_WITHIN_S = 5.0  # seconds that a provider may take
 Credentials = tuple[str] | tuple[str, str]
@@ -64,7 +64,7 @@ class Guarded(CredentialProvider):
 
 def failed(error: BaseException) -> errors.AuthenticationError:
     """Return the error for a provider that raised *error*."""
-    return errors.AuthenticationError(f"the credential provider has failed: {said(error)}")
+    return errors.AuthenticationError(f"the credential provider has failed: {describe_error(error)}")
 
 
 def late() -> errors.TimeoutError:

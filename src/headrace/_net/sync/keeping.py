@@ -10,7 +10,7 @@ from headrace import _forks
 from headrace._core.effects import Step
 from headrace._core.queue.keeping import PARTING_S, Keeping
 from headrace._telemetry.log import log_event
-from headrace.errors import said
+from headrace.errors import describe_error
 
 
 class Kept:
@@ -34,12 +34,12 @@ class Kept:
             try:
                 wait = self._drive(self._keeping.beat())
             except Exception as error:
-                log_event("role_failed", "keeping leases: %s; goes on", said(error), queue=self._queue)
+                log_event("role_failed", "keeping leases: %s; goes on", describe_error(error), queue=self._queue)
             self._over.wait(wait)
         try:
             self._drive(self._keeping.end())
         except Exception as error:
-            log_event("role_failed", "keeping leases: %s", said(error), queue=self._queue)
+            log_event("role_failed", "keeping leases: %s", describe_error(error), queue=self._queue)
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
