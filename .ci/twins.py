@@ -1,10 +1,11 @@
-"""Write the classes for threads from the classes for asyncio: `headrace/_api/sync` from `headrace/_api/aio`.
+"""Write the classes for threads from the classes for asyncio: files of `_api/sync` and `_net/sync` in `headrace`.
 
     python .ci/twins.py            # writes the files
     python .ci/twins.py --check    # fails if a file differs from its translation; CI does this
 
 The files for asyncio are the source. `await` goes, `async def` becomes `def`, and names lose their `Async`; the tables
-below hold the few words that differ besides. What really differs between the colours stands in `colour.py`, by hand.
+below hold the few words that differ besides. What really differs between the colours stands in other files, by hand:
+`colour.py` has the parts of asyncio, or of threads, that the others use.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-API = ROOT / "src" / "headrace" / "_api"
-FILES = ["admin", "completed", "events", "flow", "inspector", "lease", "producing", "queue", "tasks"]
+SOURCE = ROOT / "src" / "headrace"
+FILES = {
+    "_api": ["admin", "completed", "events", "flow", "inspector", "lease", "producing", "queue", "tasks"],
+    "_net": ["cluster", "driver", "keeping", "listening", "trips", "waiters"],
+}
 WIDTH = 120
 HEADER = "# Generated from `{source}` by .ci/twins.py: edit that file.\n"
 
@@ -125,7 +129,7 @@ def refilled(module: str) -> str:
     out: list[str] = []
     for paragraph in re.split(r"(\n\s*\n)", module):
         lines = paragraph.split("\n")
-        long = next((number for number, line in enumerate(lines) if len(line) > WIDTH), None)
+        long = next((i for i, line in enumerate(lines) if len(line) > WIDTH and "  # " not in line), None)
         if long is not None and (indent := re.match(r" *", lines[long])) is not None:
             below = lines[long + 1 :]
             rest = list(
@@ -151,8 +155,8 @@ def formatted(module: str, path: Path) -> str:
 def main() -> int:
     """Write the files, or look whether they are as they should be."""
     stale: list[str] = []
-    for file in FILES:
-        source, path = API / "aio" / f"{file}.py", API / "sync" / f"{file}.py"
+    for room, file in [(room, file) for room, files in FILES.items() for file in files]:
+        source, path = (SOURCE / room / colour / f"{file}.py" for colour in ("aio", "sync"))
         made = HEADER.format(source=source.relative_to(ROOT / "src")) + translated(source.read_text("utf-8"))
         made = formatted(refilled(made), path)
         if "--check" not in sys.argv:
@@ -160,7 +164,7 @@ def main() -> int:
         elif not path.is_file() or path.read_text("utf-8") != made:
             stale.append(str(path.relative_to(ROOT)))
     if stale:
-        print(f"not as generated: {', '.join(stale)}; edit the files in _api/aio, then run: poe twins")
+        print(f"not as generated: {', '.join(stale)}; edit the files in aio, then run: poe twins")
     return int(bool(stale))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._net.aio.cluster import executor_of as async_executor_of
-from headrace._net.base.combining import TRIPS
+from headrace._net.base.pool import TRIPS
 from headrace._net.sync.cluster import executor_of
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import headrace
 from headrace import ConfigurationError, FanOut, Flow, Queue
 from headrace._cli.app import app
-from headrace._net.sync.cluster import client_of
+from headrace._net.base.address import client_of
 from headrace.inspect import AsyncInspector, Inspector
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster

@@ -33,7 +33,8 @@ def other(server: Server) -> Iterator[Queue]:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No look but when somebody says something."""
-    monkeypatch.setattr("headrace._net.base.subscription.POLL_EVERY_S", 2 * PATIENCE)
+    for colour in ("aio", "sync"):
+        monkeypatch.setattr(f"headrace._net.{colour}.waiters.POLL_EVERY_S", 2 * PATIENCE)
 
 
 def once_awaited(server: Server, act: Any) -> threading.Thread:

@@ -63,7 +63,8 @@ def once_awaited(server: Server) -> Iterator[Then]:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No look but when somebody says something."""
-    monkeypatch.setattr("headrace._net.base.subscription.POLL_EVERY_S", 2 * PATIENCE)
+    for colour in ("aio", "sync"):
+        monkeypatch.setattr(f"headrace._net.{colour}.waiters.POLL_EVERY_S", 2 * PATIENCE)
 
 
 def test_the_waiter_is_first(queue: Any, once_awaited: Then, unhurried: None) -> None:
@@ -281,7 +282,8 @@ def test_the_subscription_ends_when_nobody_waits(
     newest_connect: Connect, monkeypatch: pytest.MonkeyPatch, linger: float
 ) -> None:
     """After a while: the next is likely to come soon."""
-    monkeypatch.setattr("headrace._net.base.subscription.LINGER_S", linger)
+    for colour in ("aio", "sync"):
+        monkeypatch.setattr(f"headrace._net.{colour}.waiters.LINGER_S", linger)
     queue = newest_connect()
     queue.enqueue(b"x", id="i")
     with newest_connect.server.client() as client:

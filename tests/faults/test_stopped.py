@@ -41,7 +41,7 @@ if colour == "sync":
 else:
     with asyncio.Runner() as runner:
         queue = AsyncQueue("q", url=url)
-        queue._executor.timeout = 0.3
+        queue._executor.connections.timeout = 0.3
         print(runner.run(queue.counts()), flush=True)
         input()
         tell(lambda: runner.run(queue.enqueue(b"x")))

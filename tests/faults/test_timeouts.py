@@ -277,9 +277,9 @@ def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
             for _ in range(2):
                 for connection in both:
                     pools.give(connection)
-                executor.timeout = 60.0
+                pools.timeout = 60.0
                 assert await asyncio.gather(*(executor.send([PING]) for _ in both)) == [[b"PONG"]] * 2
-                executor.timeout = 0.2
+                pools.timeout = 0.2
                 proxy.mute()
                 first = asyncio.create_task(executor.send([PING]))
                 await asyncio.sleep(0.05)
@@ -289,7 +289,7 @@ def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
                         await call
                 assert 0.15 < time.monotonic() - start < LATE_S
                 proxy.reset()
-                executor.timeout = 60.0
+                pools.timeout = 60.0
                 both = [await pools.take(), await pools.take()]
             for connection in both:
                 pools.give(connection)

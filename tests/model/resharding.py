@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import redis
 from attrs import define, field
+from headrace._net.base.scan import scanned
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace import NewJob
@@ -19,7 +20,6 @@ from headrace._core.shards.verbs import ShardedQueue
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._net.base.retries import first_error
-from headrace._net.base.scan import scanned
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops

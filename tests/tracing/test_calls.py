@@ -229,7 +229,8 @@ def test_a_poll_that_waits_began_when_it_did(newest: Server, spans: Spans) -> No
 
 def test_waiting_for_a_result_is_no_span(queue: Any, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is looked for, and where redis-py is instrumented, too."""
-    monkeypatch.setattr("headrace._net.base.subscription.POLL_EVERY_S", 0.02)
+    for colour in ("aio", "sync"):
+        monkeypatch.setattr(f"headrace._net.{colour}.waiters.POLL_EVERY_S", 0.02)
     instrumentor = RedisInstrumentor()
     instrumentor.instrument(tracer_provider=spans.provider)
     try:

@@ -28,8 +28,8 @@ from headrace._api.sync.discovery import shards_of, table_of
 from headrace._api.sync.queue import Queue
 from headrace._model.settings import QueueOptions
 from headrace._model.views import LAYOUT, visible
-from headrace._net.base.address import Address, given, shown
-from headrace._net.sync.cluster import client_of, executor_of
+from headrace._net.base.address import Address, client_of, given, shown
+from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.executor import meet
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from headrace._cli.console import server
 from headrace._model.views import visible
-from headrace._net.sync.cluster import client_of
+from headrace._net.base.address import client_of
 from headrace._protocol.keys import job_id, pattern, queue_of
 from headrace._protocol.replies import text
 from headrace.errors import ConfigurationError

@@ -31,8 +31,7 @@ from attrs import define, field
 from headrace._api.sync.queue import Queue
 from headrace._cli.child import AWAY, EXPLAINED, FINISHED, REFUSED, SIGNALLED, Identity, LogFormat, LogLevel, Logs
 from headrace._cli.console import FAILED, WRONG, drop_unwritten, reported, say
-from headrace._net.base.address import shown
-from headrace._net.sync.cluster import client_of
+from headrace._net.base.address import client_of, shown
 from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
 STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from headrace._net.aio.combining import AsyncCombiner
+from headrace._net.aio.pool import AsyncCombiner
 
 
 class Instant:
     """Connections of a server that has answered as soon as it is asked."""
+
+    timeout = 60.0
 
     def __init__(self) -> None:
         async def sent(_commands: list[bytes]) -> None: ...
@@ -45,7 +47,7 @@ def test_a_call_that_comes_as_all_trips_have_just_ended_is_sent(others: int) -> 
 
     async def main() -> None:
         pool: Any = Instant()
-        combiner = AsyncCombiner(pool, 60.0)
+        combiner = AsyncCombiner(pool)
         async with asyncio.timeout(30.0):
             await asyncio.gather(calls(combiner, 5), *[calls(combiner, 1) for _ in range(others)])
 
@@ -66,7 +68,7 @@ def test_a_call_that_is_alone_takes_no_task_and_those_that_come_meanwhile_travel
             return bytes(await answers())
 
         pool.connection.send_packed_command, pool.connection._parser.read_response = sent, answer
-        combiner = AsyncCombiner(pool, 60.0)
+        combiner = AsyncCombiner(pool)
         first = asyncio.create_task(combiner.send([b"PING"], None))
         await asyncio.sleep(0)
         assert (trips, len(asyncio.all_tasks())) == ([1], 2)

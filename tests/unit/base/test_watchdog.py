@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from headrace._net.aio.watchdog import Watchdog
+from headrace._net.aio.pool import Watchdog
 from tests.support.awaiting import PATIENCE
 
 SHORT_S = 0.05

@@ -21,7 +21,8 @@ LOCKS = {
 ELSEWHERE = {
     "_forks.py": "the list",
     "_api/sync/colour.py": "the type of an event: none is made",
-    "_net/sync/combining.py": "the thread that waits for it made it: it forks before, or after",
+    "_net/sync/colour.py": "the types of a condition and an event: none is made",
+    "_net/sync/pool.py": "a thread that waits for a round trip made it: it forks before, or after",
     "_engine/threads.py": "a bell, on which a worker's own thread sleeps: there is none in a child",
 }
 
@@ -142,10 +143,12 @@ def test_a_child_waits_for_no_first_call_of_its_parent() -> None:
 SEARCHED = """
 import os, signal, sys
 from redis import exceptions as errors
-from headrace._net.sync.cluster import _Looking, executor_of
+from headrace._forks import event
+from headrace._net.base.cluster.slots import MapSearch
+from headrace._net.sync.cluster import executor_of
 
 executor = executor_of("redis+cluster://127.0.0.1:1")
-executor._look = _Looking(executor.slots)  # its thread asks for the map
+executor._search = MapSearch(executor.slots, event(), os.getpid())  # its thread asks for the map
 child = os.fork()
 if not child:
     signal.alarm(60)

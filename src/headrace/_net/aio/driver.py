@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace._core.effects import (
@@ -27,10 +28,10 @@ from headrace._core.effects import (
 from headrace._forks import cached_property
 from headrace._model.checks import seconds
 from headrace._net.aio.cluster import executor_of
+from headrace._net.aio.colour import sleep
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.wait_queue import WaitQueues
 from headrace._net.base.connected import OPENED, Connected, Timeout, least
-from headrace._net.base.scan import scanned, scanning
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span, dead_lettered
 
@@ -41,7 +42,7 @@ R = TypeVar("R")
 
 
 class AsyncDriver(Connected):
-    """Like `Driver`, for asyncio."""
+    """Runs operations, and the generators of calls; base of `AsyncQueue` and `AsyncFlow`."""
 
     _wait_queues: WaitQueues | None = None
 
@@ -82,6 +83,12 @@ class AsyncDriver(Connected):
         except StopIteration as done:
             value: R = done.value
             return value
+        except BaseException as error:
+            with suppress(BaseException):  # interrupted between two effects: the call may undo something
+                effect = call.throw(error)
+                while True:
+                    effect = call.send(await self._perform(effect))
+            raise
         finally:
             if self._wait_queues is not None:
                 self._wait_queues.leave()
@@ -111,7 +118,7 @@ class AsyncDriver(Connected):
             case PassTurn():
                 return None if self._wait_queues is None else self._wait_queues.leave()
             case Sleep(seconds):
-                return await self._executor.sleep(seconds)
+                return await sleep(seconds)
             case Undo(ops):
                 return self._executor.undo(ops)
             case WatchEnds(names, seconds):
@@ -121,7 +128,7 @@ class AsyncDriver(Connected):
             case ForgetEnds(waiter):
                 return await self._waiters.ignore(waiter)
             case Scan(cursor, pattern):
-                return scanned(await self._executor.scan(cursor, scanning(pattern), within))
+                return await self._executor.scan(cursor, pattern, within)
             case Bury(died):
                 dead_lettered(self._settings, died)
                 return None

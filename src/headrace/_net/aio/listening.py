@@ -1,95 +1,136 @@
-"""One subscription to the events of all shards of a queue: a connection, and a task, for each node."""
+"""One subscription to the events of all shards of a queue: a connection, and a reader, for each node."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import define
+from redis import exceptions as errors
+
 from headrace._core.effects import Step
-from headrace._core.notices import Received
+from headrace._core.notices import Inbox, Received
+from headrace._core.shards.map import ShardMap
+from headrace._net.aio.colour import Background, Driven, condition, here, holds
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.listening import CUT_PAUSE_S, LOOK_EVERY_S, BaseListening, Ear
-from headrace._net.base.subscription import LISTEN_S
+from headrace._net.base.subscription import LISTEN_S, channels_of
+from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
 
+REFRESH_EVERY_S = 1.0  # seconds between two reads of the table of shards
+CUT_PAUSE_S = 0.2  # seconds between two tries to reach a node
 
-class AsyncListening(BaseListening):
-    """Like `Listening`."""
 
-    _executor: AsyncExecutor
+@define(eq=False)
+class Listener:
+    """A subscription to the shards of one node."""
+
+    subscription: Any = None
+    shards: Sequence[Ops] = ()
+    channels: Sequence[str] = ()
+
+    def listened(self) -> Sequence[Ops]:
+        """Return the shards."""
+        return self.shards
+
+
+class AsyncListening:
+    """A subscription to all shards of a queue, as one. *drive* performs the reads of their table, which it follows."""
 
     def __init__(
-        self, ops: WholeOps, executor: AsyncExecutor, kinds: Sequence[str],
-        drive: Callable[[Step[bool]], Coroutine[Any, Any, bool]],
-    ) -> None:  # fmt: skip
-        super().__init__(ops, executor, kinds)
-        self._drive = drive
-        self._changed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self, ops: WholeOps, executor: AsyncExecutor, kinds: Sequence[str], drive: Callable[[Step[bool]], Driven[bool]]
+    ) -> None:
+        self._map, self._executor, self._kinds, self._drive = ShardMap(ops), executor, kinds, drive
+        self._inbox = Inbox(RETRY_BUDGET_S)
+        self._listeners: dict[str | None, Listener] = {}
+        self._changed, self._background = condition(), Background()
+        self._home: object = None  # of the reader of the table
+        self._closed = False
 
     async def receive(self, _channels: Sequence[str], seconds: float) -> Received:
-        """Like `Listening.receive`."""
+        """Return the messages of at most *seconds*; at first, whether it listens to all shards."""
         async with self._changed:
-            if not self._tasks:
-                self._begin(self._look())
+            if self._home != here():
+                self._home = here()
+                self._background.start("headrace-events", self._follow)
             begun = self._inbox.begun
             await self._wait(lambda: self._inbox.ready or self._inbox.begun != begun, seconds if begun else LISTEN_S)
             self._changed.notify_all()  # there is room
             return self._inbox.received()
 
-    def _begin(self, call: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(call, name="headrace-events")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _wait(self, predicate: Callable[[], bool], seconds: float) -> None:
+        """Wait until *predicate* holds, or this is closed, so many seconds at most."""
+        await holds(self._changed, lambda: self._closed or predicate(), seconds)
 
-    async def _wait(self, holds: Callable[[], bool], seconds: float) -> None:
-        """Like `Listening._wait`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait_for(lambda: self._closed or holds())
-
-    async def _look(self) -> None:
-        """Follow the table."""
+    async def _follow(self) -> None:
+        """Follow the table of shards."""
         while not self._closed:
             try:
                 await self._drive(self._map.look())
-            except Exception as error:
-                self._not_read(error)
+            except Exception as error:  # while the node of the table is out of reach, the known table serves
+                if not (self._map.known and isinstance(error, (errors.RedisError, OSError))):
+                    self._inbox.error = error
             async with self._changed:
                 self._assign()
                 self._changed.notify_all()
-                await self._wait(lambda: self._inbox.error is not None, LOOK_EVERY_S)
+                await self._wait(lambda: self._inbox.error is not None, REFRESH_EVERY_S)
 
     def _assign(self) -> None:
-        for ear in self._regroup() if self._map.known and not self._closed else ():
-            ear.subscription = AsyncSubscription(self._executor, ear.listened)
-            self._begin(self._listen(ear))
+        """Listen to each shard at its node, if the node is known. Under the lock."""
+        if not self._map.known or self._closed:
+            return
+        groups: dict[str | None, list[Ops]] = {}
+        for ops in self._map.ordered():
+            groups.setdefault(self._executor.node(ops.keys), []).append(ops)
+        for node in self._listeners.keys() - groups.keys():
+            gone = self._listeners.pop(node)
+            gone.shards = gone.channels = ()  # this ends it
+            self._inbox.forget(gone)
+        for node, shards in groups.items():
+            listener = self._listeners.get(node)
+            if listener is None:
+                listener = self._listeners[node] = Listener()
+                self._inbox.expect(listener, time.monotonic())
+            if listener.shards != shards:
+                listener.shards, listener.channels = shards, channels_of(shards, self._kinds)
+            if listener.subscription is None:
+                listener.subscription = AsyncSubscription(self._executor, listener.listened)
+                self._background.start("headrace-events", self._listen, listener)
 
-    async def _listen(self, ear: Ear) -> None:
+    async def _listen(self, listener: Listener) -> None:
         """Listen to the shards of one node, for as long as it has some."""
         try:
-            while ear.channels and not self._closed:
-                received = await ear.subscription.receive(ear.channels, LISTEN_S)
+            while listener.channels and not self._closed:
+                received = await listener.subscription.receive(listener.channels, LISTEN_S)
                 async with self._changed:
-                    if self._took(ear, received):
+                    self._inbox.take(listener, received, time.monotonic())
+                    if not listener.channels:
+                        self._inbox.forget(listener)
+                    if received.state in ("strayed", "cut"):
                         self._assign()
                     self._changed.notify_all()
                     if received.state == "cut":
-                        await self._wait(lambda: not ear.channels, CUT_PAUSE_S)
+                        await self._wait(lambda: not listener.channels, CUT_PAUSE_S)
                     while not (self._inbox.room or self._closed):
                         await self._wait(lambda: self._inbox.room, LISTEN_S)
         except Exception as error:
             self._inbox.error = error
         finally:
-            await ear.subscription.close()
+            await listener.subscription.close()
+
+    def abandon(self) -> None:
+        """Read nothing more, so that everything ends by itself within seconds."""
+        self._closed = True
 
     async def close(self) -> None:
         """Close all connections."""
-        self._closed = True
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            listeners = [*self._listeners.values()]
+        await self._background.end()
+        for listener in listeners:
+            await listener.subscription.close()

@@ -1,8 +1,10 @@
-"""The connections of an executor, under asyncio."""
+"""The connections of executors, and round trips on them, under asyncio."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +14,12 @@ from redis import exceptions as errors
 from redis.asyncio.retry import Retry as AsyncNoRetry
 from redis.backoff import NoBackoff
 
+from headrace._net.aio.colour import bounded
 from headrace._net.aio.credentials import AsyncGuarded
 from headrace._net.aio.sentinel import AsyncManager
 from headrace._net.base.connections import Attend, own_pool, refused
-from headrace._net.base.pool import SHARED, BasePool, destination, unreadable
+from headrace._net.base.lanes import Meanwhile
+from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Call, destination, leaving, unreadable
 from headrace._telemetry.client import Outage
 from headrace.errors import ConfigurationError
 
@@ -23,7 +27,10 @@ CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more wou
 
 
 class AsyncPool(BasePool):
-    """Like `Pool`, for asyncio."""
+    """The connections of executors on one event loop.
+
+    *url* or *theirs*, a client's pool: where they lead. *outage*: shared with others on the same server.
+    """
 
     def __init__(
         self, url: str | None, theirs: Any, outage: Outage | None = None, attend: Attend | None = None
@@ -51,6 +58,7 @@ class AsyncPool(BasePool):
         if (provider := maker.connection_kwargs.get("credential_provider")) is not None:
             maker.connection_kwargs["credential_provider"] = AsyncGuarded(provider.theirs)
         self.at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._watchdog = Watchdog(self.timeout)
         self._loop: asyncio.AbstractEventLoop | None = None  # whose connections these are
 
     @classmethod
@@ -113,6 +121,105 @@ class AsyncPool(BasePool):
         """Like `Pool.disconnect`."""
         closing = [connection.disconnect() for connection in self._emptied(inuse_connections)]
         await asyncio.gather(*closing, return_exceptions=True)
+
+    def combine(self) -> None:
+        """Let calls share round trips from now on: some hundred calls at a time take two connections."""
+        self.combiner = AsyncCombiner(self)
+
+    def abort(self, connection: Any) -> None:
+        """End a connection that a call waits for. The call fails, and closes it."""
+        abort(connection)
+
+    async def send(
+        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Like `Pool.send`, but *within* bounds everything."""
+        if within is None and self.combiner is None and self.keep is None:  # else spare ones are closed
+            connection = self.open_one()
+            if connection is not None:
+                return await self._exchange_watched(connection, commands, meanwhile, leaves)
+        async with bounded(self.timeout if within is None else min(within, self.timeout)):
+            if self.combiner is not None and meanwhile is None:
+                answers: list[Any] = await self.combiner.send(commands, leaves)
+                return answers
+            return await self.exchange(await self.take(), commands, meanwhile, leaves)
+
+    async def exchange(
+        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None
+    ) -> list[Any]:
+        """Like `Pool.exchange`."""
+        try:
+            if leaves is not None:
+                leaves()
+            await send(connection, b"".join(commands))
+            if meanwhile is not None:
+                meanwhile()
+            answers = await replies(connection, len(commands))
+            self.check(connection)
+        except BaseException:
+            await self.drop(connection)
+            raise
+        self.give(connection)
+        return answers
+
+    async def _exchange_watched(
+        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
+    ) -> list[Any]:
+        """Exchange within the timeout of connections, on one that is open: there is nothing to wait for but answers."""
+        if self._watchdog.seconds != self.timeout:
+            self._watchdog = Watchdog(self.timeout)
+        watchdog = self._watchdog
+        watchdog.watch(connection)
+        try:
+            return await self.exchange(connection, commands, meanwhile, leaves)
+        except errors.ConnectionError:
+            if not watchdog.has_cut(connection):
+                raise
+        finally:
+            watchdog.leave(connection)
+        raise errors.TimeoutError(f"no answer within {watchdog.seconds:g} s")
+
+
+class Watchdog:
+    """Cuts connections on which a call takes longer than *seconds*, by one timer for all of them.
+
+    All are watched for as long, so the oldest is due first. With a timer for each call, a lone call takes an eighth
+    more of the client's time; with `asyncio.timeout`, a quarter more.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._due: dict[Any, float] = {}  # of connections, the oldest first
+        self._loop: asyncio.AbstractEventLoop | None = None  # on which the timer is set
+
+    def watch(self, connection: Any) -> None:
+        """Watch a connection from now on, until `leave`."""
+        loop = asyncio.get_running_loop()
+        self._due[connection] = loop.time() + self.seconds
+        if self._loop is not loop:  # none is set, or on a loop that has ended
+            self._loop = loop
+            loop.call_later(self.seconds, self._cut_due, loop)
+
+    def leave(self, connection: Any) -> None:
+        """Watch a connection no longer."""
+        self._due.pop(connection, None)
+
+    def has_cut(self, connection: Any) -> bool:
+        """Tell whether a connection that was watched is no longer: its call took too long."""
+        return connection not in self._due
+
+    def _cut_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Cut the connections that are due, and come back for the next one."""
+        if loop is not self._loop:
+            return
+        for connection, due in list(self._due.items()):
+            if due > loop.time():
+                loop.call_at(due, self._cut_due, loop)
+                return
+            del self._due[connection]
+            abort(connection)
+        self._loop = None
 
 
 def lost(connection: Any) -> bool:
@@ -177,6 +284,20 @@ async def quiet(connection: Any) -> bool:
     return False
 
 
+def send(connection: Any, packed: bytes) -> Awaitable[None]:
+    """Send packed commands."""
+    sent: Awaitable[None] = connection.send_packed_command([packed])
+    return sent
+
+
+async def reply_within(connection: Any, seconds: float) -> Any:
+    """Read one reply; `None` if there is none for so many seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return (await replies(connection, 1))[0]
+    return None
+
+
 async def replies(connection: Any, number: int) -> list[Any]:
     """Like `_net/sync/pool.replies`."""
     read = connection._parser.read_response  # noqa: SLF001
@@ -184,3 +305,84 @@ async def replies(connection: Any, number: int) -> list[Any]:
         return [await read() for _ in range(number)]
     except OSError as error:
         raise unreadable(error) from error
+
+
+class AsyncCombiner:
+    """Like `Combiner`, for asyncio; calls that wait travel in tasks of its own."""
+
+    def __init__(self, connections: AsyncPool) -> None:
+        self._connections = connections
+        self._waiting: deque[tuple[Call, asyncio.Future[list[Any]]]] = deque()
+        self._trips: set[asyncio.Task[None]] = set()  # so that none is collected
+        self._under_way = 0  # those of them that look for what waits once more before they end
+
+    async def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
+        """Like `Combiner.send`. A caller that is cancelled leaves its call to the others', if it waited for theirs."""
+        call = Call(commands, leaves)
+        answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        if not self._under_way:
+            return await self._alone(call, answered)
+        self._waiting.append((call, answered))
+        self._begin()
+        return await answered
+
+    async def _alone(self, call: Call, answered: asyncio.Future[list[Any]]) -> list[Any]:
+        """Send a call at once, as none is under way: a task of its own would take two turns of the event loop more."""
+        self._under_way += 1
+        try:
+            await self._trip([(call, answered)])
+        finally:
+            self._under_way -= 1
+            if self._waiting:
+                self._begin()
+        return await answered
+
+    def _begin(self) -> None:
+        """Begin a trip for the calls that wait, unless as many are under way as may."""
+        if self._under_way < TRIPS:
+            self._under_way += 1
+            trip = asyncio.create_task(self._work(), name="headrace-trips")
+            self._trips.add(trip)
+            trip.add_done_callback(self._trips.discard)
+
+    async def _work(self) -> None:
+        try:
+            await self._send_all()
+        finally:
+            self._under_way -= 1
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
+            some = [(call, answered) for call, answered in some if not answered.done()]
+            try:
+                async with asyncio.timeout(self._connections.timeout):
+                    await self._trip(some)
+            except BaseException as error:
+                late = errors.TimeoutError(f"no answer within {self._connections.timeout:g} s")
+                for _, answered in some:
+                    if not answered.done():
+                        answered.set_exception(late if isinstance(error, TimeoutError) else error)
+                        answered.exception()  # its caller may be gone
+                if not isinstance(error, Exception):
+                    raise
+
+    async def _trip(self, some: Sequence[tuple[Call, asyncio.Future[list[Any]]]]) -> None:
+        connection = await self._connections.take()
+        try:
+            left, failed = leaving([call for call, _ in some])
+            await connection.send_packed_command([b"".join(chunk for call in left for chunk in call.commands)])
+            for call, answered in some:
+                error = failed.get(id(call))
+                answers = await replies(connection, len(call.commands)) if error is None else []
+                self._connections.check(connection)
+                if answered.done():
+                    continue
+                if error is None:
+                    answered.set_result(answers)
+                else:
+                    answered.set_exception(error)
+        except BaseException:
+            await self._connections.drop(connection)
+            raise
+        self._connections.give(connection)

@@ -1,81 +1,116 @@
-"""Calls that wait for the ends of a queue's jobs, under asyncio: one subscription for all of them."""
+"""Calls that wait for the ends of a queue's jobs: one subscription for all of them."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
-from headrace._core.notices import Received, Waiter
+from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
+from headrace._net.aio.colour import Background, event, happens, here, lock, sleep
+from headrace._net.aio.colour import Event as Wakeup
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.subscription import LISTEN_S, BaseWaiters, channels_of
+from headrace._net.base.subscription import LISTEN_S, channels_of
 from headrace._protocol.queue_ops import Ops
 
+POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
+POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
+LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 
-class AsyncWaiters(BaseWaiters):
-    """Like `Waiters`."""
 
-    _executor: AsyncExecutor
+class AsyncWaiters:
+    """The waiting calls of one queue, and their subscription, which lasts while there are any."""
 
     def __init__(self, ops: Ops, executor: AsyncExecutor) -> None:
-        super().__init__(ops, executor)
-        self._ready = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._ops, self._executor = ops, executor
+        self._waitlist = Waitlist(ops.keys.queue)
+        self._lock = lock()
+        self._reset()
 
-    async def waiter(self, names: Sequence[str], seconds: float, wake: asyncio.Event | None = None) -> Waiter:
-        """Like `Waiters.waiter`."""
-        waiter = Waiter(frozenset(names), wake or asyncio.Event())
-        self._waitlist.add(waiter)
-        if self._task is None or self._task.done():
-            self._ready.clear()
-            self._task = asyncio.create_task(self._listen(), name="headrace-waiters")
+    def _reset(self) -> None:
+        self._home = here()
+        self._ready, self._background = event(), Background()
+        self._subscription: AsyncSubscription | None = None
+        self._idle_since = 0.0
+        self._waitlist.waiters.clear()
+
+    async def waiter(self, names: Sequence[str], seconds: float, wake: Wakeup | None = None) -> Waiter:
+        """Add a waiter for *names*; their ends are noticed from now on.
+
+        Returns after *seconds* at most, even without a subscription. *wake*: an event that others share.
+        """
+        if self._home != here():  # the reader of the subscription is elsewhere
+            self._reset()
+        waiter = Waiter(frozenset(names), wake or event())
+        with self._lock:
+            self._waitlist.add(waiter)
+            if self._subscription is None:
+                self._ready.clear()
+                self._subscription = AsyncSubscription(self._executor, lambda: [self._ops])
+                self._background.start("headrace-waiters", self._listen, self._subscription)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._ready.wait()
+            await happens(self._ready, seconds)
         except BaseException:
-            self._waitlist.remove(waiter)
+            await self.ignore(waiter)
             raise
-        self._waitlist.about_to_read(waiter)
+        with self._lock:
+            self._waitlist.about_to_read(waiter)
         return waiter
 
+    def patience(self, seconds: float) -> float:
+        """Return how long to wait at most before the results are read again."""
+        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
+
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
-        """Like `Waiters.wait`."""
+        """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
         return self.news(waiter, await self.was_woken(waiter.wake, self.patience(seconds)))
 
-    async def was_woken(self, wake: asyncio.Event, seconds: float) -> bool:
-        """Like `Waiters.was_woken`."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await wake.wait()
-        except TimeoutError:
-            return False
+    async def was_woken(self, wake: Wakeup, seconds: float) -> bool:
+        """Wait for an event; return whether it came."""
+        return await happens(wake, seconds)
+
+    def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
+        """Return the answer of `wait`, for a waiter that was *woken* or has waited long enough."""
+        with self._lock:
+            ended, missed = self._waitlist.read(waiter)
+        return ended, missed or not woken
 
     async def ignore(self, waiter: Waiter) -> None:
-        """Like `Waiters.ignore`."""
-        self._waitlist.remove(waiter)
-        self._idle_since = time.monotonic()
+        """Remove a waiter."""
+        with self._lock:
+            self._waitlist.remove(waiter)
+            self._idle_since = time.monotonic()
 
-    async def _listen(self) -> None:
-        subscription, channels = AsyncSubscription(self._executor, lambda: [self._ops]), channels_of([self._ops], ENDS)
+    async def _listen(self, subscription: AsyncSubscription) -> None:
+        channels = channels_of([self._ops], ENDS)
         try:
-            while self._lasts():
-                self._waitlist.take(await subscription.receive(channels, LISTEN_S))
-                self._ready.set()
+            while self._heard(subscription, await subscription.receive(channels, LISTEN_S)):
                 if not self._waitlist.sound:
-                    await asyncio.sleep(LISTEN_S)
+                    await sleep(LISTEN_S)
         finally:
-            self._waitlist.take(Received("cut"))
-            self._ready.set()
+            self._heard(subscription, None)
             await subscription.close()
 
+    def _heard(self, subscription: AsyncSubscription, received: Received | None) -> bool:
+        """Wake the waiters of these messages; return whether to listen on: a call waits, or waited a moment ago."""
+        with self._lock:
+            if self._subscription is not subscription:
+                return False
+            self._waitlist.take(Received("cut") if received is None else received)
+            self._ready.set()
+            lasts = received is not None and (
+                bool(self._waitlist.waiters) or time.monotonic() - self._idle_since < LINGER_S
+            )
+            if not lasts:
+                self._subscription = None
+            return lasts
+
     async def close(self) -> None:
-        """Like `Waiters.close`."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        """Close the subscription; calls that still wait poll instead."""
+        with self._lock:
+            subscription, self._subscription = self._subscription, None
+            self._waitlist.take(Received("cut"))
+        await self._background.end()
+        if subscription is not None:
+            await subscription.close()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
+from redis import exceptions as errors
+from redis.cluster import ClusterNode
 
 from headrace import _forks
-from headrace._net.base.cluster.address import names_cluster
+from headrace._net.base.cluster.address import names_cluster, seeds_of
 from headrace._net.base.connections import Attend
 from headrace.errors import ConfigurationError
 
@@ -161,3 +164,23 @@ def shown_settings(client: Any) -> str:
     if path := settings.get("path"):
         return f"unix://{path}"
     return f"redis://{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{settings.get('db') or 0}"
+
+
+@contextmanager
+def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
+    """Yield a redis-py client, for calls that are no operations: of a server, or of the cluster that *url* names."""
+    make: Any = redis.Redis  # from_url is half annotated
+    if names_cluster(url, None):
+        url, nodes = seeds_of(url)
+        node: Any = ClusterNode  # not annotated
+        make, options = redis.RedisCluster, options | {"startup_nodes": [node(*place) for place in nodes]}
+    try:
+        client = make.from_url(url, **options)
+    except errors.RedisClusterException as error:  # which is no RedisError: none of the nodes has answered
+        raise errors.ConnectionError(str(error)) from error
+    with client:
+        try:
+            yield client
+        finally:
+            if make is redis.RedisCluster:
+                client.disconnect_connection_pools()  # which `close` leaves to the collector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from redis import exceptions as errors
@@ -19,6 +20,7 @@ from headrace._protocol.op import Op, Prepared
 SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
 CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
 UNDO_WITHIN_S = 2.0  # seconds for undoing the effects of a cancelled call
+NO_LIMIT = nullcontext()
 
 
 class BaseExecutor:
@@ -30,7 +32,6 @@ class BaseExecutor:
     def __init__(self, connections: Any, budget: float) -> None:
         self.connections = connections  # a `Pool`, or an `AsyncPool`
         self.pool = pool = connections.maker
-        self.timeout: float = connections.timeout
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget, self.pause = budget, PAUSE_S if behind_sentinel else RETRY_PAUSE_S
         self.durable: Durability | None = None  # the durability that settlements wait for by default
@@ -43,17 +44,23 @@ class BaseExecutor:
         self._waits_no_more = False
         self._prefixes: set[str] = set()  # prefixes of the records of our calls
 
+    @property
+    def timeout(self) -> float:
+        """The seconds for an attempt of a call that has no bound of its own."""
+        timeout: float = self.connections.timeout
+        return timeout
+
     def hasten(self, seconds: float) -> None:
         """Wait at most *seconds* for an answer or a connection from now on."""
-        self.timeout = min(self.timeout, seconds)
-        settings = self.pool.connection_kwargs
-        settings["socket_connect_timeout"] = min(settings.get("socket_connect_timeout") or seconds, seconds)
-        if settings["socket_timeout"] is not None:
-            settings["socket_timeout"] = min(settings["socket_timeout"], seconds)
+        self.connections.hasten(seconds)
 
     def combine(self) -> None:
         """Let calls share round trips from now on, on few connections."""
-        raise NotImplementedError
+        self.connections.combine()
+
+    def links(self) -> Sequence[Any]:
+        """Return the executors of the nodes of a cluster."""
+        return ()
 
     def sound(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
         """Tell whether the node of these keys has answered lately, as far as is known."""
@@ -102,6 +109,10 @@ class BaseExecutor:
 
     def missed(self, channels: Sequence[str]) -> None:
         """Record that the server of these channels was not reached."""
+
+    def _permit(self, trip: Trip) -> Any:  # noqa: ARG002 - threads are few
+        """Return the context within which a trip may take connections."""
+        return NO_LIMIT
 
     def _heals(self, error: Exception, trip: Trip) -> bool:
         """Tell whether trying again can help. Raises the program's own errors."""

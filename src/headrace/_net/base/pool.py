@@ -15,16 +15,20 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
+from attrs import define
 from redis import exceptions as errors
 
 from headrace import _forks
 from headrace._net.base.connections import Attend, noticed
+from headrace._net.base.lanes import Meanwhile
 from headrace._net.base.sentinel import Watch
 from headrace._telemetry.client import Outage
 
 P = TypeVar("P", bound="BasePool")
 
 SPARE_S = 10.0  # seconds without use, after which a worker with many queues closes extra connections
+TRIPS = 2  # round trips at a time: the server works on one while we process the answers of the other
+CALLS_AT_MOST = 64  # calls in a round trip: all answers are in memory, each of about 1 MiB at most
 LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is checked: the server may have closed it
 
 
@@ -36,7 +40,8 @@ class BasePool:
         settings = maker.connection_kwargs
         self.outage = Outage(settings) if outage is None else outage
         maker.connection_class = noticed(maker.connection_class, self.outage, connect)
-        self.timeout: float = settings["socket_timeout"] + (settings.get("socket_connect_timeout") or 0.0)
+        self.timeout: float = settings["socket_timeout"] + (settings.get("socket_connect_timeout") or 0.0)  # of a call
+        self.combiner: Any = None  # lets calls share round trips, if there is one
         self.users: WeakSet[Any] = WeakSet()  # the executors that share this pool, if any; see `Shared`
         self.origin: Any = None  # the pool of the client whose settings we use
         self.keep: float | None = None  # seconds for which unused connections stay open; None: for ever
@@ -49,6 +54,18 @@ class BasePool:
     def disconnect(self, inuse_connections: bool = True) -> Any:
         """Close all connections, free or in use. A call that uses one fails."""
         raise NotImplementedError
+
+    def combine(self) -> None:
+        """Let calls share round trips from now on: some hundred calls at a time take two connections."""
+        raise NotImplementedError
+
+    def hasten(self, seconds: float) -> None:
+        """Wait at most *seconds* for an answer or a connection from now on."""
+        self.timeout = min(self.timeout, seconds)
+        settings = self.maker.connection_kwargs
+        settings["socket_connect_timeout"] = min(settings.get("socket_connect_timeout") or seconds, seconds)
+        if settings["socket_timeout"] is not None:
+            settings["socket_timeout"] = min(settings["socket_timeout"], seconds)
 
     def _newest(self) -> tuple[Any, bool]:
         """Take the connection that was used last, or make one. Tell whether it must be checked."""
@@ -154,3 +171,27 @@ def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable
 def unreadable(error: OSError) -> errors.ConnectionError:
     """Turn a socket's error into redis-py's error."""
     return errors.ConnectionError(f"Error while reading from the server: {error.args}")
+
+
+@define(eq=False)
+class Call:
+    """A call that waits for its round trip."""
+
+    commands: Sequence[bytes]
+    leaves: Meanwhile
+    answers: list[Any] | None = None
+    error: BaseException | None = None
+
+
+def leaving(calls: Sequence[Call]) -> tuple[list[Call], dict[int, Exception]]:
+    """Mark calls as sent. Return the calls to send, and the errors of calls that are too late, by identity."""
+    left: list[Call] = []
+    failed: dict[int, Exception] = {}
+    for call in calls:
+        try:
+            if call.leaves is not None:
+                call.leaves()
+            left.append(call)
+        except Exception as error:
+            failed[id(call)] = error
+    return left, failed

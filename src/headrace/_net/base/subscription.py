@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from redis import exceptions as errors
 
-from headrace._core.notices import Received, Waiter, Waitlist, events
+from headrace._core.notices import Received, events
 from headrace._model.event import Event
 from headrace._net.base.cluster.slots import slot_of
 from headrace._net.base.executor import BaseExecutor
@@ -22,13 +21,8 @@ from headrace._telemetry.log import log_event
 
 PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for its answer
 ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
-POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
-POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
 LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or between two tries to connect
-LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 PING = pack(("PING",))
-
-
 REDIRECTED_AT_MOST = 5  # redirections in a row
 
 
@@ -152,31 +146,6 @@ class BaseSubscription:
 
 def channels_of(some: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
     return [ops.keys.channel(kind) for ops in some for kind in kinds]
-
-
-class BaseWaiters:
-    """The base of both colours: calls of one queue that wait for ends of jobs, and when to read results again."""
-
-    _lock: AbstractContextManager[Any] = nullcontext()
-
-    def __init__(self, ops: Ops, executor: BaseExecutor) -> None:
-        self._ops, self._executor = ops, executor
-        self._waitlist = Waitlist(ops.keys.queue)
-        self._idle_since = 0.0
-
-    def patience(self, seconds: float) -> float:
-        """Return how long to wait at most before the results are read again."""
-        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
-
-    def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
-        """Return the answer of `wait`, for a waiter that was *woken* or has waited long enough."""
-        with self._lock:
-            ended, missed = self._waitlist.read(waiter)
-        return ended, missed or not woken
-
-    def _lasts(self) -> bool:
-        """Tell whether the subscription goes on: a call waits, or waited a moment ago."""
-        return bool(self._waitlist.waiters) or time.monotonic() - self._idle_since < LINGER_S
 
 
 class BaseEvents:

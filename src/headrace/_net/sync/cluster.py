@@ -1,31 +1,27 @@
+# Generated from `headrace/_net/aio/cluster.py` by .ci/twins.py: edit that file.
 """An executor for clusters: each operation goes to the node that serves its slot.
 
-- The connections of a node are an `Executor`'s, used only to send. Lanes, retries and their budget are the cluster's:
-  a call keeps its number wherever it goes, and its record moves with the slot, so that it never acts twice.
-- Operations of one round trip that concern several nodes are sent to all at once, by threads. While one node is out of
-  reach, answered operations of other nodes are not sent again.
+- The connections of a node are an `Executor`'s, used only to send. Lanes, retries and their budget are the
+  cluster's: a call keeps its number wherever it goes, and its record moves with the slot, so that it never acts twice.
+- Operations of one round trip that concern several nodes are sent to all at once. While one node is out of reach,
+  answered operations of other nodes are not sent again.
 """
+
+# ruff: noqa: SLF001 - the executors of nodes are parts of this one
 
 from __future__ import annotations
 
-import os
-import queue
-import threading
-import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from copy import copy
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-import redis
 from redis import exceptions as errors
-from redis.cluster import ClusterNode
 
-from headrace import _forks
 from headrace._core.effects import BlockAmong, BlockThen
-from headrace._net.base.cluster.address import Seeds, names_cluster, seeds, seeds_of
-from headrace._net.base.cluster.base import BaseClusterExecutor
+from headrace._net.base.cluster.address import Seeds, names_cluster, seeds
 from headrace._net.base.cluster.scatter import Batch, Scatter, Scattered, refused
 from headrace._net.base.cluster.slots import (
     ASK_MAP,
@@ -35,7 +31,7 @@ from headrace._net.base.cluster.slots import (
     PROBE,
     PROBE_EVERY_S,
     SILENT_AFTER_S,
-    Look,
+    MapSearch,
     Node,
     Slots,
     slot_of,
@@ -43,13 +39,30 @@ from headrace._net.base.cluster.slots import (
 from headrace._net.base.connections import Attend
 from headrace._net.base.lanes import Lane, Meanwhile
 from headrace._net.base.retries import Trip, since_boot, unwelcome
+from headrace._net.sync.colour import (
+    Background,
+    ConnectionPool,
+    Driven,
+    Queue,
+    all_of,
+    event,
+    happens,
+    here,
+    lock,
+    next_of,
+    sleep,
+)
 from headrace._net.sync.executor import Executor
+from headrace._protocol.keys import Keys
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, Prepared, pack
 from headrace._protocol.queue_ops import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
+Answers = Sequence[Any] | Exception
+RETRY_PAUSE_S = 0.5  # seconds between two attempts, at most: another node takes over in a second or two
+SCANNED_AT_ONCE = 1 << 14  # nodes that the cursor of a scan can tell apart
 
 
 def executor_of(
@@ -58,127 +71,127 @@ def executor_of(
 ) -> Executor:  # fmt: skip
     """Make the executor for a server, or for the cluster that *url* or *client* names."""
     if names_cluster(url, client):
-        return ClusterExecutor(seeds(url, client, redis.ConnectionPool), budget, outage)
+        return ClusterExecutor(seeds(url, client, ConnectionPool), budget, outage)
     return Executor(url, client, budget, outage, attend, shares=shares)
 
 
-@contextmanager
-def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
-    """Yield a redis-py client, for calls that are no operations: of a server, or of the cluster that *url* names."""
-    make: Any = redis.Redis  # from_url is half annotated
-    if names_cluster(url, None):
-        url, nodes = seeds_of(url)
-        node: Any = ClusterNode  # not annotated
-        make, options = redis.RedisCluster, options | {"startup_nodes": [node(*place) for place in nodes]}
-    try:
-        client = make.from_url(url, **options)
-    except errors.RedisClusterException as error:  # which is no RedisError: none of the nodes has answered
-        raise errors.ConnectionError(str(error)) from error
-    with client:
-        try:
-            yield client
-        finally:
-            if make is redis.RedisCluster:
-                client.disconnect_connection_pools()  # which `close` leaves to the collector
-
-
-class _Looking(Look):
-    """A search for the map by a thread of its own."""
-
-    def __init__(self, slots: Slots) -> None:
-        super().__init__(slots)
-        self.over = _forks.event()
-        self.pid = os.getpid()
-
-
-def _beside(call: Callable[..., None], *args: Any) -> None:
-    threading.Thread(target=call, args=args, name="headrace-map", daemon=True).start()
-
-
-class ClusterExecutor(BaseClusterExecutor, Executor):
+class ClusterExecutor(Executor):
     """Runs operations on the nodes of a cluster."""
 
-    _links: dict[Node, Executor]
+    _trip = Scattered
 
     def __init__(self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None) -> None:
-        pool = seeds.pool(redis.ConnectionPool, seeds.nodes[0])
-        super().__init__(None, SimpleNamespace(connection_pool=pool), budget, outage)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        self._scattered(seeds)
-        self._learning = _forks.lock()  # for the next
-        self._look: _Looking | None = None
+        client: Any = SimpleNamespace(connection_pool=seeds.pool(ConnectionPool, seeds.nodes[0]))
+        super().__init__(None, client, budget, outage)
+        self._seeds = seeds
+        self.slots = Slots(seeds.nodes, seeds.remap)
+        self.pause = RETRY_PAUSE_S
+        self.sharded = True  # until a node refuses sharded channels
+        self._links: dict[Node, Executor] = {}
+        self._answer_within: float | None = None  # seconds; `None`: as connections are set
+        self._combines = False
+        self._searching = lock()
+        self._search: MapSearch | None = None
+        self._background = Background()
+
+    def links(self) -> Sequence[Executor]:
+        """Return the executors of the nodes."""
+        return list(self._links.values())
 
     def _link(self, node: Node) -> Executor:
-        """Return the connections of one node."""
+        """Return the executor of a node; make it, unless another thread is faster."""
         link = self._links.get(node)
         if link is None:
-            pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(redis.ConnectionPool, node))
-            link = self._linked(node, Executor(None, pool, self.budget, self.outage))
+            pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(ConnectionPool, node))
+            link = Executor(None, pool, self.budget, self.outage)
+            if self._waits_no_more:
+                link.stop_waiting()
+            if self._answer_within is not None:
+                link.hasten(self._answer_within)
+            if self._combines:
+                link.combine()
+            link = self._links.setdefault(node, link)
         return link
+
+    def hasten(self, seconds: float) -> None:
+        """Wait at most *seconds* for a node's answer or a connection from now on."""
+        self._answer_within = seconds
+
+    def combine(self) -> None:
+        """Let calls share round trips from now on, for each node: a node out of reach holds up only its own calls."""
+        self._combines = True
+        for link in self.links():
+            link.combine()
 
     def _refresh(self, within: float | None) -> None:
         """Wait until the map of the cluster is learnt, *within* seconds at most. Raises why it is not."""
-        look, within = self._looking(), LEARN_WITHIN_S if within is None else within
-        if not look.over.wait(min(within, LEARN_WITHIN_S)):
+        search, within = self._begin_search(), LEARN_WITHIN_S if within is None else within
+        if not happens(search.over, min(within, LEARN_WITHIN_S)):
             raise errors.TimeoutError(f"no node has told the map of the cluster within {within:.3g} s")
-        if look.error is not None:
-            raise copy(look.error) from look.error
+        if search.error is not None:
+            raise copy(search.error) from search.error
 
     def _refresh_soon(self) -> None:
         """Have the map read again, while the known map serves."""
         if self.slots.due():
-            self._looking()
+            self._begin_search()
 
-    def _looking(self) -> _Looking:
+    def _begin_search(self) -> MapSearch:
         """Return the search for the map that is under way; begin one if there is none."""
-        with self._learning:
-            if self._look is None or self._look.over.is_set() or self._look.pid != os.getpid():  # a fork has no thread
-                self._look = look = _Looking(self.slots)
+        with self._searching:
+            search = self._search
+            if search is None or search.over.is_set() or search.home != here():
+                self._search = search = MapSearch(self.slots, event(), here())
                 try:
-                    _beside(self._search, look)
+                    self._background.start("headrace-map", self._find_map, search)
                 except RuntimeError as error:  # the interpreter ends, or there are no more threads
-                    look.error = error
-                    look.over.set()
-            return self._look
+                    search.error = error
+                    search.over.set()
+            return search
 
-    def _search(self, look: _Looking) -> None:
+    def _find_map(self, search: MapSearch) -> None:
         """Ask one node after the other for the map; the next one soon, whether or not earlier nodes have answered."""
-        told: queue.SimpleQueue[tuple[Node, Sequence[Any] | Exception]] = queue.SimpleQueue()
+        answers: Queue[tuple[Node, Answers]] = Queue()
         asked: list[Node] = []
         try:
-            while look.places or asked:
-                if look.places:
-                    asked.append(look.places.pop(0))
-                    _beside(self._ask, asked[-1], told)
-                try:
-                    node, answers = told.get(timeout=ASK_NEXT_S if look.places else SILENT_AFTER_S)
-                except queue.Empty:
-                    if look.places:
-                        continue
-                    node, answers = asked[0], errors.TimeoutError("no answer")
+            while search.places or asked:
+                if search.places:
+                    asked.append(search.places.pop(0))
+                    self._background.start("headrace-map", self._ask, asked[-1], answers)
+                found = next_of(answers, ASK_NEXT_S if search.places else SILENT_AFTER_S)
+                if found is None and search.places:
+                    continue
+                node, answer = found or (asked[0], errors.TimeoutError("no answer"))
                 asked.remove(node)
-                if look.take(node, answers):
+                if search.take(node, answer):
                     break
             else:
-                look.end()
-            for link in self._left():
-                link.connections.disconnect(inuse_connections=False)
+                search.end()
+            for node in self.slots.gone(list(self._links)):  # has left the cluster
+                if (link := self._links.pop(node, None)) is not None:
+                    link.connections.disconnect(inuse_connections=False)
         except Exception as error:  # waiting calls receive the error
-            look.error = error
+            search.error = error
         finally:
-            look.over.set()
+            search.over.set()
 
-    def _ask(self, node: Node, told: queue.SimpleQueue[tuple[Node, Sequence[Any] | Exception]]) -> None:
+    def _ask(self, node: Node, answers: Queue[tuple[Node, Answers]]) -> None:
         try:
-            told.put((node, self._link(node).send(ASK_MAP, within=ASK_WITHIN_S)))
+            answer: Answers = self._link(node).send(ASK_MAP, within=ASK_WITHIN_S)
         except Exception as error:
-            told.put((node, error))
+            answer = error
+        answers.put_nowait((node, answer))
 
-    def _probe_soon(self, node: Node) -> None:
-        """Like `BaseClusterExecutor._probe_soon`."""
-        with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
-            _beside(self._probe, node)
+    def sound(self, keys: Keys) -> bool:
+        """Tell whether the node of these keys has answered lately, as far as is known."""
+        node = self.slots.silent(slot_of(keys.prefix))
+        if node is not None and self.slots.probes(node):
+            with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
+                self._background.start("headrace-map", self._probe, node)
+        return node is None
 
     def _probe(self, node: Node) -> None:
+        """Ask a silent node for a sign of life. If it does not answer, have the map read again."""
         try:
             self._link(node).send(PROBE, within=PROBE_EVERY_S)
         except Exception as error:  # calls will meet the same error
@@ -186,6 +199,20 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
             self._refresh_soon()
         else:
             self.slots.heard(node)
+
+    def node(self, keys: Keys) -> str | None:
+        """Return the address of the node of these keys; `None` if it is not known."""
+        node = self.slots.owner(slot_of(keys.prefix))
+        return None if node is None else f"{node[0]}:{node[1]}"
+
+    def place(self, keys: Keys) -> Hashable:
+        """Return the group: two queues of one group are surely on one node."""
+        return keys.group
+
+    def _first_connections(self, trip: Trip) -> Any:
+        """Return the connections to the node of the first operation. A node out of reach holds up only its calls."""
+        node = self.slots.owner(slot_of(trip.ops[0].keys[0])) if trip.ops else None
+        return (self if node is None else self._link(node)).connections
 
     def _attempt(self, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
         assert isinstance(trip, Scattered)  # noqa: S101
@@ -199,76 +226,102 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         if scatter.unknown:
             self._refresh(trip.rest)
         while batches := scatter.batches():
-            for batch, answers in self._talk(batches, trip, meanwhile):
-                scatter.take(batch, answers)
+            first, *others = batches
+            if others:  # to all nodes at once
+                calls = [partial(self._exchanged, first, trip, meanwhile)]
+                calls += [partial(self._exchanged, batch, trip, None) for batch in others]
+                answers = all_of(calls)
+            else:
+                answers = [self._exchanged(first, trip, meanwhile)]
+            for batch, answer in zip(batches, answers, strict=True):
+                scatter.take(batch, answer)
             meanwhile = None
         if scatter.stale:
             self._refresh_soon()
         return scatter.answered()
 
-    def _talk(
-        self, batches: Sequence[Batch], trip: Scattered, meanwhile: Meanwhile
-    ) -> list[tuple[Batch, Sequence[Any] | Exception]]:
-        """Send all batches at once; return their answers, or why there are none."""
-        first, *others = batches
-        found: list[tuple[Batch, Sequence[Any] | Exception]] = []
-        raised: list[BaseException] = []
-
-        def talk(batch: Batch) -> None:
-            try:
-                found.append((batch, self._exchanged(batch, trip, None)))
-            except BaseException as error:
-                raised.append(error)
-
-        threads = [threading.Thread(target=talk, args=(batch,), name="headrace-node", daemon=True) for batch in others]
-        for thread in threads:
-            thread.start()
-        found.append((first, self._exchanged(first, trip, meanwhile)))
-        for thread in threads:
-            thread.join()
-        if raised:
-            raise raised[0]
-        return found
-
-    def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Sequence[Any] | Exception:
+    def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Answers:
+        """Send a batch; return its answers, or why there are none."""
         link = self._link(batch.node)
         try:
-            link._try_waiting(trip)  # noqa: SLF001
+            link._try_waiting(trip)
             answers = link.send(batch.commands, meanwhile, trip.leaves, trip.rest)
         except (errors.RedisError, OSError) as cut:
-            refusal = link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None  # noqa: SLF001
+            refusal = link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None
             if refusal is not None:
                 raise refusal from cut
             return cut
         trip.answered()
         if any(isinstance(reply, Exception) and unwelcome(reply) for reply in answers):
             link.connections.disconnect(inuse_connections=False)
-        if refused(answers) and (refusal := link._refusal(batch.ops)) is not None:  # noqa: SLF001
+        if refused(answers) and (refusal := link._refusal(batch.ops)) is not None:
             raise refusal
         return answers
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
-        """Like `Executor.run_prepared`."""
+    def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
         result: R = self.run_all([prepared.of(item)])[0]
         return result
 
     def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
         within: float | None = None,
-    ) -> list[Any]:  # fmt: skip
+    ) -> Driven[list[Any]]:  # fmt: skip
         """Send packed commands that concern no slot to any node."""
         return self._link(self.slots.places()[0]).send(commands, meanwhile, leaves, within)
 
-    def scan(self, cursor: int, command: Callable[[int], bytes], within: float | None = None) -> Any:
-        """Scan a node after the other, in steps."""
+    def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
+        """Scan a node after the other, in steps. The cursor is a node's own, and the node's number."""
         if not self.slots.complete:
             self._refresh(within)
-        node, at = self._scanned(cursor)
-        reply = self._link(node).send([command(at)], within=within)[0]
-        return self._scanned_on(cursor, reply)
+        at, number = divmod(cursor, SCANNED_AT_ONCE)
+        primaries = self.slots.primaries()
+        if not primaries:
+            raise errors.ClusterDownError("CLUSTERDOWN no node serves any slot")
+        at, names = self._link(primaries[min(number, len(primaries) - 1)]).scan(at, pattern, within)
+        if not at:
+            number += 1
+        over = not at and number >= len(self.slots.primaries())
+        return 0 if over else at * SCANNED_AT_ONCE + number, names
+
+    def leads(self, source: Any, channels: Sequence[str]) -> bool:
+        """Tell whether connections of *source*, a pool of `source`, lead to the node of these channels."""
+        node = self.slots.owner(slot_of(channels[0]))
+        link = None if node is None else self._links.get(node)
+        return link is not None and link.pool is source
+
+    def redirected(self, error: errors.MovedError) -> None:
+        """Record that another node serves the slot of a channel."""
+        there: Any = error  # its attributes are not annotated
+        self._moved(error, there.slot_id)
+
+    def missed(self, channels: Sequence[str]) -> None:
+        """Record that the node of these channels was not reached: `source` looks for another one."""
+        node = self.slots.owner(slot_of(channels[0]))
+        if node is not None:
+            self.slots.missed(node)
+
+    def _moved(self, error: errors.MovedError, slot: int) -> None:
+        asked = self.slots.owner(slot) or ("", 0)
+        self.slots.moved(slot, self.slots.redirected(error, asked))
+
+    def _waited(self, command: tuple[Arg, ...]) -> int:
+        """Return the slot of the stream on which *command* blocks."""
+        return slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
+
+    def _woke(self, slot: int, reply: Any) -> bool:
+        """Process the reply to a blocked read. Tell whether it found something; an error counts as yes."""
+        if isinstance(reply, errors.MovedError):
+            self._moved(reply, slot)
+        return bool(reply)
+
+    def _owner(self, slot: int) -> Node:
+        node = self.slots.owner(slot)
+        if node is None:
+            raise errors.ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}")
+        return node
 
     def source(self, channels: Sequence[str]) -> Any:
-        """Like `Executor.source`."""
+        """Like `Trips.source`."""
         slot = slot_of(channels[0])
         if self.slots.silent(slot) is not None and self.slots.due():
             with suppress(errors.RedisError, OSError):
@@ -276,44 +329,45 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         return self._home(slot).pool
 
     def _home(self, slot: int) -> Executor:
-        """Return the connections of the node that serves *slot*."""
+        """Return the executor of the node that serves *slot*."""
         if self.slots.owner(slot) is None:
             self._refresh(None)
         return self._link(self._owner(slot))
 
     def wait(self, command: tuple[Arg, ...]) -> bool:
-        """Like `Executor.wait`."""
+        """Like `Trips.wait`."""
         slot = self._waited(command)
         try:
             link = self._home(slot)
-            return self._woke(slot, link._block([pack(command)], None)[0])  # noqa: SLF001
+            return self._woke(slot, link._block([pack(command)], None)[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             self._refresh_soon()
-            time.sleep(0.01)
+            sleep(0.01)
             return True
 
     def wait_among(self, effect: BlockAmong) -> list[str]:
-        """Like `Executor.wait_among`; all keys are of one group."""
+        """Like `Trips.wait_among`; all keys are of one group."""
         slot = slot_of(next(iter(effect.keys)))
         try:
             link = self._home(slot)
-            reply = link._block([pack(effect.command)], None)[0]  # noqa: SLF001
+            reply = link._block([pack(effect.command)], None)[0]
             self._woke(slot, reply)
             return woken_keys(reply, effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             self._refresh_soon()
-            time.sleep(0.01)
+            sleep(0.01)
             return list(effect.keys)
 
     def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
-        """Like `Executor.wait_then`."""
+        """Like `Trips.wait_then`."""
         lane, trip, found = self._lane(effect.op), Scattered([effect.op]), True
         slot = slot_of(effect.op.keys[0])
         try:
             link = self._home(slot)
             scatter = Scatter(self.slots, trip, [lane])
             (batch,) = scatter.batches()
-            reply, *answers = link._block([pack(effect.command), *batch.commands], trip.leaves)  # noqa: SLF001
+            commands = [pack(effect.command), *batch.commands]
+            reply, *answers = link._block(commands, trip.leaves)
             trip.answered()
             found = self._woke(slot, reply)
             scatter.take(batch, answers)
@@ -323,16 +377,16 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
                 self._undo_riding(effect, lane)
                 return False, None
             self._refresh_soon()
-            time.sleep(0.01)
+            sleep(0.01)
             replies = self._again(error, trip, [lane], None)
         else:
             self._lanes.give(trip.ops, [lane])
         return bool(found), self._answered(trip, replies)[0]
 
     def stop_waiting(self) -> None:
-        """Like `Executor.stop_waiting`."""
+        """Like `Trips.stop_waiting`."""
         self._waits_no_more = True
-        for link in list(self._links.values()):
+        for link in self.links():
             link.stop_waiting()
 
     def close(self, last: Sequence[Op[Any]] = ()) -> None:
@@ -340,19 +394,14 @@ class ClusterExecutor(BaseClusterExecutor, Executor):
         try:
             super().close(last)
         finally:
-            for link in list(self._links.values()):
-                link.connections.disconnect()
+            self._background.end()
+            self._disconnect([link.connections for link in self.links()])
 
     def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         with suppress(Exception):  # all of it expires
             if last:
-                self._attempt(Scattered(last), [Lane() for _ in last], None)
+                self._attempt(Scattered(last, ASK_WITHIN_S), [Lane() for _ in last], None)
         for command in clearing:
             with suppress(Exception):
-                self._home(slot_of(command[1])).send([pack(command)], within=ASK_WITHIN_S)
-
-    def give_up(self) -> None:
-        """Like `Executor.give_up`."""
-        super().give_up()
-        for link in list(self._links.values()):
-            link.give_up()
+                link = self._home(slot_of(command[1]))
+                link.send([pack(command)], within=ASK_WITHIN_S)

@@ -1,3 +1,4 @@
+# Generated from `headrace/_net/aio/driver.py` by .ci/twins.py: edit that file.
 """The driver of `_core`'s generators: performs each effect and sends its answer back."""
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from headrace._core.effects import (
 from headrace._forks import cached_property
 from headrace._model.checks import seconds
 from headrace._net.base.connected import OPENED, Connected, Timeout, least
-from headrace._net.base.scan import scanned, scanning
 from headrace._net.sync.cluster import executor_of
+from headrace._net.sync.colour import sleep
 from headrace._net.sync.executor import Executor
+from headrace._net.sync.wait_queue import WaitQueues
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span, dead_lettered
 
@@ -42,6 +44,8 @@ R = TypeVar("R")
 
 class Driver(Connected):
     """Runs operations, and the generators of calls; base of `Queue` and `Flow`."""
+
+    _wait_queues: WaitQueues | None = None
 
     @cached_property
     def _executor(self) -> Executor:
@@ -86,6 +90,9 @@ class Driver(Connected):
                 while True:
                     effect = call.send(self._perform(effect))
             raise
+        finally:
+            if self._wait_queues is not None:
+                self._wait_queues.leave()
 
     def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = self._within if end is None else max(0.001, end - time.monotonic())
@@ -105,12 +112,14 @@ class Driver(Connected):
                 return self._executor.wait(command)
             case BlockAmong():
                 return self._executor.wait_among(effect)
-            case AwaitRoom(command):
-                return self._executor.wait(command)
+            case AwaitRoom(command, seconds):
+                if self._wait_queues is None or not self._wait_queues.of_this_loop:
+                    self._wait_queues = WaitQueues(self._executor.wait)
+                return self._wait_queues.wait(command, seconds)
             case PassTurn():
-                return None  # a thread has a connection of its own: there are no thousands
+                return None if self._wait_queues is None else self._wait_queues.leave()
             case Sleep(seconds):
-                return self._executor.sleep(seconds)
+                return sleep(seconds)
             case Undo(ops):
                 return self._executor.undo(ops)
             case WatchEnds(names, seconds):
@@ -120,7 +129,7 @@ class Driver(Connected):
             case ForgetEnds(waiter):
                 return self._waiters.ignore(waiter)
             case Scan(cursor, pattern):
-                return scanned(self._executor.scan(cursor, scanning(pattern), within))
+                return self._executor.scan(cursor, pattern, within)
             case Bury(died):
                 dead_lettered(self._settings, died)
                 return None

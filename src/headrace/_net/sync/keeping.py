@@ -1,14 +1,14 @@
-"""`queue.keeping(leases)`: leases that a thread keeps while a program works on their jobs."""
+# Generated from `headrace/_net/aio/keeping.py` by .ci/twins.py: edit that file.
+"""`queue.keeping(leases)`: leases that are kept in the background while a program works on their jobs."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from headrace import _forks
 from headrace._core.effects import Step
 from headrace._core.queue.keeping import PARTING_S, Keeping
+from headrace._net.sync.colour import Background, Driven, event, happens
 from headrace._telemetry.log import log_event
 from headrace.errors import describe_error
 
@@ -19,13 +19,12 @@ class Kept:
     That waits for a server that is away 2 seconds at most.
     """
 
-    def __init__(self, keeping: Keeping, drive: Callable[[Step[Any]], Any], queue: str) -> None:
+    def __init__(self, keeping: Keeping, drive: Callable[[Step[Any]], Driven[Any]], queue: str) -> None:
         self._keeping, self._drive, self._queue = keeping, drive, queue
-        self._over = _forks.event()
-        self._thread = threading.Thread(target=self._keep, name=f"headrace-keeping-{queue}", daemon=True)
+        self._over, self._background = event(), Background()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._background.start(f"headrace-keeping-{self._queue}", self._keep)
         return self
 
     def _keep(self) -> None:
@@ -35,7 +34,7 @@ class Kept:
                 wait = self._drive(self._keeping.beat())
             except Exception as error:
                 log_event("role_failed", "keeping leases: %s; goes on", describe_error(error), queue=self._queue)
-            self._over.wait(wait)
+            happens(self._over, wait)
         try:
             self._drive(self._keeping.end())
         except Exception as error:
@@ -43,4 +42,4 @@ class Kept:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(2 * PARTING_S)
+        self._background.end(2 * PARTING_S)

@@ -1,9 +1,11 @@
-"""The connections of executors."""
+"""The connections of executors, and round trips on them."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,10 +14,13 @@ from redis import exceptions as errors
 from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 
+from headrace import _forks
 from headrace._net.base.connections import Attend, own_pool, refused
 from headrace._net.base.credentials import BOUNDS
-from headrace._net.base.pool import SHARED, BasePool, destination, unreadable
-from headrace._net.base.sockets import set_timeout
+from headrace._net.base.lanes import Meanwhile
+from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Call, destination, leaving, unreadable
+from headrace._net.base.retries import since_boot
+from headrace._net.base.sockets import cut, set_timeout
 from headrace._telemetry.client import Outage
 
 
@@ -31,7 +36,6 @@ class Pool(BasePool):
         if url is not None:
             theirs = redis.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
         maker = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
-        self.bounds = bounds = threading.local()  # of the call that this thread makes
 
         def attended(connection: Any, kind: Any, attend: Attend) -> None:
             connection.path = attend()
@@ -44,9 +48,8 @@ class Pool(BasePool):
                 kind.connect(connection)
 
         def connect(connection: Any, kind: Any) -> None:
-            within: float | None = getattr(bounds, "within", None)
+            within: float | None = getattr(BOUNDS, "within", None)
             usual = connection.socket_timeout, connection.socket_connect_timeout
-            BOUNDS.within = within
             if within is not None:
                 connection.socket_timeout, connection.socket_connect_timeout = within, min(within, usual[1] or within)
             try:
@@ -99,6 +102,64 @@ class Pool(BasePool):
         for connection in self._emptied(inuse_connections):
             connection.disconnect()
 
+    def combine(self) -> None:
+        """Let calls share round trips from now on: some hundred calls at a time take two connections."""
+        self.combiner = Combiner(self)
+
+    def abort(self, connection: Any) -> None:
+        """End a connection that a call waits for. The call fails, and closes it."""
+        cut(connection)
+
+    def send(
+        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        within: float | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Send packed commands in one round trip; return the replies, errors among them as values. Nothing is repeated.
+
+        *leaves* is called when there is a connection, just before they are sent. *within*: seconds, if that is less
+        than the timeouts of connections; looking up the server's name, and starting one of our own, are not bounded.
+        """
+        if within is None or within >= self.timeout:
+            if self.combiner is not None and meanwhile is None and within is None:
+                answers: list[Any] = self.combiner.send(commands, leaves)
+                return answers
+            return self.exchange(self.take(), commands, meanwhile, leaves)
+        end = since_boot() + within
+        BOUNDS.within = within
+        try:
+            connection = self.take()
+        finally:
+            BOUNDS.within = None
+        return self.exchange(connection, commands, meanwhile, leaves, end)
+
+    def exchange(
+        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        end: float | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Send commands on a connection that was taken, read the replies, and give it back. *meanwhile* is called while
+        the server works. *end*: when this is over at the latest.
+        """
+        try:
+            if end is not None:
+                limit(connection, end)
+            if leaves is not None:
+                leaves()
+            send(connection, b"".join(commands))
+            if meanwhile is not None:
+                meanwhile()
+            answers = replies(connection, len(commands), end)
+            self.check(connection)
+        except BaseException:
+            self.drop(connection)
+            raise
+        self.give(connection)
+        return answers
+
+
+def limit(connection: Any, end: float) -> None:
+    """Let the next step on a connection end in time. A timeout of its parser would last for a part of a reply."""
+    connection._sock.settimeout(max(0.001, end - since_boot()))  # noqa: SLF001
+
 
 def quiet(connection: Any) -> bool:
     """Tell whether the server has neither closed a free connection nor said anything on it."""
@@ -131,9 +192,21 @@ def send(connection: Any, packed: bytes) -> None:
         raise unreadable(error) from error
 
 
-def replies(connection: Any, number: int) -> list[Any]:
-    """Read so many replies, errors among them as values."""
-    return [reply(connection) for _ in range(number)]
+def replies(connection: Any, number: int, end: float | None = None) -> list[Any]:
+    """Read so many replies, errors among them as values. *end*: when this is over at the latest."""
+    if end is None:
+        return [reply(connection) for _ in range(number)]
+    answers: list[Any] = []
+    for _ in range(number):
+        limit(connection, end)
+        answers.append(reply(connection))
+    set_timeout(connection._sock, connection.socket_timeout)  # noqa: SLF001
+    return answers
+
+
+def reply_within(connection: Any, seconds: float) -> Any:
+    """Read one reply; `None` if there is none for so many seconds."""
+    return reply(connection) if connection.can_read(seconds) else None
 
 
 def reply(connection: Any) -> Any:
@@ -146,3 +219,77 @@ def reply(connection: Any) -> Any:
         raise
     except OSError as error:
         raise unreadable(error) from error
+
+
+class ThreadCall(Call):
+    """A call of a thread, which sleeps until it is answered, or until it is its turn to send for others."""
+
+    def __init__(self, commands: Sequence[bytes], leaves: Meanwhile) -> None:
+        super().__init__(commands, leaves)
+        self.turn = threading.Event()  # a fork of the thread that waits for it there is not
+        self.leads: Sequence[ThreadCall] = ()
+
+
+class Combiner:
+    """Calls that wait for a round trip, and calls under way. One of the callers of a trip sends it for all of them."""
+
+    def __init__(self, connections: Pool) -> None:
+        self._connections = connections
+        self._waiting: deque[ThreadCall] = deque()
+        self._under_way = 0
+        self._lock = _forks.lock()
+
+    def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
+        """Send packed commands, together with other callers' commands. Return the replies, as `Executor.send` does."""
+        call = ThreadCall(commands, leaves)
+        with self._lock:
+            self._waiting.append(call)
+            if self._under_way < TRIPS:
+                self._under_way += 1
+                self._next()
+        call.turn.wait()
+        if call.leads:
+            self._lead(call.leads)
+            call.leads = ()  # this call is among them: where nothing happens, the collector may not come for long
+        if call.error is not None:
+            raise call.error
+        assert call.answers is not None  # noqa: S101
+        return call.answers
+
+    def _next(self) -> None:
+        """Let the first waiting caller send, for others, too. Under the lock."""
+        some = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
+        some[0].leads = some
+        some[0].turn.set()
+
+    def _lead(self, some: Sequence[ThreadCall]) -> None:
+        """Send the calls of a trip; then let another caller do so."""
+        try:
+            self._trip(some)
+        except BaseException as error:
+            for call in some:
+                if call.answers is None and call.error is None:
+                    call.error = error
+        with self._lock:
+            if self._waiting:
+                self._next()
+            else:
+                self._under_way -= 1
+        for call in some[1:]:
+            call.turn.set()
+
+    def _trip(self, some: Sequence[Call]) -> None:
+        connection = self._connections.take()
+        try:
+            left, failed = leaving(some)
+            send(connection, b"".join(chunk for call in left for chunk in call.commands))
+            for call in some:
+                call.error = failed.get(id(call))
+                if call.error is None:
+                    answers = replies(connection, len(call.commands))
+                    self._connections.check(connection)
+                    call.answers = answers
+        except BaseException:
+            self._connections.drop(connection)
+            raise
+        self._connections.give(connection)

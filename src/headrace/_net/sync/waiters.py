@@ -1,56 +1,57 @@
+# Generated from `headrace/_net/aio/waiters.py` by .ci/twins.py: edit that file.
 """Calls that wait for the ends of a queue's jobs: one subscription for all of them."""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Sequence
 
-from headrace import _forks
-from headrace._core.notices import Received, Waiter
+from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
-from headrace._net.base.subscription import LISTEN_S, BaseWaiters, channels_of
+from headrace._net.base.subscription import LISTEN_S, channels_of
+from headrace._net.sync.colour import Background, event, happens, here, lock, sleep
+from headrace._net.sync.colour import Event as Wakeup
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import Subscription
 from headrace._protocol.queue_ops import Ops
 
+POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
+POLL_UNSUBSCRIBED_EVERY_S = 0.2  # the same, without a subscription
+LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 
-class Waiters(BaseWaiters):
+
+class Waiters:
     """The waiting calls of one queue, and their subscription, which lasts while there are any."""
 
-    _executor: Executor
-
     def __init__(self, ops: Ops, executor: Executor) -> None:
-        super().__init__(ops, executor)
-        self._lock, self._ready = _forks.lock(), _forks.event()
+        self._ops, self._executor = ops, executor
+        self._waitlist = Waitlist(ops.keys.queue)
+        self._lock = lock()
         self._reset()
 
     def _reset(self) -> None:
-        self._ready.clear()
+        self._home = here()
+        self._ready, self._background = event(), Background()
         self._subscription: Subscription | None = None
         self._idle_since = 0.0
-        self._pid = os.getpid()
         self._waitlist.waiters.clear()
 
-    def waiter(self, names: Sequence[str], seconds: float, wake: threading.Event | None = None) -> Waiter:
+    def waiter(self, names: Sequence[str], seconds: float, wake: Wakeup | None = None) -> Waiter:
         """Add a waiter for *names*; their ends are noticed from now on.
 
         Returns after *seconds* at most, even without a subscription. *wake*: an event that others share.
         """
-        if self._pid != os.getpid():  # a fork took no thread with it
+        if self._home != here():  # the reader of the subscription is elsewhere
             self._reset()
-        waiter = Waiter(frozenset(names), wake or _forks.event())
+        waiter = Waiter(frozenset(names), wake or event())
         with self._lock:
             self._waitlist.add(waiter)
             if self._subscription is None:
                 self._ready.clear()
                 self._subscription = Subscription(self._executor, lambda: [self._ops])
-                threading.Thread(
-                    target=self._listen, args=(self._subscription,), name="headrace-waiters", daemon=True
-                ).start()
+                self._background.start("headrace-waiters", self._listen, self._subscription)
         try:
-            self._ready.wait(seconds)
+            happens(self._ready, seconds)
         except BaseException:
             self.ignore(waiter)
             raise
@@ -58,13 +59,23 @@ class Waiters(BaseWaiters):
             self._waitlist.about_to_read(waiter)
         return waiter
 
+    def patience(self, seconds: float) -> float:
+        """Return how long to wait at most before the results are read again."""
+        return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
+
     def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
         """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
         return self.news(waiter, self.was_woken(waiter.wake, self.patience(seconds)))
 
-    def was_woken(self, wake: threading.Event, seconds: float) -> bool:
+    def was_woken(self, wake: Wakeup, seconds: float) -> bool:
         """Wait for an event; return whether it came."""
-        return wake.wait(seconds)
+        return happens(wake, seconds)
+
+    def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
+        """Return the answer of `wait`, for a waiter that was *woken* or has waited long enough."""
+        with self._lock:
+            ended, missed = self._waitlist.read(waiter)
+        return ended, missed or not woken
 
     def ignore(self, waiter: Waiter) -> None:
         """Remove a waiter."""
@@ -74,24 +85,33 @@ class Waiters(BaseWaiters):
 
     def _listen(self, subscription: Subscription) -> None:
         channels = channels_of([self._ops], ENDS)
-        while True:
-            received = subscription.receive(channels, LISTEN_S)
-            with self._lock:
-                if self._subscription is not subscription:
-                    break
-                self._waitlist.take(received)
-                self._ready.set()
-                if not self._lasts():
-                    self._subscription = None
-                    break
-            if not self._waitlist.sound:
-                time.sleep(LISTEN_S)
-        subscription.close()
+        try:
+            while self._heard(subscription, subscription.receive(channels, LISTEN_S)):
+                if not self._waitlist.sound:
+                    sleep(LISTEN_S)
+        finally:
+            self._heard(subscription, None)
+            subscription.close()
+
+    def _heard(self, subscription: Subscription, received: Received | None) -> bool:
+        """Wake the waiters of these messages; return whether to listen on: a call waits, or waited a moment ago."""
+        with self._lock:
+            if self._subscription is not subscription:
+                return False
+            self._waitlist.take(Received("cut") if received is None else received)
+            self._ready.set()
+            lasts = received is not None and (
+                bool(self._waitlist.waiters) or time.monotonic() - self._idle_since < LINGER_S
+            )
+            if not lasts:
+                self._subscription = None
+            return lasts
 
     def close(self) -> None:
         """Close the subscription; calls that still wait poll instead."""
         with self._lock:
             subscription, self._subscription = self._subscription, None
             self._waitlist.take(Received("cut"))
+        self._background.end()
         if subscription is not None:
             subscription.close()

@@ -1,0 +1,99 @@
+"""The parts of asyncio that the files here use. `_net/sync/colour.py` has the same names for threads."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import Condition, Event, Queue, sleep
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from typing import Any, TypeVar
+
+from redis import exceptions as errors
+from redis.asyncio import ConnectionPool
+
+__all__ = [
+    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "all_of", "bounded", "condition", "event",
+    "happens", "here", "holds", "lock", "next_of", "sleep",
+]  # fmt: skip
+
+T = TypeVar("T")
+Driven = Coroutine[Any, Any, T]  # the type of a call that is awaited
+condition, event = Condition, Event
+
+
+def here() -> object:
+    """Return the event loop that runs: tasks, events and connections belong to one."""
+    return asyncio.get_running_loop()
+
+
+def lock() -> AbstractContextManager[Any]:
+    """Return a lock for steps that await nothing: tasks need none."""
+    return nullcontext()
+
+
+class Background:
+    """The tasks that an object runs beside its callers."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, name: str, call: Callable[..., Driven[None]], *args: Any) -> None:
+        """Call *call* in a task."""
+        task = asyncio.create_task(call(*args), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end(self, within: float = 0.0) -> None:
+        """Wait for the tasks, *within* seconds at most; then cancel them."""
+        tasks = [*self._tasks]
+        if tasks and within:
+            await asyncio.wait(tasks, timeout=within)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def happens(event: Event, seconds: float) -> bool:
+    """Wait for an event; return whether it came."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+async def holds(condition: Condition, predicate: Callable[[], bool], seconds: float) -> None:
+    """Wait until *predicate* holds, so many seconds at most. Under the condition's lock."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await condition.wait_for(predicate)
+
+
+async def next_of(queue: Queue[T], seconds: float) -> T | None:
+    """Return the next item of a queue; `None` if there is none for so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await queue.get()
+    except TimeoutError:
+        return None
+
+
+@asynccontextmanager
+async def bounded(seconds: float) -> AsyncGenerator[None]:
+    """Bound a conversation with the server. Raises `redis.TimeoutError`."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise errors.TimeoutError(f"no answer within {seconds:g} s") from None
+
+
+async def all_of(calls: Sequence[Callable[[], Driven[T]]]) -> list[T]:
+    """Make several calls at the same time; return their results. Raises the error of one."""
+    tasks = [asyncio.ensure_future(call()) for call in calls]
+    try:
+        await asyncio.wait(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return [task.result() for task in tasks]

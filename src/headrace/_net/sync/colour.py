@@ -1,0 +1,95 @@
+"""The parts of threads that the files here use, by the names that `_net/aio/colour.py` gives to those of asyncio."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from queue import SimpleQueue as Queue
+from threading import Condition, Event
+from time import sleep
+from typing import Annotated, Any, TypeVar
+from weakref import WeakSet
+
+from redis import ConnectionPool
+
+from headrace._forks import condition, event, lock
+
+__all__ = [
+    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "all_of", "bounded",
+    "condition", "event", "happens", "here", "holds", "lock", "next_of", "sleep",
+]  # fmt: skip
+
+T = TypeVar("T")
+Driven = Annotated[T, "returned at once"]  # the type of a call that is awaited by the other colour
+
+
+def here() -> object:
+    """Return the number of this process: a fork takes no other thread with it."""
+    return os.getpid()
+
+
+class Background:
+    """The threads that an object runs beside its callers."""
+
+    def __init__(self) -> None:
+        self._threads: WeakSet[threading.Thread] = WeakSet()
+
+    def start(self, name: str, call: Callable[..., None], *args: Any) -> None:
+        """Call *call* in a thread."""
+        thread = threading.Thread(target=call, args=args, name=name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def end(self, within: float = 0.0) -> None:
+        """Wait for the threads, *within* seconds at most. A thread cannot be cancelled: it ends by itself."""
+        for thread in [*self._threads] if within else ():
+            thread.join(within)
+
+
+def happens(event: Event, seconds: float) -> bool:
+    """Wait for an event; return whether it came."""
+    return event.wait(seconds)
+
+
+def holds(condition: Condition, predicate: Callable[[], bool], seconds: float) -> None:
+    """Wait until *predicate* holds, so many seconds at most. Under the condition's lock."""
+    condition.wait_for(predicate, seconds)
+
+
+def next_of(answers: Queue[T], seconds: float) -> T | None:
+    """Return the next item of a queue; `None` if there is none for so many seconds."""
+    try:
+        return answers.get(timeout=seconds)
+    except queue.Empty:
+        return None
+
+
+def bounded(_seconds: float) -> AbstractContextManager[None]:
+    """Bound a conversation with the server: the timeouts of sockets do that."""
+    return nullcontext()
+
+
+def all_of(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Make several calls at the same time; return their results. Raises the error of one."""
+    results: dict[int, T] = {}
+    raised: list[BaseException] = []
+
+    def make(number: int) -> None:
+        try:
+            results[number] = calls[number]()
+        except BaseException as error:
+            raised.append(error)
+
+    others = range(1, len(calls))
+    threads = [threading.Thread(target=make, args=(i,), name="headrace-node", daemon=True) for i in others]
+    for thread in threads:
+        thread.start()
+    results[0] = calls[0]()
+    for thread in threads:
+        thread.join()
+    if raised:
+        raise raised[0]
+    return [results[number] for number in range(len(calls))]

@@ -1,0 +1,23 @@
+"""Calls that wait for room in a queue, on threads: each on a connection of its own, as there are no thousands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace._protocol.op import Arg
+
+
+class WaitQueues:
+    """Like `_net/aio/wait_queue.WaitQueues`, without queues."""
+
+    of_this_loop = True
+
+    def __init__(self, block: Callable[[tuple[Arg, ...]], bool]) -> None:
+        self._block = block
+
+    def wait(self, command: tuple[Arg, ...], _seconds: float) -> bool:
+        """Wait for room; return true if the caller is to ask again."""
+        return self._block(command)
+
+    def leave(self) -> None:
+        """Do nothing: no other thread waits for this one."""
