@@ -196,7 +196,7 @@ def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
     """All send the same, and a consumer is quick."""
     leave(server.url, *(NewJob(b"%d" % n, key=key) for n, key in enumerate(FAR)))
     whole = [Queue("q/a", url=server.url, shards=SHARDS) for _ in range(3)]
-    calls = [hand_over(one._verbs.map, one._verbs.shard_ops(), Targets()) for one in whole]  # type: ignore[union-attr]
+    calls = [hand_over(one._verbs.map, one._verbs.map.ordered(), Targets()) for one in whole]  # type: ignore[union-attr]
     done: Counter[bytes] = Counter()
     effects = [next(call) for call in calls]
     while calls:
@@ -206,7 +206,7 @@ def test_repeated_sweeps_of_several(queue: Any, server: Server) -> None:
                 effects[place] = call.send(whole[0]._perform(effect))
             except StopIteration:
                 del calls[place], effects[place]
-        for part in whole[0]._verbs.shard_ops():  # type: ignore[union-attr]
+        for part in whole[0]._verbs.map.ordered():  # type: ignore[union-attr]
             grant = whole[0]._executor.run(part.lease("quick", 100, ttl=60.0))
             if grant is not None and grant.claims:
                 assert all(whole[0]._executor.run(part.complete(grant.claims)))

@@ -246,7 +246,7 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
         inspector = look()
         assert (inspector.trends("s").kept, inspector.trends("s").points) == (True, ())
         now = int(time.time())
-        for number, ops in enumerate(queue._verbs.shard_ops()):
+        for number, ops in enumerate(queue._verbs.map.ordered()):
             kept(ops, server, [ago for ago in range(1, 30) if number or ago != 10], 105, now)
         found = inspector.trends("s", "minute", 40)
         assert len(found.points) >= 27
@@ -283,7 +283,7 @@ def test_new_shards_keep_trends_from_the_change_on(look: Look, server: Server) -
         queue.enqueue(b"x")
     with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
         queue.admin.reshard(SHARDS + 2)
-        new = [ops for ops in queue._verbs.shard_ops() if ops.shard.number >= SHARDS]
+        new = [ops for ops in queue._verbs.map.ordered() if ops.shard.number >= SHARDS]
         assert len(new) == SHARDS + 2
         assert all(client.hexists(ops.keys.key("stats"), "trends") for ops in new)
         assert look().trends("s").kept is True

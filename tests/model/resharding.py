@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace import NewJob
 from headrace._core.effects import Now, Overlap, Scan, Send
+from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import reshard, tidy
 from headrace._core.shards.verbs import ShardedQueue
 from headrace._model.settings import QueueSettings
@@ -50,7 +51,7 @@ class Client:
 
     def forget(self) -> None:
         """Start anew: another program."""
-        self.whole = ShardedQueue(WholeOps(Keys.of(self.queue), SETTINGS, shards=SHARDS))
+        self.whole = ShardedQueue(ShardMap(WholeOps(Keys.of(self.queue), SETTINGS, shards=SHARDS)))
         self.call = self.effect = None
         self.jobs = []
 
@@ -127,7 +128,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def some(self) -> None:
         for client in self.clients:
-            self.begin(client, client.whole.fresh(), [])
+            self.begin(client, client.whole.map.look(), [])
             while client.call is not None:
                 self.step(client)
 
@@ -146,7 +147,7 @@ class Machine(RuleBasedStateMachine):
         if (client := self.idle(at)) is None:
             return
         job = self.job(name)
-        item = client.whole.ops.item(job)
+        item = client.whole.map.ops.item(job)
 
         def add(ops: ShardOps) -> Any:
             return (yield from _send(ops.enqueue([item])))
@@ -203,7 +204,7 @@ class Machine(RuleBasedStateMachine):
         if client.call is not None:
             client.call.close()
         client.forget()
-        self.begin(client, client.whole.fresh(), [])
+        self.begin(client, client.whole.map.look(), [])
         while client.call is not None:
             self.step(client)
 

@@ -56,7 +56,7 @@ def swept(queue: Any, count: str, jobs: int) -> None:
 
     def enough() -> bool:
         nonlocal found
-        found += sum(getattr(queue._run(ops.reclaim("sweeper", 10.0)), count) for ops in queue._verbs.shard_ops())
+        found += sum(getattr(queue._run(ops.reclaim("sweeper", 10.0)), count) for ops in queue._verbs.map.ordered())
         return found >= jobs
 
     until(enough, f"jobs that a sweep has {count}")

@@ -11,8 +11,8 @@ from redis.exceptions import ClusterCrossSlotError
 
 from headrace._core.effects import Step
 from headrace._core.queue import calls
-from headrace._core.queue.plain import PlainQueue
-from headrace._core.shards.verbs import ShardedQueue
+from headrace._core.shards.map import OneShard, ShardMap
+from headrace._core.shards.verbs import QueueVerbs
 from headrace._model import checks
 from headrace._model.job import NewJob
 from headrace._model.shards import Shard
@@ -26,7 +26,7 @@ class BaseAdmin:
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
-        self._verbs: PlainQueue | ShardedQueue = queue._verbs  # noqa: SLF001 - we are a part of it
+        self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap] = queue._verbs  # noqa: SLF001 - we are a part of it
 
     def __repr__(self) -> str:
         return f"{self._queue!r}.admin"

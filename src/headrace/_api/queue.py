@@ -13,9 +13,9 @@ from headrace._api.results import Decode, QueueSource, aligned, decoded, value_o
 from headrace._core.effects import Step, send, settle
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import DirectLeaser
-from headrace._core.queue.plain import PlainQueue
 from headrace._core.shards.leasing import ShardedLeaser
-from headrace._core.shards.verbs import ShardedQueue
+from headrace._core.shards.map import OneShard, ShardMap
+from headrace._core.shards.verbs import QueueVerbs, ShardedQueue
 from headrace._forks import cached_property
 from headrace._model import checks
 from headrace._model.checks import refuse_unknown
@@ -89,17 +89,17 @@ class BaseQueue(Connected):
         self.name = name
         keys, codec = Keys.of(name, namespace), chosen(codec)
         self.ops: Ops
-        self._verbs: PlainQueue | ShardedQueue
-        if settings.shards == 1:
+        self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap]
+        alone = settings.shards == 1
+        if alone:
             self.ops = Ops(keys, settings, codec, namespace)
-            self._verbs = PlainQueue(self.ops)
+            self._verbs = QueueVerbs(OneShard(self.ops))
         else:
-            self.ops = ops = WholeOps(keys, settings, codec, namespace, settings.shards)
-            self._verbs = ShardedQueue(ops, lambda some: bool(self._executor.sound(some)))
+            self.ops = WholeOps(keys, settings, codec, namespace, settings.shards)
+            self._verbs = ShardedQueue(ShardMap(self.ops, lambda some: bool(self._executor.sound(some))))
         self._within = bounding(settings.timeout)
         self._admission = Admission(self.ops)
         self._undeclared = True
-        alone = settings.shards == 1
         self._short = alone and self._within is None and settings.max_waiting is None and settings.durable is None
         self._untouched = type(codec) is BytesCodec  # payloads that are bytes
         self._leaser: DirectLeaser | ShardedLeaser = self._verbs.leaser()
@@ -172,7 +172,7 @@ class BaseQueue(Connected):
 
     def _first(self, job: NewJob[Any]) -> NewJob[Any]:
         """Check a job before anything is asked of the server."""
-        if not self._verbs.known:
+        if not self._verbs.map.known:
             self._admission.item(job)
         return job
 
@@ -184,7 +184,7 @@ class BaseQueue(Connected):
         """Tell whether *job* is enqueued under conditions."""
         if full is not None:
             checked_full(full)
-        return not self._verbs.direct or self._conditional(job)
+        return self._conditional(job) or self.ops.settings.shards > 1
 
     def _conditional(self, job: NewJob[Any]) -> bool:
         return self.ops.settings.max_waiting is not None or self._about_its_id(job)

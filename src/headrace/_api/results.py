@@ -11,9 +11,8 @@ from attrs import define, field, frozen
 from headrace._core.effects import Now, Step
 from headrace._core.queue import results
 from headrace._core.queue.calls import pauses
-from headrace._core.queue.plain import PlainQueue
 from headrace._core.queue.results import End
-from headrace._core.shards.verbs import ASK_AFTER_S, ASK_EVERY_S, ShardedQueue
+from headrace._core.shards.verbs import ASK_AFTER_S, ASK_EVERY_S, QueueVerbs
 from headrace._model import checks
 from headrace._model.codec import Codec, untyped
 from headrace._model.event import Event
@@ -116,8 +115,8 @@ class CompletionTracker:
         return self._verbs.told
 
     @property
-    def _verbs(self) -> PlainQueue | ShardedQueue:
-        verbs: PlainQueue | ShardedQueue = self.queue._verbs  # noqa: SLF001 - we are a part of it
+    def _verbs(self) -> QueueVerbs[Any]:
+        verbs: QueueVerbs[Any] = self.queue._verbs  # noqa: SLF001 - we are a part of it
         return verbs
 
     @property

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from headrace._api.queue import BaseQueue, Delay
     from headrace._core.effects import Step
-    from headrace._core.queue.plain import PlainQueue
-    from headrace._core.shards.verbs import ShardedQueue
+    from headrace._core.shards.verbs import QueueVerbs
     from headrace._net.base.connected import Timeout
 
 P = ParamSpec("P")
@@ -162,7 +161,7 @@ class BaseTasks:
         name = job_id(id)
         limit = checks.patience(timeout)
         decode: Decode = loaded
-        verbs: PlainQueue | ShardedQueue = self.queue._verbs
+        verbs: QueueVerbs[Any] = self.queue._verbs
         try:
             end = yield from verbs.end_of(name, 0.0, own=True)
         except TimeoutError:

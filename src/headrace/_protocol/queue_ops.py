@@ -108,6 +108,11 @@ class Ops:
         return replies.Jobs(self.keys.queue, self.bound)
 
     @property
+    def number(self) -> int:
+        """The number of the shard that these operations reach; 0 in a queue that is not sharded."""
+        return 0
+
+    @property
     def share(self) -> float:
         """The fraction of the queue's keys that these operations reach."""
         return 1.0

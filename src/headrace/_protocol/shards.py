@@ -129,6 +129,11 @@ class ShardOps(BaseShardOps):
         return self.keys.shard
 
     @property
+    def number(self) -> int:
+        """The number of the shard."""
+        return self.shard.number
+
+    @property
     def share(self) -> float:
         """The fraction of all keys that belong to this shard."""
         return self.shard.share

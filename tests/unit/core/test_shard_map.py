@@ -53,7 +53,7 @@ def uses(known: ShardMap) -> list[Callable[[], Any]]:
         known.ordered,
         lambda: [known.where(key) for key in KEYS],
         lambda: [known.where(key, key) for key in KEYS],
-        lambda: [known.before(NewJob(b"", key), known.of(key).shard.number) for key in KEYS],
+        lambda: [known.before(NewJob(b"", key), known.of(key)) for key in KEYS],
         lambda: [known.at(number) for number in known.way(1)],
     ]
 

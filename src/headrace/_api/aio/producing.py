@@ -59,8 +59,8 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
             receipt: AsyncReceipt = self._added(await self._executor.run_prepared(self._prepared, data))
         else:
             job, durability = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
-            if not self._verbs.known:
-                await self._drive(self._verbs.ready(), None, timeout)
+            if not self._verbs.map.known:
+                await self._drive(self._verbs.map.look(), None, timeout)
             try:
                 if self._admits(job, full):
                     added = await self._drive(*self._admit(job, full, timeout, durability), timeout)

@@ -60,8 +60,8 @@ class Producing(Driver, BaseQueue, Generic[T]):
             receipt: Receipt = self._added(self._executor.run_prepared(self._prepared, data))
         else:
             job, durability = self._job(payload, id, headers, delay, priority, key, conditions), self._durable(durable)
-            if not self._verbs.known:
-                self._drive(self._verbs.ready(), None, timeout)
+            if not self._verbs.map.known:
+                self._drive(self._verbs.map.look(), None, timeout)
             try:
                 if self._admits(job, full):
                     added = self._drive(*self._admit(job, full, timeout, durability), timeout)

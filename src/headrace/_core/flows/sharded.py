@@ -137,7 +137,7 @@ class FlowShards:
         yield from self.ready()
         while True:
             ops = self.map.of(name)
-            for older in self.map.before(NewJob(b"", name), ops.shard.number):
+            for older in self.map.before(NewJob(b"", name), ops):
                 (state,) = yield from flow_calls.read(self.at(older), [name])
                 if state is not None and state.state in GOING:
                     return Receipt(name, False)

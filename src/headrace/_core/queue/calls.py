@@ -143,6 +143,12 @@ def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
 def find(ops: Ops, name: str) -> Step[JobState[Any] | None]:
     """Find a job; if it is nowhere else, page by page over the dead letters."""
     found, cursor = yield from send(ops.seek(name, ""))
+    return found or (yield from find_dead(ops, name, cursor))
+
+
+def find_dead(ops: Ops, name: str, cursor: str) -> Step[JobState[Any] | None]:
+    """Continue from *cursor* to search the dead letters for a job, page by page; without a cursor none are left."""
+    found = None
     paged = bool(cursor)
     while found is None and cursor:
         found, cursor = yield from send(ops.seek(name, cursor))

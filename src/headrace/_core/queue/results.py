@@ -122,9 +122,14 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
         finally:
             yield ForgetEnds(waiter)
     if end is None:
-        waited = f" within {timeout:g} s" if timeout else ""
-        raise TimeoutError(f"job {name!r} has not ended{waited}; it goes on")
+        raise not_ended(name, timeout)
     return end
+
+
+def not_ended(name: str, timeout: float) -> TimeoutError:
+    """Make the error for a job that has not ended in time."""
+    waited = f" within {timeout:g} s" if timeout else ""
+    return TimeoutError(f"job {name!r} has not ended{waited}; it goes on")
 
 
 def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, bytes]]:

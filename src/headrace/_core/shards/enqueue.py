@@ -11,7 +11,7 @@ from attrs import frozen
 
 from headrace._core.effects import Now, Overlap, Step
 from headrace._core.queue.conditional import Elsewhere, admit
-from headrace._core.shards.map import ShardMap, named
+from headrace._core.shards.map import OneShard, ShardMap, named
 from headrace._model import checks
 from headrace._model.checks import Context
 from headrace._model.job import NewJob, is_new
@@ -23,6 +23,7 @@ from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import job_id, job_key
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps
 from headrace.errors import NotDurable, QueueFull
 
@@ -85,20 +86,23 @@ class AsRoomIs:
 
 
 def admit_anywhere(
-    map: ShardMap, admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
-    together: bool = True,
+    map: OneShard | ShardMap, admission: Admission, items: Sequence[Item], limit: float | None, *,
+    since: float | None = None, together: bool = True,
 ) -> Step[list[Receipt]]:  # fmt: skip
     """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room, wait for one of
     them, and ask the others again each second. Only items that a script refused go to another shard.
     """
     start = (yield from Now()) if since is None else since
+    if not map.known:
+        yield from map.look()
 
-    def add(ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
+    def add(ops: Ops, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
         here = admission.at(ops)
         return admit(here, items, limit, since=start, together=together, elsewhere=elsewhere)
 
-    def elsewhere() -> Step[list[Receipt] | None]:
-        for ops in map.round():
+    def among(shards: Sequence[Ops]) -> Step[list[Receipt] | None]:
+        """Add to one of these shards, if one has room now."""
+        for ops in shards:
             try:
                 return (yield from add(ops, None))
             except QueueFull:
@@ -107,21 +111,17 @@ def admit_anywhere(
                 yield from map.refused(ops, error)
         return None
 
+    def elsewhere(full: Ops) -> Step[list[Receipt] | None]:
+        return among([ops for ops in map.round() if ops is not full])
+
     while True:
-        parts = map.round()
-        part, full = parts[0], None
+        *others, last = map.round()
+        if (made := (yield from among(others))) is not None:
+            return made
         try:
-            for part in parts:
-                try:
-                    return (yield from add(part, None))
-                except QueueFull as error:
-                    full = error
-            if limit is None and full is not None:
-                raise full
-            part = parts[0]
-            return (yield from add(part, limit, elsewhere))
+            return (yield from add(last, limit, partial(elsewhere, last)))
         except Sealed as error:
-            yield from map.refused(part, error)
+            yield from map.refused(last, error)
 
 
 def enqueue_many(
@@ -139,11 +139,11 @@ def enqueue_many(
     try:
         while left:
             part = left.popleft()
-            if there := (yield from _there(map, part, jobs)):
-                for place in there:
+            if present := (yield from _present(map, part, jobs)):
+                for place in present:
                     receipts[place] = Receipt(job_id(jobs[place].id), False)
-                bind([receipt for place in there if (receipt := receipts[place]) is not None])
-                rest = [place for place in part.places if place not in there]
+                bind([receipt for place in present if (receipt := receipts[place]) is not None])
+                rest = [place for place in part.places if place not in present]
                 left.extendleft(reversed(list(_batches(part.ops, jobs, rest, way))))
                 continue
             try:
@@ -173,15 +173,14 @@ def enqueue_many(
     return found
 
 
-def _there(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Step[set[int]]:
+def _present(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Step[set[int]]:
     """Ask draining and sealed shards which ids of a part they have. Return the positions of these jobs."""
     asked: dict[int, dict[int, str]] = defaultdict(dict)
-    table = map.table
-    for place in part.places if len(table.shards) > len(table.takers) else ():
+    for place in part.places if map.overlaps else ():
         if is_new(jobs[place]):
-            for one in map.before(jobs[place], part.ops.shard.number):
-                asked[one.shard.number][place] = job_id(jobs[place].id)
-    return map.there(asked)
+            for older in map.before(jobs[place], part.ops):
+                asked[older.number][place] = job_id(jobs[place].id)
+    return map.present(asked)
 
 
 def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Freely | AsRoomIs) -> Iterator[_Chunk]:
@@ -194,7 +193,7 @@ def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Fre
         if name is None:
             others.append(place)
         else:
-            bins[map.of(job_key(name)).shard.number].append(place)
+            bins[map.of(job_key(name)).number].append(place)
     for number, some in bins.items():
         yield from _batches(map.at(number), jobs, some, way)
     free = others if consecutive is None else consecutive  # saves a list of the jobs, and a look at each job

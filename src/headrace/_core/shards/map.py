@@ -1,4 +1,4 @@
-"""The table of shards as one client knows it. It tells which shard takes a job, and which shards may have it.
+"""The shards of a queue as one client knows them: which shard takes a job, and which shards may have it.
 
 A client may know an old table. A shard that takes no new jobs refuses an enqueue before any write; the client then
 reads the table again, and sends the job to the right shard. Calls about other jobs first read the table, and then ask
@@ -8,9 +8,10 @@ all shards.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
-from typing import Any
+from itertools import chain, count
+from typing import Any, ClassVar
 
 from attrs import define, field, frozen
 
@@ -20,7 +21,7 @@ from headrace._model.shards import Sealed, ShardRow, ShardState, Table, apart, t
 from headrace._protocol.keys import Keys, job_id, job_key
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps, shard_ops, table
-from headrace.errors import NO_TABLE, ShardsMismatch
+from headrace.errors import NO_TABLE, ConfigurationError, ShardsMismatch
 
 
 def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
@@ -65,6 +66,68 @@ class Shards:
         return self.asked >= 0
 
 
+@frozen(eq=False)
+class OneShard:
+    """The one shard of a plain queue. Nothing is looked up: there is no table."""
+
+    ops: Ops
+    known: ClassVar[bool] = True
+    overlaps: ClassVar[bool] = False
+    table: ClassVar[Table | None] = None
+
+    def look(self, seen: object = None) -> Step[bool]:  # noqa: ARG002 - nothing changes
+        """Ask the server nothing."""
+        yield from ()
+        return False
+
+    def at(self, number: int) -> Ops:  # noqa: ARG002 - there is one
+        """Return the maker of operations."""
+        return self.ops
+
+    def of(self, name: str | None) -> Ops:  # noqa: ARG002 - as above
+        """Return the shard of a key or id."""
+        return self.ops
+
+    def ordered(self) -> Sequence[Ops]:
+        """Return the shard."""
+        return [self.ops]
+
+    round = ordered
+
+    def before(self, job: NewJob[Any], ops: Ops) -> Sequence[ShardOps]:  # noqa: ARG002 - there are none
+        """Return no other shards."""
+        return ()
+
+    def sharing(self, name: str, ops: Ops) -> Sequence[ShardOps]:  # noqa: ARG002 - there are none
+        """Return no other shards."""
+        return ()
+
+    def present(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:  # noqa: ARG002 - no shard is asked
+        """Ask no shard for ids."""
+        yield from ()
+        return set()
+
+    def refused(self, ops: Ops, error: Sealed) -> Step[None]:  # noqa: ARG002 - a plain queue is never sealed
+        """Raise the error."""
+        yield from ()
+        raise error
+
+    def where(self, id: str, key: str | None = None) -> tuple[str, Sequence[Sequence[Ops]]]:
+        """Check a job's id and key, and return the id and the shard."""
+        if key is not None:
+            job_key(key)
+        return job_id(id), [[self.ops]]
+
+    def line(self, id: str, key: str | None) -> tuple[str, Sequence[Ops]]:
+        """Check a job's id and key, and return the id and the shard that has it in its line."""
+        name, (shards,) = self.where(id, key)
+        return name, shards
+
+    def holders(self, ids: Sequence[str]) -> list[tuple[Ops, Sequence[str]]]:
+        """Return the shard with all *ids*."""
+        return [(self.ops, ids)]
+
+
 @define(eq=False)
 class ShardMap:
     """The known shards of a queue. *sound* tells whether the node of some keys has answered lately.
@@ -95,6 +158,11 @@ class ShardMap:
     def table(self) -> Table:
         """The table that is known now. The next look may find another one."""
         return self.now.table
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether shards share ranges of keys, as the number of shards was changed."""
+        return len(self.table.shards) > len(self.table.takers)
 
     def _take(self, asked: int, table: Table) -> None:
         """Store the answer to a question, unless a later question was answered already."""
@@ -194,15 +262,20 @@ class ShardMap:
         every = [now.by_number[shard.number] for shard in (*some[at:], *some[:at])]
         return [ops for ops in every if self.sound(ops.keys)] or every
 
-    def before(self, job: NewJob[Any], number: int) -> list[ShardOps]:
-        """Return the other shards that may have a job with this id, if the new job goes to the shard *number*."""
+    def before(self, job: NewJob[Any], ops: Ops) -> list[ShardOps]:
+        """Return the other shards that may have a job with this id, if the new job goes to the shard of *ops*."""
         name, now = named(job), self.now
         if job.id is None or name is None or len(now.by_number) == len(now.table.takers):
             return []
-        sealed = (shard for shard in now.table.before(name, number) if self._gives_only(shard))
+        sealed = (shard for shard in now.table.before(name, ops.number) if self._gives_only(shard))
         return [now.by_number[shard.number] for shard in sealed]
 
-    def there(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:
+    def sharing(self, name: str, ops: Ops) -> list[ShardOps]:
+        """Return the other shards whose range has a key or id that the shard of *ops* has, too."""
+        now = self.now
+        return [now.by_number[shard.number] for shard in now.table.before(name, ops.number)]
+
+    def present(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:
         """Ask shards which of these ids they have. *asked* maps the number of a shard to ids by position. Return the
         positions of ids that a shard has.
         """
@@ -222,18 +295,18 @@ class ShardMap:
         before = (shard for shard in table.shards if shard.first <= check <= shard.last and shard.number != goal)
         return [*(shard.number for shard in before if self._gives_only(shard)), goal]
 
-    def refused(self, ops: ShardOps, error: Sealed) -> Step[None]:
+    def refused(self, ops: Ops, error: Sealed) -> Step[None]:
         """Handle a shard that takes no new jobs: read the table.
 
         Raises `ShardsMismatch` if the table still says that the shard takes jobs: it is older than the shard.
         """
-        self.sealed.add(ops.shard.number)
+        self.sealed.add(ops.number)
         yield from self.look()
         table = self.table
-        if not table.successors and ops.shard in table.takers:
+        if not table.successors and ops.keys.shard in table.takers:
             raise ShardsMismatch(-error.version)
 
-    def where(self, id: str, key: str | None = None) -> tuple[str, list[list[ShardOps]]]:
+    def where(self, id: str, key: str | None = None) -> tuple[str, Sequence[Sequence[ShardOps]]]:
         """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones first."""
         name, number = apart(job_id(id))
         now = self.now
@@ -244,6 +317,30 @@ class ShardMap:
         own = [first, *(now.by_number[one.number] for one in now.table.before(decides, first.shard.number))]
         numbers = {ops.shard.number for ops in own}
         return name, [own] if key is not None else [own, [p for n, p in now.by_number.items() if n not in numbers]]
+
+    def line(self, id: str, key: str | None) -> tuple[str, Sequence[ShardOps]]:
+        """Return a job's id as its shard knows it, and the shards that may have it in their lines. Raises
+        `ConfigurationError` if neither the id nor the key decides its shard.
+        """
+        if key is None and apart(job_id(id))[1] is None:
+            raise ConfigurationError(
+                f"position of {id!r}: there is no order between shards; give key=, for its position in the key's shard"
+            )
+        name, tiers = self.where(id, key)
+        return name, tiers[0]
+
+    def holders(self, ids: Sequence[str]) -> list[tuple[Ops, Sequence[str]]]:
+        """Return the shards that may have some of *ids*, each with the ids as it knows them; all shards if there are no
+        ids.
+        """
+        if not ids:
+            return [(ops, ()) for ops in self.ordered()]
+        names: dict[int, list[str]] = defaultdict(list)
+        for one in ids:
+            name, tiers = self.where(one)
+            for ops in chain(*tiers):
+                names[ops.number].append(name)
+        return [(self.at(number), names[number]) for number in sorted(names)]
 
     def ordered(self) -> Sequence[ShardOps]:
         """Return all shards, by their numbers."""

@@ -110,9 +110,9 @@ def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Step[bool]:
 def gather_schedule(known: ShardMap, to: ShardOps, name: str) -> Step[bool]:
     """Move a schedule from an older shard to this one, which takes jobs. Return true if a shard had it."""
     found = False
-    for shard in known.table.before(name, to.shard.number):
-        if shard.number < to.shard.number:
-            found |= yield from move_schedule(known.at(shard.number), to, name)
+    for old in known.sharing(name, to):
+        if old.number < to.number:
+            found |= yield from move_schedule(old, to, name)
     return found
 
 

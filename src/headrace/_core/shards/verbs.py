@@ -1,7 +1,7 @@
-"""The verbs of a sharded queue, which is several queues that share a table. Each call goes to the shard of its job, or
-to all shards.
+"""The verbs of a queue of one or more shards, as generators of effects.
 
-A shard is a queue, and keeps every promise of a queue. An answer about several shards sees each at its own instant.
+A shard is a queue, and keeps every promise of a queue. A call goes to the shard of its job, or to all shards. An answer
+about several shards sees each at its own instant.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, ClassVar, Generic, TypeVar
 
 from attrs import define, evolve, field
 
 from headrace._core.effects import Now, Sleep, Step, send, send_all
 from headrace._core.queue import calls, results
 from headrace._core.queue.bulk import Choose, bulk
-from headrace._core.queue.conditional import admit
-from headrace._core.queue.plain import EXPIRED_PER_SCRIPT, MOVED_PER_SCRIPT
+from headrace._core.queue.conditional import admit, admit_many
+from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._core.queue.results import UNKNOWN, End
 from headrace._core.shards.enqueue import AsRoomIs, Freely, admit_anywhere, enqueue_many
 from headrace._core.shards.leasing import ShardedLeaser
-from headrace._core.shards.listing import ShardedPages
-from headrace._core.shards.map import ShardMap, Shards, anywhere, named
+from headrace._core.shards.listing import Pages
+from headrace._core.shards.map import OneShard, ShardMap, Shards, named
 from headrace._core.shards.reshard import checked, gather_schedule, reshard
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._model.checks import Context
@@ -40,122 +41,93 @@ from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Delay, Ops
-from headrace._protocol.shards import ShardOps, WholeOps
+from headrace._protocol.shards import ShardOps
 from headrace._protocol.transfer_ops import handing
 from headrace.errors import ConfigurationError, NotDurable
 
 R = TypeVar("R")
+M = TypeVar("M", bound=OneShard | ShardMap)
+Add = Callable[[Ops], Step[list[Receipt]]]  # adds a job to a shard
+Bind = Callable[[list[Receipt]], object]  # lets receipts ask their queue for results
+EXPIRED_PER_SCRIPT = 500  # leases
+MOVED_PER_SCRIPT = 200  # jobs
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and later
 
 
 @define(eq=False)
-class ShardedQueue:
-    """A queue of several shards. *sound* tells whether the node of these keys has answered lately."""
+class QueueVerbs(Generic[M]):
+    """The verbs of a queue. `ShardedQueue` replaces the few that several shards do in another way."""
 
-    ops: WholeOps
-    sound: Callable[[Keys], bool] = anywhere
-    map: ShardMap = field(init=False)
-    direct: bool = field(default=False, init=False)
-    """Whether one script enqueues a job, without another look."""
-    told: bool = field(default=False, init=False)
+    map: M
+    told: ClassVar[bool] = True
     """Whether messages tell of the ends of jobs."""
-    _targets: Targets = field(factory=Targets, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.map = ShardMap(self.ops, self.sound)
-
-    @property
-    def known(self) -> bool:
-        """Whether the first call needs no question to the server before it."""
-        return self.map.known
-
-    def ready(self) -> Step[None]:
-        """Read the table, if it is not known, or write it. Raises `ShardsMismatch`."""
-        if not self.map.known:
-            yield from self.map.look()
-
-    def fresh(self) -> Step[None]:
-        """Read the table, before a call to all shards."""
-        yield from self.map.look()
-
-    def shard_ops(self) -> Sequence[ShardOps]:
-        """Return the makers of operations of each shard."""
-        return self.map.ordered()
-
-    def at(self, claim: Claim) -> ShardOps:
+    def at(self, claim: Claim) -> Ops:
         """Return the maker of the operations that settle a claim."""
         return self.map.at(claim.job.shard)
 
     # -- which shards ------------------------------------------------------------------------------
 
+    def _where(self, id: str, key: str | None) -> Step[tuple[str, Sequence[Sequence[Ops]]]]:
+        """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones first."""
+        table = self.map.table
+        found = self.map.where(id, key)  # checks both
+        return self.map.where(id, key) if (yield from self.map.look(table)) else found
+
     def _each(self, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]) -> Step[bool]:
         """Send an operation about jobs of an id to the shards that may have one. Return true if one did."""
-        self.map.where(id, key)  # checks both
-        yield from self.fresh()
-        name, tiers = self.map.where(id, key)
-        ops = [op(part, name) for tier in tiers for part in tier]
+        name, tiers = yield from self._where(id, key)
+        ops = [op(shard, name) for shard in chain(*tiers)]
         return any((yield from send_all(ops)) if ops else ())
 
     def _all(self, op: Callable[[Ops], Op[R]]) -> Step[list[R]]:
         """Send an operation to all shards, in one round trip to each node."""
-        yield from self.fresh()
-        return (yield from send_all([op(ops) for ops in self.shard_ops()]))
+        yield from self.map.look()
+        return (yield from send_all([op(ops) for ops in self.map.ordered()]))
 
-    def _sum(self, call: Callable[[Ops], Step[int]], numbers: Iterable[int] | None = None) -> Step[int]:
-        """Make a call to one shard after the other. Return the number of changed jobs."""
-        if numbers is None:
-            yield from self.fresh()
-        done = 0
-        for ops in self.shard_ops() if numbers is None else map(self.map.at, numbers):
-            done += yield from call(ops)
-        return done
-
-    def _by_ids(self, call: Callable[[Ops, Sequence[str]], Step[int]], ids: Sequence[str]) -> Step[int]:
-        """Make a call about the jobs *ids*, or about all jobs, to one shard after the other."""
-        if not ids:
-            return (yield from self._sum(lambda ops: call(ops, ())))
+    def _sum(self, call: Callable[[Ops, Sequence[str]], Step[int]], ids: Sequence[str] = ()) -> Step[int]:
+        """Make a call about the jobs *ids*, or about all jobs, to one shard after the other. Return the number of
+        changed jobs.
+        """
         for one in ids:
             job_id(one)
-        yield from self.fresh()
-        there: dict[int, list[str]] = defaultdict(list)
-        for one in ids:
-            name, tiers = self.map.where(one)
-            for ops in (ops for tier in tiers for ops in tier):
-                there[ops.shard.number].append(name)
-        return (
-            yield from self._sum(
-                lambda ops: call(ops, there[ops.keys.shard.number if ops.keys.shard else 0]), sorted(there)
-            )
-        )
+        yield from self.map.look()
+        done = 0
+        for ops, names in self.map.holders(ids):
+            done += yield from call(ops, names)
+        return done
 
     # -- producing, leasing, settling --------------------------------------------------------------
 
-    def enqueue(
-        self, job: NewJob[Any], add: Callable[[Ops], Step[list[Receipt]]], *, asks: bool
-    ) -> Step[list[Receipt]]:
+    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:
         """Add one job to its shard, by *add*, unless another shard has its id. *asks*: `add` itself finds that out."""
-        yield from self.ready()
+        if not self.map.known:
+            yield from self.map.look()
         while True:
-            part = self.map.of(named(job))
-            for one in self.map.before(job, part.shard.number):
+            ops = self.map.of(named(job))
+            for older in self.map.before(job, ops):
                 if asks:
                     with suppress(Sealed):  # the shard lacks the id
-                        return (yield from add(one))
-                elif (yield from send(one.present([job_id(job.id)])))[0]:
+                        return (yield from add(older))
+                elif (yield from send(older.present([job_id(job.id)])))[0]:
                     return [Receipt(job_id(job.id), False)]
             try:
-                return (yield from add(part))
+                return (yield from add(ops))
             except Sealed as error:
-                yield from self.map.refused(part, error)
+                yield from self.map.refused(ops, error)
 
     def admit(
         self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
     ) -> Step[list[Receipt]]:
         """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has room."""
+        if self.map.ops.settings.max_waiting and named(job) is None:
+            return admit_anywhere(self.map, admission, [item], limit, together=False)
+        return self._admit_named(job, admission, item, limit, asks=asks)
+
+    def _admit_named(
+        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
+    ) -> Step[list[Receipt]]:
         since = yield from Now()
-        if admission.most and named(job) is None:
-            yield from self.ready()
-            return (yield from admit_anywhere(self.map, admission, [item], limit, since=since, together=False))
 
         def add(ops: Ops) -> Step[list[Receipt]]:
             return admit(admission.at(ops), [item], limit, since=since, together=False)
@@ -163,61 +135,53 @@ class ShardedQueue:
         return (yield from self.enqueue(job, add, asks=asks))
 
     def enqueue_many(
-        self, jobs: Iterable[Any], context: Context | None, bind: Callable[[list[Receipt]], object],
-        durable: Durability | None,
-    ) -> Step[list[Receipt]]:  # fmt: skip
-        """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
-        `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
-        """
-        return enqueue_many(self.map, jobs, Freely(context, durable), bind)
+        self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
+    ) -> Step[list[Receipt]]:
+        """Add all jobs, and return their receipts."""
+        return calls.enqueue_many(self.map.ops, jobs, context, bind, durable)
 
     def admit_many(
-        self, admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None,
-        bind: Callable[[list[Receipt]], object],
-    ) -> Step[list[Receipt]]:  # fmt: skip
+        self,
+        admission: Admission,
+        jobs: Iterable[Any],
+        limit: float | None,
+        *,
+        whole: bool,
+        context: Context | None,
+        bind: Bind,
+    ) -> Step[list[Receipt]]:
         """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the *whole* call."""
-        since = (yield from Now()) if whole else None
-        return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
+        return admit_many(admission, jobs, limit, whole=whole, context=context, bind=bind)
 
-    def leaser(self) -> ShardedLeaser:
+    def leaser(self) -> DirectLeaser | ShardedLeaser:
         """Make the object that leases jobs without a worker."""
-        return ShardedLeaser(self.map, self._targets)
+        return DirectLeaser(self.map.ops, new_name())
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
     ) -> Step[list[bool]]:
-        """Complete all claims, shard by shard."""
-        there: dict[int, list[int]] = defaultdict(list)
-        for place, claim in enumerate(claims):
-            there[claim.job.shard].append(place)
-        verdicts, late = [False] * len(claims), None
-        for number, places in there.items():
-            mine = [claims[place] for place in places]
-            try:
-                some = yield from calls.complete(self.map.at(number), mine, fenced, results, durable)
-            except NotDurable as error:
-                some, late = error.answers, error
-            for place, verdict in zip(places, some, strict=True):
-                verdicts[place] = verdict
-        if late is not None:
-            late.answers = verdicts
-            raise late
-        return verdicts
+        """Complete all claims."""
+        return calls.complete(self.map.ops, claims, fenced, results, durable)
+
+    def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
+        """Tell whether one of these follow-ups belongs to another shard than the ending job."""
+        return any(self.at(claim).away(job) for job in then)
+
+    def hand_over(self, claim: Claim) -> Step[list[str]]:
+        """Send the jobs in the outbox of a job's shard."""
+        raise NotImplementedError
 
     # -- one job -----------------------------------------------------------------------------------
 
     def find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
         """Find a job: first in its own shard, then in all others."""
-        self.map.where(id, key)  # checks both
-        yield from self.fresh()
-        name, tiers = self.map.where(id, key)
+        name, tiers = yield from self._where(id, key)
         for tier in filter(None, tiers):
-            looked = yield from send_all([ops.seek(name, "") for ops in tier])
-            for ops, (found, cursor) in zip(tier, looked, strict=True):
-                if found is None and cursor:
-                    found = yield from calls.find(ops, name)  # noqa: PLW2901 - page by page
-                if found is not None:
-                    return found
+            answers = yield from send_all([ops.seek(name, "") for ops in tier])
+            for ops, (found, cursor) in zip(tier, answers, strict=True):
+                job = found or (yield from calls.find_dead(ops, name, cursor))
+                if job is not None:
+                    return job
         return None
 
     def cancel(self, id: str, key: str | None) -> Step[bool]:
@@ -230,118 +194,54 @@ class ShardedQueue:
 
     def position(self, id: str, key: str | None) -> Step[int | None]:
         """Count the jobs in front of one, in its shard. Raises `ConfigurationError` if the shard is not known."""
-        name, number = apart(job_id(id))
-        if number is None and key is None:
-            raise ConfigurationError(
-                f"position of {id!r}: there is no order between shards; give key=, for its position in the key's shard"
-            )
-        self.map.where(id, key)
-        yield from self.fresh()
-        for ops in self.map.where(id, key)[1][0]:
-            if (there := (yield from calls.position(ops, name))) is not None:
-                return there
+        self.map.line(id, key)  # checks both
+        yield from self.map.look()
+        name, shards = self.map.line(id, key)
+        for ops in shards:
+            if (found := (yield from calls.position(ops, name))) is not None:
+                return found
         return None
 
     def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
-        """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
-
-        A job that was found before, and is unknown now, has ended.
-        """
-        job_id(id)
-        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
-        while True:
-            end = (yield from self._ends([id], own=own)).get(id)
-            own = own or end is None
-            rest = start + timeout - (yield from Now())
-            if end is not None and (own or end is not UNKNOWN or rest <= 0):
-                return end
-            if rest <= 0:
-                waited = f" within {timeout:g} s" if timeout else ""
-                raise TimeoutError(f"job {id!r} has not ended{waited}; it goes on")
-            yield Sleep(min(next(looks), rest))
+        """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`."""
+        return results.end_of(self.map.ops, job_id(id), timeout, own=own)
 
     def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
         """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
-        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
-        left, found, there = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
-        while True:
-            ends = yield from self._ends(left, own=False)
-            found |= {one: end.result for one, end in ends.items() if end.result is not None}
-            there.update(one for one in left if one not in ends)
-            left = [one for one in left if one not in ends or (ends[one] is UNKNOWN and one not in there)]
-            rest = start + timeout - (yield from Now())
-            if not left or rest <= 0:
-                return found
-            yield Sleep(min(next(looks), rest))
+        return results.results(self.map.ops, ids, timeout)
 
-    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - no event is used
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:
         """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
-        return self._ends(ids, own=True)
-
-    def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
-        """Read the ends of jobs; jobs that have not ended are not in the answer."""
-        yield from self.fresh()
-        ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
-        asked = {one: self.map.where(one) for one in ids}
-        for tier in (0, 1):
-            there: dict[int, list[str]] = defaultdict(list)
-            for one, (_, tiers) in asked.items():
-                for ops in tiers[tier] if tier < len(tiers) and ends.get(one) is UNKNOWN else ():
-                    there[ops.shard.number].append(one)
-            for number, some in there.items():
-                looked = yield from results.look(self.map.at(number), [asked[one][0] for one in some], own=own)
-                for one in some:
-                    end = looked.get(asked[one][0])
-                    if end is None:
-                        ends.pop(one, None)  # the job has not ended
-                    elif end is not UNKNOWN:
-                        ends[one] = end
-        return ends
+        return results.look(self.map.ops, ids, told, own=True)
 
     # -- all jobs ----------------------------------------------------------------------------------
 
     def counts(self) -> Step[Counts]:
-        """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
-        shards, counts = yield from self.part_counts()
-        return summed([shards.table.gone(self.ops.keys.queue), *counts])
-
-    def part_counts(self) -> Step[tuple[Shards, list[Counts]]]:
-        """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
-        yield from self.fresh()
-        now = self.map.now
-        ops: list[Op[Any]] = [make(part) for part in now.by_number.values() for make in (ShardOps.counts, handing)]
-        found = yield from send_all(ops)
-        return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
+        """Count the jobs in each state."""
+        return send(self.map.ops.counts())
 
     def by_shard(self) -> Step[list[tuple[ShardRow, Keys, Counts]]]:
-        """List the shards, each with its keys and its counts."""
-        shards, counts = yield from self.part_counts()
-        keys = [ops.keys for ops in shards.by_number.values()]
-        return list(zip(shards.table.shards, keys, counts, strict=True))
+        """List the shards, each with its keys and its counts; none if the queue has no table."""
+        yield from ()
+        return []
 
-    def reshard(self, shards: int | None) -> Step[Resharding]:
-        """Change the number of shards, or go on with a change; return how far it is."""
-        return reshard(self.map, None if shards is None else checked(shard_count(shards)))
+    def reshard(self, shards: int | None) -> Step[Resharding]:  # noqa: ARG002 - it refuses
+        """Change the number of shards, or continue a change; return the progress. Raises `ConfigurationError`."""
+        raise ConfigurationError(
+            f"queue {self.map.ops.keys.queue!r} has no shards, and gets none: use another, with shards="
+        )
 
-    def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
-        """Tell whether one of these follow-ups belongs to another shard than the ending job."""
-        return any(self.at(claim).away(job) for job in then)
-
-    def hand_over(self, claim: Claim) -> Step[list[str]]:
-        """Send the jobs in the outbox of a job's shard. A job that fails is sent by the next look."""
-        return hand_over(self.map, [self.at(claim)], self._targets, pages=1)
-
-    def pages(self, state: str, limit: int) -> ShardedPages:
+    def pages(self, state: str, limit: int) -> Pages:
         """List the jobs in *state*."""
-        return ShardedPages(self.fresh, self.shard_ops, state, limit)
+        return Pages(self.map, state, limit)
 
     def cancel_payload(self, payload: bytes) -> Step[int]:
         """Remove the jobs of a payload."""
-        return self._sum(lambda ops: calls.cancel_payload(ops, payload))
+        return self._sum(lambda ops, _: calls.cancel_payload(ops, payload))
 
     def redrive(self, ids: Sequence[str]) -> Step[int]:
         """Send dead letters back to their shards, except if their ids are taken in a shard of the same range."""
-        return self._by_ids(self._redrive, ids)
+        return self._sum(self._redrive, ids)
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
         choose, cursor, done = self._chooser(ops, "redrive", some), "", 0
@@ -357,66 +257,62 @@ class ShardedQueue:
         """Return the function that chooses which dead letters of a shard, of *some* ids or all, may be redriven while
         other shards share its range; `None` if all may.
         """
-        table = self.map.table
-        if action != "redrive" or not isinstance(ops, ShardOps) or len(table.shards) == len(table.takers):
-            return None
-        return partial(self._free, ops.shard.number, frozenset(some))
+        return partial(self._free, ops, frozenset(some)) if action == "redrive" and self.map.overlaps else None
 
-    def _free(self, number: int, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
+    def _free(self, ops: Ops, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
         """Tell for each *found* job whether its id is one of *some*, if any are given, and in no other shard."""
         names = [apart(one.job.id) for one in found]
         free = [not some or name in some for name, _ in names]
         asked: dict[int, dict[int, str]] = defaultdict(dict)
         for place, one in enumerate(found):
             if free[place] and names[place][1] is None:  # one that was given no id is nowhere else
-                for part in self.map.table.before(one.job.key or one.job.id, number):
-                    asked[part.number][place] = names[place][0]
-        taken = yield from self.map.there(asked)
+                for other in self.map.sharing(one.job.key or one.job.id, ops):
+                    asked[other.number][place] = names[place][0]
+        taken = yield from self.map.present(asked)
         return [one and place not in taken for place, one in enumerate(free)]
 
     def purge_dead(self, ids: Sequence[str]) -> Step[int]:
         """Remove dead letters."""
-        return self._by_ids(lambda ops, some: calls.by_ids(ops.purge_dead, some, JOBS_PER_SCRIPT), ids)
+        return self._sum(lambda ops, some: calls.by_ids(ops.purge_dead, some, JOBS_PER_SCRIPT), ids)
 
     def expire(self, ids: Sequence[str]) -> Step[int]:
         """End leases."""
-        return self._by_ids(lambda ops, some: calls.by_ids(ops.expire, some, EXPIRED_PER_SCRIPT), ids)
+        return self._sum(lambda ops, some: calls.by_ids(ops.expire, some, EXPIRED_PER_SCRIPT), ids)
 
     def move(self, to: str, ids: Sequence[str]) -> Step[int]:
-        """Move waiting jobs to another queue of the group, each to the shard of the same number."""
-        return self._by_ids(lambda ops, some: calls.by_ids(partial(ops.move, to), some, MOVED_PER_SCRIPT), ids)
+        """Move waiting jobs to another queue; of a sharded queue, to the shard of the same number."""
+        return self._sum(lambda ops, some: calls.by_ids(partial(ops.move, to), some, MOVED_PER_SCRIPT), ids)
 
     def bulk(self, action: str, state: str, reason: str, kind: str, cursor: str) -> Step[Bulk]:
         """Take one step of a bulk action, in one shard after the other."""
-        number, _, inner = cursor.partition(":") if cursor else ("0", "", "")
+        number, _, inner = str(cursor).partition(":") if cursor else ("0", "", "")
         if not number.isdigit():
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
-        yield from self.fresh()
-        numbers = [ops.shard.number for ops in self.map.ordered() if ops.shard.number >= int(number)]
-        if not numbers:
+        yield from self.map.look()
+        shards = [ops for ops in self.map.ordered() if ops.number >= int(number)]
+        if not shards:
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
-        at = numbers[0]
-        ops, inner = self.map.at(at), inner if at == int(number) else ""
+        ops, inner = shards[0], inner if shards[0].number == int(number) else ""
         step = yield from bulk(ops, action, state, reason, kind, inner, self._chooser(ops, action))
-        after = f"{at}:{step.cursor}" if step.cursor else f"{numbers[1]}:" if len(numbers) > 1 else ""
+        after = f"{ops.number}:{step.cursor}" if step.cursor else f"{shards[1].number}:" if shards[1:] else ""
         return Bulk(step.looked, step.matched, step.done, after)
 
     def purge(self) -> Step[int]:
         """Remove the jobs that wait."""
-        return self._sum(calls.purge)
+        return self._sum(lambda ops, _: calls.purge(ops))
 
     def delete(self) -> Step[int]:
         """Remove everything but the table."""
-        return self._sum(lambda ops: calls.until_done(ops.delete))
+        return self._sum(lambda ops, _: calls.until_done(ops.delete))
 
     def pause(self, pause: bool) -> Step[bool]:
         """Pause or resume all shards. Return false if all of them were in that state already."""
         changed = False
-        yield from self.fresh()
+        yield from self.map.look()
         while True:
-            now = self.map.now
-            changed |= any((yield from send_all([ops.pause(pause) for ops in now.by_number.values()])))
-            if not (yield from self.map.look(now.table)):  # otherwise some shards were not reached
+            table = self.map.table
+            changed |= any((yield from send_all([ops.pause(pause) for ops in self.map.ordered()])))
+            if not (yield from self.map.look(table)):  # otherwise some shards were not reached
                 return changed
 
     def paused(self) -> Step[bool]:
@@ -429,27 +325,32 @@ class ShardedQueue:
 
     def fail_worker(self, name: str) -> Step[int]:
         """Declare a worker dead, in all shards."""
-        return self._sum(lambda ops: calls.until_done(lambda: ops.fail_worker(name)))
+        return self._sum(lambda ops, _: calls.until_done(lambda: ops.fail_worker(name)))
 
     def repair(self) -> Step[Repairs]:
         """Repair damage by foreign commands."""
-        yield from self.fresh()
+        yield from self.map.look()
         found = Repairs()
-        for ops in self.shard_ops():
+        for ops in self.map.ordered():
             found += yield from calls.repair(ops)
         return found
 
     def workers(self) -> Step[list[WorkerState]]:
         """List the registrations of workers, one for each shard."""
-        return [worker for some in (yield from self._all(lambda ops: ops.workers())) for worker in some]
+        return [*chain(*(yield from self._all(lambda ops: ops.workers())))]
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Step[bool]:
         """Make a job recur, in the shard of the schedule's name."""
         self.map.of(job_id(name)).schedule(name, timing, missed, job)  # checks all arguments
-        yield from self.fresh()
+        yield from self.map.look()
         ops = self.map.of(name)
-        known = yield from gather_schedule(self.map, ops, name)
+        known = yield from self._gather_schedule(ops, name)
         return (yield from calls.schedule(ops, ops.schedule(name, timing, missed, job))) and not known
+
+    def _gather_schedule(self, ops: Ops, name: str) -> Step[bool]:  # noqa: ARG002 - there is no other shard
+        """Move a schedule to its shard. Return true if an older shard had it."""
+        yield from ()
+        return False
 
     def unschedule(self, name: str) -> Step[bool]:
         """End a schedule."""
@@ -457,12 +358,152 @@ class ShardedQueue:
 
     def schedules(self) -> Step[list[Schedule]]:
         """List the schedules of all shards, the next due first."""
-        yield from self.fresh()
+        yield from self.map.look()
         found: list[Schedule] = []
-        for ops in self.shard_ops():
+        for ops in self.map.ordered():
             found += yield from calls.schedules(ops)
         return sorted(found, key=lambda one: one.next_due)
 
     def declarations(self) -> list[Op[Any]]:
         """Make the operations that declare how the queue is meant to be used, one for each shard."""
-        return [ops.declare(serving=False) for ops in self.shard_ops()]
+        return [ops.declare(serving=False) for ops in self.map.ordered()]
+
+
+@define(eq=False)
+class ShardedQueue(QueueVerbs[ShardMap]):
+    """The verbs of a queue of several shards."""
+
+    told = False
+    _targets: Targets = field(factory=Targets, init=False)
+
+    def enqueue_many(
+        self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
+    ) -> Step[list[Receipt]]:
+        """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
+        `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
+        """
+        return enqueue_many(self.map, jobs, Freely(context, durable), bind)
+
+    def admit_many(
+        self,
+        admission: Admission,
+        jobs: Iterable[Any],
+        limit: float | None,
+        *,
+        whole: bool,
+        context: Context | None,
+        bind: Bind,
+    ) -> Step[list[Receipt]]:
+        """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the *whole* call."""
+        since = (yield from Now()) if whole else None
+        return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
+
+    def leaser(self) -> ShardedLeaser:
+        """Make the object that leases jobs without a worker."""
+        return ShardedLeaser(self.map, self._targets)
+
+    def complete_many(
+        self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
+    ) -> Step[list[bool]]:
+        """Complete all claims, shard by shard."""
+        by_shard: dict[int, list[int]] = defaultdict(list)
+        for place, claim in enumerate(claims):
+            by_shard[claim.job.shard].append(place)
+        verdicts, late = [False] * len(claims), None
+        for number, places in by_shard.items():
+            mine = [claims[place] for place in places]
+            try:
+                some = yield from calls.complete(self.map.at(number), mine, fenced, results, durable)
+            except NotDurable as error:
+                some, late = error.answers, error
+            for place, verdict in zip(places, some, strict=True):
+                verdicts[place] = verdict
+        if late is not None:
+            late.answers = verdicts
+            raise late
+        return verdicts
+
+    def hand_over(self, claim: Claim) -> Step[list[str]]:
+        """Send the jobs in the outbox of a job's shard. A job that fails is sent by the next look."""
+        return hand_over(self.map, [self.map.at(claim.job.shard)], self._targets, pages=1)
+
+    def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
+        """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
+
+        A job that was found before, and is unknown now, has ended.
+        """
+        job_id(id)
+        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        while True:
+            end = (yield from self._ends([id], own=own)).get(id)
+            own = own or end is None
+            rest = start + timeout - (yield from Now())
+            if end is not None and (own or end is not UNKNOWN or rest <= 0):
+                return end
+            if rest <= 0:
+                raise results.not_ended(id, timeout)
+            yield Sleep(min(next(looks), rest))
+
+    def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
+        """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
+        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        left, found, unended = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
+        while True:
+            ends = yield from self._ends(left, own=False)
+            found |= {one: end.result for one, end in ends.items() if end.result is not None}
+            unended.update(one for one in left if one not in ends)
+            left = [one for one in left if one not in ends or (ends[one] is UNKNOWN and one not in unended)]
+            rest = start + timeout - (yield from Now())
+            if not left or rest <= 0:
+                return found
+            yield Sleep(min(next(looks), rest))
+
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - no event is used
+        """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
+        return self._ends(ids, own=True)
+
+    def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
+        """Read the ends of jobs; jobs that have not ended are not in the answer."""
+        yield from self.map.look()
+        ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
+        asked = {one: self.map.where(one) for one in ids}
+        for tier in (0, 1):
+            by_shard: dict[int, list[str]] = defaultdict(list)
+            for one, (_, tiers) in asked.items():
+                for ops in tiers[tier] if tier < len(tiers) and ends.get(one) is UNKNOWN else ():
+                    by_shard[ops.number].append(one)
+            for number, some in by_shard.items():
+                looked = yield from results.look(self.map.at(number), [asked[one][0] for one in some], own=own)
+                for one in some:
+                    end = looked.get(asked[one][0])
+                    if end is None:
+                        ends.pop(one, None)  # the job has not ended
+                    elif end is not UNKNOWN:
+                        ends[one] = end
+        return ends
+
+    def counts(self) -> Step[Counts]:
+        """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
+        shards, counts = yield from self._counts()
+        return summed([shards.table.gone(self.map.ops.keys.queue), *counts])
+
+    def _counts(self) -> Step[tuple[Shards, list[Counts]]]:
+        """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
+        yield from self.map.look()
+        now = self.map.now
+        ops: list[Op[Any]] = [make(one) for one in now.by_number.values() for make in (ShardOps.counts, handing)]
+        found = yield from send_all(ops)
+        return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
+
+    def by_shard(self) -> Step[list[tuple[ShardRow, Keys, Counts]]]:
+        """List the shards, each with its keys and its counts."""
+        shards, counts = yield from self._counts()
+        keys = [ops.keys for ops in shards.by_number.values()]
+        return list(zip(shards.table.shards, keys, counts, strict=True))
+
+    def _gather_schedule(self, ops: Ops, name: str) -> Step[bool]:
+        return gather_schedule(self.map, self.map.at(ops.number), name)
+
+    def reshard(self, shards: int | None) -> Step[Resharding]:
+        """Change the number of shards, or continue a change; return the progress."""
+        return reshard(self.map, None if shards is None else checked(shard_count(shards)))
