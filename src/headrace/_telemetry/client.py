@@ -27,14 +27,14 @@ TIMEOUTS = (TimeoutError, redis.TimeoutError)
 
 
 def wanted() -> bool:
-    """Tell whether calls are traced or measured, or there is a context to pass on."""
+    """Tell whether calls are traced or measured, or have a context to pass on."""
     if tracer.known() is None and instruments.known() is None:
         return bool(ambient())
     return tracer() is not None or instruments() is not None or bool(ambient())
 
 
 class CallSpan:
-    """A call that is traced or measured: a context manager; give its answer to `done`."""
+    """A call that is traced or measured. It is a context manager; give the answer of the call to `done`."""
 
     __slots__ = ("_batch", "_meters", "_operation", "_place", "_since", "_token", "span")
 
@@ -150,8 +150,8 @@ class SettleSpan(CallSpan):
             tracing.about(self.span, jobs, batch=batch)
 
     def follow(self, then: Any, place: Callable[[NewJob[Any]], Place]) -> Any:
-        """Add to each follow-up the context it was created in. Anything but a list of jobs stays as it is, to be
-        refused later.
+        """Add to each follow-up the context in which it is created. Another value than a list of jobs is returned as
+        it is, to be refused later.
         """
         if not isinstance(then, (list, tuple)):
             return then
@@ -179,7 +179,7 @@ class SettleSpan(CallSpan):
 
 
 class ReceiveSpan:
-    """A call for jobs; it becomes a span only if it brought some, or failed."""
+    """A call for jobs. It becomes a span only if it brought jobs, or failed."""
 
     __slots__ = ("_batch", "_place", "_since")
 
@@ -195,15 +195,12 @@ class ReceiveSpan:
 
     def done(self, claims: R) -> R:
         """Record the jobs that were handed out, and return them."""
-        some = cast("list[Claim]", claims)
-        poll = received(self._place, some, self._since, batch=self._batch)
-        for claim in some if poll is not None else ():
-            claim.trace = poll
+        received(self._place, cast("list[Claim]", claims), self._since, batch=self._batch)
         return claims
 
 
 class Traced:
-    """The span of a job: the span of its poll, and then of its handler's run."""
+    """The current span of a job: first of the poll that brought it, then of its handler's run."""
 
     __slots__ = ("context", "recording", "span")
 
@@ -219,12 +216,17 @@ class Traced:
 
 
 def received(
-    place: Place, claims: Sequence[Claim], since: float, *, batch: bool, context: Any = None,
+    place: Place,
+    claims: Sequence[Claim],
+    since: float,
+    *,
+    batch: bool,
+    context: Any = None,
     error: BaseException | None = None,
-) -> Traced | None:  # fmt: skip
-    """Count the jobs of a poll that began at *since*, and make its span, which starts at that time."""
+) -> None:
+    """Count the jobs of a poll that began at *since*. Make the span of the poll, and give it to the jobs."""
     if not claims and error is None:
-        return None
+        return
     seconds = time.perf_counter() - since
     meters, traced = instruments(), tracer()
     if meters is not None:
@@ -238,7 +240,7 @@ def received(
             if claim.job.attempt == 1:
                 meters.waited.record(max(0.0, claim.leased_at - claim.job.enqueued_at), place.common)
     if traced is None:
-        return None
+        return
     span = tracing.start(traced, place, "receive", context, at=time.time_ns() - int(seconds * 1e9))
     if span.is_recording():
         if error is not None:
@@ -247,25 +249,25 @@ def received(
             tracing.about(span, [claim.job for claim in claims], batch=batch)
     poll = Traced(span, tracing.context_of(span))
     span.end()
-    return poll
+    for claim in claims:
+        claim.trace = poll
 
 
 def dead_lettered(settings: Mapping[str, Any], died: Iterable[tuple[str, Died]]) -> None:
-    """Count and log jobs that have become dead letters, where no handler's run has ended so; each with its queue."""
+    """Count and log jobs, each with its queue, that have become dead letters outside of a handler's run."""
     meters = instruments()
+    words = "job %s of queue %r is dead after attempt %d: %s"
     for queue, job in died:
         place = Place(queue, settings)
         if meters is not None:
             meters.died.add(1, place.common)
             meters.attempts.record(job.attempts, place.common)
-        log_event(
-            "job_dead_lettered", "job %s of queue %r is dead after attempt %d: %s", job.id, place.queue, job.attempts,
-            job.reason, queue=place.queue, job_id=job.id, attempt=job.attempts, reason=job.reason, kind=job.kind,
-        )  # fmt: skip
+        about: dict[str, Any] = {"job_id": job.id, "attempt": job.attempts, "reason": job.reason, "kind": job.kind}
+        log_event("job_dead_lettered", words, job.id, queue, job.attempts, job.reason, queue=queue, **about)
 
 
 def with_context(headers: Any, flat: Sequence[str]) -> Any:
-    """Add a context to *headers*, unless they have one; anything but a mapping stays as it is, to be refused later."""
+    """Add a context to *headers*, unless they have one. Another value than a mapping is returned as it is."""
     more = dict(zip(flat[::2], flat[1::2], strict=True))
     if headers is None:
         return more
@@ -278,9 +280,9 @@ Span = CallSpan | ReceiveSpan
 
 
 class Outage:
-    """A server's outage, as seen by all executors that share this object.
+    """An outage of a server. All executors of the server share this object.
 
-    It is logged once when it begins, again at growing intervals, and once when it is over.
+    An outage is logged when it begins, again at growing intervals, and when it is over.
     """
 
     __slots__ = ("_drops", "_lock", "_next", "_place", "_trying", "answers", "opened", "since", "there")
@@ -288,7 +290,7 @@ class Outage:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._place = Place("", settings)
         self._lock = _forks.lock()
-        self._drops: dict[str, tuple[float, int]] = {}  # by queue: when to log them again, and those since then
+        self._drops: dict[str, tuple[float, int]] = {}  # by queue: when to log again, and the number since then
         self._trying = 0  # round trips that failed, and are not yet answered
         self._next = 0.0  # when to log it again
         self.since = 0.0

@@ -31,12 +31,12 @@ PARENTS = ("poll", "message")  # choices for the parent of a run's span
 GAUGE_EVERY_S = 15.0  # seconds between two reads of a queue's counts
 SETTLES = frozenset(("complete", "release", "retry", "dead_letter"))
 TOLERANCE_S = 1.0  # seconds; scripts tolerate as much
-DRIFT_S_PER_S = 0.001  # seconds by which two clocks may drift apart in one
-_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps
+DRIFT_S_PER_S = 0.001  # seconds by which two clocks may drift apart in a second
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # counts on while the machine sleeps
 
 
 def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
-    """Log instead of raising: errors of a propagator, span processor or log handler end no worker, and fail no job."""
+    """Log errors of a propagator, span processor or log handler: they must not end a worker, or fail a job."""
 
     @wraps(function)
     def guarded(*args: P.args, **options: P.kwargs) -> R | None:
@@ -98,10 +98,7 @@ class WorkerTelemetry:
             words, way = "of the server of queue %r: %s by %.1f s", "forward" if jump > 0 else "back"
             log_event("server_clock_jumped", words, queue, way, abs(jump), queue=queue)
         if self.on and grant.claims:
-            poll = received(self.place, grant.claims, since, batch=True, context=tracing.NOWHERE)
-            if poll is not None:
-                for claim in grant.claims:
-                    claim.trace = poll
+            received(self.place, grant.claims, since, batch=True, context=tracing.NOWHERE)
 
     def _reclaimed(self, swept: Reclaimed) -> None:
         queue = self.place.queue
@@ -127,7 +124,7 @@ class WorkerTelemetry:
         return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
 
     def passes(self, unit: Sequence[HeldJob], argument: Any) -> bool:
-        """Tell whether a run in this task is not recorded: then it needs only the context, which this call attaches."""
+        """Tell whether a run in this task is not recorded. If so, attach the context of the run: it needs no more."""
         context = self._unsampled(unit, argument)
         if context is not None:
             tracing.attach(context)
@@ -223,7 +220,7 @@ class WorkerTelemetry:
 
 
 def _when(delay: float | timedelta | datetime) -> str:
-    """Say when a job runs again, if a worker is free then."""
+    """Write when a job runs again, if a worker is free then."""
     if isinstance(delay, datetime):
         return f"at {delay.isoformat(sep=' ', timespec='seconds')}"
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
@@ -231,7 +228,7 @@ def _when(delay: float | timedelta | datetime) -> str:
 
 
 class _Run:
-    """One run of a handler: a context manager; give its result to `done`."""
+    """One run of a handler. It is a context manager; give the result of the handler to `done`."""
 
     __slots__ = ("_context", "_jobs", "_result", "_since", "_span", "_telemetry", "_token")
 
@@ -301,23 +298,24 @@ class _Run:
 
 
 class ServerClock:
-    """The offset of a server's clock to ours, as two bounds, since a reply takes its time."""
+    """The offset of a server's clock to ours: two bounds, as a reply takes time."""
 
     def __init__(self) -> None:
         self._lock = _forks.lock()
         self._bounds: tuple[float, float, float] | None = None
 
     def jump(self, now: float, took: float, ours: float | None = None) -> float:
-        """Return the seconds by which it has jumped since the last reply, 0.0 if it has not.
+        """Return the seconds by which the server's clock has jumped since the last reply; 0.0 if it has not.
 
-        *now*: the server's time in a reply that took *took* seconds and came at *ours* by our clock (default: now).
+        *now* is the server's time in a reply that took *took* seconds, and arrived at *ours* by our clock (default:
+        now).
         """
         received = time.clock_gettime(_CLOCK) if ours is None else ours
         least, most = now - received, now - received + took
         with self._lock:
             before = self._bounds
             if before is not None and received - took < before[2]:
-                return 0.0  # it was on its way as the last one came: the server may have said either first
+                return 0.0  # both replies were on their way: their order is unknown
             self._bounds = (least, most, received)
         if before is None:
             return 0.0
