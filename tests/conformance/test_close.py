@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, AsyncWorker, Flow, Job, Queue
-from headrace._net.base.executor import CLOSE_WITHIN_S
+from headrace._protocol.limits import COURTESY_S
 from tests.support.awaiting import PATIENCE, until
 from tests.support.proxy import Proxy
 from tests.support.steps import LONG
@@ -151,7 +151,7 @@ def test_a_server_that_stands_still_is_not_waited_for(server):
         return time.monotonic() - start
 
     with Proxy(server.path) as proxy:
-        assert asyncio.run(story(proxy.url)) < CLOSE_WITHIN_S + 2
+        assert asyncio.run(story(proxy.url)) < COURTESY_S + 2
         proxy.reset()
         for fault in (proxy.mute, proxy.refuse):
             queue = Queue("q", url=proxy.url)
@@ -160,5 +160,5 @@ def test_a_server_that_stands_still_is_not_waited_for(server):
             fault()
             start = time.monotonic()
             queue.close()
-            assert time.monotonic() - start < CLOSE_WITHIN_S + 2
+            assert time.monotonic() - start < COURTESY_S + 2
             proxy.reset()

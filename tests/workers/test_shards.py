@@ -13,11 +13,11 @@ import redis
 from headrace import DeadLetter, NewJob, Queue, Rate, Retry, Tasks
 from headrace._core.queue.calls import schedules
 from headrace._core.shards import reshard as resharding
-from headrace._core.shards.follow import LOOK_EVERY_S
 from headrace._core.shards.map import ShardMap
 from headrace._core.worker import scheduler
 from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
+from headrace._protocol.limits import POLL_S
 from headrace.errors import ShardsMismatch
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
@@ -146,7 +146,7 @@ def test_the_table_is_read_by_the_clock(server: Server, queue: Any, kind: str, m
         runs.await_ended(1_000)
         looked_at = list(looks)
     assert looked_at
-    assert len(looked_at) <= 2 + (looked_at[-1] - looked_at[0]) / LOOK_EVERY_S
+    assert len(looked_at) <= 2 + (looked_at[-1] - looked_at[0]) / POLL_S
 
 
 def test_a_key_s_jobs_come_in_order_to_one_slot(server: Server, queue: Any, kind: str) -> None:

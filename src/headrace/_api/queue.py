@@ -74,7 +74,6 @@ class BaseLease(Unpicklable, Generic[Q, T]):
 R = TypeVar("R")
 
 Delay = float | timedelta | datetime | None
-DECLARING_S = 1.0  # seconds that each of two tries to declare a queue may take: nothing depends on it
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 

@@ -185,8 +185,8 @@ class Burst:
             empty = all(queue.admin.drain(0) for queue in queues)
 
 
-REFUSED = 78  # EX_CONFIG: this worker cannot be loaded
-AWAY = 69  # EX_UNAVAILABLE: the server was away for longer than max_outage
+REFUSED = os.EX_CONFIG  # this worker cannot be loaded
+AWAY = os.EX_UNAVAILABLE  # the server was away for longer than max_outage
 COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
 FINISHED, SIGNALLED = b"finished\n", b"signalled\n"  # last lines of processes: why one has ended in good order
 EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why

@@ -31,11 +31,11 @@ from headrace._core.flows import sharded as flow_shards
 from headrace._model.flow import FlowState
 from headrace._model.shards import number_in
 from headrace._protocol.keys import Keys, run_in, run_pattern
+from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.replies import text
 from headrace.errors import ConfigurationError
 
 NO_STAGE = "-"  # stands for all stages where their results are not asked for
-READ_AT_ONCE = 50  # runs
 
 group = verbs("List the runs of flows, show them, cancel them.")
 
@@ -81,7 +81,7 @@ def _runs(
         name, called = run
         some = page.setdefault(name, [])
         some.append((number_in(key), called))
-        if len(some) == READ_AT_ONCE:
+        if len(some) == OPS_PER_TRIP:
             yield name, flow_shards.by_place(page.pop(name))
     for name, some in page.items():
         yield name, flow_shards.by_place(some)

@@ -19,6 +19,7 @@ from headrace._api.sync.queue import Queue
 from headrace._cli.console import FAILED, connected, opened, reported, require, require_plain, say, server
 from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url
 from headrace._cli.output import (
+    SHOWN_BYTES,
     as_json,
     bounded,
     bytes_of,
@@ -42,8 +43,7 @@ from headrace._net.base.cluster.address import names_cluster
 from headrace._protocol.keys import Keys
 from headrace.errors import HeadraceError, JobFailed
 
-REASONS_AT_MOST = 5  # why there is no result, of several jobs
-SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
+SHOWN_WHOLE_BYTES = 10 * SHOWN_BYTES  # of the payload of a job that is shown by itself
 COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
 RATES = {"in/s": "enqueued", "done/s": "completed"}
 
@@ -328,7 +328,7 @@ def result(
             for data in found.values():
                 _write(data)
         wanted = len(set(ids))
-        why = "; ".join(sorted({plain(str(one)) for one in ended.values() if one is not None})[:REASONS_AT_MOST])
+        why = "; ".join(sorted({plain(str(one)) for one in ended.values() if one is not None})[:5])
         missing(wanted - len(found), wanted, why or "no result")
 
 

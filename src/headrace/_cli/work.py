@@ -32,6 +32,7 @@ from headrace._api.sync.queue import Queue
 from headrace._cli.child import AWAY, EXPLAINED, FINISHED, REFUSED, SIGNALLED, Identity, LogFormat, LogLevel, Logs
 from headrace._cli.console import FAILED, WRONG, drop_unwritten, reported, say
 from headrace._net.base.address import client_of, shown
+from headrace._protocol.limits import COURTESY_S
 from headrace.errors import ConfigurationError, HeadraceError, without_extra
 
 STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again
@@ -363,15 +364,12 @@ def work(
 # -- deaths ---------------------------------------------------------------------------------------------
 
 
-TOLD_WITHIN_S = 1.0  # seconds that the supervisor waits for the server; later its peers find out
-
-
 def declare_dead(identity: Identity) -> None:
     """Give the jobs of a process that has ended back to its queues. Nothing is said if the server does not answer."""
     late = threading.Event()
     thread = threading.Thread(target=_declare, args=(identity, late), daemon=True)
     thread.start()
-    thread.join(TOLD_WITHIN_S)
+    thread.join(COURTESY_S)  # later, the peers find out
     late.set()  # another process may have the name from here on
 
 
@@ -389,9 +387,6 @@ def _declare(identity: Identity, late: threading.Event) -> None:
 # -- reload ---------------------------------------------------------------------------------------------
 
 
-NAMES_AT_MOST = 3  # of modules that are told
-
-
 @contextmanager
 def changes() -> Generator[socket.socket, None, None]:
     """Yield a socket that delivers the names of modules below the working directory that have changed, a line each."""
@@ -406,7 +401,7 @@ def changes() -> Generator[socket.socket, None, None]:
         here = Path.cwd()
         for some in watch(here, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
             names = sorted(os.path.relpath(path, here) for _, path in some)
-            theirs.send(os.fsencode("".join(f"{name}\n" for name in names[:NAMES_AT_MOST])))
+            theirs.send(os.fsencode("".join(f"{name}\n" for name in names[:3])))
 
     thread = threading.Thread(target=follow, daemon=True)
     thread.start()

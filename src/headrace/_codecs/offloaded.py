@@ -18,7 +18,7 @@ from headrace._model.job import T
 from headrace.errors import CodecError, RetryLater, describe_error
 
 MAGIC = b"HRO1"
-DIGEST_BYTES = 32
+KEY_AT = len(MAGIC) + hashlib.sha256().digest_size  # the position of a payload's key, after its digest
 STORE_RETRY_S = 5.0  # seconds after which a job is tried again whose payload its store could not give
 
 
@@ -83,13 +83,13 @@ class Offloaded(Around[T]):
             raise CodecError(f"payload {key} is not in the store: it was swept, or this is another store") from None
         except Exception as error:
             raise RetryLater(STORE_RETRY_S, f"payload {key} could not be fetched: {describe_error(error)}") from error
-        if hashlib.sha256(content).digest() != data[len(MAGIC) : len(MAGIC) + DIGEST_BYTES]:
+        if hashlib.sha256(content).digest() != data[len(MAGIC) : KEY_AT]:
             raise CodecError(f"payload {key} in the store is not what was put there")
         return content
 
     def ticket(self, data: bytes) -> str | None:
         """Return the key of a payload in the store."""
-        key = data[len(MAGIC) + DIGEST_BYTES :].decode("ascii", "replace") if data.startswith(MAGIC) else ""
+        key = data[KEY_AT:].decode("ascii", "replace") if data.startswith(MAGIC) else ""
         return key if KEY.fullmatch(key) else None
 
     def discard(self, ticket: str) -> None:

@@ -28,7 +28,7 @@ RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked 
 ELSEWHERE_S = 1.0  # seconds for which a job is put back at least whose grace is over, and that another worker takes
 UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
 
-LAST_MOMENT_S = 253_402_300_799.0  # seconds since 1970: the end of the year 9999
+LAST_MOMENT_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 @frozen

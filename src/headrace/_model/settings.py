@@ -32,7 +32,6 @@ AGREED = (
     "ordered",
 )
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
-HISTORY_AT_MOST = 1_000_000  # ends that a queue keeps
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
 
 
@@ -149,7 +148,7 @@ class QueueSettings:
             raise ConfigurationError("ageing: for queues with priorities; give priorities=, too")
         count("dead_limit", self.dead_limit, least=0)
         if self.history is not None:
-            count("history", self.history, least=0, most=HISTORY_AT_MOST)
+            count("history", self.history, least=0, most=1_000_000)
         if self.max_waiting is not None:
             count("max_waiting", self.max_waiting)
         checked_full(self.full)

@@ -20,7 +20,7 @@ from headrace._model.job import Anonymous
 from headrace._model.state import Counts
 
 SHARDS_AT_MOST = 256
-ROWS_AT_MOST = 1024  # shards of a table, draining ones included
+ROWS_AT_MOST = 4 * SHARDS_AT_MOST  # shards of a table, draining ones included
 RANGE = 1 << 32  # of the checksum of a key
 SLOTS = 16_384  # of a cluster
 VERSION = 1  # of a table that nothing has divided

@@ -192,8 +192,8 @@ class RunsPage:
     cursor: str
 
 
-READ_BYTES = 65_536  # bytes of a payload that are looked at to show it
 SHOWN_CHARACTERS = 16_384  # characters of a text that are shown of one job
+READ_BYTES = 4 * SHOWN_CHARACTERS  # bytes of a payload that are read to show it
 LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines
 LINE_CHARACTERS = 160  # characters of a text that are shown in a list
 

@@ -23,7 +23,6 @@ from headrace.errors import QueueFull
 OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
 REFUSED, SEALED = 5, 7  # refused for lack of room; a new job in a sealed shard. 6: not looked at, for lack of time
 AWAITS_S = 10.0  # seconds for which a waiting producer is notified of room; it asks again every second
-PARTS = 10  # a part is this part of `max_waiting` at most, so that producers need not wait until a queue is empty
 Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
 
 
@@ -80,8 +79,8 @@ class Admission:
 
     @property
     def most_together(self) -> int:
-        """The number of jobs of one part, at most."""
-        return min(JOBS_PER_SCRIPT, max(1, self.most // PARTS)) if self.most else JOBS_PER_SCRIPT
+        """The number of jobs of one part, at most: a tenth of the queue, or producers would wait until it is empty."""
+        return min(JOBS_PER_SCRIPT, max(1, self.most // 10)) if self.most else JOBS_PER_SCRIPT
 
     def full(self, waiting: int) -> QueueFull:
         """Make the error for a queue without room."""

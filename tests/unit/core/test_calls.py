@@ -24,7 +24,7 @@ from headrace._core.effects import (
 )
 from headrace._core.notices import Waiter
 from headrace._core.queue import calls, results
-from headrace._core.queue.conditional import LAST_S, admit
+from headrace._core.queue.conditional import admit
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.queue.results import End
 from headrace._model.event import Event
@@ -33,7 +33,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
 from headrace._protocol.conditional_ops import Admission, Refusal
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, RECORD_S
+from headrace._protocol.limits import ATTEMPT_S, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, RECORD_S
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Died, DueSchedules, Ended, Grant, Reclaimed, Verdicts
@@ -613,5 +613,5 @@ def test_an_enqueue_that_waits_for_room_asks_no_more_with_little_time_left() -> 
     with pytest.raises(QueueFull):
         stage.play(admit(admission, [admission.item(b"x")], 0.2, together=False))
     assert len(stage.sent) == 1
-    assert 0 < stage.waits[-1] < LAST_S
+    assert 0 < stage.waits[-1] < ATTEMPT_S
     assert sum(stage.waits) == pytest.approx(0.2, abs=0.01)

@@ -32,7 +32,7 @@ from headrace._core.effects import (
 from headrace._core.notices import Received
 from headrace._core.verdicts import FREE_RELEASES
 from headrace._core.worker import reclaimer
-from headrace._core.worker.consumer import CUT_OFF_S, IDLE_S, LEASE_AT_MOST, START_WITHIN_S, Consumer
+from headrace._core.worker.consumer import CUT_OFF_S, IDLE_S, START_WITHIN_S, Consumer
 from headrace._core.worker.control import RETRY_REFUSED_S, listen
 from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
@@ -44,7 +44,7 @@ from headrace._core.worker.slots import ASKS_S, CALLS_A_TURN, WORTH_A_CALL, Shar
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
 from headrace._protocol.keys import Keys
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, LEASED_PER_SCRIPT
 from headrace._protocol.op import TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Declaration, DueSchedules, Entered, Grant, Reclaimed
@@ -448,7 +448,7 @@ def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
 
 def test_jobs_are_leased_ahead_as_far_as_they_will_start_soon() -> None:
     consumer = make_consumer(concurrency=2)
-    for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, LEASE_AT_MOST)]:
+    for took, most in [(None, 2), (10.0, 2), (0.1, 3), (0.01, 2 + 10), (1e-9, LEASED_PER_SCRIPT)]:
         consumer.jobs.mean = took
         assert consumer.room() == most, f"{took}: 2 slots and what starts within {START_WITHIN_S} s"
 

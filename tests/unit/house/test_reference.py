@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 import headrace
-from headrace._core.queue import bulk, leasing, results, streaming
+from headrace._core.queue import bulk, results, streaming
 from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions, QueueSettings
 from headrace._protocol import limits
 from headrace._protocol.keys import Keys
@@ -117,7 +117,7 @@ ADDED = limits.JOBS_PER_SCRIPT
 BATCHES: dict[str, list[int | Op[Any]]] = {  # a number of the table is this constant, or an argument of this operation
     "enqueue_many": [ADDED, ADDED // 3, ADDED // 4],
     "enqueue_stream": [streaming.JOBS_AT_ONCE, streaming.BYTES_AT_ONCE >> 20],
-    "lease_many": [limits.CLAIMS_PER_SCRIPT, leasing.LEASE_LEVELS_AT_MOST],
+    "lease_many": [limits.CLAIMS_PER_SCRIPT, limits.LEASED_PER_SCRIPT],
     "complete_many": [limits.CLAIMS_PER_SCRIPT],
     "results": [results.RESULTS_PER_SCRIPT],
     "waiting": [OPS.listing("waiting", "")],

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Unpack, overload
 
 from headrace._api.aio.colour import Stream, each
-from headrace._api.queue import DECLARING_S, BaseQueue, Delay
+from headrace._api.queue import BaseQueue, Delay
 from headrace._core.queue.streaming import BatchBuffer
 from headrace._model.job import NewJob, Plain, T
 from headrace._model.policy import Conditions, Full, with_conditions
 from headrace._model.receipt import AsyncReceipt
 from headrace._net.aio.driver import AsyncDriver
 from headrace._net.base.connected import Timeout
+from headrace._protocol.limits import COURTESY_S
 from headrace.errors import NotDurable
 
 
@@ -139,5 +140,5 @@ class AsyncProducing(AsyncDriver, BaseQueue, Generic[T]):
 
     async def _declare(self) -> None:
         for declaration in self._declarations():
-            answer = await self._executor.attempt(declaration, DECLARING_S)  # once more, as a connection may be cut
-            self._declares(answer or await self._executor.attempt(declaration, DECLARING_S))
+            answer = await self._executor.attempt(declaration, COURTESY_S)  # once more, as a connection may be cut
+            self._declares(answer or await self._executor.attempt(declaration, COURTESY_S))

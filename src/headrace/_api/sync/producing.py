@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Unpack, overload
 
-from headrace._api.queue import DECLARING_S, BaseQueue, Delay
+from headrace._api.queue import BaseQueue, Delay
 from headrace._api.sync.colour import Stream, each
 from headrace._core.queue.streaming import BatchBuffer
 from headrace._model.job import NewJob, Plain, T
@@ -14,6 +14,7 @@ from headrace._model.policy import Conditions, Full, with_conditions
 from headrace._model.receipt import Receipt
 from headrace._net.base.connected import Timeout
 from headrace._net.sync.driver import Driver
+from headrace._protocol.limits import COURTESY_S
 from headrace.errors import NotDurable
 
 
@@ -140,5 +141,5 @@ class Producing(Driver, BaseQueue, Generic[T]):
 
     def _declare(self) -> None:
         for declaration in self._declarations():
-            answer = self._executor.attempt(declaration, DECLARING_S)  # once more, as a connection may be cut
-            self._declares(answer or self._executor.attempt(declaration, DECLARING_S))
+            answer = self._executor.attempt(declaration, COURTESY_S)  # once more, as a connection may be cut
+            self._declares(answer or self._executor.attempt(declaration, COURTESY_S))

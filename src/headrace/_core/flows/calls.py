@@ -11,13 +11,12 @@ from headrace._core.effects import Now, Sleep, Step, send, settle
 from headrace._model.flow import FlowState
 from headrace._model.state import Counts
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
-
-SWEEP_PAGES = 100  # pages of events in a row: the next call takes the rest
+from headrace._protocol.limits import PAGES_IN_A_ROW
 
 
 def sweep(flow: FlowOps) -> Step[None]:
     """Take the steps for events outside of the flow; any worker or client may do so."""
-    for _ in range(SWEEP_PAGES):
+    for _ in range(PAGES_IN_A_ROW):
         events = yield from send(flow.events())
         some = events[:STEPS_PER_SCRIPT]
         if not some or not any((yield from settle(flow.advance(some)))):

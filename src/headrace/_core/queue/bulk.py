@@ -10,13 +10,12 @@ from headrace._core.queue.calls import by_ids, through
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.verbs import Bulk, combination
-from headrace._protocol.limits import LISTED_PER_SCRIPT
+from headrace._protocol.limits import LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.view_ops import page
 
 PAGES_A_STEP = 5  # each of `LISTED_PER_SCRIPT` jobs, or `BYTES_PER_SCRIPT`
-OPS_AT_ONCE = 50  # in one round trip
 Choose = Callable[[Sequence[JobState[Any]]], Step[Sequence[bool]]]
 
 
@@ -84,8 +83,8 @@ def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence
 
 def _each(ops: Sequence[Op[bool]]) -> Step[int]:
     done = 0
-    for start in range(0, len(ops), OPS_AT_ONCE):
-        done += sum((yield from send_all(ops[start : start + OPS_AT_ONCE])))
+    for start in range(0, len(ops), OPS_PER_TRIP):
+        done += sum((yield from send_all(ops[start : start + OPS_PER_TRIP])))
     return done
 
 

@@ -11,11 +11,10 @@ from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
 from headrace._protocol.conditional_ops import Admission, Item, Refusal
+from headrace._protocol.limits import ATTEMPT_S, POLL_S
 from headrace.errors import NotDurable
 
 ROUND_S = 0.1  # seconds that must be left for a look at other shards
-LAST_S = 0.05  # seconds that must be left to ask again: a call that gets no answer in time is neither in nor out
-ASK_AGAIN_S = 1.0  # seconds after which a waiting producer asks again in any case
 Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
 
 
@@ -54,12 +53,12 @@ def admit(
         rest = yield from _rest(start, limit)
         if rest > 0:
             waited = True
-            room = yield from AwaitRoom(admission.wait(refused.last, min(rest, ASK_AGAIN_S)), rest)
+            room = yield from AwaitRoom(admission.wait(refused.last, min(rest, POLL_S)), rest)
             rest = 1.0 if room else (yield from _rest(start, limit))
             if not room and rest > ROUND_S and elsewhere is not None and (made := (yield from elsewhere())):
                 yield PassTurn()
                 return made
-            if not room and 0 < rest < LAST_S:
+            if not room and 0 < rest < ATTEMPT_S:
                 yield Sleep(rest)
                 rest = 0.0
         if rest <= 0:

@@ -12,11 +12,9 @@ from headrace._core.effects import Now, Send, Step, send_all
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, COURTESY_S
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-
-PARTING_S = 1.0  # seconds that the end of keeping waits for a server that is away, at most
 
 Key = tuple[int, str, int]
 
@@ -61,7 +59,7 @@ class Keeping:
         """Let the holder count as alive for as long as its leases again."""
         leasers = self._registered()
         if beats := self._beats([leaser.longest for leaser in leasers], leasers):
-            yield Send(beats, PARTING_S)
+            yield Send(beats, COURTESY_S)
 
     def _lasts(self, claim: Claim) -> float:
         return self.lease if claim.duration is None else claim.duration

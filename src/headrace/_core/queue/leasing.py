@@ -15,13 +15,18 @@ from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
-from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, RECORD_S, REWRITES_PER_SCRIPT
+from headrace._protocol.limits import (
+    BYTES_PER_SCRIPT,
+    CLAIMS_PER_SCRIPT,
+    LEASED_PER_SCRIPT,
+    RECORD_S,
+    REWRITES_PER_SCRIPT,
+)
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Jobs
 from headrace.errors import ReplyError
 
-LEASE_LEVELS_AT_MOST = 250  # jobs leased in one script of a queue with levels: later levels take 15 µs a job
 CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end as late
 
 REFUSALS_AT_MOST = 3  # names in a row that are declared dead
@@ -110,7 +115,7 @@ class DirectLeaser:
             if self.tick_at is not None and self.tick_at <= now:
                 yield from self.run_due_schedules()
             want = min(
-                limit - len(claims), CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASE_LEVELS_AT_MOST
+                limit - len(claims), CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASED_PER_SCRIPT
             )
             op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
             taken.whole = Undoable(op, self.give_back)

@@ -15,10 +15,11 @@ from attrs import frozen
 from headrace._core.effects import AwaitEnds, ForgetEnds, Now, Step, WatchEnds, send
 from headrace._core.queue.calls import find
 from headrace._model.event import Event
+from headrace._protocol.limits import COALESCED_BELOW
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Ended
 
-RESULTS_PER_SCRIPT = 99  # in one script: as many as may join the calls of others
+RESULTS_PER_SCRIPT = COALESCED_BELOW - 1  # as many as may join the calls of others
 TOLD_WITHIN_S = 1.0  # seconds in which a message comes about a job that was there and is gone
 NOTHING: Mapping[str, Event] = {}
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")

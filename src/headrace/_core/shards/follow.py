@@ -12,6 +12,7 @@ from headrace._core.effects import Join, Log, Now, Phase, Role, Sleep, Step, Wak
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind, seal, tidy
 from headrace._core.shards.slots import ShardSlots, slots_of
+from headrace._protocol.limits import POLL_S
 from headrace._protocol.shards import ShardOps
 from headrace.errors import HeadraceError, describe_error
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
     from headrace._core.worker.lifecycle import Lifecycle
 
-LOOK_EVERY_S = 1.0  # seconds between two looks at the table
 GO_ON_AFTER_S = 5.0  # seconds without progress, after which this worker continues a change
 TIDY_EVERY_S = 60.0  # seconds between two looks for shards that have been empty for long enough
 
@@ -55,7 +55,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
         elif known.table.draining and now - tidied_at >= TIDY_EVERY_S:
             tidied_at = now
             yield from _attempt(tidy, known)
-        yield Sleep(LOOK_EVERY_S)
+        yield Sleep(POLL_S)
 
 
 def _line_up(shared: ShardSlots, known: ShardMap) -> Role:

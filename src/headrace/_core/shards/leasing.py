@@ -20,10 +20,10 @@ from headrace._core.shards.reshard import behind
 from headrace._core.shards.transfer import WITHIN_S, Targets, hand_over
 from headrace._model.job import Claim
 from headrace._model.shards import ShardRow, Table
+from headrace._protocol.limits import POLL_S
 from headrace._protocol.op import Op
 
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.1  # seconds between two tries of a call that waits: at first, and later
-LOOK_EVERY_S = 1.0  # seconds between two reads of the table, and between two looks for jobs to transfer
 SOON_S = 0.5  # seconds for a shard's answer, while other shards are left to ask
 
 
@@ -108,11 +108,11 @@ class ShardedLeaser:
         it raises the shard's error. It raises the error of a shard that does not answer only if no shard answers.
         """
         start, looks = (yield from Now()), pauses(ASK_AFTER_S, ASK_EVERY_S)
-        if not self.map.known or self._looked + LOOK_EVERY_S <= start:
+        if not self.map.known or self._looked + POLL_S <= start:
             yield from self._look(SOON_S)
         while True:
             if self._look_at <= (now := (yield from Now())):
-                self._look_at = now + LOOK_EVERY_S
+                self._look_at = now + POLL_S
                 yield from hurried(hand_over(self.map, self.map.ordered(), self.targets), SOON_S)
             asked = self.map.table
             taken = yield from self._ask_all(limit, duration, at_most_once, now)

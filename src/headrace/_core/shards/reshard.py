@@ -25,14 +25,12 @@ from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
 from headrace._model.shards import ROWS_AT_MOST, SHARDS_AT_MOST, Resharding, ShardRow, Table, Totals, tags
 from headrace._protocol.keys import queue_of
-from headrace._protocol.limits import RECORD_S
+from headrace._protocol.limits import OPS_PER_TRIP, RECORD_S
 from headrace._protocol.op import Op
 from headrace._protocol.shards import Drained, ShardOps
 from headrace.errors import ConfigurationError
 
 R = TypeVar("R")
-OPS_AT_ONCE = 100  # operations in one round trip
-LEAST = 2  # shards: a queue with one shard has no table
 
 
 def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
@@ -51,8 +49,8 @@ def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
 
 def checked(shards: int) -> int:
     """Return *shards*, if it is a valid number of shards. Raises `ConfigurationError`."""
-    if not LEAST <= shards <= SHARDS_AT_MOST:
-        raise ConfigurationError(f"reshard({shards}): give {LEAST}-{SHARDS_AT_MOST}; a queue with one shard is another")
+    if not 2 <= shards <= SHARDS_AT_MOST:  # a queue with one shard has no table
+        raise ConfigurationError(f"reshard({shards}): give 2-{SHARDS_AT_MOST}; a queue with one shard is another")
     return shards
 
 
@@ -206,5 +204,5 @@ def _all(ops: Sequence[Op[R]]) -> Step[list[R]]:
 
 
 def _some(ops: Sequence[Op[R]]) -> Iterator[Sequence[Op[R]]]:
-    for start in range(0, len(ops), OPS_AT_ONCE):
-        yield ops[start : start + OPS_AT_ONCE]
+    for start in range(0, len(ops), OPS_PER_TRIP):
+        yield ops[start : start + OPS_PER_TRIP]

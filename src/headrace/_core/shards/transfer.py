@@ -18,7 +18,7 @@ from headrace._core.shards.map import ShardMap
 from headrace._model.policy import Durability
 from headrace._model.shards import ShardRow
 from headrace._protocol.durability import DurabilityWait
-from headrace._protocol.limits import SILENT_S
+from headrace._protocol.limits import PAGES_IN_A_ROW, SILENT_S
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps
 from headrace._protocol.transfer_ops import Accepted, Intent, Pending, Target, accept, close, closing_target, hand
@@ -26,7 +26,6 @@ from headrace.errors import NotDurable, describe_error
 
 WITHIN_S = 5.0  # seconds for a shard's answer: other shards wait meanwhile
 ALONE_S = 60.0  # seconds to wait for a node that had a replica lately: the replica may replace it
-PAGES = 100  # pages of one outbox in a row: then another outbox has its turn
 _REPLICATED = Durability(replicas=1)
 
 
@@ -40,7 +39,9 @@ class Targets:
     avoided: dict[int, float] = field(factory=dict[int, float])  # until when to avoid silent shards
 
 
-def hand_over(known: ShardMap, outboxes: Sequence[ShardOps], targets: Targets, pages: int = PAGES) -> Step[list[str]]:
+def hand_over(
+    known: ShardMap, outboxes: Sequence[ShardOps], targets: Targets, pages: int = PAGES_IN_A_ROW
+) -> Step[list[str]]:
     """Send the jobs in some outboxes, up to *pages* of each, and close finished transfers. Return texts about failures.
     The next call, of any program, continues from there.
     """

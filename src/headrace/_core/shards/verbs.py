@@ -38,7 +38,7 @@ from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
 from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.keys import Keys, job_id
-from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._protocol.limits import JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Delay, Ops
 from headrace._protocol.shards import ShardOps
@@ -49,8 +49,6 @@ R = TypeVar("R")
 M = TypeVar("M", bound=OneShard | ShardMap)
 Add = Callable[[Ops], Step[list[Receipt]]]  # adds a job to a shard
 Bind = Callable[[list[Receipt]], object]  # lets receipts ask their queue for results
-EXPIRED_PER_SCRIPT = 500  # leases
-MOVED_PER_SCRIPT = 200  # jobs
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and later
 
 
@@ -277,11 +275,11 @@ class QueueVerbs(Generic[M]):
 
     def expire(self, ids: Sequence[str]) -> Step[int]:
         """End leases."""
-        return self._sum(lambda ops, some: calls.by_ids(ops.expire, some, EXPIRED_PER_SCRIPT), ids)
+        return self._sum(lambda ops, some: calls.by_ids(ops.expire, some, LOOKS_PER_SCRIPT), ids)
 
     def move(self, to: str, ids: Sequence[str]) -> Step[int]:
         """Move waiting jobs to another queue; of a sharded queue, to the shard of the same number."""
-        return self._sum(lambda ops, some: calls.by_ids(partial(ops.move, to), some, MOVED_PER_SCRIPT), ids)
+        return self._sum(lambda ops, some: calls.by_ids(partial(ops.move, to), some, 2 * REWRITES_PER_SCRIPT), ids)
 
     def bulk(self, action: str, state: str, reason: str, kind: str, cursor: str) -> Step[Bulk]:
         """Take one step of a bulk action, in one shard after the other."""

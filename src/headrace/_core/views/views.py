@@ -45,6 +45,7 @@ from headrace._model.views import (
 from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import FlowOps
 from headrace._protocol.keys import job_id, run_in, run_pattern
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 
@@ -52,14 +53,9 @@ R = TypeVar("R")
 STATES = ("waiting", "running", "delayed", "blocked", "dead")
 TRAIL = 60  # looks that are remembered of each queue, for rates
 RATE_S = 60.0  # seconds over which rates are told
-QUEUES_AT_ONCE = 50  # in one round trip
 KEPT_AT_MOST = 256  # views
-JOBS_AT_MOST = 200  # on a page
 DEAD_PAGES = 10  # pages of 200 dead letters to group
-IDS_SHOWN = 20  # of a group of dead letters
-WORKER_JOBS = 20  # of a worker that are shown
-LEASED_LOOKED_AT = 400  # leased jobs to search for the jobs of one worker
-RUNS_AT_ONCE = 50
+JOBS_SHOWN = 20  # jobs of a group of dead letters, or of a worker
 PARTS_A_PAGE = 8  # calls for a page at most
 NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 
@@ -124,8 +120,8 @@ class Views:
         names = yield from self._catalogue.look()
         views: list[QueueView] = []
         broken: dict[str, str] = {}
-        for start in range(0, len(names), QUEUES_AT_ONCE):
-            some = names[start : start + QUEUES_AT_ONCE]
+        for start in range(0, len(names), OPS_PER_TRIP):
+            some = names[start : start + OPS_PER_TRIP]
             try:
                 views += yield from self._queues(some)
             except self._refusals:  # of one of them: a key of another type, say
@@ -205,8 +201,8 @@ class Views:
 
         def build() -> Step[dict[str, list[Schedule]]]:
             found: dict[str, list[Schedule]] = {}
-            for start in range(0, len(names), QUEUES_AT_ONCE):
-                some = names[start : start + QUEUES_AT_ONCE]
+            for start in range(0, len(names), OPS_PER_TRIP):
+                some = names[start : start + OPS_PER_TRIP]
                 parts = yield from self._ops_factory.of(some)
                 replies = iter((yield from send_all([ops.schedules() for name in some for ops in parts[name]])))
                 found |= {name: [one for _ in parts[name] for one in next(replies)] for name in some}
@@ -237,8 +233,8 @@ class Views:
         if state not in STATES:
             raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}")
         self._ops_factory.whole(name).listing(state, cursor, limit)  # refused before anything is sent
-        if limit > JOBS_AT_MOST:
-            raise ValueError(f"limit {limit}: give at most {JOBS_AT_MOST}")
+        if limit > LISTED_PER_SCRIPT:
+            raise ValueError(f"limit {limit}: give at most {LISTED_PER_SCRIPT}")
 
         def build() -> Step[JobsPage]:
             parts = yield from self._of(name)
@@ -298,8 +294,8 @@ class Views:
 
         def build() -> Step[list[str]]:
             found: list[str] = []
-            for start in range(0, len(names), QUEUES_AT_ONCE):
-                some = names[start : start + QUEUES_AT_ONCE]
+            for start in range(0, len(names), OPS_PER_TRIP):
+                some = names[start : start + OPS_PER_TRIP]
                 parts = yield from self._ops_factory.levelled(some)
                 asked = {name: _asked(parts[name], id) for name in some}
                 states = iter((yield from send_all([ops.find(its) for name in some for ops, its in asked[name]])))
@@ -333,9 +329,9 @@ class Views:
         groups: dict[str, list[JobState[Any]]] = {}
         seen, now = 0, 0.0
         for number, ops in enumerate(parts):
-            cursor, most = "", (DEAD_PAGES * JOBS_AT_MOST - seen) // (len(parts) - number)  # what others left, too
+            cursor, most = "", (DEAD_PAGES * LISTED_PER_SCRIPT - seen) // (len(parts) - number)  # what others left, too
             for _ in range(DEAD_PAGES):
-                states, cursor, now = yield from send(view_ops.page(ops, "dead", cursor, min(most, JOBS_AT_MOST)))
+                states, cursor, now = yield from send(view_ops.page(ops, "dead", cursor, min(most, LISTED_PER_SCRIPT)))
                 seen, most = seen + len(states), most - len(states)
                 for state in states:
                     groups.setdefault(reason_key(state.reason or ""), []).append(state)
@@ -347,7 +343,7 @@ class Views:
         moments = [state.since or 0.0 for state in states]
         first = states[0]
         reason = one_line(self.showing.text("reason", first.reason or "", first.job), 300)
-        ids = tuple(state.job.id for state in states[:IDS_SHOWN])
+        ids = tuple(state.job.id for state in states[:JOBS_SHOWN])
         return DeadGroup(key, reason, len(states), min(moments), max(moments), ids)
 
     # -- workers -------------------------------------------------------------------------------------
@@ -365,13 +361,13 @@ class Views:
             mine, looked = list[JobState[Any]](), 0
             for ops in parts:
                 cursor = ""
-                while looked < LEASED_LOOKED_AT and len(mine) < min(WORKER_JOBS, state.leased):
-                    states, cursor, _ = yield from send(view_ops.page(ops, "running", cursor, JOBS_AT_MOST))
+                while looked < CLAIMS_PER_SCRIPT and len(mine) < min(JOBS_SHOWN, state.leased):
+                    states, cursor, _ = yield from send(view_ops.page(ops, "running", cursor, LISTED_PER_SCRIPT))
                     mine += (one for one in states if one.worker == worker)
                     looked += len(states)
                     if not cursor:
                         break
-            return WorkerView(state, tuple(self.showing.job(one) for one in mine[:WORKER_JOBS]))
+            return WorkerView(state, tuple(self.showing.job(one) for one in mine[:JOBS_SHOWN]))
 
         return (yield from self.kept(("worker", name, worker), build))
 
@@ -398,7 +394,7 @@ class Views:
             for _ in range(SCANS_PER_LOOK):
                 at, keys = yield from Scan(at, run_pattern(flow, self.namespace))
                 found |= {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
-                if at == 0 or len(found) >= RUNS_AT_ONCE:
+                if at == 0 or len(found) >= OPS_PER_TRIP:
                     break
             names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
             known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))

@@ -25,7 +25,7 @@ from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
 from headrace._model.settings import HandlerSettings, WorkerSettings
 from headrace._model.timing import Declared
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, LEASED_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Died, Reclaimed, Verdicts
@@ -34,7 +34,6 @@ from headrace.errors import describe_error, traced
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
 IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
 CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
-LEASE_AT_MOST = 250  # jobs in one lease call, except for batches: an answer over 64 KiB is sent in pieces
 
 
 def unobserved(*_: object) -> None:
@@ -313,7 +312,7 @@ class Consumer:
 
     def room(self) -> int:
         """Return how many more jobs may be leased by one call."""
-        return min(CLAIMS_PER_SCRIPT if self.handler.batch else LEASE_AT_MOST, self.free())
+        return min(CLAIMS_PER_SCRIPT if self.handler.batch else LEASED_PER_SCRIPT, self.free())
 
     def stick(self) -> None:
         """Lease nothing until a slot becomes free."""

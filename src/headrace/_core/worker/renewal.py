@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from headrace._core.effects import Abort, HeldJob, Now, Phase, Role, Sleep, Wake, send
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._protocol.limits import CLAIMS_PER_SCRIPT
-
-LOOK_EVERY_S = 1.0  # seconds between two looks at our leases at most: it costs the server nothing
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, POLL_S
 
 
 def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     """Renew leases in time. Give up a consumer's jobs if the engine of its handlers has hung for too long."""
     consumers = worker.consumers if some is None else some
-    tick = min(LOOK_EVERY_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
+    tick = min(POLL_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
     while worker.phase < Phase.HALTING:
         now = yield from Now()
         for consumer in consumers:

@@ -19,13 +19,12 @@ from headrace._net.base.connections import Attend
 from headrace._net.base.executor import UNDO_WITHIN_S, undecoded
 from headrace._net.base.lanes import Meanwhile
 from headrace._net.base.retries import Trip, known, since_boot
-from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.limits import COALESCED_BELOW, RETRY_BUDGET_S
 from headrace._protocol.op import ITEM_BYTES, Op, Prepared
 from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
-COALESCE_BELOW = 100  # items of a call that may join others
 
 
 class AsyncExecutor(AsyncTrips):
@@ -45,7 +44,7 @@ class AsyncExecutor(AsyncTrips):
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
         """Like `Executor.run`. Small calls of one operation that would wait for each other are coalesced."""
-        if op.join is not None and op.durability is None and meanwhile is None and len(op.items) < COALESCE_BELOW:
+        if op.join is not None and op.durability is None and meanwhile is None and len(op.items) < COALESCED_BELOW:
             coalescer = self._coalescer(op.join)
             return cast(R, await coalescer.run(op, self.within if within is None else within))
         result: R = (await self.run_all([op], meanwhile, within=within))[0]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from headrace._core.effects import Step
-from headrace._core.queue.keeping import PARTING_S, Keeping
+from headrace._core.queue.keeping import Keeping
 from headrace._net.aio.colour import Background, Driven, event, happens
+from headrace._protocol.limits import COURTESY_S
 from headrace._telemetry.log import log_event
 from headrace.errors import describe_error
 
@@ -41,4 +42,4 @@ class AsyncKept:
 
     async def __aexit__(self, *_: object) -> None:
         self._over.set()
-        await self._background.end(2 * PARTING_S)
+        await self._background.end(2 * COURTESY_S)

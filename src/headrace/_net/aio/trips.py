@@ -20,7 +20,7 @@ from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.aio.colour import Driven, bounded, sleep
 from headrace._net.aio.pool import AsyncPool, reply_within
 from headrace._net.base.cluster.address import misled
-from headrace._net.base.executor import CLOSE_WITHIN_S, BaseExecutor
+from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
@@ -42,6 +42,7 @@ from headrace._net.base.retries import (
     unwelcome,
 )
 from headrace._protocol.durability import trials, tried
+from headrace._protocol.limits import COURTESY_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.queue_ops import woken_keys
 from headrace._protocol.replies import text
@@ -265,7 +266,7 @@ class AsyncTrips(BaseExecutor):
     async def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         """Run *last*, and delete records, for as long as closing may take."""
         with suppress(Exception):  # all of it expires
-            async with bounded(CLOSE_WITHIN_S):
+            async with bounded(COURTESY_S):
                 if last:
                     await self._attempt(self._trip(last), [Lane() for _ in last], None)
                 if clearing:

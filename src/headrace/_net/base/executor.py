@@ -18,7 +18,6 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op, Prepared
 
 SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
-CLOSE_WITHIN_S = 1.0  # seconds that closing waits for a server
 UNDO_WITHIN_S = 2.0  # seconds for undoing the effects of a cancelled call
 NO_LIMIT = nullcontext()
 

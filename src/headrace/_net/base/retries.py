@@ -15,14 +15,13 @@ from tenacity import RetryCallState, retry_if_exception, wait_random_exponential
 
 from headrace._model.shards import Sealed
 from headrace._protocol.durability import DurabilityWait
-from headrace._protocol.limits import HEALING_ERRORS, RECORD_S, RETRY_BUDGET_S
+from headrace._protocol.limits import ATTEMPT_S, HEALING_ERRORS, RECORD_S, RETRY_BUDGET_S
 from headrace._protocol.op import Op, TooLarge, pack
 from headrace._telemetry.client import Outage
 from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
 R = TypeVar("R")
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
-ATTEMPT_S = 0.05  # seconds that an attempt needs at least: a shorter one would only make a known outcome unknown
 FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
 SLACK_S = 1.0  # seconds by which a step may be late; a later step means that the process or the machine was suspended
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")

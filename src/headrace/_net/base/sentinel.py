@@ -29,12 +29,12 @@ from redis.sentinel import MasterNotFoundError
 from headrace import _forks
 from headrace._net.base.children import withhold
 from headrace._net.base.sockets import cut, socket_of
+from headrace._protocol.limits import POLL_S
 from headrace._protocol.op import pack
 from headrace._telemetry.log import log_event
 
 Place = tuple[str, int]  # host and port
 Copied = Callable[[dict[str, Any]], dict[str, Any]]
-LOOK_EVERY_S = 1.0  # seconds between two questions to a Sentinel, unless it has published a message
 ANSWER_WITHIN_S = 1.0  # seconds for a Sentinel's answer
 FIND_WITHIN_S = 2.0  # seconds to wait for the first answer of any Sentinel
 LINGER_S = 10.0  # seconds without a connection, after which watching ends
@@ -115,7 +115,7 @@ class Watch:
             try:
                 _subscribe(listening)
                 self._take(place, self._look(looking))
-                ready = listening.can_read(timeout=LOOK_EVERY_S)
+                ready = listening.can_read(timeout=POLL_S)
                 while ready:
                     listening.read_response()
                     ready = listening.can_read(timeout=0)
@@ -123,7 +123,7 @@ class Watch:
                 self._take(place, None)
                 looking.disconnect()
                 listening.disconnect()
-                time.sleep(LOOK_EVERY_S / 2)
+                time.sleep(POLL_S / 2)
         looking.disconnect()
         listening.disconnect()
 

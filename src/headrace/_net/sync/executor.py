@@ -14,12 +14,12 @@ from tenacity import Retrying, sleep_using_event
 from headrace import _forks
 from headrace._core.effects import Undoable
 from headrace._net.base.connections import Attend
-from headrace._net.base.executor import CLOSE_WITHIN_S, UNDO_WITHIN_S, undecoded
+from headrace._net.base.executor import UNDO_WITHIN_S, undecoded
 from headrace._net.base.lanes import Meanwhile
 from headrace._net.base.retries import RetryBudget, Trip, bound, first_error, policy, since_boot
 from headrace._net.sync.pool import Pool, exchanged
 from headrace._net.sync.trips import Trips
-from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.limits import COURTESY_S, RETRY_BUDGET_S
 from headrace._protocol.op import ITEM_BYTES, Op, Prepared, pack
 from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
@@ -129,7 +129,7 @@ class Executor(Trips):
                 thread = threading.Thread(target=self._leave, args=(last, clearing), name="headrace-close", daemon=True)
                 with suppress(RuntimeError):  # the interpreter ends, and has no threads any more
                     thread.start()
-                    thread.join(CLOSE_WITHIN_S)
+                    thread.join(COURTESY_S)
         finally:
             if self._last():
                 self._disconnect([self.connections])
@@ -142,7 +142,7 @@ class Executor(Trips):
         """Delete records on a connection that has just been used: there is nothing to wait for but the server."""
         with suppress(Exception):  # they expire
             commands = [pack(command) for command in clearing]
-            self.connections.exchange(connection, commands, end=since_boot() + CLOSE_WITHIN_S)
+            self.connections.exchange(connection, commands, end=since_boot() + COURTESY_S)
 
     def give_up(self) -> None:
         """Make calls under way fail now, and later ones after one attempt."""

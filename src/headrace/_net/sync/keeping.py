@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from headrace._core.effects import Step
-from headrace._core.queue.keeping import PARTING_S, Keeping
+from headrace._core.queue.keeping import Keeping
 from headrace._net.sync.colour import Background, Driven, event, happens
+from headrace._protocol.limits import COURTESY_S
 from headrace._telemetry.log import log_event
 from headrace.errors import describe_error
 
@@ -42,4 +43,4 @@ class Kept:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._background.end(2 * PARTING_S)
+        self._background.end(2 * COURTESY_S)

@@ -19,7 +19,7 @@ from tenacity import Retrying
 
 from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.base.cluster.address import misled
-from headrace._net.base.executor import CLOSE_WITHIN_S, BaseExecutor
+from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
@@ -43,6 +43,7 @@ from headrace._net.base.retries import (
 from headrace._net.sync.colour import Driven, bounded, sleep
 from headrace._net.sync.pool import Pool, reply_within
 from headrace._protocol.durability import trials, tried
+from headrace._protocol.limits import COURTESY_S
 from headrace._protocol.op import Arg, Op, TooLarge, pack
 from headrace._protocol.queue_ops import woken_keys
 from headrace._protocol.replies import text
@@ -266,7 +267,7 @@ class Trips(BaseExecutor):
     def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         """Run *last*, and delete records, for as long as closing may take."""
         with suppress(Exception):  # all of it expires
-            with bounded(CLOSE_WITHIN_S):
+            with bounded(COURTESY_S):
                 if last:
                     self._attempt(self._trip(last), [Lane() for _ in last], None)
                 if clearing:

@@ -24,7 +24,6 @@ from headrace._ui.web.access import Rights
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, SPANS, WIDTH, charts, points, rows
 
 PER_PAGE = 50
-FOUND_AT_MOST = 50  # queues in which one id is shown
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 ONWARD = ("action", "state", "cursor", "reason", "kind", "looked", "matched", "done", "confirm")  # of a bulk action
 Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
@@ -126,7 +125,7 @@ async def find(request: PageRequest) -> Answer:
     called = request.param("id").strip()
     _, queues = await request.seen()
     names = await request.inspector.find(called, [one.name for one in queues]) if called else []
-    return "find.html", {"id": called, "names": names[:FOUND_AT_MOST], "looked": len(queues)}
+    return "find.html", {"id": called, "names": names[:PER_PAGE], "looked": len(queues)}
 
 
 async def workers(request: PageRequest) -> Answer:

@@ -13,12 +13,12 @@ from attrs import define, field, frozen
 from redis import exceptions as errors
 from redis.crc import key_slot
 
+from headrace._model.shards import SLOTS
 from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import pack
 from headrace.errors import ConfigurationError
 
 Node = tuple[str, int]  # host and port
-SLOTS = 16_384
 ASK_MAP = pack(("CLUSTER", "SLOTS")), pack(("CLUSTER", "INFO"))
 ASKING = pack(("ASKING",))
 PROBE = (pack(("PING",)),)
