@@ -8,7 +8,7 @@ import pytest
 from redis import exceptions as errors
 
 from headrace import ConfigurationError
-from headrace._net.base.cluster.slots import PROBE_EVERY_S, SLOTS, Look, Node, Slots
+from headrace._net.base.cluster.slots import PROBE_EVERY_S, SLOTS, MapSearch, Node, Slots
 from headrace._protocol.limits import SILENT_S
 
 NODES: list[Node] = [("a", 1), ("b", 2), ("c", 3)]
@@ -31,7 +31,7 @@ RIGHT = told(7, "a", "b", "c")
 def slots() -> Slots:
     """A map that is known."""
     found = Slots(NODES)
-    assert Look(found).take(NODES[0], RIGHT)
+    assert MapSearch(found).take(NODES[0], RIGHT)
     return found
 
 
@@ -55,7 +55,7 @@ def owners(slots: Slots) -> list[str]:
     ids=["reset", "taken out", "earlier", "of another cluster", "partial", "partial, no epoch", "alone", "one server"],
 )
 def test_a_node_that_is_no_member_is_passed_over(slots: Slots, answers: Any) -> None:
-    look = Look(slots)
+    look = MapSearch(slots)
     assert not look.take(NODES[1], answers)
     assert owners(slots) == ["a", "b", "c"]
     assert look.take(NODES[2], told(8, "a", "c"))
@@ -65,14 +65,14 @@ def test_a_node_that_is_no_member_is_passed_over(slots: Slots, answers: Any) -> 
 
 @pytest.mark.parametrize("answers", [told(7, "a", "c"), told(8, "a", "x"), told(None, "b", "c")])
 def test_a_later_map_is_taken(slots: Slots, answers: Any) -> None:
-    assert Look(slots).take(NODES[1], answers)
+    assert MapSearch(slots).take(NODES[1], answers)
     assert owners(slots) != ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("silent", "taken"), [(False, True), (True, False)])
 def test_a_cluster_that_was_made_anew(slots: Slots, silent: bool, taken: bool) -> None:
     """All nodes agree on a map that is an earlier one: but one that does not answer may know better."""
-    look = Look(slots)
+    look = MapSearch(slots)
     assert not look.take(NODES[0], told(1, "x", "y"))
     look.take(NODES[1], errors.TimeoutError("silent") if silent else errors.ConnectionError("refused"))
     look.end()
@@ -81,7 +81,7 @@ def test_a_cluster_that_was_made_anew(slots: Slots, silent: bool, taken: bool) -
 
 
 def test_an_empty_map_never_replaces_one(slots: Slots) -> None:
-    look = Look(slots)
+    look = MapSearch(slots)
     for node in NODES:
         assert not look.take(node, [[], b"cluster_current_epoch:9"])
     look.end()
@@ -91,7 +91,7 @@ def test_an_empty_map_never_replaces_one(slots: Slots) -> None:
 
 def test_an_empty_map_is_not_taken_for_the_first_one() -> None:
     slots = Slots(NODES)
-    look = Look(slots)
+    look = MapSearch(slots)
     assert not look.take(NODES[0], [[], b"cluster_current_epoch:0"])
     assert not slots.complete
     assert look.take(NODES[1], RIGHT)
@@ -101,7 +101,7 @@ def test_a_node_is_silent_until_it_answers_or_for_a_while(monkeypatch: pytest.Mo
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     slots = Slots(NODES)
-    Look(slots).take(NODES[0], RIGHT)
+    MapSearch(slots).take(NODES[0], RIGHT)
     assert slots.silent(0) is None
     slots.missed(NODES[0], errors.TimeoutError("late"))
     assert (slots.silent(0), slots.silent(SLOTS - 1)) == (NODES[0], None)
@@ -128,7 +128,7 @@ def test_a_cut_connection_is_no_silence(slots: Slots) -> None:
 
 def test_what_is_no_cluster_is_said_where_there_is_nothing_else() -> None:
     disabled = [errors.ResponseError("ERR This instance has cluster support disabled")] * 2
-    look = Look(Slots(NODES))
+    look = MapSearch(Slots(NODES))
     look.take(NODES[0], disabled)
     look.end()
     assert isinstance(look.error, ConfigurationError)

@@ -180,8 +180,8 @@ class MapSearch:
     """One search for the map, for all callers meanwhile. Nodes are asked until a map follows the known one."""
 
     slots: Slots
-    over: Any  # an event, set at the end
-    home: object  # the process or event loop that searches
+    over: Any = None  # an event, set at the end
+    home: object = None  # the process or event loop that searches
     places: list[Node] = field(init=False)  # nodes left to ask
     error: Exception | None = field(default=None, init=False)  # after the search: why there is no map
     _doubtful: Map | None = field(default=None, init=False)
