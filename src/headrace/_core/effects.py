@@ -60,6 +60,12 @@ class Answered(Effect, Generic[R]):
         return cast(R, (yield self))
 
 
+class Immediate(Effect):
+    """An effect that the engine of a worker performs at once."""
+
+    __slots__ = ()
+
+
 # -- for every driver
 
 
@@ -203,26 +209,26 @@ class BlockThen(Answered[tuple[bool, Any]]):
 
 
 @frozen
-class Start(Effect):
+class Start(Immediate):
     """Run the consumer's handler on each of these units, as slots become free."""
 
     units: Sequence[list[HeldJob]]
 
 
 @frozen
-class TakeBack(Answered[tuple[list[list[HeldJob]], bool]]):
+class TakeBack(Immediate, Answered[tuple[list[list[HeldJob]], bool]]):
     """Take back the units that have not started; answered with them, and with whether another one has a slot."""
 
 
 @frozen
-class Abort(Effect):
+class Abort(Immediate):
     """Tell these handlers that their job is lost; an async one is cancelled."""
 
     held: Sequence[HeldJob]
 
 
 @frozen
-class Wake(Effect):
+class Wake(Immediate):
     """Wake sleeping roles: this consumer's; another's, *whose*; or all, with *everyone*."""
 
     everyone: bool = False
@@ -230,14 +236,14 @@ class Wake(Effect):
 
 
 @frozen
-class Join(Effect):
+class Join(Immediate):
     """Start the roles of these consumers, which come to a worker that runs."""
 
     consumers: Sequence[Any]
 
 
 @frozen
-class Log(Effect):
+class Log(Immediate):
     """Log an event of this name, which does not stop the worker."""
 
     event: str

@@ -6,25 +6,42 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import TracebackType
 from typing import Any, Protocol
 
 from headrace import _forks
-from headrace._core.effects import Abort, Bury, Effect, HeldJob, Join, Log, Phase, Role, Start, TakeBack, Wake
+from headrace._core.effects import (
+    Abort,
+    BlockThen,
+    Effect,
+    HeldJob,
+    Immediate,
+    Join,
+    Log,
+    Now,
+    Phase,
+    Receive,
+    Role,
+    Send,
+    Sleep,
+    Start,
+    TakeBack,
+    Wake,
+)
 from headrace._core.shards.roles import shard_roles
 from headrace._core.shards.slots import slots_of
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
-from headrace._core.worker.roles import HEEDS, Channel, RoleOwner, all_roles
+from headrace._core.worker.roles import WAKE_IF, Channel, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._engine.hooks import Contexts, Hook
 from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
 from headrace._protocol.op import Op
-from headrace._telemetry.client import dead_lettered
 from headrace._telemetry.log import log_event
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import LeasesLeft, NotDurable, describe_error
+from headrace.errors import LeasesLeft, NotDurable, OutcomeUnknown, describe_error
 
 Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
@@ -51,28 +68,33 @@ class Event(Protocol):
         """Wake the role."""
 
 
-class _OneOf:
-    """The event of a role for several consumers, as one of these consumers sees it."""
+class _ConditionalEvent:
+    """The event of a role, as a consumer sees it for which the role sometimes has no work."""
 
-    def __init__(self, event: Event, shared: SharedRead, consumer: Consumer) -> None:
-        self._event, self._shared, self._consumer = event, shared, consumer
-
-    def set(self) -> None:
-        """Wake the role, if it should wait for this consumer."""
-        if self._shared.take_in(self._consumer):
-            self._event.set()
-
-
-class _Heeding:
-    """The event of a role that stays asleep while it has no work."""
-
-    def __init__(self, event: Event, consumer: Consumer, heeds: Callable[[Consumer], bool]) -> None:
-        self._event, self._consumer, self._heeds = event, consumer, heeds
+    def __init__(self, event: Event, condition: Callable[[Consumer], bool], consumer: Consumer) -> None:
+        self._event, self._condition, self._consumer = event, condition, consumer
 
     def set(self) -> None:
         """Wake the role, if it has work."""
-        if self._heeds(self._consumer):
+        if self._condition(self._consumer):
             self._event.set()
+
+
+class RoundTrip:
+    """A round trip of a worker, sent again while its outcome is unknown: its calls are fenced, or may happen twice."""
+
+    def __init__(self, engine: BaseEngine, ops: Sequence[Op[Any]]) -> None:
+        self._engine, self._ops, self._since = engine, ops, time.perf_counter()
+        self.replies: list[Any] | None = None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+        if isinstance(error, NotDurable):
+            self.replies = self._engine.not_durable(error)
+        if self.replies is not None:
+            self._engine.answered(self._ops, self.replies, self._since)
+        return isinstance(error, (NotDurable, OutcomeUnknown))
 
 
 class BaseEngine(ABC):
@@ -110,40 +132,37 @@ class BaseEngine(ABC):
             executors["work"].combine()
             for channel in ("work", "blocking"):
                 executors[channel].connections.keep = SPARE_S
-        settings = executors["work"].pool.connection_kwargs
-        self._telemetries = {
-            consumer.ops.keys.key("jobs"): WorkerTelemetry(consumer, settings, trace_parent)
-            for consumer in lifecycle.consumers
-        }
+        self._telemetries: dict[str, WorkerTelemetry] = {}
         self._all: list[Event] = []
-        self._events: dict[int, list[Event]] = {id(consumer): [] for consumer in lifecycle.consumers}
+        self._events: dict[int, list[Event]] = {}
         self._running: dict[str, list[Any]] = {}  # threads or tasks, by the role that they run
 
-    def _begin(self) -> None:
-        """Start every role."""
-        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place, None, FEATURES):
-            self._running.setdefault(name, []).append(self._role(name, role, whose, channel))
+    def _add(self, consumers: Sequence[Consumer]) -> list[Any]:
+        """Give consumers their telemetry, events and slots. Return the threads or tasks of their roles."""
+        settings = self.executors["work"].pool.connection_kwargs
+        for consumer in consumers:
+            self._telemetries[consumer.ops.keys.key("jobs")] = WorkerTelemetry(consumer, settings, self._trace_parent)
+            self._events[id(consumer)] = []
+            self._seat(consumer)
+        added: list[Any] = []
+        for name, role, owner, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers, FEATURES):
+            added.append(self._role(name, role, owner, channel))
+            self._running.setdefault(name, []).append(added[-1])
+        return added
 
     def join(self, consumers: Sequence[Consumer]) -> None:
         """Start the roles of new consumers while the worker runs: of new shards."""
-        if self.lifecycle.phase is not Phase.RUNNING:
-            return
-        for consumer in consumers:
-            telemetry = WorkerTelemetry(consumer, self.executors["work"].pool.connection_kwargs, self._trace_parent)
-            self._telemetries[consumer.ops.keys.key("jobs")] = telemetry
-            self._events[id(consumer)] = []
-            self._seat(consumer)
-        self.lifecycle.join(consumers)
-        for name, role, whose, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers, FEATURES):
-            self._running.setdefault(name, []).append(self._launch(self._role(name, role, whose, channel)))
+        if self.lifecycle.phase is Phase.RUNNING:
+            self.lifecycle.join(consumers)
+            self._launch(self._add(consumers))
 
     @abstractmethod
     def _seat(self, consumer: Consumer) -> None:
         """Give a consumer its slots, shared with other consumers or its own."""
 
     @abstractmethod
-    def _launch(self, role: Any) -> Any:
-        """Start the thread or task of a role, and return it."""
+    def _launch(self, roles: Sequence[Any]) -> None:
+        """Start the threads of roles that are added while the worker runs. Tasks run already."""
 
     def _place(self, consumer: Consumer) -> Hashable:
         return self._where(consumer.ops.keys)
@@ -161,9 +180,9 @@ class BaseEngine(ABC):
         self._all.append(event)
         if isinstance(whose, SharedRead):
             for consumer in whose.consumers:
-                self._events[id(consumer)].append(_OneOf(event, whose, consumer))
+                self._events[id(consumer)].append(_ConditionalEvent(event, whose.take_in, consumer))
         elif whose is not None:
-            self._events[id(whose)].append(_Heeding(event, whose, HEEDS[name]) if name in HEEDS else event)
+            self._events[id(whose)].append(_ConditionalEvent(event, WAKE_IF[name], whose) if name in WAKE_IF else event)
 
     def wake(self, consumer: object = None) -> None:
         """Wake the roles of *consumer*, or all."""
@@ -177,6 +196,12 @@ class BaseEngine(ABC):
     def telemetry(self, consumer: Consumer) -> WorkerTelemetry:
         """Return the telemetry of this consumer."""
         return self._telemetries[consumer.ops.keys.key("jobs")]
+
+    def followed(self, effect: BlockThen, woken: bool, reply: Any) -> tuple[bool, Any]:
+        """Record the reply of the operation that followed a blocked read. Return both answers."""
+        if reply is not None:
+            self.answered([effect.op], [reply], time.perf_counter())
+        return woken, reply
 
     def answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any], since: float) -> None:
         """Record a round trip that began at *since*."""
@@ -210,8 +235,8 @@ class BaseEngine(ABC):
         log_event("role_failed", "%s", describe_error(error), error=error, level=None if first else logging.DEBUG)
         self.drain()
 
-    def perform(self, effect: Effect, consumer: Consumer | None) -> Any:
-        """Perform an effect that needs no waiting, for a role of *consumer*."""
+    def perform(self, effect: Immediate, consumer: Consumer | None) -> Any:
+        """Perform an effect for a role of *consumer*."""
         match effect:
             case Start(units):
                 self.start(consumer, units)
@@ -223,8 +248,6 @@ class BaseEngine(ABC):
                 self.abort(held)
             case Join(consumers):
                 self.join(consumers)
-            case Bury(died):
-                dead_lettered(self.executors["work"].pool.connection_kwargs, died)
             case Log(event, text):
                 log_event(event, "%s", text)
             case _:
@@ -318,3 +341,29 @@ class BaseRoleDriver:
         self._channel: Channel = channel
         self._event = event
         engine.wakes(event, name, whose)
+
+    def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
+        """Perform an effect. Return its answer, or for asyncio perhaps the coroutine that waits for it."""
+        match effect:
+            case Now():
+                return time.monotonic()
+            case Send(ops, within):
+                return self._engine.send(ops, self._executor, within)
+            case Sleep(seconds):
+                return self._sleep(seconds)
+            case BlockThen():
+                return self._engine.wait(effect, self._executor)
+            case Receive(channels, seconds):
+                return self._engine.subscription(channels).receive(channels, seconds)
+            case Immediate():
+                return self._perform_at_once(effect)
+            case _:
+                driver: Any = super()
+                return driver._perform(effect, end)  # noqa: SLF001 - the driver of all generators, in its colour
+
+    def _perform_at_once(self, effect: Immediate) -> Any:
+        return self._engine.perform(effect, self._consumer)
+
+    def _sleep(self, seconds: float) -> Any:
+        """Sleep until the role is woken, *seconds* at most."""
+        raise NotImplementedError

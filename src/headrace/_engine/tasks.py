@@ -16,33 +16,18 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from itertools import chain
+from types import CoroutineType
 from typing import Any
 
 from attrs import frozen
 
-from headrace._core.effects import (
-    Abort,
-    BlockThen,
-    Effect,
-    HeldJob,
-    Join,
-    Log,
-    Now,
-    Phase,
-    Receive,
-    Role,
-    Send,
-    Sleep,
-    Start,
-    TakeBack,
-    Wake,
-)
+from headrace._core.effects import Abort, BlockThen, Effect, HeldJob, Immediate, Phase, Role, Start
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of
-from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
+from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit
 from headrace._engine.hooks import Contexts, Hook, hook_failed, is_async, surrounded
 from headrace._engine.pulse import Pulse, StallWatch
 from headrace._model.job import Job
@@ -54,7 +39,7 @@ from headrace._net.aio.subscription import AsyncSubscription
 from headrace._net.base.connections import Attend
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import NotDurable, OutcomeUnknown, describe_error
+from headrace.errors import OutcomeUnknown, describe_error
 
 
 @frozen
@@ -291,10 +276,8 @@ class Engine(BaseEngine):
         self._finishing: asyncio.Task[None] | None = None
         self.forsaken: Callable[[], None] | None = None  # called at the end, when no caller waits for the end any more
         self._slots: dict[int, _Slots] = {}
-        for one in lifecycle.consumers:
-            self._seat(one)
         self.pulse = Pulse(pulse)
-        self._begin()
+        self._add(lifecycle.consumers)
         self.pulse.run(StallWatch(lifecycle, self.pulse, self._handles).run(), "headrace-stalls")
 
     def _seat(self, consumer: Consumer) -> None:
@@ -304,8 +287,8 @@ class Engine(BaseEngine):
         if of is not None:
             of.sharing.append(made)
 
-    def _launch(self, role: asyncio.Future[None]) -> asyncio.Future[None]:
-        return role
+    def _launch(self, roles: Sequence[asyncio.Future[None]]) -> None:
+        """Do nothing: these tasks run already."""
 
     def _role(self, name: str, role: Role, whose: RoleOwner, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
@@ -316,26 +299,17 @@ class Engine(BaseEngine):
 
     async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None) -> list[Any]:
         """Send operations in one round trip, until they are answered."""
-        since = time.perf_counter()
-        replies: list[Any] | None = None
-        while replies is None:
-            with suppress(OutcomeUnknown):  # a worker's calls are fenced, or may happen twice: start again
-                try:
-                    replies = await executor.run_all(ops, within=within)
-                except NotDurable as error:
-                    replies = self.not_durable(error)
-        self.answered(ops, replies, since)
-        return replies
+        trip = RoundTrip(self, ops)
+        while trip.replies is None:
+            with trip:
+                trip.replies = await executor.run_all(ops, within=within)
+        return trip.replies
 
     async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
         """Block on the server, and send the operation that follows."""
-        try:
-            woken, reply = await executor.wait_then(effect)
-        except OutcomeUnknown:  # as in `send`
-            return True, None
-        if reply is not None:
-            self.answered([effect.op], [reply], time.perf_counter())
-        return woken, reply
+        with suppress(OutcomeUnknown):  # as in `send`
+            return self.followed(effect, *await executor.wait_then(effect))
+        return True, None
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""
@@ -538,31 +512,19 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
     def _failed(self, error: BaseException) -> None:
         self._engine.failed(error, self._channel)
 
-    async def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
-        match effect:
-            case Now():
-                return time.monotonic()
-            case Send(ops, within):
-                return await self._engine.send(ops, self._executor, within)
-            case Sleep(seconds):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await self._event.wait()
-                self._event.clear()
-                return None
-            case BlockThen():
-                return await self._engine.wait(effect, self._executor)
-            case Receive(channels, seconds):
-                return await self._engine.subscription(channels).receive(channels, seconds)
-            case Start(units):
-                self._engine.start(self._consumer, units)
-                if self._channel == "blocking":  # a single job starts before this role goes on
-                    await asyncio.sleep(0)
-                return None
-            case Wake() | TakeBack() | Abort() | Join() | Log():
-                return self._engine.perform(effect, self._consumer)
-            case _:
-                return await super()._perform(effect, end)
+    async def _perform(self, effect: Effect, end: float | None = None) -> Any:
+        answer = super()._perform(effect, end)
+        if isinstance(answer, CoroutineType):
+            return await answer  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(effect, Start) and self._channel == "blocking":
+            await asyncio.sleep(0)  # a single job starts before this role goes on
+        return answer
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
 
 
 class PulseDriver(RoleDriver):
@@ -571,14 +533,8 @@ class PulseDriver(RoleDriver):
     def _failed(self, error: BaseException) -> None:
         self._engine.pulse.tell(self._engine.failed, error, self._channel)
 
-    async def _perform(self, effect: Effect, end: float | None = None) -> Any:
-        match effect:
-            case Abort(held):
-                for one in held:  # at once: handlers in threads check this flag
-                    one.job.lost.set()
-                self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
-            case Wake():
-                self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
-            case _:
-                return await super()._perform(effect, end)
-        return None
+    def _perform_at_once(self, effect: Immediate) -> None:
+        if isinstance(effect, Abort):
+            for one in effect.held:  # at once: handlers in threads check this flag
+                one.job.lost.set()
+        self._engine.pulse.tell(self._engine.perform, effect, self._consumer)

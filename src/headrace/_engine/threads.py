@@ -11,28 +11,12 @@ from itertools import chain
 from typing import Any
 
 from headrace import _forks
-from headrace._core.effects import (
-    Abort,
-    BlockThen,
-    Effect,
-    HeldJob,
-    Join,
-    Log,
-    Now,
-    Phase,
-    Receive,
-    Role,
-    Send,
-    Sleep,
-    Start,
-    TakeBack,
-    Wake,
-)
+from headrace._core.effects import BlockThen, HeldJob, Phase, Role, Start
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of, leads
-from headrace._engine.base import BaseEngine, BaseRoleDriver, Unit
+from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit
 from headrace._engine.hooks import Hook, hook_failed, surrounded
 from headrace._net.base.connections import Attend
 from headrace._net.sync.cluster import executor_of
@@ -40,7 +24,7 @@ from headrace._net.sync.driver import Driver
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import Subscription
 from headrace._protocol.op import Op
-from headrace.errors import NotDurable, OutcomeUnknown
+from headrace.errors import OutcomeUnknown
 
 HAND_OVER_S = 3e-5  # seconds that a role sleeps after it starts a handler, whose thread needs the interpreter's lock
 
@@ -95,23 +79,21 @@ class Engine(BaseEngine):
         self._putting = _forks.lock()  # keeps the order of units of shards that share slots
         self._units: dict[int, queue.SimpleQueue[tuple[Consumer, Unit | RoleDriver] | None]] = {}
         self._begun: dict[int, set[int]] = {}  # by consumer: units that wait for a slot, or have a slot
-        for one in lifecycle.consumers:
-            self._seat(one)
+        self._add(lifecycle.consumers)
         self._runners = [
             self._thread(f"{consumer.handler.queue}-{number}", self._handle, consumer)
             for consumer in filter(leads, lifecycle.consumers)
             for number in range(consumer.handler.concurrency)
         ]
-        self._begin()
 
     def _seat(self, consumer: Consumer) -> None:
         first = id(first_of(consumer))
         self._units[id(consumer)] = self._units.setdefault(first, queue.SimpleQueue())
         self._begun[id(consumer)] = self._begun.setdefault(first, set())
 
-    def _launch(self, role: RoleDriver) -> RoleDriver:
-        role.start()
-        return role
+    def _launch(self, roles: Sequence[RoleDriver]) -> None:
+        for role in roles:
+            role.start()
 
     def begin(self) -> None:
         """Start the threads. The worker must know its engine before this: the first handler may ask it to stop."""
@@ -133,29 +115,20 @@ class Engine(BaseEngine):
 
     def send(self, ops: Sequence[Op[Any]], executor: Executor, within: float | None = None) -> list[Any]:
         """Send operations in one round trip, until they are answered or the worker has stopped."""
-        since = time.perf_counter()
-        replies: list[Any] | None = None
-        while replies is None:
+        trip = RoundTrip(self, ops)
+        while trip.replies is None:
             if self._gave_up:
                 raise TimeoutError("the worker has stopped")
-            with suppress(OutcomeUnknown):  # a worker's calls are fenced, or may happen twice: start again
-                try:
-                    replies = executor.run_all(ops, within=within)
-                except NotDurable as error:
-                    replies = self.not_durable(error)
-        self.answered(ops, replies, since)
-        return replies
+            with trip:
+                trip.replies = executor.run_all(ops, within=within)
+        return trip.replies
 
     def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
         """Block on the server, and send the operation that follows."""
         time.sleep(HAND_OVER_S)
-        try:
-            woken, reply = executor.wait_then(effect)
-        except OutcomeUnknown:  # as in `send`
-            return True, None
-        if reply is not None:
-            self.answered([effect.op], [reply], time.perf_counter())
-        return woken, reply
+        with suppress(OutcomeUnknown):  # as in `send`
+            return self.followed(effect, *executor.wait_then(effect))
+        return True, None
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         """Run the handler on these units, as slots become free."""
@@ -340,19 +313,5 @@ class RoleDriver(BaseRoleDriver, Driver):
             return None
         return (consumer, units[0]) if self._engine.hand_over(consumer, units[0], self) else None
 
-    def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
-        match effect:
-            case Now():
-                return time.monotonic()
-            case Send(ops, within):
-                return self._engine.send(ops, self._executor, within)
-            case Sleep(seconds):
-                return self._event.sleep(seconds)
-            case BlockThen():
-                return self._engine.wait(effect, self._executor)
-            case Receive(channels, seconds):
-                return self._engine.subscription(channels).receive(channels, seconds)
-            case Start() | Wake() | TakeBack() | Abort() | Join() | Log():
-                return self._engine.perform(effect, self._consumer)
-            case _:
-                return super()._perform(effect, end)
+    def _sleep(self, seconds: float) -> None:
+        self._event.sleep(seconds)

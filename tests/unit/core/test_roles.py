@@ -38,7 +38,7 @@ from headrace._core.worker.fetch import TAKE_BACK_AFTER_S, fetch, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.renewal import died, lose, renew
-from headrace._core.worker.roles import HEEDS, all_roles
+from headrace._core.worker.roles import WAKE_IF, all_roles
 from headrace._core.worker.scheduler import tick
 from headrace._core.worker.slots import ASKS_S, CALLS_A_TURN, WORTH_A_CALL, SharedSlots
 from headrace._model.codec import BytesCodec
@@ -683,12 +683,12 @@ def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
 def test_what_a_consumer_s_end_of_a_job_wakes() -> None:
     """Neither the role that blocks, while there is something to lease, nor that of schedules where there are none."""
     consumer = make_consumer()
-    assert set(HEEDS) <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
-    assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": False, "tick": False}
+    assert set(WAKE_IF) <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": False, "tick": False}
     consumer.leasing.available, consumer.timers.tick_at = False, 0.0
-    assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": True, "tick": True}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True}
     consumer.leasing.available, consumer.timers.tick_at, consumer.phase = True, None, Phase.DRAINING
-    assert {name: heeds(consumer) for name, heeds in HEEDS.items()} == {"wait": True, "tick": True}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True}
 
 
 def test_undecodable_jobs_are_buried_with_the_next_call() -> None:

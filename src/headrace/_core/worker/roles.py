@@ -39,7 +39,7 @@ NamedRole: TypeAlias = tuple[str, Role, RoleOwner, Channel]
 Feature: TypeAlias = Callable[[Lifecycle, Sequence[Consumer], Place], Iterator[NamedRole]]
 
 # Roles that a consumer wakes only if they have something to do: handlers end thousands of times a second.
-HEEDS: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks}
+WAKE_IF: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks}
 
 
 def all_roles(
