@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 from attrs import evolve
 from tenacity import wait_exponential_jitter
@@ -46,6 +46,7 @@ from headrace._telemetry.worker import PARENTS
 from headrace.errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
+ClientT = TypeVar("ClientT")
 Seconds = float | timedelta
 DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
 
@@ -115,23 +116,23 @@ def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: A
     return FlowConsumer(ops, handler, worker, DEFAULT_WAIT, flow=flow, **options)
 
 
-class BaseWorker(Hooked, Unpicklable):
+class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
     """The base of both workers: their handlers and settings."""
 
+    _client_type: ClassVar[type]
     _slots = 100
     _running: Any = None  # the engine of its last run
 
     def __init__(
         self,
-        url: str | None,
-        client: object,
-        wanted: type,
-        name: str | None,
-        heartbeat: Seconds,
-        timeout: Seconds,
-        namespace: str,
-        trace_parent: str,
-        max_outage: Seconds | None,
+        url: str | None = None,
+        client: ClientT | None = None,
+        name: str | None = None,
+        heartbeat: Seconds = 2.0,
+        timeout: Seconds = 10.0,
+        namespace: str = "headrace",
+        trace_parent: str = "poll",
+        max_outage: Seconds | None = None,
         tracebacks: bool = False,
         durable: str | None = None,
     ) -> None:
@@ -147,7 +148,7 @@ class BaseWorker(Hooked, Unpicklable):
         self.handlers: dict[str, HandlerSettings] = {}
         self._tasks: list[BaseTasks] = []
         self._signalled = False  # whether a signal has ended the last run
-        self._address = self._own = Address.of(url, client, wanted, self)
+        self._address = self._own = Address.of(url, client, self._client_type, self)
         Keys.of("any", namespace)
 
     def __repr__(self) -> str:
@@ -338,9 +339,9 @@ class BaseWorker(Hooked, Unpicklable):
             raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
         self.handlers[queue] = together(kinds, self._slots)
 
-    def _reach(self, url: str | None) -> Address:
-        """Return the address for a run: *url*, or else this worker's own, or the environment's. Joins the embedded
-        server, if it names one.
+    def _reach(self, url: str | None) -> None:
+        """Take the address of a run: *url*, or else this worker's own, or the environment's. Join the embedded server,
+        if it names one.
         """
         for tasks in self._tasks:
             check(tasks)
@@ -348,7 +349,14 @@ class BaseWorker(Hooked, Unpicklable):
             raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
         self._address = self._own if url is None else Address(given(url))
         self._address.join()
-        return self._address
+
+    def _request_stop(self, wait: bool) -> Any:
+        """Ask the engine to stop. Return it if the caller should *wait* for its end; a handler never does."""
+        engine = self._running
+        if engine is None:
+            return None
+        engine.stop()
+        return engine if wait and not engine.runs_this() else None
 
     def _started(self, loop: str = "") -> None:
         """Log the queues of this worker, and its event *loop* if it is not the usual one."""

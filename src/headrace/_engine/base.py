@@ -35,6 +35,7 @@ from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDe
 from headrace._core.worker.roles import WAKE_IF, Channel, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._engine.hooks import Contexts, Hook
+from headrace._net.base.address import Address
 from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
@@ -104,13 +105,20 @@ class BaseEngine(ABC):
     stopping: Any  # set when the worker starts to stop
     fetchers = 1  # number of `fetch` roles for each consumer
 
-    def __init__(self, lifecycle: Lifecycle, executors: Mapping[Channel, BaseExecutor], trace_parent: str) -> None:
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        executors: Mapping[Channel, BaseExecutor],
+        address: Address,
+        trace_parent: str,
+        stops: list[Hook],
+    ) -> None:
         self.lifecycle, self.contexts = lifecycle, Contexts()
-        self._trace_parent = trace_parent
+        self._address, self._trace_parent = address, trace_parent
         self.error: BaseException | None = None
         self._failing = _forks.lock()
         self.finished = False
-        self.stops: list[Hook] = []  # hooks left to call at the end, the last first
+        self._stops = stops  # hooks left to call at the end, the last first
         self._asked = False  # whether a stop was requested
         self._leased = False  # whether a job was ever leased: the user has a worker's rights
         self._gave_up = False  # whether the stop gave up the server, which did not answer
@@ -322,6 +330,7 @@ class BaseEngine(ABC):
     def _stopped(self) -> None:
         """Finish the run, after everything has ended."""
         self.error = self.error or left_behind(self.lifecycle)
+        self._address.leave()
         self.finished = True
         worker = self.lifecycle.consumers[0].worker
         back: dict[str, int] = {}

@@ -36,7 +36,7 @@ from headrace._net.aio.cluster import executor_of
 from headrace._net.aio.driver import AsyncDriver
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.connections import Attend
+from headrace._net.base.address import Address
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import OutcomeUnknown, describe_error
@@ -261,20 +261,18 @@ class Engine(BaseEngine):
 
     fetchers = 2  # while one waits for the server, the other processes an answer
 
-    def __init__(
-        self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
         self._loop = asyncio.get_running_loop()
         limit = lifecycle.settings.max_outage
-        work = executor_of(url, client, limit, attend=attend)
-        pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
+        connect = partial(executor_of, address.target, address.client, limit, attend=address.attend)
+        work = connect()
+        pulse = connect(outage=work.outage)  # a heartbeat waits for no other call
         # The connections of blocked reads are known, and closed one by one. No other call uses them.
         self.executors: dict[Channel, AsyncExecutor] = {"work": work, "pulse": pulse, "blocking": work}
-        super().__init__(lifecycle, self.executors, trace_parent)
+        super().__init__(lifecycle, self.executors, address, trace_parent, stops)
         self.stopping = asyncio.Event()
         self._subscriptions: dict[tuple[str, ...], AsyncSubscription] = {}  # by channels
         self._finishing: asyncio.Task[None] | None = None
-        self.forsaken: Callable[[], None] | None = None  # called at the end, when no caller waits for the end any more
         self._slots: dict[int, _Slots] = {}
         self.pulse = Pulse(pulse)
         self._add(lifecycle.consumers)
@@ -480,10 +478,8 @@ class Engine(BaseEngine):
             await subscription.close()
         await self.executors["work"].close()
         await self.pulse.close()
-        self.error = await call_stops(self.stops, self.error)
+        self.error = await call_stops(self._stops, self.error)
         self._stopped()
-        if self.forsaken is not None:
-            self.forsaken()
 
     async def _await(self, tasks: Sequence[asyncio.Future[None]], deadline: ShutdownDeadline) -> None:
         """Wait until the tasks have ended, or we give up the server. Cancelling the caller does not cancel them."""

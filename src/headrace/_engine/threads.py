@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -18,7 +19,7 @@ from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of, leads
 from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit
 from headrace._engine.hooks import Hook, hook_failed, surrounded
-from headrace._net.base.connections import Attend
+from headrace._net.base.address import Address
 from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.driver import Driver
 from headrace._net.sync.executor import Executor
@@ -64,15 +65,14 @@ class Wakeup:
 class Engine(BaseEngine):
     """One run of a worker."""
 
-    def __init__(
-        self, lifecycle: Lifecycle, url: str | None, client: Any, trace_parent: str, attend: Attend | None
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
         limit = lifecycle.settings.max_outage
-        work = executor_of(url, client, limit, attend=attend)
-        blocking = executor_of(url, client, limit, work.outage, attend)  # closed during blocked reads when we stop
-        pulse = executor_of(url, client, limit, work.outage, attend)  # a heartbeat waits for no other call
+        connect = partial(executor_of, address.target, address.client, limit, attend=address.attend)
+        work = connect()
+        blocking = connect(outage=work.outage)  # closed during blocked reads when we stop
+        pulse = connect(outage=work.outage)  # a heartbeat waits for no other call
         self.executors: dict[Channel, Executor] = {"work": work, "pulse": pulse, "blocking": blocking}
-        super().__init__(lifecycle, self.executors, trace_parent)
+        super().__init__(lifecycle, self.executors, address, trace_parent, stops)
         self.stopping = _forks.event()
         self._subscriptions: dict[tuple[str, ...], Subscription] = {}  # subscriptions by channels
         self._finish = _forks.lock()
@@ -249,7 +249,7 @@ class Engine(BaseEngine):
             self._await(leaving, deadline)
             for executor in self.executors.values():
                 executor.close()
-            self.error = self.contexts.start.run(call_stops, self.stops, self.error)
+            self.error = self.contexts.start.run(call_stops, self._stops, self.error)
             self._stopped()
 
     def _await(

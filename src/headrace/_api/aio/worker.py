@@ -11,7 +11,7 @@ from typing import Self
 
 import redis.asyncio
 
-from headrace._api.worker import BaseWorker, Seconds
+from headrace._api.worker import BaseWorker
 from headrace._engine.hooks import Hook
 from headrace._engine.tasks import Engine, call_stops
 from headrace._net.aio import loops
@@ -21,7 +21,7 @@ from headrace._telemetry.log import configure_logging
 from headrace.errors import ConfigurationError
 
 
-class AsyncWorker(BaseWorker):
+class AsyncWorker(BaseWorker[AsyncClient]):
     """Runs handlers on an event loop: `@worker.handler("emails")`, then `worker.run()` or `async with worker:`.
 
     *url* or *client* (a `redis.asyncio.Redis`) as for `AsyncQueue`. *name*: this worker's own; a worker that starts
@@ -34,26 +34,9 @@ class AsyncWorker(BaseWorker):
     thread.
     """
 
-    def __init__(
-        self, url: str | None = None, client: AsyncClient | None = None, name: str | None = None,
-        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
-        max_outage: Seconds | None = None, tracebacks: bool = False, durable: str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            url,
-            client,
-            redis.asyncio.Redis,
-            name,
-            heartbeat,
-            timeout,
-            namespace,
-            trace_parent,
-            max_outage,
-            tracebacks,
-            durable,
-        )
-        self._running: Engine | None = None
-        self._starting = False
+    _client_type = redis.asyncio.Redis
+    _running: Engine | None = None
+    _starting = False
 
     def run(self, url: str | None = None) -> None:
         """Work on an event loop of its own until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second
@@ -107,7 +90,6 @@ class AsyncWorker(BaseWorker):
             if engine is not None and not engine.finished:  # cancelled: nothing of it may go on
                 engine.halt()
                 await engine.finish()
-            self._address.leave()
         if error is not None:
             raise error
 
@@ -144,9 +126,7 @@ class AsyncWorker(BaseWorker):
         self._reach(url)
 
     def _go(self, stops: list[Hook]) -> Engine:
-        at = self._address
-        self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
-        self._running.stops = stops
+        self._running = Engine(self._lifecycle(), self._address, self.trace_parent, stops)
         self._started(loops.named())
         return self._running
 
@@ -155,13 +135,8 @@ class AsyncWorker(BaseWorker):
 
         *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
         """
-        engine = self._running
-        if engine is None:
-            return
-        engine.stop()
-        if wait and not engine.runs_this():
+        if (engine := self._request_stop(wait)) is not None:
             await engine.finish()
-            self._address.leave()
 
     async def __aenter__(self) -> Self:
         await self._begin(None)
@@ -182,10 +157,5 @@ class AsyncWorker(BaseWorker):
                 engine.halt()
                 await engine.finish()
                 raise
-            finally:
-                if engine.finished:
-                    self._address.leave()
-                else:
-                    engine.forsaken = self._address.leave
             if engine.error is not None and error is None:
                 raise engine.error

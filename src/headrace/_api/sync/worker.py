@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import redis
 
-from headrace._api.worker import BaseWorker, Seconds
+from headrace._api.worker import BaseWorker
 from headrace._engine.threads import Engine, call_stops
 from headrace._net.base.address import Client
 from headrace._net.base.children import handling_signals
@@ -20,7 +20,7 @@ from headrace.errors import ConfigurationError
 THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a process that wants more may hang
 
 
-class Worker(BaseWorker):
+class Worker(BaseWorker[Client]):
     """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
 
     *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: this worker's own; a worker that starts under the name
@@ -33,17 +33,9 @@ class Worker(BaseWorker):
     """
 
     _threads_only = True
+    _client_type = redis.Redis
     _slots = 10
-
-    def __init__(
-        self, url: str | None = None, client: Client | None = None, name: str | None = None,
-        heartbeat: Seconds = 2.0, timeout: Seconds = 10.0, namespace: str = "headrace", trace_parent: str = "poll",
-        max_outage: Seconds | None = None, tracebacks: bool = False, durable: str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            url, client, redis.Redis, name, heartbeat, timeout, namespace, trace_parent, max_outage, tracebacks, durable
-        )
-        self._running: Engine | None = None
+    _running: Engine | None = None
 
     def run(self, url: str | None = None) -> None:
         """Work until SIGINT or SIGTERM, or `stop()`; then let handlers finish. A second signal releases all jobs at
@@ -88,7 +80,6 @@ class Worker(BaseWorker):
             if engine is not None and not engine.finished:  # interrupted otherwise than by our signals
                 engine.halt()
                 engine.finish()
-            self._address.leave()
         if error is not None:
             raise error
 
@@ -99,18 +90,17 @@ class Worker(BaseWorker):
     def _start(self, url: str | None) -> Engine:
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
-        at = self._reach(url)
+        self._reach(url)
         stops = list(self._stops)
         try:
             self._count_threads()
             for hook in self._starts:
                 hook()
-            self._running = Engine(self._lifecycle(), at.target, at.client, self.trace_parent, at.attend)
+            self._running = Engine(self._lifecycle(), self._address, self.trace_parent, stops)
         except BaseException:
             call_stops(stops)
             self._address.leave()
             raise
-        self._running.stops = stops
         self._started()
         self._running.begin()
         return self._running
@@ -131,13 +121,8 @@ class Worker(BaseWorker):
 
         *wait*: return when that is done; a handler that stops its own worker never waits, as it would wait for itself.
         """
-        engine = self._running
-        if engine is None:
-            return
-        engine.stop()
-        if wait and not engine.runs_this():
+        if (engine := self._request_stop(wait)) is not None:
             engine.finish()
-            self._address.leave()
 
     def __enter__(self) -> Self:
         self.start()
@@ -148,6 +133,5 @@ class Worker(BaseWorker):
         if engine is not None:
             engine.drain()  # no second stop: the first may have been called
             engine.finish()
-            self._address.leave()
             if engine.error is not None and error is None:
                 raise engine.error
