@@ -10,8 +10,8 @@ from attrs import evolve
 
 from headrace._api.queue import BaseLease, Delay
 from headrace._core.effects import Step, send, settle
-from headrace._core.flows.calls import PlainFlow
-from headrace._core.flows.sharded import FlowShards
+from headrace._core.flows.calls import FlowVerbs
+from headrace._core.flows.sharded import ShardedFlow
 from headrace._engine.hooks import refuse_generator, refuse_parameters
 from headrace._model import checks
 from headrace._model.codec import Codec
@@ -40,8 +40,7 @@ class Stages:
         self.name = name
         options = QueueSettings(dead_limit=dead_limit, result_ttl=result_ttl, fenced=fenced, shards=shards)
         self.ops = FlowOps(name, namespace, codec, lookup, options)
-        self._shards = FlowShards(self.ops) if self.ops.settings.shards > 1 else None
-        self._verbs = PlainFlow(self.ops) if self._shards is None else self._shards
+        self._verbs = ShardedFlow(self.ops) if self.ops.settings.shards > 1 else FlowVerbs(self.ops)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -95,17 +94,13 @@ class BaseFlow(Connected, Stages):
         place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
         sending = SendSpan(place, headers=headers) if wanted() else None
         context = None if sending is None else sending.context
-        job = NewJob(payload, id, headers, delay)
-        op = self.ops.start(job, attributes, stage, context)
-        if self._shards is None:
-            return send(self._lasts(op, durable)), sending
         name = new_run() if id is None else id
-        named = evolve(job, id=name)
+        job = NewJob(payload, name, headers, delay)
 
         def build(flow: FlowOps) -> Op[Receipt]:
-            return self._lasts(flow.start(named, attributes, stage, context), durable)
+            return self._lasts(flow.start(job, attributes, stage, context), durable)
 
-        return self._shards.start(name, build), sending
+        return self._verbs.start(name, build), sending
 
     def _complete(
         self, lease: object, outcome: Any, fenced: bool | None, durable: str | None
@@ -121,10 +116,7 @@ class BaseFlow(Connected, Stages):
     def _completing(
         self, claim: Claim, outcome: Any, fenced: bool | None, durable: str | None, headers: Any
     ) -> Step[list[bool]]:
-        flow = self.ops
-        if self._shards is not None:
-            yield from self._shards.ready()
-            flow = self._shards.of(claim)
+        flow = yield from self._verbs.of(claim)
         step = flow.step(claim, outcome, headers)
         fence = flow.settings.fenced if fenced is None else fenced
         if step is not None:

@@ -1,4 +1,4 @@
-"""Calls of a flow that take several round trips."""
+"""The verbs of a flow, as generators of effects."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any
 
 from attrs import define
 
-from headrace._core.effects import Now, Sleep, Step, send, settle
+from headrace._core.effects import Now, Sleep, Step, send, send_all, settle
 from headrace._model.flow import FlowState
-from headrace._model.state import Counts
+from headrace._model.job import Claim
+from headrace._model.receipt import Receipt
+from headrace._model.state import Counts, summed
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
-from headrace._protocol.limits import PAGES_IN_A_ROW
+from headrace._protocol.limits import PAGES_IN_A_ROW, POLL_S
+from headrace._protocol.op import Op
+
+GOING = ("running", "blocked")  # states of runs that have not ended
 
 
 def sweep(flow: FlowOps) -> Step[None]:
@@ -35,17 +40,8 @@ def read(
     return states
 
 
-def state(flow: FlowOps, name: str) -> Step[FlowState | None]:
-    """Fetch the state of one job."""
-    flow.read([name])  # refused before anything is sent
-    yield from sweep(flow)
-    return (yield from read(flow, [name], strict=True))[0]
-
-
-def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
-    """Find the runs that have not ended and have all of these attributes, in the order of their ids."""
-    if not wanted:
-        raise ValueError("find: give at least one attribute=value")
+def found(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
+    """Find the runs in one place that have not ended and have all of these attributes."""
     every = [flow.found(name, value, "") for name, value in wanted.items()]  # refused before anything is sent
     yield from sweep(flow)
     found: set[str] | None = None
@@ -57,86 +53,96 @@ def find(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
             ids |= set(names)
         found = ids if found is None else found & ids
     states = yield from read(flow, sorted(found or ()))
-    return [state for state in states if state is not None and state.state in ("running", "blocked")]
-
-
-def result(flow: FlowOps, name: str, timeout: float) -> Step[bytes | None]:
-    """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
-    flow.read([name])  # refused before anything is sent
-    swept = float("-inf")
-
-    def look() -> Step[FlowState | None]:
-        nonlocal swept
-        now = yield from Now()
-        if now - swept >= 1.0:
-            swept = now
-            yield from sweep(flow)
-        return (yield from read(flow, [name], strict=True))[0]
-
-    return (yield from awaited(look, timeout))
-
-
-def awaited(look: Callable[[], Step[FlowState | None]], timeout: float) -> Step[bytes | None]:
-    """Fetch the last stage's result from the state that *look* reads; wait up to *timeout* seconds for the end."""
-    start = yield from Now()
-    while True:
-        state = yield from look()
-        if state is not None and state.state == "completed":
-            return state.results.get(state.stage)
-        over = state is not None and state.state in ("failed", "cancelled")
-        if over or (yield from Now()) - start >= timeout:
-            return None
-        yield Sleep(min(0.05, timeout))
-
-
-def cancel(flow: FlowOps, name: str) -> Step[bool]:
-    """Cancel a job of a flow, and then its children."""
-    op = flow.advance([flow.cancelling(name)])
-    yield from sweep(flow)
-    (done,) = yield from settle(op)
-    yield from sweep(flow)
-    return done
-
-
-def counts(flow: FlowOps) -> Step[dict[str, Counts]]:
-    """Count the jobs of each stage's queue."""
-    found: dict[str, Counts] = {}
-    for name, stage in flow.declared().items():
-        found[name] = yield from send(stage.ops.counts())
-    return found
-
-
-def drawing(flow: FlowOps, live: bool) -> Step[str]:
-    """Draw the stages as Mermaid, with their counts if *live*."""
-    return flow.drawing((yield from counts(flow)) if live else None)
+    return [state for state in states if state is not None and state.state in GOING]
 
 
 @define(eq=False)
-class PlainFlow:
-    """The verbs of a flow in one slot; `FlowShards` has the same, for one whose queues have shards."""
+class FlowVerbs:
+    """The verbs of a flow. `ShardedFlow` replaces the ways to its runs."""
 
     flow: FlowOps
 
+    # -- where runs are ----------------------------------------------------------------------------
+
+    def everywhere(self) -> Step[list[FlowOps]]:
+        """Return the flow in each place."""
+        yield from ()
+        return [self.flow]
+
+    def where(self, name: str) -> Step[list[FlowOps]]:  # noqa: ARG002 - all are in one place
+        """Return the flow in each place where the run of a job may be, the likeliest first."""
+        yield from ()
+        return [self.flow]
+
+    def of(self, claim: Claim) -> Step[FlowOps]:  # noqa: ARG002 - as above
+        """Return the flow in the place of a claim."""
+        yield from ()
+        return self.flow
+
+    # -- verbs -------------------------------------------------------------------------------------
+
+    def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:  # noqa: ARG002 - as above
+        """Begin the run *name* by the operation that *build* makes for a place."""
+        return send(build(self.flow))
+
     def state(self, name: str) -> Step[FlowState | None]:
         """Fetch the state of one job."""
-        return state(self.flow, name)
+        self.flow.read([name])  # refused before anything is sent
+        return self._state(name, sweeps=True)
+
+    def _state(self, name: str, *, sweeps: bool) -> Step[FlowState | None]:
+        for flow in (yield from self.where(name)):
+            if sweeps:
+                yield from sweep(flow)
+            (state,) = yield from read(flow, [name], strict=True)
+            if state is not None:
+                return state
+        return None
 
     def find(self, wanted: dict[str, str]) -> Step[list[FlowState]]:
-        """Find the runs that have not ended and have all of these attributes."""
-        return find(self.flow, wanted)
+        """Find the runs that have not ended and have all of these attributes, in the order of their ids."""
+        if not wanted:
+            raise ValueError("find: give at least one attribute=value")
+        runs: list[FlowState] = []
+        for flow in (yield from self.everywhere()):
+            runs += yield from found(flow, wanted)
+        return sorted(runs, key=lambda run: run.id)
 
     def result(self, name: str, timeout: float) -> Step[bytes | None]:
         """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
-        return result(self.flow, name, timeout)
+        self.flow.read([name])  # refused before anything is sent
+        start = now = yield from Now()
+        swept = float("-inf")
+        while True:
+            sweeps = now - swept >= POLL_S
+            swept = now if sweeps else swept
+            state = yield from self._state(name, sweeps=sweeps)
+            if state is not None and state.state == "completed":
+                return state.results.get(state.stage)
+            now = yield from Now()
+            if (state is not None and state.state in ("failed", "cancelled")) or now - start >= timeout:
+                return None
+            yield Sleep(min(0.05, timeout))
 
     def cancel(self, name: str) -> Step[bool]:
         """Cancel a job of a flow, and then its children."""
-        return cancel(self.flow, name)
+        self.flow.cancelling(name)  # refused before anything is sent
+        for flow in (yield from self.where(name)):
+            yield from sweep(flow)
+            (done,) = yield from settle(flow.advance([flow.cancelling(name)]))
+            yield from sweep(flow)
+            if done:
+                return True
+        return False
 
     def counts(self) -> Step[dict[str, Counts]]:
-        """Count the jobs of each stage's queue."""
-        return counts(self.flow)
+        """Count the jobs of each stage's queue: the sums over all places."""
+        flows = yield from self.everywhere()
+        counts: dict[str, Counts] = {}
+        for name in self.flow.declared():
+            counts[name] = summed((yield from send_all([flow.stages[name].ops.counts() for flow in flows])))
+        return counts
 
     def drawing(self, live: bool) -> Step[str]:
         """Draw the stages as Mermaid, with their counts if *live*."""
-        return drawing(self.flow, live)
+        return self.flow.drawing((yield from self.counts()) if live else None)

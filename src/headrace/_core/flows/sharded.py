@@ -12,17 +12,15 @@ from attrs import define, field, frozen
 
 from headrace._core.effects import Step, send, send_all
 from headrace._core.flows import calls as flow_calls
+from headrace._core.flows.calls import FlowVerbs
 from headrace._core.shards.map import ShardMap
 from headrace._model.flow import FlowState
 from headrace._model.job import Claim, NewJob
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed, Table
-from headrace._model.state import Counts, summed
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps, run_of
 from headrace._protocol.op import Op
 from headrace._protocol.shards import ShardOps, table
-
-GOING = ("running", "blocked")
 
 
 @frozen
@@ -84,10 +82,9 @@ def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
 
 
 @define(eq=False)
-class FlowShards:
-    """A flow whose queues have shards."""
+class ShardedFlow(FlowVerbs):
+    """The verbs of a flow whose queues have shards."""
 
-    flow: FlowOps
     _map: ShardMap | None = None
     _made: dict[int, FlowOps] = field(factory=dict[int, FlowOps])
 
@@ -113,8 +110,9 @@ class FlowShards:
             self._made[number] = made = self.flow.at(ops)
         return made
 
-    def of(self, claim: Claim) -> FlowOps:
+    def of(self, claim: Claim) -> Step[FlowOps]:
         """Return the flow in the shard of a claim."""
+        yield from self.ready()
         return self.at(self.map.at(claim.job.shard))
 
     def everywhere(self) -> Step[list[FlowOps]]:
@@ -130,56 +128,20 @@ class FlowShards:
         yield from self.map.look()
         return [self.at(ops) for ops in self.map.where(run)[1][0]]
 
-    # -- verbs -------------------------------------------------------------------------------------
-
     def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:
         """Begin a run, in the shard of its id, unless one of that id goes on in another."""
+        build(self.flow)  # refused before anything is sent
+        return self._start(name, build)
+
+    def _start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:
         yield from self.ready()
         while True:
             ops = self.map.of(name)
             for older in self.map.before(NewJob(b"", name), ops):
                 (state,) = yield from flow_calls.read(self.at(older), [name])
-                if state is not None and state.state in GOING:
+                if state is not None and state.state in flow_calls.GOING:
                     return Receipt(name, False)
             try:
                 return (yield from send(build(self.at(ops))))
             except Sealed as error:
                 yield from self.map.refused(ops, error)
-
-    def state(self, name: str) -> Step[FlowState | None]:
-        """Fetch the state of one job."""
-        for flow in (yield from self.where(name)):
-            found = yield from flow_calls.state(flow, name)
-            if found is not None:
-                return found
-        return None
-
-    def find(self, wanted: dict[str, str]) -> Step[list[FlowState]]:
-        """Find the runs that have not ended and have all of these attributes, in the order of their ids."""
-        found: list[FlowState] = []
-        for flow in (yield from self.everywhere()):
-            found += yield from flow_calls.find(flow, wanted)
-        return sorted(found, key=lambda state: state.id)
-
-    def result(self, name: str, timeout: float) -> Step[bytes | None]:
-        """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
-        return flow_calls.awaited(lambda: self.state(name), timeout)
-
-    def cancel(self, name: str) -> Step[bool]:
-        """Cancel a job of a flow, and then its children."""
-        for flow in (yield from self.where(name)):
-            if (yield from flow_calls.cancel(flow, name)):
-                return True
-        return False
-
-    def counts(self) -> Step[dict[str, Counts]]:
-        """Count the jobs of each stage's queue: the sums over all shards."""
-        found: dict[str, list[Counts]] = {}
-        for flow in (yield from self.everywhere()):
-            for name, counts in (yield from flow_calls.counts(flow)).items():
-                found.setdefault(name, []).append(counts)
-        return {name: summed(some) for name, some in found.items()}
-
-    def drawing(self, live: bool) -> Step[str]:
-        """Draw the stages as Mermaid, with their counts if *live*."""
-        return self.flow.drawing((yield from self.counts()) if live else None)
