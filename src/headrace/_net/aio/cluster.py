@@ -1,6 +1,6 @@
 """An executor for clusters: each operation goes to the node that serves its slot.
 
-- The connections of a node are an `AsyncExecutor`'s, used only to send. Lanes, retries and their budget are the
+- An `AsyncExecutor` holds the connections of a node, and is used only to send. Lanes, retries and their budget are the
   cluster's: a call keeps its number wherever it goes, and its record moves with the slot, so that it never acts twice.
 - Operations of one round trip that concern several nodes are sent to all at once. While one node is out of reach,
   answered operations of other nodes are not sent again.
@@ -117,13 +117,13 @@ class AsyncClusterExecutor(AsyncExecutor):
         self._answer_within = seconds
 
     def combine(self) -> None:
-        """Let calls share round trips from now on, for each node: a node out of reach holds up only its own calls."""
+        """Let the calls to each node share round trips from now on. An unreachable node delays only its own calls."""
         self._combines = True
         for link in self.links():
             link.combine()
 
     async def _refresh(self, within: float | None) -> None:
-        """Wait until the map of the cluster is learnt, *within* seconds at most. Raises why it is not."""
+        """Wait until the map of the cluster is known, *within* seconds at most. Raises the error of a failed search."""
         search, within = self._begin_search(), LEARN_WITHIN_S if within is None else within
         if not await happens(search.over, min(within, LEARN_WITHIN_S)):
             raise errors.TimeoutError(f"no node has told the map of the cluster within {within:.3g} s")
@@ -131,12 +131,12 @@ class AsyncClusterExecutor(AsyncExecutor):
             raise copy(search.error) from search.error
 
     def _refresh_soon(self) -> None:
-        """Have the map read again, while the known map serves."""
+        """Read the map again in the background. Calls use the known map until then."""
         if self.slots.due():
             self._begin_search()
 
     def _begin_search(self) -> MapSearch:
-        """Return the search for the map that is under way; begin one if there is none."""
+        """Return the current search for the map. Begin one if none is under way."""
         with self._searching:
             search = self._search
             if search is None or search.over.is_set() or search.home != here():
@@ -149,7 +149,7 @@ class AsyncClusterExecutor(AsyncExecutor):
             return search
 
     async def _find_map(self, search: MapSearch) -> None:
-        """Ask one node after the other for the map; the next one soon, whether or not earlier nodes have answered."""
+        """Ask one node after another for the map. Ask the next one soon, even if earlier nodes have not answered."""
         answers: Queue[tuple[Node, Answers]] = Queue()
         asked: list[Node] = []
         try:
@@ -182,7 +182,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         answers.put_nowait((node, answer))
 
     def sound(self, keys: Keys) -> bool:
-        """Tell whether the node of these keys has answered lately, as far as is known."""
+        """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
         node = self.slots.silent(slot_of(keys.prefix))
         if node is not None and self.slots.probes(node):
             with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
@@ -205,11 +205,11 @@ class AsyncClusterExecutor(AsyncExecutor):
         return None if node is None else f"{node[0]}:{node[1]}"
 
     def place(self, keys: Keys) -> Hashable:
-        """Return the group: two queues of one group are surely on one node."""
+        """Return the queue's group: all queues of a group are on the same node."""
         return keys.group
 
     def _first_connections(self, trip: Trip) -> Any:
-        """Return the connections to the node of the first operation. A node out of reach holds up only its calls."""
+        """Return the connections to the node of the first operation. An unreachable node delays only its own calls."""
         node = self.slots.owner(slot_of(trip.ops[0].keys[0])) if trip.ops else None
         return (self if node is None else self._link(node)).connections
 
@@ -265,11 +265,11 @@ class AsyncClusterExecutor(AsyncExecutor):
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
         within: float | None = None,
     ) -> Driven[list[Any]]:  # fmt: skip
-        """Send packed commands that concern no slot to any node."""
+        """Send packed commands without keys to any node."""
         return self._link(self.slots.places()[0]).send(commands, meanwhile, leaves, within)
 
     async def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
-        """Scan a node after the other, in steps. The cursor is a node's own, and the node's number."""
+        """Scan one node after another, in steps. The cursor holds the number of the node, and the node's own cursor."""
         if not self.slots.complete:
             await self._refresh(within)
         at, number = divmod(cursor, SCANNED_AT_ONCE)
@@ -283,7 +283,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         return 0 if over else at * SCANNED_AT_ONCE + number, names
 
     def leads(self, source: Any, channels: Sequence[str]) -> bool:
-        """Tell whether connections of *source*, a pool of `source`, lead to the node of these channels."""
+        """Tell whether the pool *source*, which `source` returned, leads to the node of these channels."""
         node = self.slots.owner(slot_of(channels[0]))
         link = None if node is None else self._links.get(node)
         return link is not None and link.pool is source
@@ -294,7 +294,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         self._moved(error, there.slot_id)
 
     def missed(self, channels: Sequence[str]) -> None:
-        """Record that the node of these channels was not reached: `source` looks for another one."""
+        """Record that the node of these channels was unreachable. The next call of `source` looks for another one."""
         node = self.slots.owner(slot_of(channels[0]))
         if node is not None:
             self.slots.missed(node)
@@ -345,7 +345,7 @@ class AsyncClusterExecutor(AsyncExecutor):
             return True
 
     async def wait_among(self, effect: BlockAmong) -> list[str]:
-        """Like `AsyncTrips.wait_among`; all keys are of one group."""
+        """Like `AsyncTrips.wait_among`. All keys belong to one group."""
         slot = slot_of(next(iter(effect.keys)))
         try:
             link = await self._home(slot)

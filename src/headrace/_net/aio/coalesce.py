@@ -1,4 +1,4 @@
-"""Coalescing: concurrent awaited calls of one operation, sent as one."""
+"""Coalescing: concurrent calls of the same operation are sent as one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Waiting = tuple[Sequence[Any], int, bool, "asyncio.Future[Any]"]  # items and th
 
 @define(eq=False)
 class Coalescer:
-    """The concurrent calls of one operation. Some are under way, each in its caller's task; later ones wait, and are
-    sent as one: with 1,000 awaits at once a job costs a twentieth of a call of its own.
+    """The concurrent calls of one operation. The first calls run alone, each in the task of its caller. Later calls
+    wait, and are sent as one. With 1,000 concurrent awaits, a job then costs a twentieth of a separate call.
     """
 
     run_all: Callable[..., Awaitable[list[Any]]]
@@ -34,14 +34,14 @@ class Coalescer:
     loop: asyncio.AbstractEventLoop = field(init=False)  # asked once for all that wait: it takes a system call
 
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
-        """Run *op*, alone or joined with others, in *within* seconds; return its decoded reply."""
+        """Run *op* in *within* seconds, alone or together with other calls. Return its decoded reply."""
         if self.busy() and op.size < BYTES_PER_SCRIPT:  # a call that was refused as too large goes alone
             future = self.wait(op.items, op.size, one=False)
             return await future if within is None else await self._answer_within(op, future, within)
         return (await self.alone(self.run_all([op], within=within)))[0]
 
     def busy(self) -> bool:
-        """Tell whether enough calls are under way that another one waits. Calls of an ended loop do not count."""
+        """Tell whether another call has to wait, as enough are under way. Calls of an ended loop do not count."""
         if self.under_way >= COALESCE_ABOVE and self.loop.is_closed():
             self.under_way = 0
             self.waiting.clear()
@@ -49,7 +49,7 @@ class Coalescer:
         return self.under_way >= COALESCE_ABOVE
 
     async def alone(self, call: Awaitable[T]) -> T:
-        """Await a call that need not wait for others."""
+        """Await a call that does not have to wait for others."""
         if not self.under_way:
             self.loop = asyncio.get_running_loop()
         self.under_way += 1
@@ -59,15 +59,15 @@ class Coalescer:
             self._next()
 
     def wait(self, items: Sequence[Any], size: int, *, one: bool) -> asyncio.Future[Any]:
-        """Let a call of some items wait, to be joined with others. The future has its decoded reply: a list, or with
-        *one* the reply to the only item.
+        """Let a call of *items* wait, to be sent with others. The future gets the decoded reply: a list, or with *one*
+        the reply for the only item.
         """
         future: asyncio.Future[Any] = self.loop.create_future()
         self.waiting.append((items, size, one, future))
         return future
 
     async def _answer_within(self, op: Op[Any], future: asyncio.Future[Any], within: float) -> Any:
-        """Wait for the answer to *op*, which others may wait for longer."""
+        """Wait for the answer to *op*. Other callers may wait for it longer."""
         try:
             async with asyncio.timeout(within):
                 return await future
@@ -82,7 +82,7 @@ class Coalescer:
         raise late
 
     def _next(self) -> None:
-        """Send the calls that wait, now that one is no longer under way."""
+        """Send the waiting calls, as another call has ended."""
         if self.waiting:
             task = asyncio.create_task(self._send(), name="headrace-coalescer")
             self.tasks.add(task)  # the loop keeps only a weak reference
@@ -107,7 +107,7 @@ class Coalescer:
         self.loop.call_soon(self._next)  # behind the callers that were answered: their next calls join it
 
     def _take(self, some: list[Waiting]) -> list[Any]:
-        """Move calls that wait, and were not cancelled, to *some*; return their items."""
+        """Move the waiting calls to *some*, except for cancelled ones. Return their items."""
         items: list[Any] = []
         size = 0
         while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:

@@ -1,4 +1,4 @@
-"""The parts of asyncio that the files here use. `_net/sync/colour.py` has the same names for threads."""
+"""The parts of asyncio that this package uses. `_net/sync/colour.py` has the same names for threads."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ condition, event = Condition, Event
 
 
 def here() -> object:
-    """Return the event loop that runs: tasks, events and connections belong to one."""
+    """Return the running event loop. Tasks, events and connections belong to it."""
     return asyncio.get_running_loop()
 
 
 def lock() -> AbstractContextManager[Any]:
-    """Return a lock for steps that await nothing: tasks need none."""
+    """Return a lock for steps without an await. Tasks need no lock for these."""
     return nullcontext()
 
 
@@ -63,14 +63,14 @@ async def happens(event: Event, seconds: float) -> bool:
 
 
 async def holds(condition: Condition, predicate: Callable[[], bool], seconds: float) -> None:
-    """Wait until *predicate* holds, so many seconds at most. Under the condition's lock."""
+    """Wait until *predicate* holds, at most *seconds*. The caller holds the condition's lock."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await condition.wait_for(predicate)
 
 
 async def next_of(queue: Queue[T], seconds: float) -> T | None:
-    """Return the next item of a queue; `None` if there is none for so many seconds."""
+    """Return the next item of a queue; `None` if none comes within *seconds*."""
     try:
         async with asyncio.timeout(seconds):
             return await queue.get()
@@ -80,7 +80,7 @@ async def next_of(queue: Queue[T], seconds: float) -> T | None:
 
 @asynccontextmanager
 async def bounded(seconds: float) -> AsyncGenerator[None]:
-    """Bound a conversation with the server. Raises `redis.TimeoutError`."""
+    """Limit the time of an exchange with the server. Raises `redis.TimeoutError`."""
     try:
         async with asyncio.timeout(seconds):
             yield

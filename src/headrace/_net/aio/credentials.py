@@ -1,4 +1,4 @@
-"""Credentials as a provider gives them, under asyncio."""
+"""Credentials of a user's provider, under asyncio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace._net.base.credentials import Credentials, Guarded
 
 
 class AsyncGuarded(Guarded):
-    """Like `Guarded`. A provider without a method for asyncio would hold up the event loop: a thread asks it."""
+    """Like `Guarded`. A provider without a method for asyncio would block the event loop, so a thread asks it."""
 
     async def get_credentials_async(self) -> Credentials:
         """Ask the provider."""

@@ -1,4 +1,4 @@
-"""The driver of `_core`'s generators: performs each effect and sends its answer back."""
+"""The driver of the generators in `_core`: it performs each effect and sends the answer back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors under asyncio: they join calls of one kind, undo a cancelled call, and limit how many run at a time."""
+"""Executors under asyncio: they coalesce calls of one operation, undo cancelled calls, and limit concurrent calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AsyncExecutor(AsyncTrips):
         self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
-        """Like `Executor.run`. Small calls of one operation that would wait for each other are coalesced."""
+        """Like `Executor.run`. Small calls of the same operation are coalesced where they would wait for each other."""
         if op.join is not None and op.durability is None and meanwhile is None and len(op.items) < COALESCED_BELOW:
             coalescer = self._coalescer(op.join)
             return cast(R, await coalescer.run(op, self.within if within is None else within))
@@ -54,7 +54,7 @@ class AsyncExecutor(AsyncTrips):
         return self._coalescers.get(join) or self._coalescers.setdefault(join, Coalescer(self.run_all, join))
 
     async def run_whole(self, effect: Undoable, within: float | None = None) -> Grant | None:
-        """Like `Executor.run_whole`; the operation goes on without its caller, as long as the loop does."""
+        """Like `Executor.run_whole`. If the caller is cancelled, the operation goes on as long as the loop runs."""
         op, undo = effect.op, effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
@@ -90,7 +90,7 @@ class AsyncExecutor(AsyncTrips):
             self._goes_on(undone())
 
     async def _insist(self, op: Op[Any]) -> None:
-        """Send an operation once; once more if the event loop, on closing, cancels that."""
+        """Send an operation once; once more if the closing event loop cancels it."""
         lane = self._lane(op)
         try:
             await self._attempt(self._trip([op]), [lane], None)
@@ -108,7 +108,7 @@ class AsyncExecutor(AsyncTrips):
         undoing.add_done_callback(self._undoing.discard)
 
     def run_prepared(self, prepared: Prepared[R], item: bytes) -> Awaitable[R]:
-        """Like `Executor.run_prepared`; small calls that would wait for each other are coalesced, as by `run`."""
+        """Like `Executor.run_prepared`. Calls are coalesced as in `run`."""
         if len(item) > ITEM_BYTES:
             return self.run(prepared.of(item))
         coalescer = self._coalescer(prepared.join)
@@ -160,7 +160,7 @@ class AsyncExecutor(AsyncTrips):
 
 @frozen
 class Permit:
-    """A permit of a semaphore, for which a trip waits as long as its own bound allows."""
+    """A permit of a semaphore. A trip waits for it as long as its time limit allows."""
 
     permits: asyncio.Semaphore
     trip: Trip

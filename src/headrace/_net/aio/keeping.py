@@ -1,4 +1,4 @@
-"""`queue.keeping(leases)`: leases that are kept in the background while a program works on their jobs."""
+"""`queue.keeping(leases)`: the leases are renewed in the background while a program works on their jobs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from headrace.errors import describe_error
 
 
 class AsyncKept:
-    """A context in which leases are kept. Leaving it ends that: they last as long as any, from their last renewal.
+    """A context in which leases are renewed.
 
-    That waits for a server that is away 2 seconds at most.
+    After it, each lease lasts for its usual time from the last renewal. Leaving the context waits at most 2 seconds
+    for an unreachable server.
     """
 
     def __init__(self, keeping: Keeping, drive: Callable[[Step[Any]], Driven[Any]], queue: str) -> None:

@@ -38,7 +38,7 @@ class Listener:
 
 
 class AsyncListening:
-    """A subscription to all shards of a queue, as one. *drive* performs the reads of their table, which it follows."""
+    """One subscription to all shards of a queue. It follows the table of shards, which it reads through *drive*."""
 
     def __init__(
         self, ops: WholeOps, executor: AsyncExecutor, kinds: Sequence[str], drive: Callable[[Step[bool]], Driven[bool]]
@@ -51,7 +51,7 @@ class AsyncListening:
         self._closed = False
 
     async def receive(self, _channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages of at most *seconds*; at first, whether it listens to all shards."""
+        """Return the messages that come within *seconds*. The first call returns whether it listens to all shards."""
         async with self._changed:
             if self._home != here():
                 self._home = here()
@@ -62,7 +62,7 @@ class AsyncListening:
             return self._inbox.received()
 
     async def _wait(self, predicate: Callable[[], bool], seconds: float) -> None:
-        """Wait until *predicate* holds, or this is closed, so many seconds at most."""
+        """Wait until *predicate* holds, or this object is closed; at most *seconds*."""
         await holds(self._changed, lambda: self._closed or predicate(), seconds)
 
     async def _follow(self) -> None:
@@ -79,7 +79,7 @@ class AsyncListening:
                 await self._wait(lambda: self._inbox.error is not None, REFRESH_EVERY_S)
 
     def _assign(self) -> None:
-        """Listen to each shard at its node, if the node is known. Under the lock."""
+        """Listen to each shard at its node, if the node is known. The caller holds the lock."""
         if not self._map.known or self._closed:
             return
         groups: dict[str | None, list[Ops]] = {}
@@ -101,7 +101,7 @@ class AsyncListening:
                 self._background.start("headrace-events", self._listen, listener)
 
     async def _listen(self, listener: Listener) -> None:
-        """Listen to the shards of one node, for as long as it has some."""
+        """Listen to the shards of one node, as long as it has any."""
         try:
             while listener.channels and not self._closed:
                 received = await listener.subscription.receive(listener.channels, LISTEN_S)
@@ -122,7 +122,7 @@ class AsyncListening:
             await listener.subscription.close()
 
     def abandon(self) -> None:
-        """Read nothing more, so that everything ends by itself within seconds."""
+        """Stop reading, so that all readers end by themselves within seconds."""
         self._closed = True
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The event loop of a worker that makes its own: uvloop's, where that is installed and nothing says otherwise."""
+"""The event loop of a worker that makes its own loop: uvloop, if it is installed and not disabled."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def named() -> str:
-    """Name the loop that is running, if it is not asyncio's own: `uvloop`, say."""
+    """Return the name of the running loop, such as `uvloop`, if it is not asyncio's own."""
     module = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     return "" if module == "asyncio" else module

@@ -27,9 +27,9 @@ CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more wou
 
 
 class AsyncPool(BasePool):
-    """The connections of executors on one event loop.
+    """The connections of executors on one event loop, to the server of *url* or of *theirs*, a client's pool.
 
-    *url* or *theirs*, a client's pool: where they lead. *outage*: shared with others on the same server.
+    Executors of the same server share *outage*.
     """
 
     def __init__(
@@ -71,9 +71,10 @@ class AsyncPool(BasePool):
         return SHARED.join(where, user, lambda: cls(url, theirs, attend=attend))
 
     def _enter(self) -> None:
-        """Take in which event loop is running: connections of one that has ended are dropped, without awaiting.
+        """Adopt the running event loop.
 
-        Raises `ConfigurationError` if another one is running that uses them.
+        Connections of a loop that has ended are dropped without awaiting. Raises `ConfigurationError` if another
+        running loop uses them.
         """
         loop = asyncio.get_running_loop()
         if loop is self._loop:
@@ -123,18 +124,18 @@ class AsyncPool(BasePool):
         await asyncio.gather(*closing, return_exceptions=True)
 
     def combine(self) -> None:
-        """Let calls share round trips from now on: some hundred calls at a time take two connections."""
+        """Let calls share round trips from now on. A few hundred concurrent calls then need two connections."""
         self.combiner = AsyncCombiner(self)
 
     def abort(self, connection: Any) -> None:
-        """End a connection that a call waits for. The call fails, and closes it."""
+        """End a connection on which a call waits. The call fails, and closes the connection."""
         abort(connection)
 
     async def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
         within: float | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Like `Pool.send`, but *within* bounds everything."""
+        """Like `Pool.send`, but *within* limits every step."""
         if within is None and self.combiner is None and self.keep is None:  # else spare ones are closed
             connection = self.open_one()
             if connection is not None:
@@ -166,7 +167,7 @@ class AsyncPool(BasePool):
     async def _exchange_watched(
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
     ) -> list[Any]:
-        """Exchange within the timeout of connections, on one that is open: there is nothing to wait for but answers."""
+        """Exchange on an open connection, within the timeout of connections. The call waits for replies only."""
         if self._watchdog.seconds != self.timeout:
             self._watchdog = Watchdog(self.timeout)
         watchdog = self._watchdog
@@ -182,10 +183,10 @@ class AsyncPool(BasePool):
 
 
 class Watchdog:
-    """Cuts connections on which a call takes longer than *seconds*, by one timer for all of them.
+    """Cuts connections on which a call takes longer than *seconds*, with one timer for all.
 
-    All are watched for as long, so the oldest is due first. With a timer for each call, a lone call takes an eighth
-    more of the client's time; with `asyncio.timeout`, a quarter more.
+    The limit is the same for all, so the oldest call is due first. A timer for each call would cost a lone call an
+    eighth more of the client's time; `asyncio.timeout`, a quarter more.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -206,11 +207,11 @@ class Watchdog:
         self._due.pop(connection, None)
 
     def has_cut(self, connection: Any) -> bool:
-        """Tell whether a connection that was watched is no longer: its call took too long."""
+        """Tell whether a connection was cut, as its call took too long."""
         return connection not in self._due
 
     def _cut_due(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Cut the connections that are due, and come back for the next one."""
+        """Cut the connections that are due, and set the timer for the next one."""
         if loop is not self._loop:
             return
         for connection, due in list(self._due.items()):
@@ -229,14 +230,14 @@ def lost(connection: Any) -> bool:
 
 
 def abort(connection: Any) -> None:
-    """End a connection without a goodbye. Calls that wait for it find that it has ended."""
+    """End a connection at once. Calls that wait on it notice that it has ended."""
     writer = connection._writer  # noqa: SLF001
     if writer is not None:
         writer.transport.abort()
 
 
 def drop(connection: Any) -> None:
-    """End a connection that has no user any more."""
+    """End a connection that nothing uses any more."""
     abort(connection)
     connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
 
@@ -250,7 +251,7 @@ _ENDED = _EndedTransport()
 
 
 def forsake(connection: Any) -> None:
-    """Close the socket of a connection whose event loop has ended: anything else would ask that loop."""
+    """Close the socket of a connection whose event loop has ended. Other ways to close it would need that loop."""
     writer = connection._writer  # noqa: SLF001
     connection._reader = connection._writer = None  # noqa: SLF001
     transport: Any = getattr(writer, "transport", None)
@@ -262,10 +263,10 @@ def forsake(connection: Any) -> None:
 
 
 def writing(kind: Any) -> Any:
-    """Make a class of connections like *kind* that write nothing to one that is lost.
+    """Make a class of connections like *kind* that do not write to a lost connection.
 
-    asyncio of Python 3.12, and of 3.13 before 3.13.8, would watch the number of its socket from then on, and never read
-    from the next connection that gets this number (https://github.com/python/cpython/issues/136234).
+    After such a write, asyncio of Python 3.12, and of 3.13 before 3.13.8, goes on watching the number of the socket,
+    and never reads from the next connection that gets this number (https://github.com/python/cpython/issues/136234).
     """
 
     def send_packed_command(connection: Any, *args: Any, **options: Any) -> Any:
@@ -291,7 +292,7 @@ def send(connection: Any, packed: bytes) -> Awaitable[None]:
 
 
 async def reply_within(connection: Any, seconds: float) -> Any:
-    """Read one reply; `None` if there is none for so many seconds."""
+    """Read one reply; `None` if none comes within *seconds*."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return (await replies(connection, 1))[0]
@@ -308,7 +309,7 @@ async def replies(connection: Any, number: int) -> list[Any]:
 
 
 class AsyncCombiner:
-    """Like `Combiner`, for asyncio; calls that wait travel in tasks of its own."""
+    """Like `Combiner`, for asyncio. Its own tasks send the waiting calls."""
 
     def __init__(self, connections: AsyncPool) -> None:
         self._connections = connections
@@ -317,7 +318,7 @@ class AsyncCombiner:
         self._under_way = 0  # those of them that look for what waits once more before they end
 
     async def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
-        """Like `Combiner.send`. A caller that is cancelled leaves its call to the others', if it waited for theirs."""
+        """Like `Combiner.send`. The call of a cancelled caller is sent nevertheless if it waited for others."""
         call = Call(commands, leaves)
         answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         if not self._under_way:
@@ -327,7 +328,7 @@ class AsyncCombiner:
         return await answered
 
     async def _alone(self, call: Call, answered: asyncio.Future[list[Any]]) -> list[Any]:
-        """Send a call at once, as none is under way: a task of its own would take two turns of the event loop more."""
+        """Send a call at once, as none is under way. A task would cost two more iterations of the event loop."""
         self._under_way += 1
         try:
             await self._trip([(call, answered)])
@@ -338,7 +339,7 @@ class AsyncCombiner:
         return await answered
 
     def _begin(self) -> None:
-        """Begin a trip for the calls that wait, unless as many are under way as may."""
+        """Begin a trip for the waiting calls, unless the maximum of trips is under way."""
         if self._under_way < TRIPS:
             self._under_way += 1
             trip = asyncio.create_task(self._work(), name="headrace-trips")

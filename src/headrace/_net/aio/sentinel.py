@@ -1,4 +1,4 @@
-"""The same as `_net/base/sentinel.Manager`, under asyncio."""
+"""Like `_net/base/sentinel.Manager`, for asyncio."""
 
 from __future__ import annotations
 

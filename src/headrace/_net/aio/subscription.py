@@ -23,7 +23,7 @@ from headrace._protocol.queue_ops import Ops
 
 
 class AsyncSubscription(BaseSubscription):
-    """Like `Subscription`; closed only while no task is in `receive`."""
+    """Like `Subscription`. It must be closed only while no task is in `receive`."""
 
     _executor: AsyncExecutor
 
@@ -102,7 +102,7 @@ class AsyncSubscription(BaseSubscription):
             await self._pool.release(connection)
 
     def abandon(self) -> None:
-        """Close the connection, as its reader is gone; not at once, as any thread may collect that reader."""
+        """Close the connection soon, as its reader was collected: any thread may do that, so it can't close at once."""
         self._closed = True
         connection, self._connection = self._connection, None
         if connection is not None and self._loop is not None:

@@ -1,4 +1,4 @@
-"""The line of calls that wait for room in a queue. Thousands of calls may wait."""
+"""Calls that wait for room in a queue. There may be thousands of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ ASK_AT_ONCE = 32  # of those that wait: if all asked whenever there is room for 
 
 
 class WaitQueues:
-    """The lines of a queue, one for each stream that tells of room, as each shard has one; a task is in one at most.
+    """The wait queues of one queue: one for each stream that reports room, as each shard has such a stream.
 
-    *block*: as of a `WaitQueue`.
+    A task is in at most one of them. *block*: as in `WaitQueue`.
     """
 
     def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
@@ -25,11 +25,11 @@ class WaitQueues:
 
     @property
     def of_this_loop(self) -> bool:
-        """Whether they are of the event loop that runs."""
+        """Whether they belong to the running event loop."""
         return self._loop is asyncio.get_running_loop()
 
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
-        """Leave any other line of this task, and wait in the line of the command's stream."""
+        """Leave another wait queue, if this task is in one, and wait in that of the command's stream."""
         *_, stream, _ = command
         line = self._wait_queues.get(stream)
         if line is None:
@@ -48,9 +48,10 @@ class WaitQueues:
 
 
 class WaitQueue:
-    """Tasks that wait for room: one connection waits for all, and then the first ask again, each by itself.
+    """Tasks that wait for room.
 
-    *block*: blocks on the server with a command; true if there was something.
+    One connection waits for all of them; then the first tasks ask again, each with its own call. *block* blocks on
+    the server with a command, and returns true if there was an entry.
     """
 
     def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
@@ -60,7 +61,7 @@ class WaitQueue:
         self._blocked: asyncio.Task[bool] | None = None
 
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
-        """Wait for this task's turn, then for room, so many seconds at most; return true if it is to ask again."""
+        """Wait for this task's turn, then for room, at most *seconds*. Return true if the task should ask again."""
         task = asyncio.current_task()
         if task not in self._asking:
             others = self._turns.locked()

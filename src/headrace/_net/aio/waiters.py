@@ -1,4 +1,4 @@
-"""Calls that wait for the ends of a queue's jobs: one subscription for all of them."""
+"""Calls that wait for jobs of a queue to end. They share one subscription."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 
 
 class AsyncWaiters:
-    """The waiting calls of one queue, and their subscription, which lasts while there are any."""
+    """The waiting calls of one queue, and their subscription. The subscription lasts as long as a call waits."""
 
     def __init__(self, ops: Ops, executor: AsyncExecutor) -> None:
         self._ops, self._executor = ops, executor
@@ -36,9 +36,9 @@ class AsyncWaiters:
         self._waitlist.waiters.clear()
 
     async def waiter(self, names: Sequence[str], seconds: float, wake: Wakeup | None = None) -> Waiter:
-        """Add a waiter for *names*; their ends are noticed from now on.
+        """Add a waiter for the ends of the jobs *names* from now on.
 
-        Returns after *seconds* at most, even without a subscription. *wake*: an event that others share.
+        Returns after *seconds* at most, even without a subscription. Several waiters may share the event *wake*.
         """
         if self._home != here():  # the reader of the subscription is elsewhere
             self._reset()
@@ -59,7 +59,7 @@ class AsyncWaiters:
         return waiter
 
     def patience(self, seconds: float) -> float:
-        """Return how long to wait at most before the results are read again."""
+        """Return the longest time to wait before the results are read again."""
         return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
@@ -71,7 +71,7 @@ class AsyncWaiters:
         return await happens(wake, seconds)
 
     def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
-        """Return the answer of `wait`, for a waiter that was *woken* or has waited long enough."""
+        """Return the answer of `wait` for a waiter that was *woken*, or that has waited long enough."""
         with self._lock:
             ended, missed = self._waitlist.read(waiter)
         return ended, missed or not woken
@@ -93,7 +93,7 @@ class AsyncWaiters:
             await subscription.close()
 
     def _heard(self, subscription: AsyncSubscription, received: Received | None) -> bool:
-        """Wake the waiters of these messages; return whether to listen on: a call waits, or waited a moment ago."""
+        """Wake the waiters of these messages. Return whether to go on listening: a call waits, or did a moment ago."""
         with self._lock:
             if self._subscription is not subscription:
                 return False

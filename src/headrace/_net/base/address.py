@@ -29,9 +29,10 @@ OF_CLUSTERS: dict[type, type] = {redis.Redis: redis.RedisCluster, redis.asyncio.
 
 
 class Address:
-    """Address of a server: a URL, a client's own address, or the environment's, read when needed.
+    """Address of a server: a URL, the address of a client, or an address from the environment, which is read when
+    needed.
 
-    Joins the embedded server that the URL names. Nothing is looked up or opened before `join` or `open`.
+    An embedded server is joined. Nothing is read or opened before `join` or `open`.
     """
 
     def __init__(self, url: str | None, client: Any = None) -> None:
@@ -57,7 +58,7 @@ class Address:
         return cls(None, client)
 
     def open(self, make: Callable[[Address], E]) -> E:
-        """Return the executor for this address, the same one for all threads. The first call makes it by *make*."""
+        """Return the executor for this address, the same one for all threads. The first call makes it with *make*."""
         with self._lock:
             if self.executor is None:
                 self.join()
@@ -85,7 +86,7 @@ class Address:
         return self.target
 
     def leave(self) -> None:
-        """Forget the executor, which is closed, and leave the embedded server."""
+        """Forget the closed executor, and leave the embedded server."""
         self.executor = None
         if self.embedded is not None:
             self.embedded.leave()
@@ -168,7 +169,7 @@ def shown_settings(client: Any) -> str:
 
 @contextmanager
 def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
-    """Yield a redis-py client, for calls that are no operations: of a server, or of the cluster that *url* names."""
+    """Yield a redis-py client of the server or cluster that *url* names, for commands that are not operations."""
     make: Any = redis.Redis  # from_url is half annotated
     if names_cluster(url, None):
         url, nodes = seeds_of(url)

@@ -1,4 +1,4 @@
-"""The forks of this process, mainly of handlers: no fork keeps our sockets or our signal handlers.
+"""Forks of this process, which handlers make: no fork keeps our sockets or our signal handlers.
 
 A fork copies all descriptors and signal handlers. So `multiprocessing` could not end its processes: they took SIGTERM
 for the worker's signal, and passed it on through the descriptor that wakes the worker's event loop. A connection, or
@@ -32,7 +32,7 @@ _masked = threading.local()  # for the thread that forks: `before` is its signal
 def withhold(connection: Any) -> None:
     """Keep the socket of a redis-py connection from all children, whenever it is open.
 
-    A connection that was given up may have lost its socket, which the event loop closes a moment later.
+    An abandoned connection may have no socket any more; the event loop closes that socket a moment later.
     """
     _connections.add(connection)
     sock = socket_of(connection)
@@ -58,7 +58,7 @@ def handling_signals() -> Generator[None, None, None]:
 
 
 def _before() -> None:
-    """Hold back signals: the child still has our handlers, and would take its signal for ours."""
+    """Block signals. The child still has our handlers, and would handle its own signals as ours."""
     _masked.before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) if _runs else None
 
 
@@ -84,7 +84,7 @@ def _in_child() -> None:
 
 
 def _let_go() -> None:
-    """Redirect our sockets' descriptors to nothing. If closed, their numbers could be reused, and closed again."""
+    """Redirect our sockets' descriptors to the null device: closed numbers could be reused, and closed again."""
     numbers = {number for one in [*_sockets, *map(_open_socket, _connections)] if (number := _number(one)) >= 0}
     _sockets.clear()
     _connections.clear()
@@ -98,7 +98,7 @@ def _let_go() -> None:
 
 
 def _open_socket(connection: Any) -> Any:
-    """Return a connection's socket; `None` if it is closed, or about to be: its number may then be another's."""
+    """Return a connection's socket; `None` if it is closed or closing: its number may then belong to another file."""
     writer = getattr(connection, "_writer", None)
     return None if writer is not None and writer.is_closing() else socket_of(connection)
 

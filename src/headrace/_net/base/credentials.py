@@ -19,7 +19,7 @@ BOUNDS = threading.local()  # `within`: seconds of the call that this thread mak
 
 
 class Guarded(CredentialProvider):
-    """Asks a user's provider in a separate thread, again for each connection, unless the last question is still open.
+    """Asks a user's provider in a separate thread, once for each connection, unless the last question is still open.
 
     Raises `redis.AuthenticationError` for the provider's exceptions, and `redis.TimeoutError` if it takes too long.
     """

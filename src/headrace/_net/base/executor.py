@@ -45,7 +45,7 @@ class BaseExecutor:
 
     @property
     def timeout(self) -> float:
-        """The seconds for an attempt of a call that has no bound of its own."""
+        """The time limit in seconds of an attempt, for calls without a limit of their own."""
         timeout: float = self.connections.timeout
         return timeout
 
@@ -62,7 +62,7 @@ class BaseExecutor:
         return ()
 
     def sound(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
-        """Tell whether the node of these keys has answered lately, as far as is known."""
+        """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
         return True
 
     def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
@@ -72,7 +72,7 @@ class BaseExecutor:
         return path or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
 
     def place(self, keys: Keys) -> Hashable:  # noqa: ARG002 - there is one
-        """Return the place of a queue's keys, such as a primary: queues of one place may share a blocked read."""
+        """Return the place of a queue's keys, such as a primary. Queues in the same place may share a blocked read."""
         return None
 
     def _durability_wait(self, ops: Sequence[Op[Any]]) -> DurabilityWait | None:
@@ -95,11 +95,11 @@ class BaseExecutor:
         return [("DEL", *some) for some in keys if some]
 
     def _last(self) -> bool:
-        """Give up our share of the connections. Tell whether they have no other users."""
+        """Release our share of the connections. Tell whether they have no other users."""
         return SHARED.leave(self.connections, self)
 
     def leads(self, source: Any, _channels: Sequence[str]) -> bool:
-        """Tell whether connections of *source*, a pool of `source`, lead to the server of these channels."""
+        """Tell whether the pool *source*, which `source` returned, leads to the server of these channels."""
         return source is self.pool
 
     def redirected(self, error: errors.MovedError) -> None:
@@ -107,7 +107,7 @@ class BaseExecutor:
         raise error
 
     def missed(self, channels: Sequence[str]) -> None:
-        """Record that the server of these channels was not reached."""
+        """Record that the server of these channels was unreachable."""
 
     def _permit(self, trip: Trip) -> Any:  # noqa: ARG002 - threads are few
         """Return the context within which a trip may take connections."""

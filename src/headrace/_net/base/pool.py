@@ -1,7 +1,7 @@
-"""The base of both pools: the connections of executors. redis-py makes them, and we hand them out.
+"""The base of both pools: the connections of executors. redis-py makes them, and the pool lends them.
 
-redis-py handles settings, socket, TLS, greeting, credentials and protocol of a connection. Its own pools take a lock,
-check the socket and count each time, which takes as long as a short call.
+redis-py handles the settings, socket, TLS, greeting, credentials and protocol of a connection. Its own pools take a
+lock, check the socket and count on each use, which takes as long as a short call.
 
 Queues and flows of one address share a pool, so a thousand queues need no more connections than one.
 """
@@ -56,7 +56,7 @@ class BasePool:
         raise NotImplementedError
 
     def combine(self) -> None:
-        """Let calls share round trips from now on: some hundred calls at a time take two connections."""
+        """Let calls share round trips from now on. A few hundred concurrent calls then need two connections."""
         raise NotImplementedError
 
     def hasten(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class BasePool:
         return None
 
     def _doubtful(self, connection: Any, since: float) -> bool:
-        """Tell whether a connection that is free since *since* must be checked before use."""
+        """Tell whether a connection, free since *since*, must be checked before use."""
         former = self._watch is not None and not self._watch.leads(connection)
         return former or time.monotonic() - since > LOOK_AFTER_S
 
@@ -106,7 +106,7 @@ class BasePool:
         return spare
 
     def check(self, connection: Any) -> None:
-        """Raise `ConnectionError` if the connection's server is no longer the primary: its answer does not count."""
+        """Raise `ConnectionError` if the connection's server is no longer the primary, as its answer does not count."""
         if self._watch is not None and not self._watch.leads(connection):
             raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
 

@@ -37,7 +37,7 @@ _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on w
 
 
 def since_boot() -> float:
-    """Return the seconds of a clock that never goes back, and goes on while this machine is suspended."""
+    """Return the seconds of a clock that never goes back, and that counts on while this machine is suspended."""
     return time.clock_gettime(_CLOCK)
 
 
@@ -47,8 +47,8 @@ def unwelcome(error: BaseException) -> bool:
 
 
 def refuse_signalled(error: BaseException) -> None:
-    """If *error* comes from a signal handler of the program during a call, raise the handler's exception. An `OSError`,
-    such as the `TimeoutError` of a time limit, is no broken connection then, however redis-py wraps it.
+    """If *error* comes from a signal handler of the program during a call, raise the handler's exception. An `OSError`
+    of the handler, such as the `TimeoutError` of a time limit, is not a broken connection, even if redis-py wraps it.
     """
     handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
     bodies = [body for one in handlers for body in (getattr(one, "func", one), cast("Any", type(one)).__call__)]
@@ -61,10 +61,10 @@ def refuse_signalled(error: BaseException) -> None:
 
 
 def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False) -> bool:
-    """Tell whether a retry can help. Errors that are not listed fail at once.
+    """Tell whether a retry can help; for errors that are not listed here it can't.
 
-    *good*: the server answered before, so credentials are being changed. *rights*: the user had the missing rights
-    before. If a right was missing in the middle of a script, a retry needs *ops* that may run twice.
+    *good*: the server has answered before, so credentials are being changed. *rights*: the user had the missing
+    rights before. If a right was missing in the middle of a script, only *ops* that may run twice are retried.
     """
     if unwelcome(error):
         return good
@@ -87,12 +87,12 @@ def answers(error: BaseException) -> bool:
 
 
 def bound(outage: Outage, budget: float) -> float:
-    """Return the seconds for retries: *budget*, or less until the server has answered once."""
+    """Return the seconds for retries: *budget*, or less before the first answer of the server."""
     return budget if outage.there or outage.answers else min(FIRST_ANSWER_S, budget)
 
 
 def bounding(timeout: float) -> float | None:
-    """Return the seconds that bound each round trip; `None` for the default, which lets the last attempt end."""
+    """Return the time limit of each round trip in seconds; `None` for the default, which lets the last attempt end."""
     return None if timeout == RETRY_BUDGET_S else timeout
 
 
@@ -107,14 +107,14 @@ def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
 
 
 def announced(size: int) -> bytes:
-    """Pack a question for the server's largest value, and the announcement of a value of *size* bytes. The server
-    refuses the announcement at once, even if the user may not ask the question.
+    """Pack a query for the server's largest value, and the announcement of a value of *size* bytes. The server refuses
+    the announcement at once, even if the user may not ask the question.
     """
     return SIZE_LIMIT + b"*1\r\n$%d\r\n" % size
 
 
 def told_limit(reply: Any) -> int | None:
-    """Return the limit in *reply*, the server's answer to `SIZE_LIMIT`; `None` if it does not tell."""
+    """Return the limit in *reply*, the server's answer to `SIZE_LIMIT`; `None` if it has none."""
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return int(words[1]) if isinstance(words, list) and len(words) == 2 else None  # pyright: ignore[reportUnknownArgumentType]
 
@@ -159,7 +159,7 @@ def missing(replies: Sequence[Any]) -> list[int]:
 
 
 def known(error: Exception, trip: Trip) -> None:
-    """Add the known outcome of *trip* to *error*, which ends its retries: a note, and the attribute `outcome`."""
+    """Add the outcome of *trip*, as far as known, to its final *error*: as a note, and as the attribute `outcome`."""
     after = f"after {trip.spent:.1f} s"
     if trip.unanswered:
         outcome, text = (
@@ -260,7 +260,9 @@ class RetryBudget:
         return self.trip.spent + pause >= self.limit()
 
     def _needed(self) -> float:
-        """Return the seconds that an attempt needs: as long as others took, if it could lose a known outcome."""
+        """Return the seconds that an attempt needs: as long as other attempts took, if a known
+        outcome could be lost.
+        """
         return ATTEMPT_S if self.trip.unanswered else max(ATTEMPT_S, 2 * self.slowest)
 
     def heals(self, error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""The primary behind Sentinel: found by asking all Sentinels at once, and left as soon as they name another primary.
+"""The primary behind Sentinel. We find it by asking all Sentinels at once, and leave it as soon as they name another.
 
 Sentinel names a new primary seconds before it demotes the former one, which still answers; a frozen primary answers
 when it wakes. Both would acknowledge writes that are then lost. So a thread for each Sentinel listens to its messages,
@@ -109,7 +109,7 @@ class Watch:
         return (connection.host, connection.port) == self.primary
 
     def _watch(self, place: Place) -> None:
-        """Listen to one Sentinel, and read its answers, as long as there are connections."""
+        """Listen to one Sentinel, and read its answers, as long as connections exist."""
         looking, listening = self._sentinels[place](), self._sentinels[place]()
         while self._goes_on():
             try:
@@ -190,9 +190,10 @@ _WATCHES: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
 
 
 def managed(pool: Any, copied: Copied, manager: type[Manager]) -> Any:
-    """Return the manager that finds the primary for *pool*, a pool of redis-py: a `Watch`'s, or the user's own.
+    """Return the manager that finds the primary for *pool*, a pool of redis-py: the manager of a `Watch`, or the user's
+    own.
 
-    *copied*: copies the settings of a connection. *manager*: the class of its colour.
+    *copied* copies the settings of a connection. *manager* is the class for asyncio or for threads.
     """
     theirs: Any = pool.sentinel_manager
     for usual in (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel):

@@ -1,4 +1,4 @@
-"""The socket of a connection, whichever library opened it: its timeout, and how another thread ends it."""
+"""The socket of a connection, whichever library opened it: its timeout, and its end from another thread."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def socket_of(connection: Any) -> Any:
 
 
 def set_timeout(sock: Any, seconds: float) -> None:
-    """Bound each wait of a socket. For a plain socket the kernel does this, and the socket raises `BlockingIOError`.
+    """Limit each wait of a socket.
 
-    With a timeout of Python's own, a thread sleeps in `poll`, and wakes later than in `recv`: that took a third of a
-    short call. TLS repeats a read that the kernel has ended. Sockets of other libraries (gevent) may not use the
-    kernel's timeout.
+    The kernel limits plain sockets, which then raise `BlockingIOError`. With Python's own timeout a thread would
+    sleep in `poll`, and wake later than in `recv`: that took a third of a short call. TLS would repeat a read that
+    the kernel has ended. Sockets of other libraries (gevent) may not use the kernel's timeout.
     """
     if not isinstance(sock, SSLSocket):
         whole = int(seconds)

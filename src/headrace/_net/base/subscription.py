@@ -1,4 +1,4 @@
-"""The bases of subscriptions and event iterators: when to ping, and how to react to errors."""
+"""The bases of subscriptions and event streams: when to ping, and how to react to errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REDIRECTED_AT_MOST = 5  # redirections in a row
 
 class BaseSubscription:
     """The base of both subscriptions: when to ping, and how to handle replies and errors. *listened*: the queues or
-    shards whose events it receives. Their scripts are told so.
+    shards whose events it receives. It announces itself to their scripts.
     """
 
     def __init__(self, executor: BaseExecutor, listened: Callable[[], Sequence[Ops]] | None) -> None:
@@ -61,7 +61,7 @@ class BaseSubscription:
         return []
 
     def _stray(self, slot: int) -> None:
-        """Record that another node serves a slot. Raises `ConnectionError` if no other slot is heard here."""
+        """Record that another node serves a slot. Raises `ConnectionError` if this connection serves no other slot."""
         self._subscribed = {name for name in self._subscribed if slot_of(name) != slot}
         self._strayed, self._channels = True, ()
         if not self._subscribed:
@@ -100,7 +100,7 @@ class BaseSubscription:
         return commands
 
     def _refused(self, error: errors.ResponseError, channels: Sequence[str]) -> None:
-        """Prepare another try at once, if that can help after this *error*. Otherwise raises it."""
+        """Prepare an immediate retry, if that can help after this *error*. Otherwise raise the error."""
         if isinstance(error, errors.MovedError):
             self._executor.redirected(error)
             if len(set(map(slot_of, channels))) > 1:

@@ -1,4 +1,4 @@
-"""The parts of threads that the files here use, by the names that `_net/aio/colour.py` gives to those of asyncio."""
+"""The parts of threading that this package uses, by the same names as in `_net/aio/colour.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Driven = Annotated[T, "returned at once"]  # the type of a call that is awaited 
 
 
 def here() -> object:
-    """Return the number of this process: a fork takes no other thread with it."""
+    """Return the number of this process: other threads do not survive a fork."""
     return os.getpid()
 
 
@@ -44,7 +44,7 @@ class Background:
         thread.start()
 
     def end(self, within: float = 0.0) -> None:
-        """Wait for the threads, *within* seconds at most. A thread cannot be cancelled: it ends by itself."""
+        """Wait for the threads, *within* seconds at most. Threads cannot be cancelled, and end by themselves."""
         for thread in [*self._threads] if within else ():
             thread.join(within)
 
@@ -55,12 +55,12 @@ def happens(event: Event, seconds: float) -> bool:
 
 
 def holds(condition: Condition, predicate: Callable[[], bool], seconds: float) -> None:
-    """Wait until *predicate* holds, so many seconds at most. Under the condition's lock."""
+    """Wait until *predicate* holds, at most *seconds*. The caller holds the condition's lock."""
     condition.wait_for(predicate, seconds)
 
 
 def next_of(answers: Queue[T], seconds: float) -> T | None:
-    """Return the next item of a queue; `None` if there is none for so many seconds."""
+    """Return the next item of a queue; `None` if none comes within *seconds*."""
     try:
         return answers.get(timeout=seconds)
     except queue.Empty:
@@ -68,7 +68,7 @@ def next_of(answers: Queue[T], seconds: float) -> T | None:
 
 
 def bounded(_seconds: float) -> AbstractContextManager[None]:
-    """Bound a conversation with the server: the timeouts of sockets do that."""
+    """Do nothing: the timeouts of the sockets limit an exchange with the server."""
     return nullcontext()
 
 

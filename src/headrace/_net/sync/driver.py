@@ -1,5 +1,5 @@
 # Generated from `headrace/_net/aio/driver.py` by .ci/twins.py: edit that file.
-"""The driver of `_core`'s generators: performs each effect and sends its answer back."""
+"""The driver of the generators in `_core`: it performs each effect and sends the answer back."""
 
 from __future__ import annotations
 

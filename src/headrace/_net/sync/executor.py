@@ -1,4 +1,4 @@
-"""Executors on threads: they undo a call that is interrupted, and can be made to give up."""
+"""Executors on threads: they undo interrupted calls, and can give up all calls under way."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ R = TypeVar("R")
 class Executor(Trips):
     """Runs operations on a pool of our own.
 
-    *budget*: seconds for which a round trip is tried again. *outage*: shared with others on the same server. *shares*:
-    it shares its connections with other executors for the same server.
+    *budget*: seconds for the retries of a round trip. *outage*: shared with other executors of the same server.
+    *shares*: whether it shares its connections with them.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class Executor(Trips):
         self._sleep = sleep_using_event(self._given_up)
 
     def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
-        """Run one operation and return its decoded reply. *meanwhile* is called while the server works, each try.
-        *within*: seconds, in place of the executor's.
+        """Run one operation and return its decoded reply. *meanwhile* is called in each attempt, while the server
+        works. *within* is a time limit in seconds, in place of the executor's.
         """
         result: R = self.run_all([op], meanwhile, within=within)[0]
         return result
@@ -139,13 +139,13 @@ class Executor(Trips):
             pool.disconnect()
 
     def _clear(self, connection: Any, clearing: Sequence[tuple[str, ...]]) -> None:
-        """Delete records on a connection that has just been used: there is nothing to wait for but the server."""
+        """Delete records on a connection that has just been used, so that the call waits for the server only."""
         with suppress(Exception):  # they expire
             commands = [pack(command) for command in clearing]
             self.connections.exchange(connection, commands, end=since_boot() + COURTESY_S)
 
     def give_up(self) -> None:
-        """Make calls under way fail now, and later ones after one attempt."""
+        """Let calls under way fail now, and later calls after one attempt."""
         self.budget = 0.0
         self._given_up.set()
         for link in self.links():
@@ -154,7 +154,7 @@ class Executor(Trips):
 
 
 def meet(executor: Executor) -> None:
-    """Return once there is a server, even if it answers with an error. Raises the last error after `FIRST_ANSWER_S`."""
+    """Return once a server answers, even with an error. Raises the last error after `FIRST_ANSWER_S`."""
     outage = executor.outage
 
     def greet() -> None:

@@ -1,5 +1,5 @@
 # Generated from `headrace/_net/aio/keeping.py` by .ci/twins.py: edit that file.
-"""`queue.keeping(leases)`: leases that are kept in the background while a program works on their jobs."""
+"""`queue.keeping(leases)`: the leases are renewed in the background while a program works on their jobs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from headrace.errors import describe_error
 
 
 class Kept:
-    """A context in which leases are kept. Leaving it ends that: they last as long as any, from their last renewal.
+    """A context in which leases are renewed.
 
-    That waits for a server that is away 2 seconds at most.
+    After it, each lease lasts for its usual time from the last renewal. Leaving the context waits at most 2 seconds
+    for an unreachable server.
     """
 
     def __init__(self, keeping: Keeping, drive: Callable[[Step[Any]], Driven[Any]], queue: str) -> None:

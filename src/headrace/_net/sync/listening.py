@@ -39,7 +39,7 @@ class Listener:
 
 
 class Listening:
-    """A subscription to all shards of a queue, as one. *drive* performs the reads of their table, which it follows."""
+    """One subscription to all shards of a queue. It follows the table of shards, which it reads through *drive*."""
 
     def __init__(
         self, ops: WholeOps, executor: Executor, kinds: Sequence[str], drive: Callable[[Step[bool]], Driven[bool]]
@@ -52,7 +52,7 @@ class Listening:
         self._closed = False
 
     def receive(self, _channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages of at most *seconds*; at first, whether it listens to all shards."""
+        """Return the messages that come within *seconds*. The first call returns whether it listens to all shards."""
         with self._changed:
             if self._home != here():
                 self._home = here()
@@ -63,7 +63,7 @@ class Listening:
             return self._inbox.received()
 
     def _wait(self, predicate: Callable[[], bool], seconds: float) -> None:
-        """Wait until *predicate* holds, or this is closed, so many seconds at most."""
+        """Wait until *predicate* holds, or this object is closed; at most *seconds*."""
         holds(self._changed, lambda: self._closed or predicate(), seconds)
 
     def _follow(self) -> None:
@@ -80,7 +80,7 @@ class Listening:
                 self._wait(lambda: self._inbox.error is not None, REFRESH_EVERY_S)
 
     def _assign(self) -> None:
-        """Listen to each shard at its node, if the node is known. Under the lock."""
+        """Listen to each shard at its node, if the node is known. The caller holds the lock."""
         if not self._map.known or self._closed:
             return
         groups: dict[str | None, list[Ops]] = {}
@@ -102,7 +102,7 @@ class Listening:
                 self._background.start("headrace-events", self._listen, listener)
 
     def _listen(self, listener: Listener) -> None:
-        """Listen to the shards of one node, for as long as it has some."""
+        """Listen to the shards of one node, as long as it has any."""
         try:
             while listener.channels and not self._closed:
                 received = listener.subscription.receive(listener.channels, LISTEN_S)
@@ -123,7 +123,7 @@ class Listening:
             listener.subscription.close()
 
     def abandon(self) -> None:
-        """Read nothing more, so that everything ends by itself within seconds."""
+        """Stop reading, so that all readers end by themselves within seconds."""
         self._closed = True
 
     def close(self) -> None:

@@ -25,9 +25,10 @@ from headrace._telemetry.client import Outage
 
 
 class Pool(BasePool):
-    """The connections of executors. Threads share it: taking and returning one is atomic under the interpreter's lock.
+    """The connections of executors, to the server of *url* or of *theirs*, a client's pool.
 
-    *url* or *theirs*, a client's pool: where they lead. *outage*: shared with others on the same server.
+    Threads share the pool: to take or to return a connection is atomic under the interpreter's lock. Executors of
+    the same server share *outage*.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class Pool(BasePool):
 
     @classmethod
     def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> Pool:
-        """Return the connections that *user* shares with others which lead there."""
+        """Return the connections to this server, which *user* shares with others."""
         return SHARED.join(destination(url, theirs, attend), user, lambda: cls(url, theirs, attend=attend))
 
     def take(self) -> Any:
-        """Take a connection that is open, and on which nothing is under way; make one if none is free."""
+        """Take an open connection that nothing uses; make one if none is free."""
         if self._pid != os.getpid():  # a fork copied them: they are the parent's
             self._free, self._all, self._pid = [], set(), os.getpid()
         connection, looked_at = self._newest()
@@ -93,31 +94,32 @@ class Pool(BasePool):
         return connection._sock is not None  # noqa: SLF001
 
     def drop(self, connection: Any) -> None:
-        """Close a connection on which half a conversation is left."""
+        """Close a connection in the middle of an exchange."""
         self._all.discard(connection)
         connection.disconnect()
 
     def disconnect(self, inuse_connections: bool = True) -> None:
-        """Close the free connections, and those in use; a call that uses one fails."""
+        """Close all connections, free or in use. A call that uses one fails."""
         for connection in self._emptied(inuse_connections):
             connection.disconnect()
 
     def combine(self) -> None:
-        """Let calls share round trips from now on: some hundred calls at a time take two connections."""
+        """Let calls share round trips from now on. A few hundred concurrent calls then need two connections."""
         self.combiner = Combiner(self)
 
     def abort(self, connection: Any) -> None:
-        """End a connection that a call waits for. The call fails, and closes it."""
+        """End a connection on which a call waits. The call fails, and closes the connection."""
         cut(connection)
 
     def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
         within: float | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Send packed commands in one round trip; return the replies, errors among them as values. Nothing is repeated.
+        """Send packed commands in one round trip; return the replies, with errors as values.
 
-        *leaves* is called when there is a connection, just before they are sent. *within*: seconds, if that is less
-        than the timeouts of connections; looking up the server's name, and starting one of our own, are not bounded.
+        Nothing is retried. *leaves* is called with a connection at hand, just before the commands are sent. *within*
+        is a time limit in seconds, if it is shorter than the timeouts of connections. The look-up of the server's
+        name, and the start of an embedded server, are not limited.
         """
         if within is None or within >= self.timeout:
             if self.combiner is not None and meanwhile is None and within is None:
@@ -136,8 +138,8 @@ class Pool(BasePool):
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
         end: float | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Send commands on a connection that was taken, read the replies, and give it back. *meanwhile* is called while
-        the server works. *end*: when this is over at the latest.
+        """Send commands on a connection, read the replies, and return the connection to the pool. *meanwhile* is called
+        while the server works. *end* is the latest moment.
         """
         try:
             if end is not None:
@@ -157,12 +159,12 @@ class Pool(BasePool):
 
 
 def limit(connection: Any, end: float) -> None:
-    """Let the next step on a connection end in time. A timeout of its parser would last for a part of a reply."""
+    """Limit the next step on a connection. A timeout of its parser would apply to each part of a reply."""
     connection._sock.settimeout(max(0.001, end - since_boot()))  # noqa: SLF001
 
 
 def quiet(connection: Any) -> bool:
-    """Tell whether the server has neither closed a free connection nor said anything on it."""
+    """Tell whether the server has neither closed a free connection nor sent anything on it."""
     sock = connection._sock  # noqa: SLF001
     with suppress(errors.ConnectionError, errors.TimeoutError, OSError):
         if sock is not None and not connection.can_read():
@@ -173,13 +175,13 @@ def quiet(connection: Any) -> bool:
 
 
 def exchanged(connection: Any, packed: bytes) -> Any:
-    """Send a packed command and read its reply, an error as a value."""
+    """Send a packed command and read its reply; an error is returned as a value."""
     send(connection, packed)
     return reply(connection)
 
 
 def send(connection: Any, packed: bytes) -> None:
-    """Send packed commands; redis-py's call without its extras."""
+    """Send packed commands, like redis-py but without its extras."""
     sock = connection._sock  # noqa: SLF001
     if sock is None or connection.health_check_interval:  # closed by another thread, or to be asked whether it is sound
         connection.send_packed_command([packed])
@@ -193,7 +195,7 @@ def send(connection: Any, packed: bytes) -> None:
 
 
 def replies(connection: Any, number: int, end: float | None = None) -> list[Any]:
-    """Read so many replies, errors among them as values. *end*: when this is over at the latest."""
+    """Read *number* replies, with errors as values. *end* is the latest moment."""
     if end is None:
         return [reply(connection) for _ in range(number)]
     answers: list[Any] = []
@@ -205,12 +207,12 @@ def replies(connection: Any, number: int, end: float | None = None) -> list[Any]
 
 
 def reply_within(connection: Any, seconds: float) -> Any:
-    """Read one reply; `None` if there is none for so many seconds."""
+    """Read one reply; `None` if none comes within *seconds*."""
     return reply(connection) if connection.can_read(seconds) else None
 
 
 def reply(connection: Any) -> Any:
-    """Read one reply by redis-py's parser, without its connection's extras."""
+    """Read one reply with redis-py's parser, without the extras of redis-py's connection."""
     try:
         return connection._parser.read_response()  # noqa: SLF001
     except errors.ConnectionError as error:
@@ -222,7 +224,7 @@ def reply(connection: Any) -> Any:
 
 
 class ThreadCall(Call):
-    """A call of a thread, which sleeps until it is answered, or until it is its turn to send for others."""
+    """A call of a thread. The thread sleeps until the call is answered, or until it has to send for others."""
 
     def __init__(self, commands: Sequence[bytes], leaves: Meanwhile) -> None:
         super().__init__(commands, leaves)
@@ -257,7 +259,7 @@ class Combiner:
         return call.answers
 
     def _next(self) -> None:
-        """Let the first waiting caller send, for others, too. Under the lock."""
+        """Let the first waiting caller send, also for others. The caller of this method holds the lock."""
         some = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
         some[0].leads = some
         some[0].turn.set()

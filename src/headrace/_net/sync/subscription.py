@@ -1,8 +1,8 @@
 """Subscribed connections: Pub/Sub for workers, for calls that wait for results, and for event streams.
 
-A subscription is a connection of its own that is subscribed to some channels and does nothing else; it speaks RESP2,
-whatever the others do. If it is lost, the next call of `receive` opens it again, and says so: messages published
-meanwhile are gone. An idle one is pinged, or the loss of a server that closed nothing would never be noticed.
+A subscription has its own connection, which serves only its channels, and always speaks RESP2. If the connection is
+lost, the next call of `receive` opens it again, and reports that: messages published meanwhile are lost. An idle
+connection is pinged: otherwise nobody would notice a server that vanished without closing it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace._protocol.queue_ops import Ops
 
 
 class Subscription(BaseSubscription):
-    """One subscribed connection to the server of *executor*. One thread uses it; another may `close` it."""
+    """One subscribed connection to the server of *executor*. One thread uses it; another thread may `close` it."""
 
     _executor: Executor
 
@@ -36,7 +36,7 @@ class Subscription(BaseSubscription):
         self._busy = _forks.lock()  # held while it is read
 
     def receive(self, channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages of so many seconds; or that the subscription has just begun; or why there is none."""
+        """Return the messages of *seconds*, the beginning of the subscription, or the error that prevents it."""
         with self._busy:
             received = self._receive(channels, seconds)
         if self._closed:
@@ -104,7 +104,7 @@ class Subscription(BaseSubscription):
             self._pool.release(connection)
 
     def close(self) -> None:
-        """Close it for good; a `receive` under way returns, and closes the connection."""
+        """Close the subscription for good. A `receive` under way returns, and closes the connection."""
         self._closed = True
         if self._busy.acquire(blocking=False):
             try:

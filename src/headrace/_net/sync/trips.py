@@ -1,11 +1,11 @@
 # Generated from `headrace/_net/aio/trips.py` by .ci/twins.py: edit that file.
-"""Round trips: operations are sent, sent again under their number where that can help, and their replies are read.
+"""Round trips: operations are sent, retried under their call number where that can help, and their replies are read.
 
-- Our connections are our own: made from a URL, or from the settings of a client we were given, which itself is never
-  used, closed or changed. redis-py's retries are off on them: it would send a command again that the server has already
-  carried out. We retry, under the same call number, and the script answers from its record of the first.
-- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A lane whose call was
-  interrupted is not used again: that call may still arrive, after the next call's record has replaced its own.
+- The connections are our own. They are made from a URL, or from the settings of a client, which itself is never used,
+  closed or changed. Retries of redis-py are off: redis-py would repeat a command that the server has already carried
+  out. We retry under the same call number, and the script answers from its record of the first call.
+- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A lane is not used again
+  after an interrupted call: that call may still arrive after the record of the next call has replaced its own.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class Trips(BaseExecutor):
         self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
         within: float | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Run operations in one round trip; return their decoded replies. Each is atomic, all are not. *meanwhile* is
-        called while the server works, each try. *lanes*: the caller's. *within*: seconds, in place of the executor's.
+        """Run operations in one round trip, and return their decoded replies. Each operation is atomic; the round trip
+        is not. *meanwhile* is called in each attempt, while the server works. *lanes* are lanes of the caller. *within*
+        is a time limit in seconds, in place of the executor's.
         """
         trip = self._trip(ops, self.within if within is None else within)
         trip.durability = self._durability_wait(ops)
@@ -88,7 +89,7 @@ class Trips(BaseExecutor):
         return self._answered(trip, replies)
 
     def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
-        """Try a round trip again, whose first attempt failed with *error*; raise that if it does not heal."""
+        """Retry a round trip after its first attempt failed with *error*. Raise the error if a retry can't help."""
         if not self._heals(error, trip):
             raise error
         budget = self._failed(error, trip, lanes)
@@ -127,8 +128,8 @@ class Trips(BaseExecutor):
         return trip.durability.unwrapped(self.send(wrapped, meanwhile, trip.leaves, left))
 
     def _try_waiting(self, trip: Trip) -> float | None:
-        """Find out whether the server can wait for the durability of *trip*; return the seconds that are left. Raises
-        `ConfigurationError`; nothing was sent then.
+        """Find out whether the server can wait for the durability of *trip*; return the remaining seconds. If it can't,
+        raise `ConfigurationError`, before anything is sent.
         """
         if trip.durability is None or trip.durability.wanted in self._can_wait:
             return trip.left
@@ -167,7 +168,7 @@ class Trips(BaseExecutor):
         return replies
 
     def _refusal(self, ops: Sequence[Op[Any]]) -> TooLarge | None:
-        """Ask the server whether it takes no value as large as there is one in *ops*: the error to raise then."""
+        """Ask the server whether a value in *ops* is too large for it. Return the error to raise if so."""
         size = largest(ops)[0]
         for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # what refused a value may have closed a connection
             with suppress(errors.RedisError, OSError):
@@ -175,7 +176,7 @@ class Trips(BaseExecutor):
         return None
 
     def _announce(self, size: int) -> tuple[int | None, bool]:
-        """Ask the server for the largest value that it takes, and whether it refuses one of *size*."""
+        """Ask the server for the largest value that it accepts, and whether it refuses a value of *size* bytes."""
         connection = self.connections.take()
         try:
             connection.send_packed_command([announced(size)])
@@ -193,13 +194,13 @@ class Trips(BaseExecutor):
         return int(reply[0]), [text(key) for key in reply[1]]
 
     def source(self, _channels: Sequence[str]) -> Any:
-        """Return the pool whose connections lead to the server of these channels, all of one queue's group."""
+        """Return the pool of connections to the server of these channels, which belong to one group of queues."""
         return self.pool
 
     def wait(self, command: tuple[Arg, ...]) -> bool:
-        """Block until the server has something; `False` if the time ran out.
+        """Block until the server has an entry; `False` if the time ran out.
 
-        An error counts as something (NOGROUP, UNBLOCKED, a cut): the call that follows heals it.
+        An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry: the next call repairs it.
         """
         try:
             return bool(self._block([pack(command)], None)[0])
@@ -208,7 +209,7 @@ class Trips(BaseExecutor):
             return True
 
     def wait_among(self, effect: BlockAmong) -> list[str]:
-        """Block like `wait`, on several keys; return the keys that had entries; all keys after an error."""
+        """Block like `wait`, on several keys. Return the keys that had entries, or all keys after an error."""
         try:
             return woken_keys(self._block([pack(effect.command)], None)[0], effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
@@ -216,8 +217,8 @@ class Trips(BaseExecutor):
             return list(effect.keys)
 
     def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
-        """Block like `wait`, with the operation of *effect* behind the read; return its decoded reply, too. If
-        `stop_waiting` ended the block, undo the operation's effect; the reply is `None`.
+        """Block like `wait`, and run the operation of *effect* in the same round trip after the read. Also return its
+        decoded reply. If `stop_waiting` ended the block, the operation is undone, and the reply is `None`.
         """
         lane, trip, found = self._lane(effect.op), self._trip([effect.op]), True
         try:
@@ -236,7 +237,7 @@ class Trips(BaseExecutor):
         return bool(found), self._answered(trip, answers)[0]
 
     def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
-        """Fetch the reply of *effect*'s operation again, by the same number, and undo it."""
+        """Fetch the reply of the operation in *effect* again, by the same number, and undo the operation."""
         with suppress(Exception):  # what can't be undone now comes back as the worker leaves
             reply = self._attempt(self._trip([effect.again]), [lane], None)[0]
             undoing = effect.undo(effect.again.decode(reply))
@@ -244,7 +245,7 @@ class Trips(BaseExecutor):
                 self._insist(undoing)
 
     def _block(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
-        """Send like `send`, on a connection that `stop_waiting` closes."""
+        """Like `send`, on a connection that `stop_waiting` closes."""
         with bounded(self.timeout):
             connection = self.connections.take()
             self._blocked.add(connection)
@@ -257,15 +258,15 @@ class Trips(BaseExecutor):
                 self._blocked.discard(connection)
 
     def stop_waiting(self) -> None:
-        """End the blocked reads, and let none begin. To be called until they have ended: redis-py opens a connection
-        anew that is closed just before it is used.
+        """End the blocked reads, and let none begin. Call it until they have ended: if redis-py finds a connection
+        closed just before its use, it opens it again.
         """
         self._waits_no_more = True
         for connection in list(self._blocked):
             self.connections.abort(connection)
 
     def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
-        """Run *last*, and delete records, for as long as closing may take."""
+        """Run *last* and delete records, within the time that closing may take."""
         with suppress(Exception):  # all of it expires
             with bounded(COURTESY_S):
                 if last:

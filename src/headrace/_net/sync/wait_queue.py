@@ -1,4 +1,4 @@
-"""Calls that wait for room in a queue, on threads: each on a connection of its own, as there are no thousands."""
+"""Calls that wait for room in a queue, on threads. Each has its own connection, as threads are few."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class WaitQueues:
         self._block = block
 
     def wait(self, command: tuple[Arg, ...], _seconds: float) -> bool:
-        """Wait for room; return true if the caller is to ask again."""
+        """Wait for room; return true if the caller should ask again."""
         return self._block(command)
 
     def leave(self) -> None:
-        """Do nothing: no other thread waits for this one."""
+        """Do nothing, as no other thread waits for this one."""

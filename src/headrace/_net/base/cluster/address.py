@@ -37,7 +37,7 @@ class Seeds:
 
 
 def names_cluster(url: str | None, client: object) -> bool:
-    """Tell whether *url* or *client* is of a cluster."""
+    """Tell whether *url* or *client* names a cluster."""
     if type(client) not in USUAL and isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster)):
         return True
     return url is not None and url.partition(":")[0] in SCHEMES
@@ -63,7 +63,7 @@ def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the address, and the settings by which a cluster client reads from replicas."""
+    """Remove the address, and the settings that make a cluster client read from replicas."""
     return {name: value for name, value in settings.items() if name not in ("host", "port", "redis_connect_func")}
 
 

@@ -26,7 +26,7 @@ class Scattered(Trip):
 
     @property
     def rest(self) -> float | None:
-        """The seconds that are left of `within` now, in the middle of an attempt; `None`: there is no bound."""
+        """The seconds that remain of `within`, in the middle of an attempt; `None`: there is no limit."""
         return None if self.left is None else max(0.0, self.left - (since_boot() - self.attempted))
 
 
@@ -65,7 +65,7 @@ class Scatter:
 
     @property
     def unknown(self) -> bool:
-        """Whether a slot's owner is not known."""
+        """Whether the owner of a slot is unknown."""
         return any(self._slots.owner(slot_of(self._trip.ops[i].keys[0])) is None for i in self._left)
 
     def batches(self) -> list[Batch]:
@@ -135,7 +135,7 @@ class Scatter:
 
 
 def _naming(node: Node, error: Exception) -> Exception:
-    """Name the node that has not answered in an error that does not name it."""
+    """Add the node that has not answered to an error that does not name it."""
     place = f"{node[0]}:{node[1]}"
     if isinstance(error, errors.RedisError) and place not in str(error):
         error.args = (f"{place}: {error}",)
@@ -143,5 +143,5 @@ def _naming(node: Node, error: Exception) -> Exception:
 
 
 def refused(answers: Sequence[Any]) -> bool:
-    """Tell whether the node says that a value is too large."""
+    """Tell whether the node has refused a value as too large."""
     return any(refuses(reply) for reply in answers)

@@ -65,7 +65,7 @@ class Map:
 
 
 class Slots:
-    """Map from slots to nodes, and the nodes known to be silent. Threads may share it: each step is one assignment.
+    """Map from slots to nodes, and the nodes that are silent. Threads may share it: each step is one assignment.
 
     A node that has not answered a call is silent for `SILENT_S`, or until it answers a call or a probe.
     """
@@ -92,7 +92,7 @@ class Slots:
         return time.monotonic() - self.asked >= ASK_EVERY_S
 
     def missed(self, node: Node, error: Exception | None = None) -> None:
-        """Record that a node is silent, as it did not answer. One that cuts a connection is silent the second time."""
+        """Record that a node did not answer, and is silent. If it closed a connection, it is silent the second time."""
         surely = isinstance(error, errors.TimeoutError) or node in self._silent
         self._silent[node] = time.monotonic() + SILENT_S if surely else 0.0
 
@@ -119,7 +119,7 @@ class Slots:
         self._owners[slot] = node
 
     def redirected(self, error: errors.AskError, asked: Node) -> Node:
-        """Return the node to which *asked* sends us. An empty host means the host of *asked*."""
+        """Return the node to which *asked* redirects. An empty host means the host of *asked*."""
         there: Any = error  # its attributes are not annotated
         return self._reached((there.host or asked[0], int(there.port)))
 
@@ -177,7 +177,7 @@ class Slots:
 
 @define(eq=False)
 class MapSearch:
-    """One search for the map, for all callers meanwhile. Nodes are asked until a map follows the known one."""
+    """One search for the map, for all callers that need it. It asks nodes until a map may replace the known one."""
 
     slots: Slots
     over: Any = None  # an event, set at the end
