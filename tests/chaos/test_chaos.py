@@ -35,6 +35,7 @@ def test_storm(binary: Binary, tmp_path: Path) -> None:
     assert not lacking, story
 
 
+@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.skipif(not Clock.possible(), reason="no C compiler to make a clock with")
 def test_storm_with_a_clock_that_jumps(tmp_path: Path) -> None:
@@ -48,6 +49,7 @@ def test_storm_with_a_clock_that_jumps(tmp_path: Path) -> None:
     assert not lacking, story
 
 
+@pytest.mark.storm
 @pytest.mark.slow
 def test_an_outage_of_more_than_a_minute(tmp_path: Path) -> None:
     """Workers wait for their server, however long it is away, and go on; nothing is lost or done twice."""
@@ -68,6 +70,7 @@ def test_an_outage_of_more_than_a_minute(tmp_path: Path) -> None:
     assert not storm.judge.complaints, story
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(mutant: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tests.support.servers import Server
 JOBS = 25_000  # if the worker kept each, it would grow by twice what it may
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_memory(handler: str, newest: Server) -> None:

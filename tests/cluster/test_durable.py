@@ -385,6 +385,7 @@ def test_what_is_not_understood() -> None:
         Queue("q", durable=1)  # type: ignore[call-overload]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mutant", [*DURABLE, *DURABLE_IN_SCRIPTS])
 def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of these finds it."""

@@ -313,6 +313,7 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
             queue.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("mutant", MUTANTS)

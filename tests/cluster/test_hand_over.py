@@ -191,6 +191,7 @@ def test_a_replica_that_is_away_is_waited_for(colour: str, pair: Pair, monkeypat
     connect.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mutant", HAND_OVER)
 def test_planted_bug(mutant: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of these finds it."""

@@ -89,6 +89,7 @@ def test_a_primary_that_is_heard_of_late(sentinels: Sentinels, monkeypatch: pyte
     test_another_primary(sentinels, replaced, "tasks")
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", SENTINEL)
 def test_planted_bug(mutant: str, sentinels: Sentinels, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,6 +331,7 @@ def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) ->
     assert done == dict.fromkeys(added, 1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mutant", SHARDS)
 def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of these finds it."""

@@ -30,6 +30,7 @@ MINUTE_S = 60.0
 long = pytest.mark.skipif(not SECONDS, reason="a minute each: CHAOS_SECONDS=60")
 
 
+@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", ONE, ids=lambda binary: binary.name)
 def test_storm(binary: Binary) -> None:
@@ -44,6 +45,7 @@ def test_storm(binary: Binary) -> None:
     assert not storm.complaints, story
 
 
+@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", ANOTHER, ids=lambda binary: binary.name)
 def test_masters_that_die_with_what_they_acknowledged(binary: Binary) -> None:

@@ -617,6 +617,7 @@ def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Qu
     assert work.wait() == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["worker", "awaited"])
 def test_a_burst(working: Callable[..., Working], queue: Queue, name: str) -> None:
     """Ends when all is done, and at once if there is nothing."""
@@ -841,6 +842,7 @@ def own(newest: Server) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("away", ["gone", "frozen"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
@@ -951,6 +953,7 @@ def test_a_moment_that_no_calendar_has(within: Program, queue: Queue, newest: Se
     assert "\t253402300800\t" in done.stdout.splitlines()[2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> None:
     """What it can't take is escaped, and JSON stays JSON."""

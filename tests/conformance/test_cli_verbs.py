@@ -126,6 +126,7 @@ def test_asked_on_a_terminal(newest: Server, queue: Queue) -> None:
     assert queue.counts() == Counts(enqueued=4, deleted=4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "command", [["stats"], ["list", "q"], ["dead", "q"], ["show", "q", "x"], ["find", "q", "x", "r"], ["workers"],
                 ["--help"], ["list", "--help"], ["schedules", "add", "--help"]], ids=" ".join,

@@ -353,6 +353,7 @@ def test_purge_dead(queue):
     assert queue.counts() == Counts(enqueued=4, dead_trimmed=4)
 
 
+@pytest.mark.sampled("colour")
 @pytest.mark.differs("parts")
 @pytest.mark.parametrize("verb", ["redrive", "purge", "purge_dead", "move", "expire"])
 def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkeypatch, verb):

@@ -64,6 +64,7 @@ def test_urls_that_are_legible() -> None:
         Queue("q", url=url)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("stderr", ["closed", "unread", "full"])
 def test_work_goes_on_without_standard_error(newest: Server, queue: Queue, tmp_path: Path, stderr: str) -> None:
     """What can't be logged is dropped, and the status is that of the work."""

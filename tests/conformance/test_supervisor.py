@@ -112,6 +112,7 @@ def working(newest: Server, tmp_path: Path) -> Iterator[Working]:
             one.process.kill()  # its processes see that, and end
 
 
+@pytest.mark.sampled("worker")
 @WORKERS
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_end_with_status_0_is_a_death(working: Working, queue: Queue, worker: str, processes: str) -> None:
@@ -126,6 +127,7 @@ def test_an_end_with_status_0_is_a_death(working: Working, queue: Queue, worker:
     assert queue.counts() == Counts(enqueued=2, completed=2)
 
 
+@pytest.mark.sampled("worker")
 @WORKERS
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
@@ -173,6 +175,7 @@ def test_an_end_while_it_is_told_to_stop(working: Working, queue: Queue, tmp_pat
     assert queue.counts().leased == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("end", "words"),
     [

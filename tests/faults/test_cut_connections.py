@@ -266,6 +266,7 @@ def bench(shared: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
         bench.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> None:
@@ -291,6 +292,7 @@ def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> No
     assert bench.cuts > 50 / bench.step
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("binary", ENDS, ids=lambda one: one.name, scope="module")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.Config, record_property: Any) -> None:

@@ -38,6 +38,7 @@ def test_what_holds(server: Server, pytestconfig: pytest.Config) -> None:
     run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is found: the seed is one of those that find it soon."""

@@ -118,6 +118,7 @@ def awaited(soak: Soak, condition: object, what: str) -> None:
     until(held, f"{what} (seed {SEED})", PATIENCE)
 
 
+@pytest.mark.storm
 @pytest.mark.slow
 def test_soak(node: Node, newest: Server, tmp_path: Path) -> None:
     with soak(node, newest, tmp_path) as run, Queue(QUEUE, url=newest.url) as queue:

@@ -30,6 +30,7 @@ def test_server_agrees(server: Server, pytestconfig: pytest.Config) -> None:
     run_machine(lambda: Machine(server), SEED + 1_000_000 * place, examples, STEPS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model finds it: the seed is one of those that find it soon."""

@@ -28,6 +28,7 @@ def test_what_holds(server: Server, pytestconfig: pytest.Config) -> None:
     run_machine(lambda: Machine(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [*RESHARDING, *RESHARDING_IN_MODULES])
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,17 +22,22 @@ from attrs import evolve, frozen
 from headrace import ConfigurationError
 from tests.support.servers import Binary, binaries
 
+NEWEST = binaries()[0]
 # A cluster of one node serves all slots: a script with keys in two slots fails there.
-CLUSTER = evolve(binaries()[0], name="cluster", masters=1)
+CLUSTER = evolve(NEWEST, name="cluster", masters=1)
 MASTERS = evolve(CLUSTER, name="cluster-3", masters=3)
 SHARDED = evolve(MASTERS, name="cluster-3x6", shards=6)
 CLUSTERS = [CLUSTER, MASTERS, SHARDED]
 ON_CLUSTER, ON_MASTERS = {"conformance", "flows"}, {"conformance"}  # folders of tests
 # Transactions with keys of their own; the model of flows, whose scripts are the same on any server.
 OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
+SAMPLED = {  # the rings in which marked bodies run a sample
+    "quick": [NEWEST],
+    "ends": [NEWEST, binaries()[-1]],
+}
 RINGS = {
-    "newest": binaries()[:1],
-    "ends": [binaries()[0], binaries()[-1]],
+    **SAMPLED,
+    "newest": [NEWEST],
     "others": [*binaries()[1:-1], CLUSTER],
     "all": [*binaries(), CLUSTER],
     "masters": [MASTERS, SHARDED],
@@ -123,40 +128,74 @@ def runs_on(item: pytest.Item, binary: Binary) -> bool:
 def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
     """Yield the cases that run in a ring."""
     bodies: dict[Any, list[Any]] = {}
+    rest = in_no_sample(items)
     for item in items:
         binary = binary_of(item)
+        if id(item) in rest and ring in SAMPLED and not full:
+            continue
         if binary is None:
-            if ring in {"newest", "ends", "all"}:
+            if ring in {*SAMPLED, "newest", "all"} or (ring == "others" and id(item) in rest):
                 yield item
+        elif ring == "others" and id(item) in rest and binary == NEWEST:
+            yield item
         elif binary in RINGS[ring] and runs_on(item, binary):
             bodies.setdefault(item.function, []).append(item)
     for cases in bodies.values():
         if ring == "masters" and not full:
             yield from once_on_masters(cases)
-        elif full or ring in {"newest", *(binary.name for binary in CLUSTERS)}:
+        elif full or ring in {"quick", "newest", *(binary.name for binary in CLUSTERS)}:
             yield from cases
         else:
             yield from one_on_others(cases)
 
 
+def in_no_sample(items: Sequence[Any]) -> set[int]:
+    """Return the ids of the cases that do not run by default.
+
+    These are all cases of a body that is marked `storm`, and all but one on each server of a body that is marked
+    `sampled`; with `sampled("kind")` one for each value of that parameter runs.
+    """
+    rest: set[int] = set()
+    samples: dict[Any, list[Any]] = {}
+    for item in items:
+        if item.get_closest_marker("storm"):
+            rest.add(id(item))
+        elif mark := item.get_closest_marker("sampled"):
+            values = [str(item.callspec.params[name]) for name in mark.args]
+            samples.setdefault((item.function, binary_of(item), *values), []).append(item)
+    for cases in samples.values():
+        rest.update(id(item) for item in cases if item is not by_name(cases))
+    return rest
+
+
+def by_name(cases: Sequence[Any], salt: str = "") -> Any:
+    """Choose one of the cases of a body: always the same, and not the first of each body."""
+    return cases[crc32(f"{salt}{cases[0].originalname}".encode()) % len(cases)]
+
+
 def one_on_others(cases: Sequence[Any]) -> Iterator[Any]:
-    """Yield all cases on the newest server, and one on each other server, in the colour of threads."""
+    """Yield all cases on the newest server, and one on each other server. The colours take turns."""
     others: dict[Binary, list[Any]] = {}
     for item in cases:
         binary = binary_of(item)
-        if binary == binaries()[0]:
+        if binary == NEWEST:
             yield item
-        elif binary is not None and item.callspec.params.get("colour") != "async":
+        elif binary is not None:
             others.setdefault(binary, []).append(item)
     for binary, found in others.items():
-        yield found[crc32(f"{binary.name} {found[0].originalname}".encode()) % len(found)]
+        yield by_name(in_one_colour(found), f"{binary.name} ")
+
+
+def in_one_colour(cases: Sequence[Any]) -> Sequence[Any]:
+    """Return the cases in one colour, which the name of their body chooses; all, if none is in that."""
+    colour = ("sync", "async")[crc32(cases[0].originalname.encode()) % 2]
+    return [item for item in cases if item.callspec.params.get("colour") == colour] or cases
 
 
 def once_on_masters(cases: Sequence[Any]) -> Sequence[Any]:
-    """Choose one case on three masters: with shards if the body holds there, else without. The colours take turns."""
-    colour = ("sync", "async")[crc32(cases[0].originalname.encode()) % 2]
+    """Choose one case on three masters: with shards if the body holds there, else without."""
     for binary in (SHARDED, MASTERS):
         found = [item for item in cases if binary_of(item) == binary and difference(item) is None]
         if found:
-            return [item for item in found if item.callspec.params.get("colour") == colour][:1] or found[:1]
+            return in_one_colour(found)[:1]
     return []

@@ -150,6 +150,7 @@ SEEN = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.parametrize("kind", ["threads", "blocking", "tasks"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("stopping", [False, True], ids=["at work", "in a stop"])
@@ -174,6 +175,7 @@ def test_children_of_handlers(
             worker.kill()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "method"), [("threads", "fork"), ("tasks", "fork"), ("tasks", "spawn")])
 def test_children_under_the_program(newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str) -> None:
     """The same with `headrace work`."""

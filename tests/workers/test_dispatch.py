@@ -235,6 +235,7 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
     assert 32 <= lease.token < 60  # put back thirty times, for a moment each, and not leased in between
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.slow
 @pytest.mark.parametrize("takes", [{"kind": "b"}, {}], ids=["by kind", "all"])
 @pytest.mark.parametrize("grace", [0.0, 0.1])

@@ -130,6 +130,7 @@ def test_what_is_no_longer_kept_lasts_as_long_as_any(server: Server) -> None:
         assert other.renew()
 
 
+@pytest.mark.sampled("colour")
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str, shards: int) -> None:

@@ -58,6 +58,7 @@ class Judge:
             self.cancelled.add((key, number))
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("seed", [1])
 def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool) -> None:

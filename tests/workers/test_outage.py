@@ -321,6 +321,7 @@ STATES: dict[str, Callable[[Server], Callable[[], object]]] = {
 }
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("state", STATES)
 def test_a_server_that_answers_is_waited_for(work: Work, own: Server, state: str, record: Recorder) -> None:

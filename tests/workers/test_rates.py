@@ -65,6 +65,7 @@ def lateness(server: Server) -> Iterator[list[float]]:
     thread.join()
 
 
+@pytest.mark.sampled("kind")
 @ENGINES
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("burst", [1, 10, None])

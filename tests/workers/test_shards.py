@@ -32,6 +32,7 @@ def queue(server: Server) -> Any:
         yield queue
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.parametrize("concurrency", [1, 3, 40])
 def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concurrency: int) -> None:
     runs, seen = Recorder(), Counter[str]()
@@ -56,6 +57,7 @@ def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concu
     assert [one for one in queue.admin.workers() if not one.name.startswith("queue-")] == []
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: int) -> None:
     """With a backlog in each, none is worked off while another waits."""

@@ -87,6 +87,7 @@ def work(newest: Server, tmp_path: Path) -> Iterator[Callable[..., subprocess.Po
             one.kill()  # its processes see that, and end
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", ["threads", "tasks", "batches"])
 @pytest.mark.parametrize("processes", [1, 2])
@@ -120,6 +121,7 @@ def runs_of_poison(folder: Path) -> list[int]:
     return [int(beside) for payload, _, beside in rows if payload == "poison"]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("worker", ["threads", "tasks", "batches"])
 @pytest.mark.parametrize("shards", [1, 4])
