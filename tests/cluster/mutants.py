@@ -12,8 +12,9 @@ from headrace._core.shards import enqueue as sharded_enqueue
 from headrace._core.shards import reshard as resharding
 from headrace._core.shards import transfer as handing
 from headrace._engine import base as engine
-from headrace._net.base import sentinel, subscription
+from headrace._net.base import sentinel
 from headrace._net.base.cluster import scatter
+from headrace._net.sync import subscription
 from headrace._protocol import durability
 from tests.support.planted import Edit
 

@@ -176,7 +176,8 @@ def test_a_worker_listens_on_one_connection_and_nothing_is_said_about_work(
 
 def test_an_idle_line_is_pinged(monkeypatch: pytest.MonkeyPatch, work: Work, queue: Queue, client: redis.Redis) -> None:
     """And one that does not answer is given up: a server that went without a word is noticed."""
-    monkeypatch.setattr("headrace._net.base.subscription.PING_AFTER_S", 0.1)
+    for colour in ("aio", "sync"):
+        monkeypatch.setattr(f"headrace._net.{colour}.subscription.PING_AFTER_S", 0.1)
     monkeypatch.setattr("headrace._core.worker.control.RECEIVE_S", 0.05)
     worker = work()
 

@@ -11,16 +11,18 @@ from typing import Self
 
 from headrace._api.sync.colour import Driven, sleep
 from headrace._core.effects import Step
+from headrace._core.notices import Received, events
 from headrace._model.event import Event
-from headrace._net.base.subscription import BaseEvents
+from headrace._net.base.retries import RETRY_PAUSE_S
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.listening import Listening
-from headrace._net.sync.subscription import Subscription
+from headrace._net.sync.subscription import PING_AFTER_S, Subscription, channels_of
+from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
 
 
-class EventStream(BaseEvents):
+class EventStream:
     """The events of a queue as they happen: an iterator, and context manager that subscribes on entry."""
 
     def __init__(
@@ -31,7 +33,11 @@ class EventStream(BaseEvents):
         timeout: float | None,
         drive: Callable[[Step[bool]], Driven[bool]],
     ) -> None:
-        super().__init__(ops, kinds, timeout)
+        self._queue, self._timeout = ops.keys.queue, timeout
+        self._channels = channels_of([ops], kinds)
+        self._found: list[Event] = []
+        self._cut_since: float | None = None
+        self._over = False
         self._subscription: Subscription | Listening
         if isinstance(ops, WholeOps):
             self._subscription = Listening(ops, executor, kinds, drive)
@@ -59,6 +65,26 @@ class EventStream(BaseEvents):
             if pause:
                 sleep(pause)
         return self._found.pop()
+
+    def _seconds_left(self, start: float) -> float:
+        """Return the seconds left to listen; 0 if no event came for too long."""
+        if self._timeout is None:
+            return PING_AFTER_S
+        return max(0.0, min(PING_AFTER_S, start + self._timeout - time.monotonic()))
+
+    def _take(self, received: Received) -> float:
+        """Store received events. Return the seconds to pause before the next try, if there is no connection."""
+        for channel, message in received.messages:
+            self._found += events(self._queue, channel, message)
+        self._found.reverse()  # taken from the end
+        if received.state not in ("cut", "refused"):
+            self._cut_since = None
+            return 0.0
+        now = time.monotonic()
+        self._cut_since = self._cut_since if self._cut_since is not None else now
+        if received.error is not None and (received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
+            raise received.error
+        return RETRY_PAUSE_S / 10
 
     def _subscribe(self) -> None:
         while not (self._subscribed or self._over):

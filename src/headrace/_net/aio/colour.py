@@ -12,13 +12,13 @@ from redis import exceptions as errors
 from redis.asyncio import ConnectionPool
 
 __all__ = [
-    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "all_of", "bounded", "condition", "event",
-    "happens", "here", "holds", "lock", "next_of", "sleep",
+    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of", "bounded",
+    "condition", "event", "happens", "here", "holds", "lock", "next_of", "sleep",
 ]  # fmt: skip
 
 T = TypeVar("T")
 Driven = Coroutine[Any, Any, T]  # the type of a call that is awaited
-condition, event = Condition, Event
+access, condition, event = asyncio.Lock, Condition, Event
 
 
 def here() -> object:

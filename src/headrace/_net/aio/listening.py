@@ -14,8 +14,7 @@ from headrace._core.notices import Inbox, Received
 from headrace._core.shards.map import ShardMap
 from headrace._net.aio.colour import Background, Driven, condition, here, holds
 from headrace._net.aio.executor import AsyncExecutor
-from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.subscription import LISTEN_S, channels_of
+from headrace._net.aio.subscription import LISTEN_S, AsyncSubscription, channels_of
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps

@@ -37,7 +37,7 @@ class AsyncPool(BasePool):
     ) -> None:
         if url is not None:
             theirs = redis.asyncio.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
-        maker = own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
+        maker = maker_for(theirs)
 
         async def connect(connection: Any, kind: Any) -> None:
             assert attend is not None  # noqa: S101
@@ -236,10 +236,44 @@ def abort(connection: Any) -> None:
         writer.transport.abort()
 
 
-def drop(connection: Any) -> None:
-    """End a connection that nothing uses any more."""
-    abort(connection)
-    connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
+def abandon(connection: Any, loop: Any) -> None:
+    """End a connection that has no user any more, from any thread."""
+
+    def drop() -> None:
+        abort(connection)
+        connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
+
+    with suppress(RuntimeError):  # its event loop has ended
+        loop.call_soon_threadsafe(drop)
+
+
+async def disconnect(connection: Any) -> None:
+    """Close a connection, without waiting for its end."""
+    await connection.disconnect(nowait=True)
+
+
+def maker_for(theirs: Any) -> Any:
+    """Return a pool of redis-py that makes connections of our own to the server of *theirs*."""
+    return own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
+
+
+def subscription_maker(theirs: Any) -> Any:
+    """Like `maker_for`, for subscriptions."""
+    maker = maker_for(theirs)
+    maker.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
+    return maker
+
+
+async def pushed(connection: Any, seconds: float) -> list[Any]:
+    """Return the messages of so many seconds, a redirection among them as a value."""
+    try:
+        async with asyncio.timeout(seconds):
+            # A read that is given up loses nothing: what has come stays with the connection.
+            return [await connection.read_response(disable_decoding=True, disconnect_on_error=False)]
+    except TimeoutError:
+        return []
+    except errors.MovedError as error:
+        return [error]
 
 
 class _EndedTransport(asyncio.Transport):

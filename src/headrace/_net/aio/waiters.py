@@ -10,8 +10,7 @@ from headrace._model.event import ENDS, Event
 from headrace._net.aio.colour import Background, event, happens, here, lock, sleep
 from headrace._net.aio.colour import Event as Wakeup
 from headrace._net.aio.executor import AsyncExecutor
-from headrace._net.aio.subscription import AsyncSubscription
-from headrace._net.base.subscription import LISTEN_S, channels_of
+from headrace._net.aio.subscription import LISTEN_S, AsyncSubscription, channels_of
 from headrace._protocol.queue_ops import Ops
 
 POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish

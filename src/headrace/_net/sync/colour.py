@@ -18,11 +18,12 @@ from redis import ConnectionPool
 from headrace._forks import condition, event, lock
 
 __all__ = [
-    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "all_of", "bounded",
+    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of", "bounded",
     "condition", "event", "happens", "here", "holds", "lock", "next_of", "sleep",
 ]  # fmt: skip
 
 T = TypeVar("T")
+access = lock  # of one reader at a time
 Driven = Annotated[T, "returned at once"]  # the type of a call that is awaited by the other colour
 
 

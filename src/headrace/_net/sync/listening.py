@@ -13,10 +13,9 @@ from redis import exceptions as errors
 from headrace._core.effects import Step
 from headrace._core.notices import Inbox, Received
 from headrace._core.shards.map import ShardMap
-from headrace._net.base.subscription import LISTEN_S, channels_of
 from headrace._net.sync.colour import Background, Driven, condition, here, holds
 from headrace._net.sync.executor import Executor
-from headrace._net.sync.subscription import Subscription
+from headrace._net.sync.subscription import LISTEN_S, Subscription, channels_of
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps

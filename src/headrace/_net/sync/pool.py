@@ -36,7 +36,7 @@ class Pool(BasePool):
     ) -> None:
         if url is not None:
             theirs = redis.ConnectionPool.from_url(str(url))  # pyright: ignore[reportUnknownMemberType]
-        maker = own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
+        maker = maker_for(theirs)
 
         def attended(connection: Any, kind: Any, attend: Attend) -> None:
             connection.path = attend()
@@ -109,7 +109,7 @@ class Pool(BasePool):
 
     def abort(self, connection: Any) -> None:
         """End a connection on which a call waits. The call fails, and closes the connection."""
-        cut(connection)
+        abort(connection)
 
     def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
@@ -156,6 +156,44 @@ class Pool(BasePool):
             raise
         self.give(connection)
         return answers
+
+
+abort = cut
+
+
+def abandon(connection: Any, _process: object) -> None:
+    """End a connection that has no user any more."""
+    connection.disconnect()
+
+
+def disconnect(connection: Any) -> None:
+    """Close a connection."""
+    connection.disconnect()
+
+
+def maker_for(theirs: Any) -> Any:
+    """Return a pool of redis-py that makes connections of our own to the server of *theirs*."""
+    return own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
+
+
+def subscription_maker(theirs: Any) -> Any:
+    """Like `maker_for`, for subscriptions."""
+    maker = maker_for(theirs)
+    maker.connection_kwargs["protocol"] = 2
+    return maker
+
+
+def pushed(connection: Any, seconds: float) -> list[Any]:
+    """Return the messages of so many seconds, redirections among them as values."""
+    found: list[Any] = []
+    ready = connection.can_read(timeout=seconds)
+    while ready:
+        try:
+            found.append(connection.read_response(disable_decoding=True))
+        except errors.MovedError as error:
+            found.append(error)
+        ready = len(found) < 1000 and connection.can_read(timeout=0)
+    return found
 
 
 def limit(connection: Any, end: float) -> None:

@@ -1,3 +1,4 @@
+# Generated from `headrace/_net/aio/subscription.py` by .ci/twins.py: edit that file.
 """Subscribed connections: Pub/Sub for workers, for calls that wait for results, and for event streams.
 
 A subscription has its own connection, which serves only its channels, and always speaks RESP2. If the connection is
@@ -7,33 +8,55 @@ connection is pinged: otherwise nobody would notice a server that vanished witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import redis
 from redis import exceptions as errors
-from redis.backoff import NoBackoff
-from redis.retry import Retry as NoRetry
 
-from headrace import _forks
 from headrace._core.notices import Received
-from headrace._net.base.connections import own_pool
-from headrace._net.base.sockets import cut
-from headrace._net.base.subscription import PING, REDIRECTED_AT_MOST, BaseSubscription
+from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.retries import heals
+from headrace._net.sync.colour import access, bounded, here
 from headrace._net.sync.executor import Executor
+from headrace._net.sync.pool import abandon, abort, disconnect, pushed, subscription_maker
+from headrace._protocol.op import Op, pack
 from headrace._protocol.queue_ops import Ops
+from headrace._telemetry.log import log_event
+
+PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for its answer
+ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
+LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or between two tries to connect
+PING = pack(("PING",))
+REDIRECTED_AT_MOST = 5  # redirections in a row
 
 
-class Subscription(BaseSubscription):
-    """One subscribed connection to the server of *executor*. One thread uses it; another thread may `close` it."""
+def channels_of(some: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
+    return [ops.keys.channel(kind) for ops in some for kind in kinds]
 
-    _executor: Executor
+
+class Subscription:
+    """One subscribed connection to the server of *executor*. One task uses it; another task may `close` it.
+
+    *listened*: the queues or shards whose events it receives. It announces itself to their scripts.
+    """
 
     def __init__(self, executor: Executor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
-        super().__init__(executor, listened)
-        self._source: Any = None
-        self._pool: Any = None  # of connections like those of that one
-        self._busy = _forks.lock()  # held while it is read
+        self._executor, self._listened = executor, listened
+        self._sharded = False  # whether subscribed by slot
+        self._channels: Sequence[str] = ()  # the channels that were asked for last
+        self._subscribed: set[str] = set()
+        self._strayed = False  # another node serves a slot
+        self._busy = access()  # while it is read
+        self._connection: Any = None
+        self._home: object = None  # of the connection
+        self._source: Any = None  # the pool whose connections lead where it leads
+        self._maker: Any = None
+        self._closed = False
+        self._last = self._due = 0.0
+        self._pinged: float | None = None
+        self._warned = False
 
     def receive(self, channels: Sequence[str], seconds: float) -> Received:
         """Return the messages of *seconds*, the beginning of the subscription, or the error that prevents it."""
@@ -65,6 +88,15 @@ class Subscription(BaseSubscription):
             return Received("cut", error=error)
 
     def _subscribe(self, channels: Sequence[str]) -> None:
+        try:
+            with bounded(self._executor.timeout):
+                self._follow(channels)
+        except BaseException:
+            self._hang_up()  # half subscribed
+            raise
+
+    def _follow(self, channels: Sequence[str]) -> None:
+        """Subscribe at the node to which the redirections lead."""
         for _ in range(REDIRECTED_AT_MOST):
             try:
                 return self._subscribe_at(channels)
@@ -76,42 +108,139 @@ class Subscription(BaseSubscription):
     def _subscribe_at(self, channels: Sequence[str]) -> None:
         source = self._executor.source(channels)
         if source is not self._source:
-            self._source, self._pool = source, own_pool(source, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
-            self._pool.connection_kwargs["protocol"] = 2
-        connection = self._connection = self._pool.get_connection()
-        connection.send_packed_command(self._subscribing(channels))
+            self._source, self._maker = source, subscription_maker(source)
+        self._home, self._connection = here(), self._maker.make_connection()
+        self._connection.connect()
+        self._connection.send_packed_command(self._subscribing(channels))
         for _ in channels:
-            connection.read_response(disable_decoding=True)
+            self._connection.read_response(disable_decoding=True)
         self._fresh()
 
     def _read(self, seconds: float) -> list[tuple[str, bytes]]:
-        connection, found = self._connection, list[tuple[str, bytes]]()
-        ready = connection.can_read(timeout=seconds)
-        if not ready and self._idle():
-            connection.send_packed_command([PING])
-        while ready:
-            try:
-                found += self._message(connection.read_response(disable_decoding=True))
-            except errors.MovedError as error:
-                self._moved(error)
-            ready = len(found) < 1000 and connection.can_read(timeout=0)
+        replies = pushed(self._connection, seconds)
+        if not replies and self._idle():
+            self._connection.send_packed_command([PING])
+        found: list[tuple[str, bytes]] = []
+        for reply in replies:
+            found += self._moved(reply) if isinstance(reply, errors.MovedError) else self._message(reply)
         return found
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.disconnect()
-            self._pool.release(connection)
+            disconnect(connection)
+
+    def abandon(self) -> None:
+        """Close the connection soon, as its reader was collected, which any thread may do."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            abandon(connection, self._home)
 
     def close(self) -> None:
         """Close the subscription for good. A `receive` under way returns, and closes the connection."""
         self._closed = True
-        if self._busy.acquire(blocking=False):
-            try:
-                self._hang_up()
-            finally:
-                self._busy.release()
+        if not self._busy.locked():
+            self._hang_up()
         elif (connection := self._connection) is not None:
-            cut(connection)
+            abort(connection)
 
-    abandon = close
+    def _fresh(self) -> None:
+        self._last, self._due, self._pinged = time.monotonic(), -math.inf, None
+
+    def _message(self, reply: Any) -> list[tuple[str, bytes]]:
+        self._last, self._pinged = time.monotonic(), None
+        kind = bytes(reply[0])
+        if kind == b"sunsubscribe":
+            self._stray(slot_of(bytes(reply[1]).decode()))
+        return [(bytes(reply[1]).decode(), bytes(reply[2]))] if kind in (b"message", b"smessage") else []
+
+    def _moved(self, error: errors.MovedError) -> list[tuple[str, bytes]]:
+        """Handle a redirection: another node serves the slot of these channels."""
+        self._executor.redirected(error)
+        there: Any = error  # its attributes are not annotated
+        self._stray(there.slot_id)
+        return []
+
+    def _stray(self, slot: int) -> None:
+        """Record that another node serves a slot. Raises `ConnectionError` if this connection serves no other slot."""
+        self._subscribed = {name for name in self._subscribed if slot_of(name) != slot}
+        self._strayed, self._channels = True, ()
+        if not self._subscribed:
+            raise errors.ConnectionError("the slot of the channel has moved to another node")
+
+    def _state(self, messages: Sequence[tuple[str, bytes]]) -> Received:
+        strayed, self._strayed = self._strayed, False
+        return Received("strayed" if strayed else "on", messages)
+
+    def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
+        """Return the commands that subscribe. Control channels work on any node: PUBLISH reaches all nodes."""
+        self._sharded = self._executor.sharded and self._listened is not None
+        self._channels, self._subscribed, self._strayed = channels, set(channels), False
+        return self._commands(channels)
+
+    def _commands(self, channels: Iterable[str]) -> list[bytes]:
+        if not self._sharded:
+            return [pack(("SUBSCRIBE", *channels))]
+        slots: dict[int, list[str]] = {}
+        for name in channels:
+            slots.setdefault(slot_of(name), []).append(name)
+        return [pack(("SSUBSCRIBE", *some)) for some in slots.values()]
+
+    def _changing(self, channels: Sequence[str]) -> list[bytes]:
+        """Return the commands that change an open connection from its last channels to *channels*."""
+        if channels is self._channels:
+            return []
+        new = [name for name in channels if name not in self._subscribed]
+        old = self._subscribed.difference(channels)
+        self._channels, self._subscribed = channels, set(channels)
+        commands = self._commands(new) if new else []
+        if old and not self._sharded:  # a node tells clients nothing about slots that it does not serve
+            commands.append(pack(("UNSUBSCRIBE", *old)))
+        if new:
+            self._due = -math.inf
+        return commands
+
+    def _refused(self, error: errors.ResponseError, channels: Sequence[str]) -> None:
+        """Prepare an immediate retry, if that can help after this *error*. Otherwise raise the error."""
+        if isinstance(error, errors.MovedError):
+            self._executor.redirected(error)
+            if len(set(map(slot_of, channels))) > 1:
+                raise errors.ConnectionError("the slots of the channels are served by several nodes") from error
+        elif self._sharded and (isinstance(error, errors.NoPermissionError) or "unknown command" in str(error)):
+            self._executor.sharded = False  # Redis 6.2, or a user that may only SUBSCRIBE
+        else:
+            raise error
+
+    def _idle(self) -> bool:
+        """Tell whether to ping after silence. Raises `ConnectionError` if a ping went unanswered."""
+        now = time.monotonic()
+        if self._pinged is None:
+            if now - self._last < PING_AFTER_S:
+                return False
+            self._pinged = now
+            return True
+        if now - self._pinged >= 2 * PING_AFTER_S:
+            raise errors.ConnectionError("the server does not answer on a subscribed connection")
+        return False
+
+    def _announcing(self) -> list[Op[Any]]:
+        now = time.monotonic()
+        if self._listened is None or now < self._due:
+            return []
+        self._due = now + ANNOUNCE_EVERY_S
+        return [ops.listen(sharded=self._sharded) for ops in self._listened()]
+
+    def _authentication(self, error: BaseException) -> bool:
+        """Tell whether the credentials are being changed: the server accepted some before."""
+        return isinstance(error, errors.AuthenticationError) and self._executor.outage.answers > 0
+
+    def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
+        if self._closed or heals(error) or self._authentication(error):
+            if channels and not self._closed:
+                self._executor.missed(channels)
+            return Received("cut", error=error)
+        if not self._warned:
+            self._warned = True
+            log_event("not_heard", "the server does not let us listen (%s); what is told is found out later", error)
+        return Received("refused", error=error)

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from headrace._core.notices import Received, Waiter, Waitlist
 from headrace._model.event import ENDS, Event
-from headrace._net.base.subscription import LISTEN_S, channels_of
 from headrace._net.sync.colour import Background, event, happens, here, lock, sleep
 from headrace._net.sync.colour import Event as Wakeup
 from headrace._net.sync.executor import Executor
-from headrace._net.sync.subscription import Subscription
+from headrace._net.sync.subscription import LISTEN_S, Subscription, channels_of
 from headrace._protocol.queue_ops import Ops
 
 POLL_EVERY_S = 5.0  # seconds between reads of a result while subscribed: a worker may not be allowed to publish
