@@ -438,7 +438,7 @@ def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
         before = queue.counts().completed
         receipts = queue.enqueue_many([b"hang", *[b"later"] * 30])
         until(lambda: held)
-        until(lambda: first.engine.lifecycle.consumers[0].leasing.stuck, "it gives back what it can't start")
+        until(lambda: first.engine.lifecycle.consumers[0].leasing.saturated, "it gives back what it can't start")
         until(lambda: queue.counts().leased == 1)
         with second:
             until(lambda: len(done) == 30)

@@ -107,7 +107,7 @@ def _consumer(
     if recurring is not None and isinstance(ops, ShardOps):
         recurring = recurring.within(ops.shard)
     made = kind(ops, handler, worker, DEFAULT_WAIT, recurring=recurring, **options)
-    made.leasing.behind = made.shared is not None and ops.settings.ordered  # until the table was read
+    made.leasing.blocked_by_older = made.shared is not None and ops.settings.ordered  # until the table was read
     return made
 
 

@@ -229,10 +229,10 @@ class Abort(Immediate):
 
 @frozen
 class Wake(Immediate):
-    """Wake sleeping roles: this consumer's; another's, *whose*; or all, with *everyone*."""
+    """Wake sleeping roles: this consumer's; another one's, *owner*; or all, with *everyone*."""
 
     everyone: bool = False
-    whose: object = None
+    owner: object = None
 
 
 @frozen

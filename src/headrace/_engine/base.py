@@ -180,17 +180,17 @@ class BaseEngine(ABC):
         return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
-    def _role(self, name: str, role: Role, whose: RoleOwner, channel: Channel) -> Any:
+    def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> Any:
         """Make the thread or task that runs a role."""
 
-    def wakes(self, event: Event, name: str, whose: RoleOwner) -> None:
+    def wakes(self, event: Event, name: str, owner: RoleOwner) -> None:
         """Add the event on which the role *name* sleeps, and the role's owner."""
         self._all.append(event)
-        if isinstance(whose, SharedRead):
-            for consumer in whose.consumers:
-                self._events[id(consumer)].append(_ConditionalEvent(event, whose.take_in, consumer))
-        elif whose is not None:
-            self._events[id(whose)].append(_ConditionalEvent(event, WAKE_IF[name], whose) if name in WAKE_IF else event)
+        if isinstance(owner, SharedRead):
+            for consumer in owner.consumers:
+                self._events[id(consumer)].append(_ConditionalEvent(event, owner.take_in, consumer))
+        elif owner is not None:
+            self._events[id(owner)].append(_ConditionalEvent(event, WAKE_IF[name], owner) if name in WAKE_IF else event)
 
     def wake(self, consumer: object = None) -> None:
         """Wake the roles of *consumer*, or all."""
@@ -248,8 +248,8 @@ class BaseEngine(ABC):
         match effect:
             case Start(units):
                 self.start(consumer, units)
-            case Wake(everyone, whose):
-                self.wake(None if everyone else whose or consumer)
+            case Wake(everyone, owner):
+                self.wake(None if everyone else owner or consumer)
             case TakeBack():
                 return self.take_back(consumer)
             case Abort(held):
@@ -344,12 +344,12 @@ class BaseEngine(ABC):
 class BaseRoleDriver:
     """The base of the drivers of one role: its consumer, its connection, and its event."""
 
-    def __init__(self, engine: Any, name: str, whose: RoleOwner, channel: Channel, event: Any) -> None:
-        self._consumer = None if isinstance(whose, SharedRead) else whose
+    def __init__(self, engine: Any, name: str, owner: RoleOwner, channel: Channel, event: Any) -> None:
+        self._consumer = None if isinstance(owner, SharedRead) else owner
         self._engine, self._executor = engine, engine.executors[channel]
         self._channel: Channel = channel
         self._event = event
-        engine.wakes(event, name, whose)
+        engine.wakes(event, name, owner)
 
     def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
         """Perform an effect. Return its answer, or for asyncio perhaps the coroutine that waits for it."""

@@ -288,11 +288,11 @@ class Engine(BaseEngine):
     def _launch(self, roles: Sequence[asyncio.Future[None]]) -> None:
         """Do nothing: these tasks run already."""
 
-    def _role(self, name: str, role: Role, whose: RoleOwner, channel: Channel) -> asyncio.Future[None]:
+    def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
-            there = PulseDriver(self, name, whose, channel, self.pulse.event())
+            there = PulseDriver(self, name, owner, channel, self.pulse.event())
             return self.pulse.run(there.run(role), f"headrace-{name}")
-        driver = RoleDriver(self, name, whose, channel, asyncio.Event())
+        driver = RoleDriver(self, name, owner, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
     async def send(self, ops: Sequence[Op[Any]], executor: AsyncExecutor, within: float | None = None) -> list[Any]:

@@ -103,12 +103,12 @@ class Engine(BaseEngine):
     def _thread(self, name: str, target: Any, *args: Any) -> threading.Thread:
         return threading.Thread(target=target, args=args, name=f"headrace-{name}", daemon=True)
 
-    def _role(self, name: str, role: Role, whose: RoleOwner, channel: Channel) -> RoleDriver:
-        driver = RoleDriver(self, name, whose, channel, role)
-        if name == "wait" and isinstance(whose, Consumer) and whose.shared is None and whose.handler.concurrency > 1:
+    def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> RoleDriver:
+        driver = RoleDriver(self, name, owner, channel, role)
+        if name == "wait" and isinstance(owner, Consumer) and owner.shared is None and owner.handler.concurrency > 1:
             driver.hands_over = True
-            number = whose.handler.concurrency
-            driver.thread = self._thread(f"{whose.handler.queue}-{number}", self._handle, whose, driver)
+            number = owner.handler.concurrency
+            driver.thread = self._thread(f"{owner.handler.queue}-{number}", self._handle, owner, driver)
         else:
             driver.thread = self._thread(name, driver.drive)
         return driver
@@ -204,7 +204,7 @@ class Engine(BaseEngine):
                     error = raised
                 consumer.finished(unit, time.monotonic(), error, result)
             begun.discard(id(unit))
-            consumer.slot_freed()  # after the removal: a role sets the flag `stuck` first, and then checks the slots
+            consumer.slot_freed()  # after the removal: a role sets `saturated` before it checks the slots
             self.wake(consumer)
             item, unit, jobs, argument, error, result = None, [], [], None, None, None  # these objects may be large
             item = units.get()
@@ -274,8 +274,8 @@ class RoleDriver(BaseRoleDriver, Driver):
     thread: threading.Thread  # the first thread
     hands_over = False  # whether the thread may handle a leased job while another thread drives the role
 
-    def __init__(self, engine: Engine, name: str, whose: RoleOwner, channel: Channel, role: Role) -> None:
-        super().__init__(engine, name, whose, channel, Wakeup())
+    def __init__(self, engine: Engine, name: str, owner: RoleOwner, channel: Channel, role: Role) -> None:
+        super().__init__(engine, name, owner, channel, Wakeup())
         self._role = role
         self.ended = _forks.event()
         self.ended.set()  # the role has not begun

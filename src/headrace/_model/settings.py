@@ -326,7 +326,7 @@ class HandlerSettings:
         kinds = dict(zip(self.kinds, some, strict=True))
         return attrs.evolve(self, kinds=kinds, queue_settings=settings)
 
-    def told_kinds(self) -> list[str]:
+    def announced_kinds(self) -> list[str]:
         """List the kinds of jobs that have a handler, as a registration tells them: '' for all."""
         return [""] if None in self.kinds or not self.kinds else [kind for kind in self.kinds if kind is not None]
 

@@ -165,7 +165,7 @@ def test_what_was_not_closed_is_not_over() -> None:
 def test_outboxes_where_all_rest_are_looked_into_now_and_then() -> None:
     """Nothing completes there unheard, and none rests where an outbox has something."""
     shared = ShardSlots(map=KNOWN, make=lambda _: pytest.fail("no shard is new"))
-    leasing = SimpleNamespace(left=False)
+    leasing = SimpleNamespace(shard_gone=False)
     some = [
         SimpleNamespace(shared=shared, ops=ops, leasing=leasing, idle=SimpleNamespace(all_idle=False)) for ops in PARTS
     ]

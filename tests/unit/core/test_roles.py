@@ -299,7 +299,7 @@ def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
     fetching.go()
     fetching.go([Grant([])])
     waiting.go()
-    consumer.leasing.stuck = True
+    consumer.leasing.saturated = True
     assert isinstance(waiting.go((True, grant(consumer, 1, 2))), Sleep)
     assert (waiting.backlog, waiting.pokes, consumer.jobs.held) == ([], [False], {})
     assert names(fetching.go()) == ["release"]
@@ -512,7 +512,7 @@ def test_what_comes_behind_a_blocked_read_goes_back_while_nothing_runs() -> None
     fetching.go()
     fetching.go([Grant([])])
     waiting.go()
-    consumer.leasing.stuck, waiting.runs = True, False
+    consumer.leasing.saturated, waiting.runs = True, False
     waiting.go((True, grant(consumer, 1, 2)))
     assert names(fetching.go()) == ["release"]
     assert consumer.waits()  # for what it gives back, among others
@@ -610,7 +610,7 @@ def test_a_shard_that_was_left_keeps_no_other_waiting() -> None:
     leaving, hand = Hand(fetch(gone)), Hand(fetch(consumer))
     assert isinstance(leaving.go(), Sleep)  # all slots are taken
     assert isinstance(hand.go(), Sleep)
-    gone.leasing.left, gone.leasing.available, gone.phase = True, False, Phase.DRAINING
+    gone.leasing.shard_gone, gone.leasing.available, gone.phase = True, False, Phase.DRAINING
     assert leaving.go() is None
     assert blocked.go(True) is None
     assert not gone.leasing.available

@@ -175,12 +175,12 @@ def test_none_is_kept_for_a_node_out_of_reach(members: list[Any]) -> None:
     assert slots.share(a, 1) == 1
 
 
-def test_an_end_frees_those_that_were_stuck(members: list[Any]) -> None:
+def test_an_end_frees_those_that_were_saturated(members: list[Any]) -> None:
     slots = SharedSlots(members)
-    members[1].leasing.stuck = slots.stuck = True
+    members[1].leasing.saturated = slots.saturated = True
     slots.moved()
-    assert not members[1].leasing.stuck
-    assert not slots.stuck
+    assert not members[1].leasing.saturated
+    assert not slots.saturated
 
 
 @pytest.fixture
@@ -223,8 +223,8 @@ def test_a_turn_is_another_s_where_its_node_or_its_jobs_take_long(crowd: list[An
     a, b, c, *_ = crowd
     assert [slots.share(one, 2000) > 0 for one in (a, b, c)] == [True, True, False]
     a.leasing.asking = b.leasing.asking = 250
-    assert slots.look(a, 100.0 + STILL_S / 2) == STILL_S
-    assert slots.look(c, 100.0 + STILL_S / 2) == ROUND_S
+    assert slots.recheck_after(a, 100.0 + STILL_S / 2) == STILL_S
+    assert slots.recheck_after(c, 100.0 + STILL_S / 2) == ROUND_S
     b.jobs.slot_moved_at = 100.0 + STILL_S / 2
     slots.now = 100.0 + 1.25 * STILL_S
     assert slots.next() is c

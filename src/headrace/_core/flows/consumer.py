@@ -60,19 +60,19 @@ class FlowConsumer(Consumer):
         return True
 
     def operations(self, some: Sequence[Settlement]) -> Iterator[Op[list[bool]]]:
-        """Make operations of settlements that are alike. After a failure call `tend` soon, as more may follow."""
+        """Make operations of settlements that are alike. After a failure call `housekeep` soon, as more may follow."""
         if some[0].kind == "step":
             for chunk in chunks(some, _weight, STEPS_PER_SCRIPT, BYTES_PER_SCRIPT):
                 op = self.flow.advance([one.step for one in chunk])
                 yield evolve(op, items=chunk)  # what a script has no room for is sent again
         else:
-            self.timers.tend_soon = self.timers.tend_soon or some[0].kind in ("retry", "dead")
+            self.timers.housekeep_soon = self.timers.housekeep_soon or some[0].kind in ("retry", "dead")
             yield from super().operations(some)
 
-    def tend(self) -> Role:
+    def housekeep(self) -> Role:
         """Take the steps for events outside of the flow: at once after a death here, otherwise at each look."""
-        if self.timers.tend_soon or self.sweeper:
-            self.timers.tend_soon = False
+        if self.timers.housekeep_soon or self.sweeper:
+            self.timers.housekeep_soon = False
             yield from sweep(self.flow)
 
 

@@ -47,7 +47,7 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
             yield Join(new)
         yield from _line_up(shared, known)
         for one in shared.members:
-            if not one.leasing.left and one.ops.keys.shard not in there:
+            if not one.leasing.shard_gone and one.ops.keys.shard not in there:
                 yield from _leave(one)
         if known.table.changing and now - changed_at >= GO_ON_AFTER_S:
             changed_at = now
@@ -64,10 +64,13 @@ def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
         return
     waiting = yield from behind(known, known.table)
     for one in shared.members:
-        was, one.leasing.behind = one.leasing.behind, isinstance(one.ops, ShardOps) and one.ops.shard.number in waiting
-        if was and not one.leasing.behind:
+        was, one.leasing.blocked_by_older = (
+            one.leasing.blocked_by_older,
+            isinstance(one.ops, ShardOps) and one.ops.shard.number in waiting,
+        )
+        if was and not one.leasing.blocked_by_older:
             one.leasing.available = True
-            yield Wake(whose=one)
+            yield Wake(owner=one)
 
 
 def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
@@ -82,8 +85,12 @@ def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
 
 def _leave(consumer: Consumer) -> Role:
     """End the registration in a removed shard, which has no jobs."""
-    consumer.leasing.left, consumer.leasing.available, consumer.phase = True, False, max(consumer.phase, Phase.DRAINING)
-    yield Wake(whose=consumer)
+    consumer.leasing.shard_gone, consumer.leasing.available, consumer.phase = (
+        True,
+        False,
+        max(consumer.phase, Phase.DRAINING),
+    )
+    yield Wake(owner=consumer)
     while consumer.jobs.held or consumer.leasing.asking or consumer.unsettled():
         yield Sleep(0.05)
     if consumer.registered:

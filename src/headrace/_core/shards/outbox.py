@@ -34,7 +34,7 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
         every = now - all_at >= AGAIN_S
         all_at = now if every else all_at
         for shared, some, targets in queues.values():
-            there = [one for one in some if not one.leasing.left and (every or not one.idle.all_idle)]
+            there = [one for one in some if not one.leasing.shard_gone and (every or not one.idle.all_idle)]
             outboxes = [one.ops for one in there if isinstance(one.ops, ShardOps)]
             if outboxes:
                 wrong += yield from hand_over(shared.map, outboxes, targets)

@@ -104,7 +104,7 @@ def _parted(company: Company, suspect: Suspect) -> Step[bool]:
     if suspect.asked_at is None:
         suspect.asked_at = now
     while company.suspect is suspect and now < suspect.asked_at + 1.0:  # unless the suspect's node is out of reach
-        yield Wake(whose=suspect.consumer)
+        yield Wake(owner=suspect.consumer)
         yield Sleep(0.05)
         now = yield from Now()
     return True

@@ -17,9 +17,8 @@ from attrs import define, evolve, field
 from headrace._core.effects import HeldJob, Phase, Role
 from headrace._core.verdicts import Settlement, SettlementBatch, judge, meant, operations
 from headrace._core.worker.company import Company
-from headrace._core.worker.idle import IdleMode
 from headrace._core.worker.slots import SharedSlots
-from headrace._core.worker.state import ActiveJobs, Leasing, NameClaim, Registration, Timers
+from headrace._core.worker.state import ActiveJobs, IdleMode, Leasing, NameClaim, Registration, Timers
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
@@ -118,7 +117,7 @@ class Consumer:
         """Make operations of settlements that are alike."""
         return operations(self.ops, some)
 
-    def tend(self) -> Role:
+    def housekeep(self) -> Role:
         """Do this consumer's own upkeep from time to time. This class does nothing."""
         yield from ()
 
@@ -174,8 +173,8 @@ class Consumer:
 
     def slot_freed(self) -> None:
         """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
-        self.leasing.stuck = False
-        if self.shared is not None and self.shared.stuck:
+        self.leasing.saturated = False
+        if self.shared is not None and self.shared.saturated:
             self.shared.moved()
 
     # -- how jobs end ------------------------------------------------------------------------------
@@ -281,10 +280,10 @@ class Consumer:
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
         """Return the operation for a heartbeat: a beat, or the claim of our name."""
         if self.named and not self.registered:
-            return self.registration.name_claim.op(self.name, settings, now, self.handler.told_kinds())
+            return self.registration.name_claim.op(self.name, settings, now, self.handler.announced_kinds())
         if self.registered:
             return self.ops.beat(self.name, settings.timeout)
-        return self.ops.beat(self.name, settings.timeout, register=True, kinds=self.handler.told_kinds())
+        return self.ops.beat(self.name, settings.timeout, register=True, kinds=self.handler.announced_kinds())
 
     def slots(self) -> int:
         """Return how many jobs may run at once."""
@@ -301,7 +300,7 @@ class Consumer:
 
     def free(self) -> int:
         """Return how many more jobs may be leased: for free slots, and to start within `START_WITHIN_S`."""
-        if self.leasing.stuck:
+        if self.leasing.saturated:
             return 0
         most = self.slots() + self.ahead()
         return most - (self.used() if self.shared is None else self.shared.used())
@@ -314,11 +313,11 @@ class Consumer:
         """Return how many more jobs may be leased by one call."""
         return min(CLAIMS_PER_SCRIPT if self.handler.batch else LEASED_PER_SCRIPT, self.free())
 
-    def stick(self) -> None:
+    def wait_for_slot(self) -> None:
         """Lease nothing until a slot becomes free."""
-        self.leasing.stuck = True
+        self.leasing.saturated = True
         if self.shared is not None:
-            self.shared.stuck = True
+            self.shared.saturated = True
 
     def waits(self) -> bool:
         """Tell whether to block on the server: no job is known to be available, and slots are free."""
@@ -330,7 +329,7 @@ class Consumer:
 
     def untouched(self) -> bool:
         """Tell whether no slot is taken or asked for."""
-        return self.shared is None and not self.leasing.stuck and not self.used()
+        return self.shared is None and not self.leasing.saturated and not self.used()
 
     @property
     def alone(self) -> bool:
@@ -340,30 +339,13 @@ class Consumer:
     def may_lease(self) -> bool:
         """Tell whether this consumer may send lease calls."""
         running = self.phase is Phase.RUNNING and self.registered
-        return running and not self.leasing.behind and not self.company.shuts_out(self)
+        return running and not self.leasing.blocked_by_older and not self.company.shuts_out(self)
 
     def may_idle(self) -> bool:
         """Tell whether the queue is idle for this worker, and the worker is subscribed to activity notices."""
         idle = self.registered and self.phase is Phase.RUNNING
         idle = idle and not (self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled())
         return idle and self.idle.subscribed and not (self.named or self.leasing.paused or self.handler.persistent)
-
-    def leave_idle(self) -> list[Op[bool]]:
-        """Leave idle mode before a lease call. Return the heartbeat to send first, if the consumer was idle."""
-        self.idle.asked = 0.0
-        if not self.idle.on:
-            return []
-        self.idle.on = self.idle.all_idle = False
-        self.timers.sweep_at = 0.0
-        return [self.ops.beat(self.name, self.idle.timeout)]
-
-    def note_activity(self) -> bool:
-        """Record that other workers may be active. Return true if the queue was unswept: it must be swept now."""
-        all_idle, self.idle.all_idle = self.idle.all_idle, False
-        self.idle.activity += 1
-        if all_idle:
-            self.timers.sweep_at = 0.0
-        return all_idle
 
     def piggyback_limit(self) -> int:
         """Return how many jobs a lease call behind a blocked read may ask for; 0: only `fetch` leases.

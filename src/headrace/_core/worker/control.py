@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from headrace._core.effects import Phase, Receive, Role, Sleep
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.idle import note_activity
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._core.worker.reclaimer import look_after
+from headrace._core.worker.reclaimer import sweep
 from headrace._core.worker.renewal import check, check_named
 
 RECEIVE_S = 5.0  # seconds of one read at most
@@ -26,7 +27,7 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
         received = yield from Receive(tuple(by_channel), RECEIVE_S)
         if received.state != "on":
             for consumer in consumers:
-                consumer.note_activity()
+                note_activity(consumer)
                 consumer.idle.subscribed = received.state == "anew"
         if received.state == "anew":
             pause = 0.05
@@ -37,8 +38,8 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
                 continue
             if message != STIR:
                 yield from check_named(by_channel[channel], message)
-            elif by_channel[channel].note_activity():
-                yield from look_after(worker, [by_channel[channel]])  # from this sweep on we know the live workers
+            elif note_activity(by_channel[channel]):
+                yield from sweep(worker, [by_channel[channel]])  # from this sweep on we know the live workers
         if received.state in ("cut", "refused"):
             yield Sleep(RETRY_REFUSED_S if received.state == "refused" else pause)
             pause = min(2 * pause, 2.0)

@@ -1,7 +1,9 @@
-"""The roles that lease and settle: `fetch` does both in one round trip, `wait` blocks while there is nothing.
+"""The roles that lease and settle: `fetch` does both in one round trip, `wait` blocks while the queue is empty.
 
-A job is leased only if it can start soon. A lease is settled once. When the worker stops, jobs that have not started go
-back to the front of the queue.
+Start reading a worker here. `fetch` repeats one exchange: it settles the jobs that have ended, and leases as many jobs
+as can start soon. The engine runs their handlers (`Start`), and reports each end to `Consumer.finished`, which records
+a settlement; the engine then wakes `fetch`. Each lease is settled once. When the worker stops, jobs that have not
+started go back to the front of the queue.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, cast
+
+from attrs import define
 
 from headrace._core.effects import (
     Abort,
@@ -27,13 +31,12 @@ from headrace._core.effects import (
     Step,
     TakeBack,
     Wake,
-    send,
     send_all,
 )
 from headrace._core.verdicts import Settlement, SettlementBatch, alike, undecoded
 from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
-from headrace._core.worker.idle import AGAIN_S, ALL_IDLE, SLACK_S
+from headrace._core.worker.idle import enter_idle, leave_idle
 from headrace._core.worker.renewal import check, died, lose
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
@@ -44,85 +47,100 @@ TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting batch
 PAUSED_S = 1.0  # the same while the queue is paused: the queue may be resumed between two such reads
 
 
+@define(eq=False)
+class _LeaseCall:
+    """A lease call, and the state in which its consumer sent it."""
+
+    name: str  # the consumer's; it may have another one when the answer comes
+    limit: int  # jobs that the call asks for
+    woken: bool  # a blocked read has found something
+    loss_notices: int
+    sent_at: float | None = None  # `None`: it ran behind a blocked read, just before its answer
+
+    @classmethod
+    def of(cls, consumer: Consumer, limit: int, woken: bool) -> _LeaseCall:
+        """Make a call of *consumer* for *limit* jobs."""
+        return cls(consumer.name, limit, woken, consumer.leasing.loss_notices)
+
+
 def fetch(consumer: Consumer) -> Role:
     """Lease and settle until everything is settled and the worker stops."""
     while True:
         if consumer.phase >= Phase.DRAINING:
-            yield from _recall(consumer)
+            yield from _return_unstarted(consumer)
             busy = consumer.jobs.held or consumer.unsettled() or consumer.leasing.piggybacked
             if consumer.phase >= Phase.HALTING or not busy:
                 break
-        idle = yield from _exchange(consumer)
-        if idle is not None:
-            yield Sleep(idle)
+        pause = yield from _exchange(consumer)
+        if pause is not None:
+            yield Sleep(pause)
     if consumer.shared is not None:
         consumer.shared.leave(consumer)  # this consumer leases no more, so no other consumer may wait behind it
     while (last := settlements(consumer)).ops:
-        yield from _settled(consumer, last, last.ops)
+        yield from _send(consumer, last, last.ops)
 
 
 def _exchange(consumer: Consumer) -> Step[float | None]:
-    """Lease and settle once. If neither is possible, return the seconds to sleep, unless woken.
+    """Lease and settle in one round trip. If neither is possible, return the seconds to sleep, unless woken.
 
     A function of its own, as the role would keep leased and settled jobs in memory while it sleeps.
     """
     if consumer.company.suspect is not None:
         yield from depart(consumer)
-    settling = settlements(consumer)
+    batch = settlements(consumer)
     if consumer.shared is not None:
         consumer.shared.now = yield from Now()
     room = _room(consumer)
-    if not settling.ops and room <= 0:
-        return (yield from _idle(consumer))
-    ops: list[Op[Any]] = list(settling.ops)
-    name, woken, losses_told = consumer.name, consumer.leasing.woken, consumer.leasing.losses_told
+    if not batch.ops and room <= 0:
+        return (yield from _pause(consumer))
+    leasing, ops = consumer.leasing, list[Op[Any]](batch.ops)
+    call = _LeaseCall.of(consumer, room, leasing.woken)
     if room > 0:
-        consumer.leasing.woken = False
-        ops += consumer.leave_idle()
+        leasing.woken = False
+        ops += leave_idle(consumer)
         predecessor = consumer.registration.name_claim.predecessor
-        ops.append(consumer.ops.lease(name, room, woken=woken, kind=HeldJob, predecessor=predecessor))
-        consumer.leasing.asking += room
-    asked = yield from Now()
-    consumer.leasing.asked_at = asked
+        ops.append(consumer.ops.lease(call.name, room, woken=call.woken, kind=HeldJob, predecessor=predecessor))
+        leasing.asking += room
+    leasing.asked_at = call.sent_at = yield from Now()
     try:
-        replies = yield from _settled(consumer, settling, ops)
+        replies = yield from _send(consumer, batch, ops)
     finally:
-        consumer.leasing.asking -= max(0, room)
+        leasing.asking -= max(0, room)
     if not replies:
-        consumer.leasing.woken = woken
+        leasing.woken = call.woken
     elif room > 0:
-        yield from _granted(consumer, replies[-1], room, name, woken, losses_told, asked)
-        if not consumer.leasing.available:
+        yield from _granted(consumer, call, replies[-1])
+        if not leasing.available:
             yield Wake()  # `wait` may block now
-    if consumer.timers.tend_soon:
-        yield from consumer.tend()
-    if (soonest := settling.next_due) is not None:
+    if consumer.timers.housekeep_soon:
+        yield from consumer.housekeep()
+    if (soonest := batch.next_due) is not None:
         consumer.expect((yield from Now()), soonest)
     yield from _gather(consumer)
     return None
 
 
-def _settled(consumer: Consumer, settling: SettlementBatch, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
-    """Send settlements and the other *ops*. Return the replies; none if a value was too large."""
-    consumer.jobs.under_way.append(settling)
+def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
+    """Send *ops*, which begin with a batch of settlements. Return the replies; none if a value was too large."""
+    consumer.jobs.under_way.append(batch)
     consumer.leasing.sending += 1
     if consumer.shared is not None and (other := consumer.shared.next()) is not None:
-        yield Wake(whose=other)  # slots may be left for this consumer
+        yield Wake(owner=other)  # slots may be left for this consumer
     try:
         replies = yield from send_all(ops)
     except TooLarge as error:
-        if all(verdict.largest <= error.limit for verdict in settling.verdicts):
+        if all(verdict.largest <= error.limit for verdict in batch.verdicts):
             raise
-        consumer.jobs.under_way.remove(settling)
-        consumer.refused(settling, error)
+        consumer.jobs.under_way.remove(batch)
+        consumer.refused(batch, error)
         return []
     finally:
         consumer.leasing.sending -= 1
-    consumer.jobs.under_way.remove(settling)
-    for op, verdicts in zip(settling.ops, replies, strict=False):
+    consumer.jobs.under_way.remove(batch)
+    for op, verdicts in zip(batch.ops, replies, strict=False):
         consumer.jobs.lost += verdicts.count(False)
-        rest = op.items[len(verdicts) :]  # the script had no room for these settlements
-        consumer.jobs.done.extendleft(reversed(rest))
+        unsettled = op.items[len(verdicts) :]  # the script had no room for these settlements
+        consumer.jobs.done.extendleft(reversed(unsettled))
         if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):
             yield Bury(others)
     return replies
@@ -156,7 +174,7 @@ def wait(consumer: Consumer) -> Role:
         else:
             paused = consumer.leasing.paused
             woken = (yield from Block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
-        if woken and not consumer.leasing.left:  # or the queue may have been resumed
+        if woken and not consumer.leasing.shard_gone:  # or the queue may have been resumed
             consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()
     yield Wake()
@@ -169,16 +187,16 @@ def blocks(consumer: Consumer) -> bool:
 
 def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
     """Block, with a lease call behind the read. Return true if the read found something, but no job was leased."""
-    name, losses_told = consumer.name, consumer.leasing.losses_told
+    call = _LeaseCall.of(consumer, limit, woken=True)
     consumer.leasing.piggybacked = limit
     try:
         woken, grant = yield from _piggyback_op(consumer, limit)
         if grant is None or not (grant.claims or grant.undecodable):  # `fetch` receives the rest of this answer, too
             return woken
         consumer.leasing.available = True  # undone if the answer has fewer jobs than asked for
-        yield from _granted(consumer, grant, limit, name, True, losses_told)
-        if consumer.leasing.stuck:  # the slots became stuck while this call waited
-            yield from _unburden(consumer)
+        yield from _granted(consumer, call, grant)
+        if consumer.leasing.saturated:  # since this call was sent
+            yield from _return_surplus(consumer)
     finally:
         consumer.leasing.piggybacked = 0
     ahead = len(consumer.jobs.held) > consumer.slots()  # ahead of a slot: `fetch` checks whether a slot becomes free
@@ -189,46 +207,18 @@ def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
 
 def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
     """Return the operation that `_piggyback` sends, the last one if possible: this saves time for an arriving job."""
-    made = consumer.leasing.last_piggyback.get((consumer.name, limit))
-    if made is None:
+    last, key = consumer.leasing.last_piggyback, (consumer.name, limit)
+    if key not in last:
         op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=HeldJob) for most in (limit, 1))
-        made = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
-        consumer.leasing.last_piggyback = {(consumer.name, limit): made}
-    return made
+        last.clear()
+        last[key] = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
+    return last[key]
 
 
 def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
     """Return the operation that releases granted jobs that were not taken; `None` if all were taken."""
     claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
     return ops.release(claims) if claims else None
-
-
-def _rest(consumer: Consumer) -> Role:
-    """Register an idle queue for a long time. No lease call is under way, as only this role sends them."""
-    idle, name = consumer.idle, consumer.name
-    seconds, idle.asked = idle.asked, 0.0
-    if not consumer.may_idle():
-        idle.try_at = 0.0
-        return
-    began, idle.on = idle.on, True  # set this before the check for a beat under way: the beat would undo it
-    if idle.beating and not began:
-        idle.on, idle.try_at, consumer.timers.sweep_at = False, 0.0, 0.0  # the next sweep, a tick from now, asks again
-        return
-    activity = idle.activity
-    verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
-    now = yield from Now()
-    if consumer.name != name:
-        return
-    idle.try_at = now + AGAIN_S
-    if verdict < 0:
-        yield from died(consumer)
-    elif verdict == 0:
-        idle.on = idle.all_idle = False
-        consumer.timers.sweep_at = 0.0
-    elif verdict == ALL_IDLE:
-        idle.all_idle, consumer.timers.sweep_at = True, now + seconds
-        if idle.activity != activity:
-            consumer.note_activity()
 
 
 def _room(consumer: Consumer) -> int:
@@ -246,82 +236,84 @@ def _room(consumer: Consumer) -> int:
     return consumer.room() if shared is None else min(consumer.room(), shared.share(consumer, consumer.free()))
 
 
-def _idle(consumer: Consumer) -> Step[float]:
+def _pause(consumer: Consumer) -> Step[float]:
     """Do the other work of the role while it has nothing to send. Return the seconds to sleep, unless woken."""
+    shared, timers = consumer.shared, consumer.timers
     if consumer.idle.asked:
-        yield from _rest(consumer)
+        yield from enter_idle(consumer)
     soon = consumer.jobs.held or consumer.company.suspect is not None
     left = (yield from _gather(consumer)) or (1.0 if soon else IDLE_S)
     now = yield from Now()
-    if consumer.shared is not None:
-        left = min(left, consumer.shared.look(consumer, now))
-        if (other := consumer.shared.next()) not in (None, consumer):
-            yield Wake(whose=other)  # the other consumer waits for slots that this one does not need
-    if consumer.timers.due_at is not None:
-        if consumer.timers.due_at <= now:
-            consumer.timers.due_at, consumer.leasing.available = None, True
-            consumer.company.waiting.discard(id(consumer))
-            if consumer.shared is not None or consumer.room() > 0:  # for a shared slot it waits for its turn
-                return 0.0
-        else:
-            left = min(left, consumer.timers.due_at - now)
-    slow = not consumer.leasing.stuck and consumer.jobs.held and now - consumer.jobs.slot_moved_at >= TAKE_BACK_AFTER_S
-    return 0.0 if slow and (yield from _unburden(consumer)) else left
+    if shared is not None:
+        left = min(left, shared.recheck_after(consumer, now))
+        if (other := shared.next()) not in (None, consumer):
+            yield Wake(owner=other)  # the other consumer waits for slots that this one does not need
+    if timers.due_at is not None and timers.due_at > now:
+        left = min(left, timers.due_at - now)
+    elif timers.due_at is not None:
+        timers.due_at, consumer.leasing.available = None, True
+        consumer.company.waiting.discard(id(consumer))
+        if shared is not None or consumer.room() > 0:  # for a shared slot it waits for its turn
+            return 0.0
+    slots_busy = consumer.jobs.held and not consumer.leasing.saturated
+    slow = slots_busy and now - consumer.jobs.slot_moved_at >= TAKE_BACK_AFTER_S
+    return 0.0 if slow and (yield from _return_surplus(consumer)) else left
 
 
-def _unburden(consumer: Consumer) -> Step[bool]:
+def _return_surplus(consumer: Consumer) -> Step[bool]:
     """Give back jobs that wait for a slot, if any: slow handlers hold all slots, and other workers may have free ones.
     Lease nothing until a slot is freed; lease at once if no slot is taken, as a busy machine has started no handler.
     True if jobs were returned.
     """
-    consumer.stick()  # first: a slot that becomes free from here on undoes this
-    units, others = yield from TakeBack()
+    consumer.wait_for_slot()  # first: a slot that becomes free from here on undoes this
+    units, others_started = yield from TakeBack()
     consumer.give_back(units)
-    if not (units and others):
+    if not (units and others_started):
         consumer.slot_freed()
     return bool(units)
 
 
-def _granted(
-    consumer: Consumer, grant: Grant | None, asked: int, name: str, woken: bool, losses_told: int,
-    since: float | None = None,
-) -> Role:  # fmt: skip
-    """Process the answer to a lease call. The call was sent at *since* (`None`: it ran just now), under *name*, when
-    *losses_told* messages had told of lost leases.
-    """
+def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
+    """Process the answer to a lease call: hold the jobs, and start them."""
     if grant is None:
-        if name == consumer.name:  # otherwise the consumer has been renamed already
+        if call.name == consumer.name:  # otherwise the consumer has been renamed already
             yield from died(consumer)
         return
     yield from consumer.prepare(grant.claims)
     now = yield from Now()
-    fresh = cast("Sequence[HeldJob]", grant.claims)
-    if over := _hold(consumer, fresh, now):
-        yield from lose(consumer, over)
-    if name != consumer.name:  # we were declared dead while the answer was on its way: peers have put these jobs back
-        yield from lose(consumer, fresh)
+    leased = cast("Sequence[HeldJob]", grant.claims)
+    if earlier := _hold(consumer, leased, now):
+        yield from lose(consumer, earlier)
+    if call.name != consumer.name:  # we were declared dead meanwhile, and peers have put these jobs back
+        yield from lose(consumer, leased)
         return
-    if consumer.leasing.losses_told != losses_told:  # the lost leases may be of these jobs
-        yield from check(consumer, fresh)
+    if consumer.leasing.loss_notices != call.loss_notices:  # the lost leases may be of these jobs
+        yield from check(consumer, leased)
     for claim, reason in grant.undecodable:
         held = cast("HeldJob", claim)
         consumer.settle(held, undecoded(held, reason))
-    if grant.levels is not None and grant.levels != consumer.leasing.levels_told:
-        consumer.leasing.levels_told = grant.levels
+    if grant.levels is not None and grant.levels != consumer.leasing.levels_logged:
+        consumer.leasing.levels_logged = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
+    _note_queue(consumer, call, grant, now)
+    yield from _start(consumer, (yield from joined(consumer, consumer.admit(leased), grant.alone_for)), now)
+
+
+def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) -> None:
+    """Record the state of the queue that an answer reports, for the next call."""
     consumer.company.note(consumer, grant)
     # If the server says that we hold a job, and we do not, its answer to an earlier call was lost.
     consumer.leasing.paused = grant.paused or grant.alone > consumer.alone
     if not grant.paused or grant.claims:
         consumer.registration.name_claim.predecessor = ""
     if grant.next_due is not None:  # counted from the moment of sending: the next call takes as long
-        consumer.expect(now if since is None else since, grant.next_due)
-    consumer.leasing.backlog = not grant.alone and (len(grant.claims) + len(grant.undecodable) >= asked or grant.more)
+        consumer.expect(now if call.sent_at is None else call.sent_at, grant.next_due)
+    number = len(grant.claims) + len(grant.undecodable)
+    consumer.leasing.backlog = not grant.alone and (number >= call.limit or grant.more)
     if not consumer.leasing.backlog:
         consumer.leasing.available = False
-        if woken and not grant.claims:
+        if call.woken and not grant.claims:
             consumer.timers.tick_at = 0.0  # a new schedule may have woken us
-    yield from _share(consumer, (yield from joined(consumer, consumer.admit(fresh), grant.alone_for)), now)
 
 
 def _unknown(ops: Ops, levels: int) -> str:
@@ -345,7 +337,7 @@ def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[Held
     return over
 
 
-def _share(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
+def _start(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
     """Give jobs to slots, or gather them for a batch."""
     if consumer.handler.batch:
         if not consumer.jobs.gathered:
@@ -362,26 +354,24 @@ def _gather(consumer: Consumer) -> Step[float | None]:
         return None
     now = yield from Now()
     size = consumer.handler.max_size
-    units: list[list[HeldJob]] = []
-    consumer.jobs.gathered = [held for held in consumer.jobs.gathered if not held.ended]
-    while len(consumer.jobs.gathered) >= size:
-        units.append(consumer.jobs.gathered[:size])
-        consumer.jobs.gathered = consumer.jobs.gathered[size:]
+    gathered = [held for held in consumer.jobs.gathered if not held.ended]
+    full = len(gathered) - len(gathered) % size
+    units = [gathered[at : at + size] for at in range(0, full, size)]
+    gathered = gathered[full:]
     if units:
         consumer.timers.full_at = now + consumer.handler.max_wait  # the remaining jobs came just now
-    left: float | None = None
-    if consumer.jobs.gathered:
-        left = consumer.timers.full_at - now
-        if left <= 0:
-            units.append(consumer.jobs.gathered)
-            consumer.jobs.gathered, left = [], None
+    left = consumer.timers.full_at - now
+    if gathered and left <= 0:
+        units.append(gathered)
+        gathered = []
+    consumer.jobs.gathered = gathered
     if units:
         consumer.jobs.slot_moved_at = now
         yield Start(units)
-    return None if left is None else max(left, 0.001)
+    return max(left, 0.001) if gathered else None
 
 
-def _recall(consumer: Consumer) -> Role:
+def _return_unstarted(consumer: Consumer) -> Role:
     """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
     units, _ = yield from TakeBack()
     consumer.give_back([*units, consumer.jobs.gathered])

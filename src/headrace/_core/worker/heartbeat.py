@@ -21,7 +21,7 @@ def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     while worker.phase < Phase.STOPPED:
         began = yield from Now()
         wait = worker.settings.heartbeat
-        due = [consumer for consumer in consumers if not (consumer.idle.on or consumer.leasing.left)]
+        due = [consumer for consumer in consumers if not (consumer.idle.on or consumer.leasing.shard_gone)]
         if worker.phase is not Phase.RUNNING:  # each step of a stop wakes this role
             wait /= 2
             due = [one for one in due if not (one.registered and began - one.registration.beaten < wait)]
@@ -66,5 +66,5 @@ def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
             yield from died(consumer)
             wait = 0.0
         if new:
-            yield Wake(whose=consumer)
+            yield Wake(owner=consumer)
     return wait

@@ -7,7 +7,11 @@ queue, all other workers monitor it.
 
 from __future__ import annotations
 
-from attrs import define
+from headrace._core.effects import Now, Role, Wake, send
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.renewal import died
+from headrace._protocol.op import Op
 
 EACH_S = 0.25  # seconds for each queue between two calls for one queue: 4 calls a second for all queues
 LEAST_S = 30.0  # the shortest and the longest time between two calls for one queue
@@ -18,20 +22,63 @@ AGAIN_S = 30.0  # seconds until the next try, if other workers were active or th
 ALL_IDLE = 2  # the answer to `rest` if all other workers are idle, too
 
 
-@define(eq=False)
-class IdleMode:
-    """The idle mode of one consumer. The role `fetch` sets its fields, unless a comment names another."""
-
-    on: bool = False  # registered for long, or about to be: no heartbeats, except one before the next lease call
-    all_idle: bool = False  # all other workers are idle, too: the queue needs no sweeps. `listen` resets it
-    beating: bool = False  # a heartbeat is under way; set by the role `beat`
-    subscribed: bool = False  # subscribed to activity notices; set by `listen`
-    activity: int = 0  # number of activity notices, received or possibly missed; set by `listen`
-    asked: float = 0.0  # seconds for which to be idle, once the queue has no work; set by `reclaim`
-    timeout: float = 0.0  # seconds of the worker's usual registration; set by `reclaim`
-    try_at: float = 0.0  # when `reclaim` may ask again
-
-
 def duration(queues: int) -> float:
     """Return the seconds between two calls for one queue of *queues*."""
     return min(max(LEAST_S, EACH_S * queues), MOST_S)
+
+
+def ask_for_idle(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
+    """Ask `fetch` to register this consumer for a long time, which differs between consumers to spread calls."""
+    idle = consumer.idle
+    idle.try_at, idle.timeout = now + AGAIN_S, worker.settings.timeout
+    idle.asked = duration(len(worker.consumers)) * (0.5 + int(consumer.name[-2:], 16) / 512)
+    yield Wake(owner=consumer)
+
+
+def enter_idle(consumer: Consumer) -> Role:
+    """Register an idle queue for a long time. No lease call is under way, as only `fetch` calls this."""
+    idle, name = consumer.idle, consumer.name
+    seconds, idle.asked = idle.asked, 0.0
+    if not consumer.may_idle():
+        idle.try_at = 0.0
+        return
+    began, idle.on = idle.on, True  # set this before the check for a beat under way: the beat would undo it
+    if idle.beating and not began:
+        idle.on, idle.try_at, consumer.timers.sweep_at = False, 0.0, 0.0  # the next sweep, a tick from now, asks again
+        return
+    activity = idle.activity
+    verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
+    now = yield from Now()
+    if consumer.name != name:
+        return
+    idle.try_at = now + AGAIN_S
+    if verdict < 0:
+        yield from died(consumer)
+    elif verdict == 0:
+        idle.on = idle.all_idle = False
+        consumer.timers.sweep_at = 0.0
+    elif verdict == ALL_IDLE:
+        idle.all_idle, consumer.timers.sweep_at = True, now + seconds
+        if idle.activity != activity:
+            note_activity(consumer)
+
+
+def leave_idle(consumer: Consumer) -> list[Op[bool]]:
+    """Leave idle mode before a lease call. Return the heartbeat to send first, if the consumer was idle."""
+    idle = consumer.idle
+    idle.asked = 0.0
+    if not idle.on:
+        return []
+    idle.on = idle.all_idle = False
+    consumer.timers.sweep_at = 0.0
+    return [consumer.ops.beat(consumer.name, idle.timeout)]
+
+
+def note_activity(consumer: Consumer) -> bool:
+    """Record that other workers may be active. Return true if the queue was unswept: it must be swept now."""
+    idle = consumer.idle
+    all_idle, idle.all_idle = idle.all_idle, False
+    idle.activity += 1
+    if all_idle:
+        consumer.timers.sweep_at = 0.0
+    return all_idle

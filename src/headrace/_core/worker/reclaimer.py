@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace._core.effects import Abort, Log, Now, Phase, Role, Sleep, Step, Wake, send, send_all
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.idle import AGAIN_S, duration
+from headrace._core.worker.idle import AGAIN_S, ask_for_idle
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._model.checks import FOREVER_S
 from headrace._protocol.replies import Reclaimed
@@ -34,7 +34,7 @@ def reclaim(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
             if consumer.idle.all_idle:
                 yield from _measure(consumer)
         for start in range(0, len(due), SWEEPS_AT_ONCE):
-            again = min(again, (yield from look_after(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
+            again = min(again, (yield from sweep(worker, due[start : start + SWEEPS_AT_ONCE], tick)))
         if len(due) > SWEEPS_AT_ONCE:  # the sweeps took some time
             again = max(0.01, again - ((yield from Now()) - began))
         yield Sleep(again)
@@ -44,7 +44,7 @@ def _due(consumer: Consumer, now: float) -> bool:
     return bool(consumer.jobs.held) or consumer.timers.sweep_at <= now
 
 
-def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
+def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
     """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the next time."""
     now = yield from Now()
     swept: list[Consumer] = []
@@ -52,14 +52,14 @@ def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = S
         for held in consumer.overdue(now):
             consumer.ended(held, TimeoutError(overran(consumer.of(held).deadline)))
             yield Abort([held])
-            yield Wake(whose=consumer)
-        yield from consumer.tend()
+            yield Wake(owner=consumer)
+        yield from consumer.housekeep()
         yield from _measure(consumer)
         yield from _declare(consumer)
         if consumer.registered and _due(consumer, now):
             if consumer.idle.all_idle:
                 consumer.timers.sweep_at = now + AGAIN_S
-                yield from _ask_to_rest(worker, consumer, now)
+                yield from ask_for_idle(worker, consumer, now)
             else:
                 swept.append(consumer)
     again = tick
@@ -72,33 +72,25 @@ def look_after(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = S
     for consumer, found in zip(swept, (yield from send_all(ops)), strict=True):
         if consumer.registered:
             again = min(again, 0.01 if found.more else tick, found.again or tick)
-            yield from _take_in(worker, consumer, found)
+            yield from _swept(worker, consumer, found)
     return again
 
 
-def _take_in(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
+def _swept(worker: Lifecycle, consumer: Consumer, found: Reclaimed) -> Role:
     """Process the answer to a sweep."""
     now = yield from Now()
     if consumer.note_due(now, found):
-        yield Wake(whose=consumer)
+        yield Wake(owner=consumer)
     if consumer.idle.all_idle:
         return  # idle mode began while the sweep was under way
-    consumer.timers.sweep_at = now + _rest(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
+    consumer.timers.sweep_at = now + _unswept_for(consumer, found, FOREVER_S if many(worker) else REST_AT_MOST_S)
     if not (found.rests or consumer.idle.on):
         consumer.idle.try_at = now + worker.settings.timeout
     elif many(worker) and consumer.idle.try_at <= now:
-        yield from _ask_to_rest(worker, consumer, now)
+        yield from ask_for_idle(worker, consumer, now)
 
 
-def _ask_to_rest(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
-    """Ask `fetch` to register this consumer for a long time, which differs between consumers to spread calls."""
-    idle = consumer.idle
-    idle.try_at, idle.timeout = now + AGAIN_S, worker.settings.timeout
-    idle.asked = duration(len(worker.consumers)) * (0.5 + int(consumer.name[-2:], 16) / 512)
-    yield Wake(whose=consumer)
-
-
-def _rest(consumer: Consumer, found: Reclaimed, most: float) -> float:
+def _unswept_for(consumer: Consumer, found: Reclaimed, most: float) -> float:
     """Return how many seconds the queue can be left unswept while this worker holds no job of it. The next sweep comes
     before a job leased meanwhile reaches the end of its lease or its deadline.
     """

@@ -52,7 +52,9 @@ def renewed(consumer: Consumer, part: Sequence[HeldJob], verdicts: Sequence[bool
 
 def check_named(consumer: Consumer, message: bytes) -> Role:
     """Check the leases that a message names, or all leases for `*`. The message may be wrong; only the server knows."""
-    consumer.leasing.losses_told += 1  # before the check: jobs that are on their way to us are checked when they arrive
+    consumer.leasing.loss_notices += (
+        1  # before the check: jobs that are on their way to us are checked when they arrive
+    )
     entries = message.decode("utf-8", "replace").split()
     if "*" in entries:  # the queue was deleted, with its declarations
         consumer.registration.declared, consumer.timers.sweep_at = False, 0.0

@@ -42,7 +42,10 @@ class SharedRead:
     @property
     def running(self) -> bool:
         """Whether the worker still runs."""
-        return next((one for one in self.consumers if not one.leasing.left), self.consumers[0]).phase is Phase.RUNNING
+        return (
+            next((one for one in self.consumers if not one.leasing.shard_gone), self.consumers[0]).phase
+            is Phase.RUNNING
+        )
 
     def take_in(self, consumer: Consumer) -> bool:
         """Record that a consumer was woken; true if the short read should wait for it. Any thread may call this."""
@@ -174,5 +177,5 @@ def _lease_from(
     theirs = some if everything else {id(whose[key]): whose[key] for key in found}.values()
     for consumer in theirs:
         consumer.leasing.woken = consumer.leasing.available = True
-        yield Wake(whose=consumer)
+        yield Wake(owner=consumer)
     return theirs

@@ -46,7 +46,7 @@ class SharedSlots:
     members: Sequence[Consumer] = ()
     now: float = 0.0  # the time of the last event
     mean: float | None = None  # seconds that a batch takes
-    stuck: bool = False  # one of the members is stuck
+    saturated: bool = False  # one of the members is saturated
     _waiting: dict[int, Consumer] = field(factory=dict[int, "Consumer"])  # consumers without a slot, the first in front
     _turns: dict[int, Turn] = field(factory=dict[int, Turn])  # turns of shards that have a backlog
 
@@ -159,7 +159,7 @@ class SharedSlots:
                 kept += max(0, size - len(one.jobs.gathered) - one.leasing.asking) if asked else 0
         return kept
 
-    def look(self, consumer: Consumer, now: float) -> float:
+    def recheck_after(self, consumer: Consumer, now: float) -> float:
         """Record the time. Return the seconds that *consumer* should wait before it asks again, unless woken."""
         self.now = now
         if id(consumer) in self._turns:
@@ -184,9 +184,9 @@ class SharedSlots:
 
     def moved(self) -> None:
         """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
-        self.stuck = False
+        self.saturated = False
         for one in self.members:
-            one.leasing.stuck = False
+            one.leasing.saturated = False
 
 
 def first_of(consumer: Consumer) -> Consumer:

@@ -64,12 +64,12 @@ class Leasing:
     available: bool = True  # the queue may have jobs to lease
     backlog: bool = False  # the last lease call brought as many jobs as it asked for
     woken: bool = False
-    stuck: bool = False  # no slot becomes free: lease nothing until a slot is freed
-    behind: bool = False  # the queue is ordered, and older jobs of these keys are in other shards
+    saturated: bool = False  # no slot becomes free: lease nothing until a slot is freed
+    blocked_by_older: bool = False  # the queue is ordered, and older jobs of these keys are in other shards
     paused: bool = False
-    left: bool = False  # its shard is gone
-    levels_told: int = 0  # the queue's number of levels that was logged, as this worker knows fewer
-    losses_told: int = 0  # number of messages that leases were taken from us
+    shard_gone: bool = False  # its shard is gone
+    levels_logged: int = 0  # the queue's number of levels that was logged, as this worker knows fewer
+    loss_notices: int = 0  # number of messages that leases were taken from us
 
 
 @define(eq=False)
@@ -107,4 +107,18 @@ class Timers:
     due_at: float | None = None  # when a delayed job is due
     tick_at: float | None = None  # when a schedule is due
     sweep_at: float = 0.0  # when the role `reclaim` must sweep the queue again, if no job is held
-    tend_soon: bool = False  # call `tend` at once
+    housekeep_soon: bool = False  # call `housekeep` at once
+
+
+@define(eq=False)
+class IdleMode:
+    """The idle mode of one consumer. The role `fetch` sets its fields, unless a comment names another."""
+
+    on: bool = False  # registered for long, or about to be: no heartbeats, except one before the next lease call
+    all_idle: bool = False  # all other workers are idle, too: the queue needs no sweeps. `listen` resets it
+    beating: bool = False  # a heartbeat is under way; set by the role `beat`
+    subscribed: bool = False  # subscribed to activity notices; set by `listen`
+    activity: int = 0  # number of activity notices, received or possibly missed; set by `listen`
+    asked: float = 0.0  # seconds for which to be idle, once the queue has no work; set by `reclaim`
+    timeout: float = 0.0  # seconds of the worker's usual registration; set by `reclaim`
+    try_at: float = 0.0  # when `reclaim` may ask again
