@@ -162,12 +162,31 @@ async def repair(request: ActionRequest) -> Outcome:
 
 Action = Callable[[ActionRequest], Awaitable[Outcome]]
 CALLS: dict[str, Action] = {name: globals()[name] for name in ACTIONS}
-BULK_TEXTS = {
-    "cancel": "were cancelled",
-    "expire": "had their leases ended",
-    "reschedule": "are due at once",
-    "redrive": "went back to the queue",
-    "purge_dead": "were removed",
+
+
+@frozen
+class Button:
+    """A button of the page of a queue, or of a worker. Its action needs no other field; `note` explains it."""
+
+    page: str
+    text: str
+    note: str = ""
+
+
+BUTTONS = {
+    "repair": Button("queue", "Repair"),
+    "purge": Button("queue", "Purge", "Removes the jobs that wait or are delayed."),
+    "delete": Button("queue", "Delete the queue", "Removes the queue with everything in it."),
+    "fail_worker": Button(
+        "worker", "Declare it dead", "A worker that counts as dead loses its leases, and comes back if it lives."
+    ),
+}
+BULK_TEXTS = {  # on the button, and of the jobs after it
+    "cancel": ("Cancel all that match", "were cancelled"),
+    "expire": ("End the leases of all that match", "had their leases ended"),
+    "reschedule": ("Make all that match due at once", "are due at once"),
+    "redrive": ("Redrive all that match", "went back to the queue"),
+    "purge_dead": ("Remove all that match for good", "were removed"),
 }
 
 
@@ -191,7 +210,7 @@ async def _bulk(queue: AsyncQueue[Any], action: str, form: Form) -> tuple[int, s
         onward |= texts | {"looked": str(looked), "matched": str(matched), "done": str(done)}
     which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text)
     rest = f"{f' ({which})' if which else ''}{', and it goes on' if cursor else ''}"
-    return now, f"{done:,} of {matched:,} {BULK_TEXTS[action]}, of {jobs(looked)} that were looked at{rest}.", onward
+    return now, f"{done:,} of {matched:,} {BULK_TEXTS[action][1]}, of {jobs(looked)} that were looked at{rest}.", onward
 
 
 async def act(

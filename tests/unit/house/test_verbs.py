@@ -12,7 +12,7 @@ import typer.main
 import headrace
 from headrace._cli.app import app
 from headrace._model.verbs import ACTIONS, VERBS
-from headrace._ui.actions import CALLS
+from headrace._ui.actions import BULK_TEXTS, BUTTONS, CALLS
 from headrace.inspect import Admin
 
 UI = Path(headrace.__file__).parent / "_ui"
@@ -33,7 +33,10 @@ def test_pages_and_terminal_act_by_the_table() -> None:
     assert CALLS.keys() == ACTIONS
     forms = "".join(page.read_text("utf-8") for page in (UI / "web" / "templates").glob("*.html"))
     bulk = {name for name, verb in VERBS.items() if verb.states}
-    assert ACTIONS - bulk == {name for name in ACTIONS - bulk if re.search(rf"do/{name}\"|\"{name}\"", forms)}
+    assert bulk == BULK_TEXTS.keys()
+    single = ACTIONS - bulk - BUTTONS.keys()
+    assert single == {name for name in single if re.search(rf"do/{name}\"|\"{name}\"", forms)}
+    assert BUTTONS.keys() <= ACTIONS
     panes = "".join(path.read_text("utf-8") for path in (UI / "top").glob("*.py"))
     keys = set(re.findall(r"act\('(\w+)'\)", panes))
     assert "pause" in keys

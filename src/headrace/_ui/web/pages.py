@@ -19,6 +19,7 @@ from headrace._model.state import Counts
 from headrace._model.verbs import BULK, VERBS
 from headrace._model.views import Overview, QueueView, one_line
 from headrace._protocol.keys import FLOW
+from headrace._ui.actions import BULK_TEXTS, BUTTONS, Button
 from headrace._ui.texts import Refused, clock, from_now, rate, span
 from headrace._ui.web.access import Rights
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, SPANS, WIDTH, charts, points, rows
@@ -83,7 +84,17 @@ async def queue(request: PageRequest) -> Answer:
     jobs = await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE)
     bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
     more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
-    return "queue.html", {"page": page, "bulk": bulk, "tabs": _by_state(counts), **more}
+    more |= {"bulk": bulk, "bulk_texts": BULK_TEXTS, "buttons": _buttons(request, "queue", name)}
+    return "queue.html", {"page": page, "tabs": _by_state(counts), **more}
+
+
+def _buttons(request: PageRequest, page: str, queue: str) -> dict[str, Button]:
+    """Return the buttons of a page, by action, that the reader may press."""
+    return {
+        action: button
+        for action, button in BUTTONS.items()
+        if button.page == page and request.rights.may(queue, action)
+    }
 
 
 async def matching(request: PageRequest) -> Answer:
@@ -141,7 +152,8 @@ async def worker(request: PageRequest) -> Answer:
     found = await request.inspector.worker(name, called)
     if found is None:
         raise NotThere(f"There is no worker {called!r} in queue {name!r}.")
-    return "worker.html", {"view": found, "queue": name, "now": (await request.inspector.queue(name)).now}
+    now = (await request.inspector.queue(name)).now
+    return "worker.html", {"view": found, "queue": name, "now": now, "buttons": _buttons(request, "worker", name)}
 
 
 async def schedules(request: PageRequest) -> Answer:
