@@ -26,7 +26,8 @@ Redis's own transport errors (`redis.ConnectionError`, …) pass through as they
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from traceback import TracebackException
@@ -344,3 +345,14 @@ def traced(error: BaseException) -> str:
 def without_extra(what: str, extra: str) -> str:
     """Tell that *what* belongs to the extra of this name, and how to install it."""
     return f"{what} is an extra: python -m pip install 'headrace[{extra}]'"
+
+
+@contextmanager
+def requiring(feature: str, extra: str, *packages: str) -> Generator[None, None, None]:
+    """Raise `ConfigurationError`, which names the extra, if one of *packages* (none named: any) can't be imported."""
+    try:
+        yield
+    except ImportError as error:
+        if packages and (error.name or "").partition(".")[0] not in packages:
+            raise
+        raise ConfigurationError(without_extra(feature, extra)) from None

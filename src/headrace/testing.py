@@ -35,7 +35,7 @@ from headrace._net.base.connected import OPENED, Connected
 from headrace.errors import Verdict
 
 __all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]
-POLL_S = 0.005  # seconds between two looks at whether a queue is empty
+POLL_S = 0.005  # seconds between two checks whether a queue is empty
 MOMENTS = ("delayed", "leases", "limited", "ticks")  # keys of a queue whose scores are moments
 EARLIER = """
 local rows = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
@@ -82,7 +82,7 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
         done = _declared(worker) and not _to_run(queues, until_empty)
         return bool(raised) or done or time.monotonic() > deadline
 
-    worker._around = [_noting(worker, raised.append), *around]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    worker._around = [_collecting(worker, raised.append), *around]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     worker._own = Address(url)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     try:
         if isinstance(worker, Worker):
@@ -95,7 +95,7 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
                 for one in _opened(before):
                     one.close()
         else:
-            _beside(_until(worker, over))
+            _on_own_loop(_until(worker, over))
         left = _to_run(queues, until_empty)
     finally:
         worker._own, worker._around = own, around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -138,30 +138,30 @@ def _opened(before: set[Connected], kind: type = Closing) -> list[Any]:
     return [one for one in set(OPENED) - before if isinstance(one, kind)]
 
 
-def _beside(story: Coroutine[Any, Any, None]) -> None:
-    """Run *story* on an event loop of its own, whether or not this thread has one."""
+def _on_own_loop(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run *coroutine* on an event loop of its own, whether or not this thread has one."""
     with ThreadPoolExecutor(1, "headrace-testing") as other:
-        other.submit(asyncio.run, story).result()
+        other.submit(asyncio.run, coroutine).result()
 
 
-def _noting(worker: Worker | AsyncWorker, note: Callable[[BaseException], None]) -> Callable[..., Any]:
-    """Make middleware for *worker* that notes the exceptions of its handlers, unless they are verdicts."""
+def _collecting(worker: Worker | AsyncWorker, collect: Callable[[BaseException], None]) -> Callable[..., Any]:
+    """Make middleware for *worker* that collects the exceptions of its handlers, unless they are verdicts."""
 
     @contextmanager
-    def noted() -> Generator[None, None, None]:
+    def collected() -> Generator[None, None, None]:
         try:
             yield
         except BaseException as error:
             if not isinstance(error, (Verdict, asyncio.CancelledError, GeneratorExit)):
-                note(error)
+                collect(error)
             raise
 
     def plain(_job: Any, call: Callable[[], Any]) -> Any:
-        with noted():
+        with collected():
             return call()
 
     async def awaited(_job: Any, call: Callable[[], Any]) -> Any:
-        with noted():
+        with collected():
             return await call()
 
     return plain if isinstance(worker, Worker) else awaited
@@ -191,7 +191,7 @@ def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> No
         while left := _jobs_left([queue.counts() for queue in queues]):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
-            time.sleep(0.005)
+            time.sleep(POLL_S)
 
 
 async def run_until_empty_async(worker: AsyncWorker, *queues: AsyncQueue, timeout: float = 10.0) -> None:
@@ -204,7 +204,7 @@ async def run_until_empty_async(worker: AsyncWorker, *queues: AsyncQueue, timeou
         while left := _jobs_left([await queue.counts() for queue in queues]):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(POLL_S)
 
 
 def _jobs_left(counts: list[Counts]) -> int:

@@ -5,14 +5,10 @@ from headrace.web import app
 site = app("redis://localhost:6379/0", access=lambda request: "read")  # an ASGI application, to be mounted
 """
 
-from headrace.errors import ConfigurationError, without_extra
+from headrace._model.verbs import ACTIONS
+from headrace.errors import requiring
 
-try:
-    from headrace._model.verbs import ACTIONS
+with requiring("headrace.web", "web", "jinja2", "starlette"):
     from headrace._ui.web.app import app
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in {"jinja2", "starlette"}:
-        raise
-    raise ConfigurationError(without_extra("headrace.web", "web")) from None
 
 __all__ = ["ACTIONS", "app"]

@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from io import TextIOWrapper
 
-from headrace.errors import without_extra
+from headrace.errors import ConfigurationError, requiring
 
 
 def main() -> None:
@@ -18,13 +18,12 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        import_module("rich")  # what takes time of it is imported where it is used
-        from headrace._cli.app import app
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
-            raise
-        sys.exit(f"headrace: {without_extra('the command line', 'cli')}")
-    logging.getLogger("headrace").addHandler(logging.NullHandler())  # commands tell of errors in lines of their own
+        with requiring("the command line", "cli", "typer", "rich"):
+            import_module("rich")  # its slow parts are imported where they are used
+            from headrace._cli.app import app
+    except ConfigurationError as error:
+        sys.exit(f"headrace: {error}")
+    logging.getLogger("headrace").addHandler(logging.NullHandler())  # commands report errors in lines of their own
     app(prog_name="headrace")
 
 

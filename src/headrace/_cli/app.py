@@ -15,7 +15,7 @@ from headrace._cli import change, dead, flows, look, schedules
 from headrace._cli.console import reported
 from headrace._cli.demo import demo
 from headrace._cli.enqueue import enqueue
-from headrace._cli.options import Json, Namespace, Url, Yes, hand_on
+from headrace._cli.options import Json, Namespace, Url, Yes, set_defaults
 from headrace._cli.output import print_out
 from headrace._cli.screens import top, web
 from headrace._cli.work import work
@@ -39,7 +39,7 @@ def program(
     namespace: Namespace = "",
 ) -> None:
     """Print the version, or the help if no command is given."""
-    hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
+    set_defaults(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
     if version:
         typer.echo(headrace.__version__)
     elif context.invoked_subcommand is None:

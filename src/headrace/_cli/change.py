@@ -14,7 +14,7 @@ import typer
 
 from headrace._api.sync.queue import Queue
 from headrace._cli.console import opened, reported, say
-from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm
+from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm, on_queue
 from headrace._cli.output import all_of, outcome, print_json, print_out, show, succeed
 from headrace._protocol.keys import worker_name
 from headrace.errors import ConfigurationError, HeadraceError
@@ -110,24 +110,17 @@ def moment(text: str) -> datetime:
     return value
 
 
-def expire(
-    name: Name,
-    ids: Ids = None,
-    yes: Yes = False,
-    in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
-) -> None:
+@on_queue
+def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = False) -> None:
     """End leases now, all or some.
 
     Their jobs go to the front, the attempt spent.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        if not ids:
-            confirm(f"End all {queue.counts().leased} leases of {name}, whose jobs will run again?", yes)
-        number = queue.admin.expire(*ids or ())
-        outcome(in_json, f"expired {number}", {"queue": name, "expired": number})
-        all_of(number, ids, f"no such job is leased in {name}")
+    if not ids:
+        confirm(f"End all {queue.counts().leased} leases of {queue.name}, whose jobs will run again?", yes)
+    number = queue.admin.expire(*ids or ())
+    outcome(in_json, f"expired {number}", {"queue": queue.name, "expired": number})
+    all_of(number, ids, f"no such job is leased in {queue.name}")
 
 
 def move(
@@ -166,121 +159,111 @@ def pause(
         succeed(done)
 
 
-def resume(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_queue
+def resume(queue: Queue, in_json: Json = False) -> None:
     """Hand out jobs again."""
-    with reported(), opened(name, url, namespace) as queue:
-        done = queue.admin.resume()
-        text = "resumed" if done else "it was not paused"
-        outcome(in_json, text, {"queue": name, "paused": False, "changed": done})
-        succeed(done)
+    done = queue.admin.resume()
+    text = "resumed" if done else "it was not paused"
+    outcome(in_json, text, {"queue": queue.name, "paused": False, "changed": done})
+    succeed(done)
 
 
+@on_queue
 def drain(
-    name: Name,
+    queue: Queue,
     timeout: Annotated[
         float | None, typer.Option(min=0, show_default=False, help="Seconds to wait at most; else for ever.")
     ] = None,
     in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
 ) -> None:
     """Wait until no job is left but dead letters."""
-    with reported(), opened(name, url, namespace) as queue:
-        done = queue.admin.drain(timeout)
-        counts = queue.counts()
-        left = 0 if done else counts.present - counts.dead
-        text = "drained" if done else f"{left} left"
-        outcome(in_json, text, {"queue": name, "drained": done, "left": left})
-        succeed(done)
+    done = queue.admin.drain(timeout)
+    counts = queue.counts()
+    left = 0 if done else counts.present - counts.dead
+    text = "drained" if done else f"{left} left"
+    outcome(in_json, text, {"queue": queue.name, "drained": done, "left": left})
+    succeed(done)
 
 
-def purge(
-    name: Name, yes: Yes = False, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
-) -> None:
+@on_queue
+def purge(queue: Queue, yes: Yes = False, in_json: Json = False) -> None:
     """Remove the jobs that wait or are delayed.
 
     Running jobs and dead letters stay.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        counts = queue.counts()
-        confirm(f"Remove all {counts.waiting + counts.parked + counts.delayed} jobs that wait in {name}?", yes)
-        number = queue.admin.purge()
-        outcome(in_json, f"purged {number}", {"queue": name, "purged": number})
-        succeed(number)
+    counts = queue.counts()
+    confirm(f"Remove all {counts.waiting + counts.parked + counts.delayed} jobs that wait in {queue.name}?", yes)
+    number = queue.admin.purge()
+    outcome(in_json, f"purged {number}", {"queue": queue.name, "purged": number})
+    succeed(number)
 
 
-def delete(
-    name: Name, yes: Yes = False, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
-) -> None:
+@on_queue
+def delete(queue: Queue, yes: Yes = False, in_json: Json = False) -> None:
     """Remove a queue with everything in it.
 
     Jobs that wait or run, dead letters, schedules; only its counts go on.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        confirm(f"Delete {name} with all its {queue.counts().present} jobs?", yes)
-        number = queue.admin.delete()
-        outcome(in_json, f"deleted {name}, {number} jobs", {"queue": name, "deleted": number})
+    confirm(f"Delete {queue.name} with all its {queue.counts().present} jobs?", yes)
+    number = queue.admin.delete()
+    outcome(in_json, f"deleted {queue.name}, {number} jobs", {"queue": queue.name, "deleted": number})
 
 
-def repair(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_queue
+def repair(queue: Queue, in_json: Json = False) -> None:
     """Repair damage by foreign commands.
 
     XDEL, XACK, XTRIM, XGROUP, … Shows how much of each kind; workers may go on meanwhile.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        mended = queue.admin.repair()
-        if in_json:
-            print_json({"queue": name, **attrs.asdict(mended)})
-            return
-        if not mended:
-            say(f"nothing to mend in {name}")
-        show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
+    mended = queue.admin.repair()
+    if in_json:
+        print_json({"queue": queue.name, **attrs.asdict(mended)})
+        return
+    if not mended:
+        say(f"nothing to mend in {queue.name}")
+    show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
 
 
 # -- workers --------------------------------------------------------------------------------------------
 
 
+@on_queue
 def fail_worker(
-    name: Name,
+    queue: Queue,
     worker: Annotated[str, typer.Argument(metavar="WORKER", help="As `workers` has it, or without its last part.")],
     yes: Yes = False,
     in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
 ) -> None:
     """Declare a worker dead.
 
     Its jobs go to the front, the attempts spent. If it lives, it comes back.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        worker_name(worker)
-        meant = [one for one in queue.admin.workers() if worker in (one.name, one.name.rpartition(".")[0])]
-        confirm(f"Declare {worker} dead in {name}? Its {sum(one.leased for one in meant)} jobs will run again.", yes)
-        number = queue.admin.fail_worker(worker)
-        if not meant and not number:
-            raise HeadraceError(f"there is no worker {worker} in {name}")
-        outcome(in_json, f"failed {worker}, {number} jobs", {"queue": name, "worker": worker, "jobs": number})
+    worker_name(worker)
+    meant = [one for one in queue.admin.workers() if worker in (one.name, one.name.rpartition(".")[0])]
+    confirm(f"Declare {worker} dead in {queue.name}? Its {sum(one.leased for one in meant)} jobs will run again.", yes)
+    number = queue.admin.fail_worker(worker)
+    if not meant and not number:
+        raise HeadraceError(f"there is no worker {worker} in {queue.name}")
+    outcome(in_json, f"failed {worker}, {number} jobs", {"queue": queue.name, "worker": worker, "jobs": number})
 
 
+@on_queue
 def reshard(
-    name: Name,
+    queue: Queue,
     shards: Annotated[int | None, typer.Argument(help="How many there are to be, 2-256; or go on, and show.")] = None,
     in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
 ) -> None:
     """Change the number of shards of a queue and its group.
 
     Work goes on meanwhile. Jobs go to the new shards at once; the old ones are worked off, and leave when they were
     empty for ten minutes.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        found = queue.admin.reshard(shards)
-        if in_json:
-            print_json({**attrs.asdict(found), "done": found.done})
-            return
-        left = f"; {found.left} jobs are in {found.draining} older ones" if found.draining else ""
-        print_out(f"{found.shards} shards{left}")
+    found = queue.admin.reshard(shards)
+    if in_json:
+        print_json({**attrs.asdict(found), "done": found.done})
+        return
+    left = f"; {found.left} jobs are in {found.draining} older ones" if found.draining else ""
+    print_out(f"{found.shards} shards{left}")
 
 
 def is_bulk(ids: object, *filters: str) -> bool:

@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from enum import StrEnum
 from functools import reduce
 from typing import Any, NoReturn
 
@@ -31,7 +30,36 @@ from headrace._cli.console import FAILED, drop_unwritten, module_of, reached, sa
 from headrace._net.base.children import withhold_socket
 from headrace._net.base.retries import heals
 from headrace._telemetry.log import log, set_up
-from headrace.errors import ConfigurationError, HeadraceError, without_extra
+from headrace.errors import ConfigurationError, HeadraceError, requiring
+
+REFUSED = os.EX_CONFIG  # this worker cannot be loaded
+AWAY = os.EX_UNAVAILABLE  # the server was away for longer than max_outage
+COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
+FINISHED, SIGNALLED = b"finished\n", b"signalled\n"  # last lines of processes: why one has ended in good order
+EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why
+POLL_S = 0.1  # seconds, until the worker of a burst is registered
+
+
+@frozen
+class Options:
+    """The options of the command that each process gets, as one argument in JSON; `None`: not given."""
+
+    max_outage: float | None = None
+    burst: bool = False
+    metrics_port: int | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+
+    def set_form(self) -> None:
+        """Give the lines of this program itself their form."""
+        if self.log_format == "json":
+            say_in_json()
+
+    def set_up_logging(self, target: str) -> None:
+        """Set up logging, unless *target* has done so when it was imported."""
+        done = set_up(self.log_level or "info", self.log_format or "text")
+        if not done and (self.log_level or self.log_format):
+            say(f"{target} has set up logging itself: --log-level and --log-format change nothing there", "WARNING")
 
 
 @frozen
@@ -42,11 +70,6 @@ class Identity:
     namespace: str
     name: str
     queues: list[str]
-
-    @classmethod
-    def of(cls, worker: Any, url: str | None) -> Identity:
-        """Describe a worker that is about to run."""
-        return cls(url, worker.namespace, worker.name, list(worker.handlers))
 
     def packed(self) -> bytes:
         """Return it as a line."""
@@ -60,57 +83,13 @@ class Identity:
         except (ValueError, TypeError):
             return None
 
+    def open(self, name: str) -> Queue:
+        """Open one of its queues."""
+        return Queue(name, url=self.url, namespace=self.namespace)
 
-# -- logging --------------------------------------------------------------------------------------------
-
-
-class LogLevel(StrEnum):
-    """The least level of log lines."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-    CRITICAL = "critical"
-
-
-class LogFormat(StrEnum):
-    """The form of log lines."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-@frozen
-class Logs:
-    """The options of the command; `None`: not given."""
-
-    level: LogLevel | None = None
-    form: LogFormat | None = None
-
-    def packed(self) -> str:
-        """Return an argument for a process, which `unpacked` takes."""
-        return f"{self.level or ''},{self.form or ''}"
-
-    @classmethod
-    def unpacked(cls, argument: str) -> Logs:
-        """Take the options from an argument."""
-        level, _, form = argument.partition(",")
-        return cls(LogLevel(level) if level else None, LogFormat(form) if form else None)
-
-    def apply_to_us(self) -> None:
-        """Give the lines of this program itself their form."""
-        if self.form is LogFormat.JSON:
-            say_in_json()
-
-    def apply_to_logging(self, target: str) -> None:
-        """Set up logging, unless *target* has done so when it was imported."""
-        done = set_up(self.level or LogLevel.INFO, self.form or LogFormat.TEXT)
-        if not done and (self.level or self.form):
-            say(f"{target} has set up logging itself: --log-level and --log-format change nothing there", "WARNING")
-
-
-# -- the worker -----------------------------------------------------------------------------------------
+    def registrations(self, queue: Queue) -> list[str]:
+        """List the names under which the worker is registered in a queue."""
+        return [worker.name for worker in queue.admin.workers() if worker.name.rpartition(".")[0] == self.name]
 
 
 def worker_of(found: Any) -> Any:
@@ -130,13 +109,11 @@ def worker_of(found: Any) -> Any:
 
 def serve(port: int) -> None:
     """Serve `/metrics` on *port* (0: any) of all interfaces, until the process ends. Raises `ConfigurationError`."""
-    try:
+    with requiring("--metrics-port", "metrics"):
         import prometheus_client
         from opentelemetry import metrics
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
         from opentelemetry.sdk.metrics import MeterProvider
-    except ModuleNotFoundError:
-        raise ConfigurationError(without_extra("--metrics-port", "metrics")) from None
     if isinstance(metrics.get_meter_provider(), MeterProvider):
         raise ConfigurationError("--metrics-port: the application has set up metrics itself, leave it to that")
     start: Any = prometheus_client.start_http_server
@@ -149,47 +126,35 @@ def serve(port: int) -> None:
     say(f"metrics are served on port {server.server_port}")
 
 
-LOOK_EVERY_S = 0.1  # seconds, until the worker is registered
+def signal_when_empty(identity: Identity) -> threading.Event:
+    """Send this process SIGTERM once its worker is registered and no job is left in its queues but dead letters.
 
+    Returns an event that is set before.
+    """
+    over = threading.Event()
 
-class Burst:
-    """The watch on the queues of a worker in this process. *over*: it has found them empty."""
-
-    def __init__(self, identity: Identity) -> None:
-        self.identity, self.over = identity, False
-
-    def begin(self) -> None:
-        """Send this process SIGTERM once its worker is registered and no job is left in its queues but dead letters."""
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        while not self.over:
+    def watch() -> None:
+        while not over.is_set():
             with suppress(redis.RedisError, HeadraceError, OSError), ExitStack() as stack:
-                self._await_empty([stack.enter_context(self._queue(name)) for name in self.identity.queues])
-                self.over = True
+                _await_empty(identity, [stack.enter_context(identity.open(name)) for name in identity.queues])
+                over.set()
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
 
-    def _queue(self, name: str) -> Queue:
-        return Queue(name, url=self.identity.url, namespace=self.identity.namespace)
+    threading.Thread(target=watch, daemon=True).start()
+    return over
 
-    def _await_empty(self, queues: Sequence[Queue]) -> None:
+
+def _await_empty(identity: Identity, queues: Sequence[Queue]) -> None:
+    for queue in queues:
+        while not identity.registrations(queue):
+            time.sleep(POLL_S)
+    empty = False
+    while not empty:  # a job of one may enqueue into another
         for queue in queues:
-            while not any(one.name.rpartition(".")[0] == self.identity.name for one in queue.admin.workers()):
-                time.sleep(LOOK_EVERY_S)
-        empty = False
-        while not empty:  # a job of one may enqueue into another
-            for queue in queues:
-                queue.admin.drain()
-            empty = all(queue.admin.drain(0) for queue in queues)
-
-
-REFUSED = os.EX_CONFIG  # this worker cannot be loaded
-AWAY = os.EX_UNAVAILABLE  # the server was away for longer than max_outage
-COLLECT_AFTER = 50_000  # new objects after which a worker looks for cycles: jobs make none, and 700 are soon made
-FINISHED, SIGNALLED = b"finished\n", b"signalled\n"  # last lines of processes: why one has ended in good order
-EXPLAINED = b"explained\n"  # the only line of one that does not work, and has said why
+            queue.admin.drain()
+        empty = all(queue.admin.drain(0) for queue in queues)
 
 
 def follow(number: int) -> socket.socket:
@@ -230,40 +195,38 @@ def _refuse(why: str) -> NoReturn:
     raise ConfigurationError(why)
 
 
-def _tell(link: socket.socket, line: bytes) -> None:
+def _send(link: socket.socket, line: bytes) -> None:
     with suppress(OSError):  # the supervisor has gone
         link.send(line)
 
 
 def _explain(link: socket.socket, why: str, status: int) -> int:
     say(why, "ERROR")
-    _tell(link, EXPLAINED)
+    _send(link, EXPLAINED)
     return status
 
 
-def work(
-    target: str, number: int, max_outage: str, burst: str, metrics_port: str, logs: Logs, link: socket.socket
-) -> int:
+def work(target: str, number: int, options: Options, link: socket.socket) -> int:
     """Load the worker, check that its server is there, and run it; return the exit code.
 
     *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
     unique.
     """
-    logs.apply_to_us()
+    options.set_form()
     quiet = logging.NullHandler()
-    log.addHandler(quiet)  # until we work: one line says why we don't
+    log.addHandler(quiet)  # until the worker runs: one line says why it does not
     with ExitStack() as stack:
         try:
             worker = load(target)
             if worker.named and number:
                 worker.name += f"-{number}"
-            if max_outage:
-                worker.settings = evolve(worker.settings, max_outage=float(max_outage))
+            if options.max_outage:
+                worker.settings = evolve(worker.settings, max_outage=options.max_outage)
             url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-            if burst and url is None:
+            if options.burst and url is None:
                 _refuse("--burst needs a worker with url=, or the server in the environment, no client=")
-            if metrics_port:
-                serve(int(metrics_port))
+            if options.metrics_port is not None:
+                serve(options.metrics_port)
             if url is not None:  # with a client of the user's it will show
                 stack.enter_context(reached(url))
         except ConfigurationError as error:
@@ -274,12 +237,10 @@ def work(
             traceback.print_exc()
             return _explain(link, f"{target} could not be imported", REFUSED)
         log.removeHandler(quiet)
-        logs.apply_to_logging(target)
-        identity = Identity.of(worker, url)
-        _tell(link, identity.packed())
-        until_empty = Burst(identity)
-        if burst:
-            until_empty.begin()
+        options.set_up_logging(target)
+        identity = Identity(url, worker.namespace, worker.name, list(worker.handlers))
+        _send(link, identity.packed())
+        empty = signal_when_empty(identity) if options.burst else None
         gc.collect()
         gc.freeze()  # imported modules stay
         gc.set_threshold(COLLECT_AFTER)
@@ -288,13 +249,13 @@ def work(
         except (redis.RedisError, HeadraceError) as error:
             say(f"{target}: {error}", "ERROR")
             return AWAY if heals(error) else FAILED
-        finished = until_empty.over or not worker._signalled  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        _tell(link, FINISHED if finished else SIGNALLED)
+        signalled = worker._signalled and not (empty and empty.is_set())  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        _send(link, SIGNALLED if signalled else FINISHED)
     return 0
 
 
 if __name__ == "__main__":
-    name, place, bound, until, port, words, socket_number = sys.argv[1:]
-    status = work(name, int(place), bound, until, port, Logs.unpacked(words), follow(int(socket_number)))
+    name, place, given, socket_number = sys.argv[1:]
+    status = work(name, int(place), Options(**json.loads(given)), follow(int(socket_number)))
     drop_unwritten()
     sys.exit(status)

@@ -11,10 +11,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
-from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any, Unpack
@@ -166,33 +165,35 @@ SIGNS = ("jobs", "stats", "delayed", "schedules", "dead")  # parts of which a qu
 LOOKED_AT = 10_000  # keys, for the name that was meant
 
 
-@contextmanager
-def opened(
+def open_queue(
+    client: redis.Redis,
     name: str,
-    url: str | None,
     namespace: str,
     *,
     create: bool | None = None,
-    anew: int = 1,
+    new_levels: int = 1,
     **options: Unpack[QueueOptions],
-) -> Generator[Queue, None, None]:
-    """Yield the queue, with all its levels; one that is made has *anew*. Refuses one that is not there, unless
-    *create* (`None`: no such option).
+) -> Queue:
+    """Open the queue with its shards, and as many priority levels as it has, or as are asked for, if that is more.
+
+    Raises `ConfigurationError` for a queue that does not exist, unless *create* (`None`: the command can't); a new one
+    has *new_levels* levels, or more.
     """
-    Keys.of(name, namespace)
-    with connected(server(url)) as client:
-        if not require(client, name, namespace, create=create):
-            options["priorities"] = max(anew, options.get("priorities", 1))
-        with levelled(client, name, namespace, **options) as queue:
-            yield queue
-
-
-def levelled(client: redis.Redis, name: str, namespace: str, **options: Unpack[QueueOptions]) -> Queue:
-    """Open a queue with its shards, and as many priority levels as it has, or as are asked for, if that is more."""
+    levels = options.get("priorities", 1)
+    if not require(client, name, namespace, create=create):
+        levels = max(new_levels, levels)
     options["shards"] = shards_of(client, name, namespace)
     with Queue(name, client=client, namespace=namespace, shards=options["shards"]) as plain:
-        options["priorities"] = max(plain.admin.levels(), options.get("priorities", 1))
+        options["priorities"] = max(plain.admin.levels(), levels)
     return Queue(name, client=client, namespace=namespace, **options)
+
+
+@contextmanager
+def opened(name: str, url: str | None, namespace: str, **options: Any) -> Generator[Queue, None, None]:
+    """Yield the queue on the server at *url*, as `open_queue` opens it."""
+    Keys.of(name, namespace)
+    with connected(server(url)) as client, open_queue(client, name, namespace, **options) as queue:
+        yield queue
 
 
 def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> bool:
@@ -204,8 +205,8 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     if anything.exists(*map(keys.key, SIGNS)):
         return True
     table = table_of(client, name, namespace)
-    some = [keys.at(part) for part in table.shards] if table is not None else []
-    if any(anything.exists(*map(one.key, SIGNS)) for one in some):
+    shards = [keys.at(shard) for shard in table.shards] if table is not None else []
+    if any(anything.exists(*map(shard.key, SIGNS)) for shard in shards):
         return True
     if create:
         return False
@@ -216,13 +217,6 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
     raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))
-
-
-def require_plain(client: redis.Redis, name: str, namespace: str) -> None:
-    """Like `require`; also refuses a sharded queue, for commands that look at one stream of jobs."""
-    require(client, name, namespace)
-    if (shards := shards_of(client, name, namespace)) > 1:
-        raise ConfigurationError(f"{name} has {shards} shards: see headrace shards {name}")
 
 
 # -- objects that a command names -----------------------------------------------------------------------
@@ -248,15 +242,6 @@ def module_of(target: str, example: str) -> tuple[Any, str]:
         raise ConfigurationError(
             f"module {name!r} ends the program as it is imported: SystemExit({error.code!r})"
         ) from None
-
-
-def function_of(target: str) -> Callable[..., Any]:
-    """Import the function that *target* names, MODULE:NAME. Raises `ConfigurationError` if there is none."""
-    module, path = module_of(target, "redact")
-    found: Any = reduce(lambda of, name: getattr(of, name, None), path.split("."), module)
-    if not callable(found):
-        raise ConfigurationError(f"module {module.__name__!r} has no function {path!r}")
-    return found  # type: ignore[no-any-return]
 
 
 def _set_up_django() -> None:

@@ -46,8 +46,7 @@ from headrace.errors import ConfigurationError, HeadraceError
 QUEUE = "modules"
 WORKERS = ("worker-1", "worker-2", "worker-3")
 HEARTBEAT_S, TIMEOUT_S = 0.3, 1.0  # short, so that the demo shows a takeover
-EVENTS_WITHIN_S = 5.0  # that the last events may take
-LOOK_EVERY_S = 0.02  # at the counts and the workers
+POLL_S = 0.02  # seconds between two readings of the counts and the workers
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 COUNTED = {"def": "functions", "class": "classes", "unparsable": "unparsable"}  # by the beginnings of their names
 
@@ -133,9 +132,9 @@ class Run:
                 with ThreadPoolExecutor(1) as starter:  # here a signal may come between a start and the note of it
                     list(starter.map(self._start, WORKERS))
                 self._watch()
-                until = time.monotonic() + EVENTS_WITHIN_S
+                until = time.monotonic() + 5.0  # for the last events
                 while len(self.seen["completed"]) < self.total and time.monotonic() < until:
-                    time.sleep(LOOK_EVERY_S)
+                    time.sleep(POLL_S)
             finally:
                 end(self._running.values())
                 events.close()
@@ -151,10 +150,10 @@ class Run:
 
     def _watch(self) -> None:
         """Tell the progress until the queue is empty. Raises `HeadraceError` if a worker ends."""
-        start = said = time.monotonic()
+        start = printed = time.monotonic()
         counts = self.queue.counts()
         while counts.present > counts.dead:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
             counts, now = self.queue.counts(), time.monotonic()
             if len(self._running) == len(WORKERS) and counts.completed * 2 >= self.total:
                 self._kill(counts)
@@ -162,8 +161,8 @@ class Run:
                 if (code := process.popen.poll()) is not None:
                     why = (self.folder / name).read_text("utf-8", "replace").strip()
                     raise HeadraceError(f"{name} ended with status {code}: {why[-2000:]}")
-            if now - said >= 1.0:
-                said, taken = now, len(set(self.seen["reclaimed"]))
+            if now - printed >= 1.0:
+                printed, taken = now, len(set(self.seen["reclaimed"]))
                 state = f"{counts.waiting} waiting, {counts.leased} leased, {taken} reclaimed"
                 print_out(f"{now - start:5.1f} s: {counts.completed} of {self.total} completed, {state}")
         self.seconds = time.monotonic() - start

@@ -47,7 +47,7 @@ class BadLineError(ConfigurationError):
 
 
 @define
-class Part:
+class Batch:
     """Some jobs, payloads or `NewJob`s, and the number of the last line among them; 0 if they come from no lines."""
 
     jobs: list[Any]
@@ -65,8 +65,8 @@ class Reader:
     line: int = 0  # the last one that was read
     size: int = 0  # bytes read so far
 
-    def parts(self) -> Iterator[Part]:
-        """Yield the jobs of each read, so that no job waits for a full part. `BadLineError`: no job of that part."""
+    def batches(self) -> Iterator[Batch]:
+        """Yield the jobs of each read, so that no job waits for a full batch. `BadLineError`: no job of that batch."""
         for lines in self._lines():
             jobs: list[Any] = []
             for text in lines:
@@ -74,20 +74,22 @@ class Reader:
                 if line := text.removesuffix(b"\r"):
                     jobs.append(self._job(line))
             if jobs:
-                yield Part(jobs, self.line)
+                yield Batch(jobs, self.line)
 
     def check(self) -> Iterator[int]:
         """Read all of a file, then rewind; yields the bytes read so far. Raises `BadLineError`."""
         start = self.stream.tell()
-        for _ in self.parts():
+        for _ in self.batches():
             yield self.size
         self.stream.seek(start)
         self.line = self.size = 0
 
     def _lines(self) -> Iterator[list[bytes]]:
         """Yield whole lines, as many as are there."""
-        begun: list[bytes] = []  # of a line whose end is still to come
-        read: Any = getattr(self.stream, "read1", self.stream.read)  # what is there, without waiting for more
+        begun: list[bytes] = []  # of a line that has no end yet
+        read: Any = getattr(
+            self.stream, "read1", self.stream.read
+        )  # it returns the bytes that have come, without waiting for more
         while chunk := cast(bytes, read(READ_BYTES)):
             self.size += len(chunk)
             first, *others = chunk.split(b"\n")
@@ -142,41 +144,38 @@ def _refuse(constant: str) -> None:
 
 
 @define
-class Feeding:
-    """Enqueues parts, shows progress, and reports at the end, however it ends, how many jobs were enqueued."""
+class Enqueuing:
+    """Enqueues batches, shows progress, and reports at the end, however it ends, how many jobs were enqueued."""
 
     queue: Queue
     ids: bool
     in_json: bool = False
-    reader: Reader | None = None
     name: str = ""
     added: int = 0
     known: int = 0
     line: int = 0
 
     @property
-    def _tells(self) -> bool:
+    def _lists_jobs(self) -> bool:
         """True if standard output is for the jobs' ids."""
         return self.ids or self.in_json
 
-    def run_file(self) -> None:
+    def run_file(self, reader: Reader) -> None:
         """Enqueue all lines of the reader; the lines of a regular file are checked first."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        reader = self.reader
-        assert reader is not None  # noqa: S101
         status = os.fstat(reader.stream.fileno())
         regular = stat.S_ISREG(status.st_mode)
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[jobs]}"))
-        shown = console.is_terminal and not (self._tells and sys.stdout.isatty())
+        shown = console.is_terminal and not (self._lists_jobs and sys.stdout.isatty())
         bar = Progress(*columns, console=console, transient=True, disable=not shown)
         with bar if shown else nullcontext():  # a disabled one still prints an empty line, in old versions of rich
             task = bar.add_task("enqueuing", total=status.st_size if regular else None, jobs="")
             if regular and reader.jsonl:
                 bar.update(task, description="checking")
-                with self._told():
+                with self._errors_with_progress():
                     for size in reader.check():
                         bar.update(task, completed=size)
                 bar.update(task, description="enqueuing")
@@ -187,30 +186,30 @@ class Feeding:
                 rate = jobs / max(time.monotonic() - began, 1e-3)
                 bar.update(task, completed=reader.size, jobs=f"{jobs:,} jobs, {rate:,.0f}/s")
 
-            self.run(reader.parts(), show)
+            self.run(reader.batches(), show)
 
-    def run(self, parts: Iterable[Part], show: Callable[[], None] = lambda: None) -> None:
-        """Enqueue all *parts*."""
+    def run(self, batches: Iterable[Batch], show: Callable[[], None] = lambda: None) -> None:
+        """Enqueue all *batches*."""
         began = time.monotonic()
-        with self._told():
-            for part in parts:
-                receipts = self.queue.enqueue_many(part.jobs)
+        with self._errors_with_progress():
+            for batch in batches:
+                receipts = self.queue.enqueue_many(batch.jobs)
                 self._count(receipts)
-                self.line = part.line
+                self.line = batch.line
                 show()
                 if self.in_json:
                     for receipt in receipts:
                         print_json({"id": receipt.id, "added": receipt.added, "outcome": receipt.outcome})
                 elif self.ids:
                     print_out("\n".join(receipt.id for receipt in receipts))
-                if self._tells:
+                if self._lists_jobs:
                     sys.stdout.flush()
         if not self.added + self.known:
             raise HeadraceError(f"{self.name}there is nothing to enqueue: the input has no jobs")
         seconds = time.monotonic() - began
         rate = (self.added + self.known) / max(seconds, 1e-3)
         text = f"enqueued {self.added} jobs in {seconds:.2f} s, {rate:.0f}/s; {self.known} were there already"
-        (say if self._tells else print_out)(text)
+        (say if self._lists_jobs else print_out)(text)
 
     def _count(self, receipts: Sequence[headrace.Receipt]) -> None:
         added = sum(receipt.added for receipt in receipts)
@@ -218,19 +217,19 @@ class Feeding:
         self.known += len(receipts) - added
 
     @contextmanager
-    def _told(self) -> Generator[None, None, None]:
+    def _errors_with_progress(self) -> Generator[None, None, None]:
         try:
             yield
         except BadLineError as error:
-            raise ConfigurationError(f"{self.name}{error}; {self._so_far() or 'nothing was enqueued'}") from None
+            raise ConfigurationError(f"{self.name}{error}; {self._progress() or 'nothing was enqueued'}") from None
         except (redis.RedisError, QueueFull) as error:
             self._count([receipt for receipt in getattr(error, "receipts", []) if receipt is not None])
-            raise HeadraceError(f"{error}; {self._so_far(least=True)}") from None
+            raise HeadraceError(f"{error}; {self._progress(least=True)}") from None
         except KeyboardInterrupt:
-            say(f"interrupted; {self._so_far(least=True)}")
+            say(f"interrupted; {self._progress(least=True)}")
             raise SystemExit(INTERRUPTED) from None
 
-    def _so_far(self, *, least: bool = False) -> str:
+    def _progress(self, *, least: bool = False) -> str:
         """Describe how much was enqueued; *least*: the outcome of the last call is unknown."""
         upto = f", up to line {self.line}," if self.line else ""
         if least:
@@ -249,13 +248,13 @@ def enqueue(
     priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is to have more.")] = 1,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
-    unique_for: Annotated[float | None, typer.Option(help="Seconds for which ids of completed jobs are taken.")] = None,
+    unique_for: Annotated[float | None, typer.Option(help="Seconds; ids of completed jobs stay taken so long.")] = None,
     debounce: Annotated[float | None, typer.Option(help="Seconds; put off the job of this id.")] = None,
     max_wait: Annotated[float | None, typer.Option(help="Put off so many seconds at most.")] = None,
     throttle: Annotated[float | None, typer.Option(help="Seconds; drop later jobs of this id.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the job of this id, if not begun.")] = False,
     max_waiting: Annotated[int | None, typer.Option(min=1, help="Jobs that may wait.")] = None,
-    full: Annotated[str, typer.Option(help="What to do when so many wait: raise, or block.")] = "raise",
+    full: Annotated[str, typer.Option(help="Action when so many wait: raise, or block.")] = "raise",
     timeout: Annotated[float, typer.Option(help="Seconds to try, and to wait for room.")] = 45.0,
     create: Create = False,
     in_json: Json = False,
@@ -290,20 +289,18 @@ def enqueue(
             unique_for=unique_for,
             timeout=timeout,
         )
-        if payloads:
-            with opened(name, url, namespace, create=create, anew=priority + 1, **options) as queue:
-                jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads]
-                _check(queue, jobs)
-                Feeding(queue, ids, in_json).run([Part(jobs)])
-            return
         with (
-            _opened(file) as stream,
-            opened(name, url, namespace, create=create, anew=priority + 1, **options) as queue,
+            nullcontext() if payloads else _opened(file) as stream,
+            opened(name, url, namespace, create=create, new_levels=priority + 1, **options) as queue,
         ):
-            _check(queue, [template])
+            jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads or ()]
+            _check(queue, jobs or [template])
+            if stream is None:
+                Enqueuing(queue, ids, in_json).run([Batch(jobs)])
+                return
             plain = template == NewJob(b"")
             reader = Reader(stream, queue.ops, jsonl, None if plain else template)
-            Feeding(queue, ids, in_json, reader, f"{file}, " if file not in (None, "-") else "").run_file()
+            Enqueuing(queue, ids, in_json, f"{file}, " if file not in (None, "-") else "").run_file(reader)
 
 
 def _if_exists(

@@ -13,8 +13,7 @@ import typer
 from headrace._api.sync.discovery import queues, shards_of
 from headrace._api.sync.flow import Flow
 from headrace._cli.change import each
-from headrace._cli.console import connected, reported, server
-from headrace._cli.options import Json, Limit, Namespace, SomeIds, Url, verbs
+from headrace._cli.options import Json, Limit, SomeIds, on_server, verbs
 from headrace._cli.output import (
     as_json,
     bounded,
@@ -37,6 +36,7 @@ from headrace.errors import ConfigurationError
 
 NO_STAGE = "-"  # stands for all stages where their results are not asked for
 
+FlowName = Annotated[str, typer.Argument(metavar="FLOW", show_default=False)]
 group = verbs("List the runs of flows, show them, cancel them.")
 
 
@@ -51,7 +51,7 @@ class Shown(StrEnum):
 
 
 class Found(Flow):
-    """A flow as it is found on a server, of whose stages only the names are known: to be read, or cancelled."""
+    """A flow on a server, to be read or cancelled. Only the names of its stages are known."""
 
     def __init__(self, name: str, client: redis.Redis, namespace: str, stages: Iterable[str]) -> None:
         super().__init__(name, client=client, namespace=namespace, shards=shards_of(client, name, namespace))
@@ -65,7 +65,8 @@ class Found(Flow):
     def states_at(self, names: Mapping[int | None, Sequence[str]]) -> Iterator[FlowState]:
         """Yield the states of runs whose shards are known."""
         known = self._drive(flow_shards.places(self.ops))
-        return (state for some in self._drive(flow_shards.read_at(known, names)).values() for state in some.values())
+        for states in self._drive(flow_shards.read_at(known, names)).values():
+            yield from states.values()
 
 
 def _runs(
@@ -78,44 +79,44 @@ def _runs(
     for key in map(text, anything.scan_iter(run_pattern("*" if flow is None else flow, namespace), count=1000)):
         if (run := run_in(key)) is None:
             continue
-        name, called = run
-        some = page.setdefault(name, [])
-        some.append((number_in(key), called))
-        if len(some) == OPS_PER_TRIP:
+        name, run_id = run
+        ids = page.setdefault(name, [])
+        ids.append((number_in(key), run_id))
+        if len(ids) == OPS_PER_TRIP:
             yield name, flow_shards.by_place(page.pop(name))
-    for name, some in page.items():
-        yield name, flow_shards.by_place(some)
+    for name, ids in page.items():
+        yield name, flow_shards.by_place(ids)
 
 
 @group.command("list")
+@on_server
 def list_runs(
+    client: redis.Redis,
+    namespace: str,
     flow: Annotated[str | None, typer.Argument(metavar="FLOW", help="All, if none is given.")] = None,
-    state: Annotated[Shown | None, typer.Option(help="Only those; else all.")] = None,
+    state: Annotated[Shown | None, typer.Option(help="Only runs in this state; else all.")] = None,
     limit: Limit = None,
     in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
 ) -> None:
     """List runs of flows that are under way or have ended not long ago, in no order."""
-    with reported(), connected(server(url)) as client:
-        if flow is not None:
-            _stages(client, flow, namespace)
+    if flow is not None:
+        _stages(client, flow, namespace)
 
-        def found() -> Iterator[tuple[str, FlowState]]:
-            for name, ids in _runs(client, namespace, flow):
-                with Found(name, client, namespace, [NO_STAGE]) as one:
-                    yield from ((name, run) for run in one.states_at(ids) if state is None or run.state == state.value)
+    def found() -> Iterator[tuple[str, FlowState]]:
+        for name, ids in _runs(client, namespace, flow):
+            with Found(name, client, namespace, [NO_STAGE]) as one:
+                yield from ((name, run) for run in one.states_at(ids) if state is None or run.state == state.value)
 
-        rows = bounded(found(), limit)
-        if in_json:
-            for name, run in rows:
-                print_json(_run_as_json(name, run))
-            return
-        cells = (
-            [name, plain(run.id), run.state, run.stage, clock(run.started_at), clock(run.ended_at), run.pending or ""]
-            for name, run in rows
-        )
-        show(("flow", "id", "state", "stage", "started", "ended", "pending"), cells, right=("pending",))
+    rows = bounded(found(), limit)
+    if in_json:
+        for name, run in rows:
+            print_json(_run_as_json(name, run))
+        return
+    cells = (
+        [name, plain(run.id), run.state, run.stage, clock(run.started_at), clock(run.ended_at), run.pending or ""]
+        for name, run in rows
+    )
+    show(("flow", "id", "state", "stage", "started", "ended", "pending"), cells, right=("pending",))
 
 
 def _stages(client: redis.Redis, flow: str, namespace: str) -> list[str]:
@@ -133,33 +134,35 @@ def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[
     ]
     results = {stage: as_json("result", run.results[stage]) for stage in stages if stage in run.results}
     return {
-        "id": run.id, "flow": flow, "state": run.state, "stage": run.stage, "started_at": run.started_at,
-        "ended_at": run.ended_at, "attributes": dict(run.attributes), "pending": run.pending,
-        "failed": list(run.failed), "children": children, "results": results,
-    }  # fmt: skip
+        "id": run.id,
+        "flow": flow,
+        "state": run.state,
+        "stage": run.stage,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "attributes": dict(run.attributes),
+        "pending": run.pending,
+        "failed": list(run.failed),
+        "children": children,
+        "results": results,
+    }
 
 
 @group.command("show")
-def show_runs(
-    flow: Annotated[str, typer.Argument(metavar="FLOW", show_default=False)],
-    ids: SomeIds,
-    in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
-) -> None:
+@on_server
+def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False) -> None:
     """Show all there is to know of runs, or of their children: where they are, and the results of their stages."""
-    with reported(), connected(server(url)) as client:
-        stages = _stages(client, flow, namespace)
-        with Found(flow, client, namespace, stages) as found:
-            runs = [run for run in found.states(ids) if run is not None]
-        for number, run in enumerate(runs):
-            if in_json:
-                print_json(_run_as_json(flow, run, stages))
-                continue
-            if number:
-                print_out("")
-            show_fields(_fields(run, stages))
-        missing(len(ids) - len(runs), len(ids), f"no such run in {flow}")
+    stages = _stages(client, flow, namespace)
+    with Found(flow, client, namespace, stages) as found:
+        runs = [run for run in found.states(ids) if run is not None]
+    for number, run in enumerate(runs):
+        if in_json:
+            print_json(_run_as_json(flow, run, stages))
+            continue
+        if number:
+            print_out("")
+        show_fields(_fields(run, stages))
+    missing(len(ids) - len(runs), len(ids), f"no such run in {flow}")
 
 
 def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object]]:
@@ -179,20 +182,11 @@ def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object
 
 
 @group.command("cancel")
-def cancel_runs(
-    flow: Annotated[str, typer.Argument(metavar="FLOW", show_default=False)],
-    ids: SomeIds,
-    in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
-) -> None:
+@on_server
+def cancel_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False) -> None:
     """Cancel runs with all their children, wherever they are.
 
     Workers that hold their jobs find the leases lost.
     """
-    with (
-        reported(),
-        connected(server(url)) as client,
-        Found(flow, client, namespace, _stages(client, flow, namespace)) as found,
-    ):
+    with Found(flow, client, namespace, _stages(client, flow, namespace)) as found:
         each(ids, found.cancel, "cancelled", in_json, f"no such run in {flow}, or it has ended")

@@ -16,10 +16,9 @@ import typer
 from headrace._api.sync import discovery
 from headrace._api.sync.inspector import Inspector
 from headrace._api.sync.queue import Queue
-from headrace._cli.console import FAILED, connected, opened, reported, require, require_plain, say, server
-from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url
+from headrace._cli.console import open_queue, opened, reported, require, say
+from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url, on_queue, on_server
 from headrace._cli.output import (
-    SHOWN_BYTES,
     as_json,
     bounded,
     bytes_of,
@@ -27,13 +26,16 @@ from headrace._cli.output import (
     job_as_json,
     json_of,
     missing,
+    outcome,
     plain,
     print_json,
     print_out,
     show,
     show_fields,
     show_jobs,
+    show_values,
     start_of,
+    succeed,
 )
 from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine
 from headrace._model.event import KINDS
@@ -41,9 +43,9 @@ from headrace._model.state import Counts, JobState
 from headrace._model.views import QueueView, TrendPoint
 from headrace._net.base.cluster.address import names_cluster
 from headrace._protocol.keys import Keys
-from headrace.errors import HeadraceError, JobFailed
+from headrace.errors import ConfigurationError, HeadraceError, JobFailed
 
-SHOWN_WHOLE_BYTES = 10 * SHOWN_BYTES  # of the payload of a job that is shown by itself
+SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
 COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
 RATES = {"in/s": "enqueued", "done/s": "completed"}
 
@@ -63,34 +65,31 @@ class Shown(StrEnum):
 # -- queues and workers ---------------------------------------------------------------------------------
 
 
-def queues(in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_server
+def queues(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
     """List the names of all queues."""
-    with reported(), connected(server(url)) as client:
-        for name in discovery.queues(client, namespace=namespace):
-            if in_json:
-                print_json({"queue": name})
-            else:
-                print_out(name)
+    for name in discovery.queues(client, namespace=namespace):
+        outcome(in_json, name, {"queue": name})
 
 
-def views_of(look: Inspector, client: redis.Redis, names: Sequence[str] | None) -> list[QueueView]:
+def views_of(inspector: Inspector, client: redis.Redis, names: Sequence[str] | None) -> list[QueueView]:
     """Read these queues, or all, as `headrace.inspect` sees them. Raises `HeadraceError` if one can't be read."""
     if names:
         for name in names:
-            require(client, name, look.views.namespace)
-        return [look.queue(name).queue for name in names]
-    found = look.overview()
+            require(client, name, inspector.views.namespace)
+        return [inspector.queue(name).queue for name in names]
+    found = inspector.overview()
     while not found.whole:
-        found = look.overview()
+        found = inspector.overview()
     for name, why in found.broken.items():
         raise HeadraceError(f"{name}: {why}")
     return list(found.queues)
 
 
-def _stats(look: Inspector, view: QueueView, *, rates: bool = False) -> dict[str, Any]:
+def _stats(inspector: Inspector, view: QueueView, *, rates: bool = False) -> dict[str, Any]:
     counts = view.counts
     workers = [attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in view.workers if one.alive]
-    due = next(iter(look.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
+    due = next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
     more: dict[str, Any] = {"reason": None if due is None else due.reason}  # why the one due next was retried
     if rates:
         more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
@@ -108,9 +107,9 @@ def _notes(row: dict[str, Any]) -> str:
     return ", ".join(found + [f"{row[name]} {name}" for name in ("blocked", "lost") if row[name]])
 
 
-def show_stats(look: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False) -> None:
+def show_stats(inspector: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False) -> None:
     """Print queues: one JSON object by name, or a table; with their *rates*, if they were looked at twice."""
-    rows = {view.name: _stats(look, view, rates=rates) for view in views}
+    rows = {view.name: _stats(inspector, view, rates=rates) for view in views}
     if in_json:
         print_out(json_of(rows, 2 if sys.stdout.isatty() else None))
         return
@@ -127,46 +126,40 @@ def show_stats(look: Inspector, views: list[QueueView], in_json: bool, *, rates:
     show(("queue", *columns), ((name, *cells(row)) for name, row in rows.items()), right=right)
 
 
-def stats(names: Names = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_server
+def stats(client: redis.Redis, namespace: str, names: Names = None, in_json: Json = False) -> None:
     """Show how many jobs are in each state.
 
     And the ends of other jobs: by queue, all or some.
     """
-    with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace, fresh=0.0) as look:
-        show_stats(look, views_of(look, client, names), in_json)
+    with Inspector(client=client, namespace=namespace, fresh=0.0) as inspector:
+        show_stats(inspector, views_of(inspector, client, names), in_json)
 
 
-def workers(names: Names = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_server
+def workers(client: redis.Redis, namespace: str, names: Names = None, in_json: Json = False) -> None:
     """List the workers of queues.
 
     Since when, whether they are alive, and how many jobs each has leased.
     """
-    with reported(), connected(server(url)) as client:
-        for name in names or ():
-            require(client, name, namespace)
-        found = [one for one in discovery.workers(client, namespace=namespace) if not names or one.queue in names]
-        if in_json:
-            for one in found:
-                print_json(attrs.asdict(one))
-            return
-        cells = ([x.queue, x.name, clock(x.since), "yes" if x.alive else "no", x.leased] for x in found)
-        show(("queue", "worker", "since", "alive", "leased"), cells, right=("leased",))
+    for name in names or ():
+        require(client, name, namespace)
+    found = [one for one in discovery.workers(client, namespace=namespace) if not names or one.queue in names]
+    cells = ([x.queue, x.name, clock(x.since), "yes" if x.alive else "no", x.leased] for x in found)
+    show_values(found, in_json, ("queue", "worker", "since", "alive", "leased"), cells, right=("leased",))
 
 
-def shards(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_queue
+def shards(queue: Queue, in_json: Json = False) -> None:
     """List the shards of a queue.
 
     The state, the slot and the node of each, and how many jobs are in each state; none of a queue that is not sharded.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        found = queue.admin.shards()
-        if in_json:
-            for one in found:
-                print_json(attrs.asdict(one))
-            return
-        columns = [field.name for field in attrs.fields(Counts)]
-        cells = ([x.number, x.state, x.slot, x.node, *(getattr(x.counts, column) for column in columns)] for x in found)
-        show(("shard", "state", "slot", "node", *columns), cells, right=("shard", "slot", *columns))
+    found = queue.admin.shards()
+    columns = [field.name for field in attrs.fields(Counts)]
+    cells = ([x.number, x.state, x.slot, x.node, *(getattr(x.counts, column) for column in columns)] for x in found)
+    head = ("shard", "state", "slot", "node", *columns)
+    show_values(found, in_json, head, cells, right=("shard", "slot", *columns))
 
 
 class Every(StrEnum):
@@ -176,31 +169,29 @@ class Every(StrEnum):
     HOUR = "hour"
 
 
+@on_server
 def trends(
+    client: redis.Redis,
+    namespace: str,
     name: Name,
     every: Annotated[Every, typer.Option(help="How far apart: minutes of two days, hours of 90.")] = Every.MINUTE,
     limit: Annotated[int | None, typer.Option(min=1, show_default=False, help="The last so many; else all.")] = None,
     in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
 ) -> None:
     """Show the past counts of a queue.
 
     Of a queue that is declared with trends=True, from then on.
     """
-    with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace) as look:
-        require_plain(client, name, namespace)
-        found = look.trends(name, every.value, limit)
-        if not found.kept:
-            raise HeadraceError(f"{name} keeps none: declare it with trends=True, in the worker that serves it")
-        points = [attrs.asdict(one) for one in found.points]
-        if in_json:
-            for one in points:
-                print_json(one)
-            return
-        columns = [field.name for field in attrs.fields(TrendPoint)]
-        cells = ((clock(one["at"]), *(f"{one[column]:g}" for column in columns[1:])) for one in points)
-        show(columns, cells, right=columns[1:])
+    require(client, name, namespace)
+    if (number := discovery.shards_of(client, name, namespace)) > 1:
+        raise ConfigurationError(f"{name} has {number} shards: see headrace shards {name}")
+    with Inspector(client=client, namespace=namespace) as inspector:
+        found = inspector.trends(name, every.value, limit)
+    if not found.kept:
+        raise HeadraceError(f"{name} keeps none: declare it with trends=True, in the worker that serves it")
+    at, *columns = [field.name for field in attrs.fields(TrendPoint)]
+    cells = ((clock(one.at), *(f"{getattr(one, column):g}" for column in columns)) for one in found.points)
+    show_values(found.points, in_json, (at, *columns), cells, right=columns)
 
 
 # -- jobs -----------------------------------------------------------------------------------------------
@@ -213,43 +204,40 @@ def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState[Any]]:
     return found
 
 
+@on_queue
 def list_jobs(
-    name: Name,
-    state: Annotated[Shown | None, typer.Option(help="Only those; else all, in this order.")] = None,
+    queue: Queue,
+    state: Annotated[Shown | None, typer.Option(help="Only jobs in this state; else all, in this order.")] = None,
     limit: Limit = None,
     in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
 ) -> None:
     """List the jobs of a queue.
 
     List running, waiting, delayed and blocked jobs, and dead letters; with --state ended, the ended jobs of its
     history.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        show_jobs(bounded(_listed(queue, state), limit), in_json)
+    show_jobs(bounded(_listed(queue, state), limit), in_json)
 
 
-def find(name: Name, ids: SomeIds, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
-    """Say in which state jobs are.
+@on_queue
+def find(queue: Queue, ids: SomeIds, in_json: Json = False) -> None:
+    """Show the state of jobs.
 
-    Since when or until when, with which worker or reason.
+    With its beginning or end, the worker, and the reason.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        found = [state for one in ids if (state := queue.find(one)) is not None]
-        if found:
-            show_jobs(found, in_json)
-        missing(len(ids) - len(found), len(ids), f"no such job in {name}")
+    found = [state for one in ids if (state := queue.find(one)) is not None]
+    if found:
+        show_jobs(found, in_json)
+    missing(len(ids) - len(found), len(ids), f"no such job in {queue.name}")
 
 
-def show_job(
-    name: Name, ids: IdsOrQueue = None, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace"
-) -> None:
+@on_server
+def show_job(client: redis.Redis, namespace: str, name: Name, ids: IdsOrQueue = None, in_json: Json = False) -> None:
     """Show all there is to know of jobs, or of a queue."""
     if not ids:
-        _show_queue(name, in_json, url, namespace)
+        _show_queue(client, namespace, name, in_json)
         return
-    with reported(), opened(name, url, namespace) as queue:
+    with open_queue(client, name, namespace) as queue:
         absent = 0
         for number, one in enumerate(ids):
             state = queue.find(one)
@@ -266,17 +254,17 @@ def show_job(
         missing(absent, len(ids), f"no such job in {name}")
 
 
-def _show_queue(name: str, in_json: bool, url: str | None, namespace: str) -> None:
-    with reported(), connected(server(url)) as client, Inspector(client=client, namespace=namespace) as look:
-        require(client, name, namespace)
-        page = look.queue(name)
-        row = {"queue": name, **_stats(look, page.queue), "priorities": page.queue.levels}
-        if page.queue.shards:
-            row["shards"] = len(page.queue.shards)
-        if in_json:
-            print_json({**row, "schedules": [attrs.asdict(one) for one in page.schedules]})
-            return
-        show_fields([(field, _cell(value)) for field, value in row.items()] + [("schedules", len(page.schedules))])
+def _show_queue(client: redis.Redis, namespace: str, name: str, in_json: bool) -> None:
+    require(client, name, namespace)
+    with Inspector(client=client, namespace=namespace) as inspector:
+        page = inspector.queue(name)
+        row = {"queue": name, **_stats(inspector, page.queue), "priorities": page.queue.levels}
+    if page.queue.shards:
+        row["shards"] = len(page.queue.shards)
+    if in_json:
+        print_json({**row, "schedules": [attrs.asdict(one) for one in page.schedules]})
+        return
+    show_fields([(field, _cell(value)) for field, value in row.items()] + [("schedules", len(page.schedules))])
 
 
 def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:
@@ -299,37 +287,35 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
     yield "payload", start_of(payload, SHOWN_WHOLE_BYTES) + long
 
 
+@on_queue
 def result(
-    name: Name,
+    queue: Queue,
     ids: SomeIds,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for it.")] = 0.0,
     in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
 ) -> None:
     """Print the results of jobs.
 
     The bytes as they are, or a row each for several jobs.
     """
-    with reported(), opened(name, url, namespace) as queue:
-        kept = queue.results(ids, timeout)
-        found = {one: kept[one] for one in ids if one in kept}  # in this order
-        ended = {one: _without(queue, one) for one in ids if one not in kept}
-        if in_json:
-            for one, data in found.items():
-                print_json({"id": one, **as_json("result", data)})
-            for one, failed in ended.items():
-                if isinstance(failed, JobFailed):
-                    print_json({"id": one, "result": None, "state": failed.state, "reason": failed.reason})
-        elif len(ids) > 1:
-            if found:
-                show(("id", "result"), ((plain(one), start_of(data)) for one, data in found.items()))
-        else:
-            for data in found.values():
-                _write(data)
-        wanted = len(set(ids))
-        why = "; ".join(sorted({plain(str(one)) for one in ended.values() if one is not None})[:5])
-        missing(wanted - len(found), wanted, why or "no result")
+    kept = queue.results(ids, timeout)
+    found = {one: kept[one] for one in ids if one in kept}  # in this order
+    ended = {one: _without(queue, one) for one in ids if one not in kept}
+    if in_json:
+        for one, data in found.items():
+            print_json({"id": one, **as_json("result", data)})
+        for one, failed in ended.items():
+            if isinstance(failed, JobFailed):
+                print_json({"id": one, "result": None, "state": failed.state, "reason": failed.reason})
+    elif len(ids) > 1:
+        if found:
+            show(("id", "result"), ((plain(one), start_of(data)) for one, data in found.items()))
+    else:
+        for data in found.values():
+            _write(data)
+    wanted = len(set(ids))
+    why = "; ".join(sorted({plain(str(one)) for one in ended.values() if one is not None})[:5])
+    missing(wanted - len(found), wanted, why or "no result")
 
 
 def _without(queue: Queue, id: str) -> Exception | None:
@@ -387,24 +373,22 @@ def events(
 SETTINGS = ("appendfsync", "save", "min-replicas-to-write")
 
 
-def doctor(in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_server
+def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
     """Examine a server: version, settings, and rights of its user. Exit code 1 if it breaks a promise.
 
     It writes one key of the namespace, and deletes it again. On a cluster each primary is examined.
     """
-    broken = False
-    with reported(), connected(server(url)) as client:
-        cluster = names_cluster(None, client)
-        trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).key("doctor"))
-        for node, place in _nodes(client, cluster):
-            for found in examine(_facts(node, trial, namespace, cluster)):
-                broken = broken or found.state == "broken"
-                if in_json:
-                    print_json(attrs.asdict(found) | ({"node": place} if place else {}))
-                else:
-                    print_out("\t".join([*([place] if place else []), found.state, found.check, found.text]))
-    if broken:
-        raise typer.Exit(FAILED)
+    cluster, broken = names_cluster(None, client), False
+    trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).key("doctor"))
+    for node, place in _nodes(client, cluster):
+        for found in examine(_facts(node, trial, namespace, cluster)):
+            broken = broken or found.state == "broken"
+            row, value = [found.state, found.check, found.text], attrs.asdict(found)
+            if place:
+                row, value = [place, *row], {**value, "node": place}
+            outcome(in_json, "\t".join(row), value)
+    succeed(not broken)
 
 
 def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:

@@ -1,25 +1,31 @@
 """Options and arguments that commands share, and groups of commands.
 
-Every option may stand before the command, too: the program and its groups take them, and hand them on as defaults.
+Every option may stand before the command, too: the program and its groups take them as defaults of their commands.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any
+from functools import wraps
+from typing import Annotated, Any, Concatenate, ParamSpec
 
+import redis
 import typer
 from typer.core import TyperGroup
 
-from headrace._cli.console import server
+from headrace._api.sync.queue import Queue
+from headrace._cli.console import connected, opened, reported, server
 from headrace._model.views import visible
 from headrace._net.base.address import client_of
 from headrace._protocol.keys import job_id, pattern, queue_of
 from headrace._protocol.replies import text
 from headrace.errors import ConfigurationError
 
+P = ParamSpec("P")
 COMPLETE_WITHIN_S = 0.5  # for each answer of the server, and for the scan: a shell waits for us
 
 
@@ -30,7 +36,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
     """
     found: set[str] = set()
     until = time.monotonic() + COMPLETE_WITHIN_S
-    with suppress(Exception):  # what is written on a screen now would be in the midst of the user's line
+    with suppress(Exception):  # an error message would stand in the middle of the user's line
         url = server(_given(context, "url"))
         if not url.startswith("embedded:"):
             timeouts = {"socket_timeout": COMPLETE_WITHIN_S, "socket_connect_timeout": COMPLETE_WITHIN_S}
@@ -77,7 +83,7 @@ IdsOrQueue = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="The queue itself, if none is given.", callback=_each_an_id)
 ]
 SomeIds = Annotated[list[str], typer.Argument(metavar="ID", show_default=False, callback=_each_an_id)]
-Reason = Annotated[str, typer.Option(show_default=False, help="All whose reason has this text, instead of ids.")]
+Reason = Annotated[str, typer.Option(show_default=False, help="All with this text in the reason, instead of ids.")]
 Kind = Annotated[str, typer.Option(show_default=False, help="All of this kind, instead of ids.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON value; of a listing, one a line.")]
 Jsonl = Annotated[bool, typer.Option("--json", "--jsonl", help="A JSON object a line.")]
@@ -108,12 +114,12 @@ def verbs(about: str) -> typer.Typer:
     def options(
         context: typer.Context, in_json: Json = False, yes: Yes = False, url: Url = None, namespace: Namespace = ""
     ) -> None:  # pyright: ignore[reportUnusedFunction]
-        hand_on(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
+        set_defaults(context, in_json=in_json, yes=yes, url=url, namespace=namespace or None)
 
     return group
 
 
-def hand_on(context: typer.Context, **options: object) -> None:
+def set_defaults(context: typer.Context, **options: object) -> None:
     """Make the *options* that were given the defaults of all commands of this group."""
     given = {name: value for name, value in options.items() if value not in (None, False)}
     defaults: dict[str, Any] = {**(context.default_map or {}), **given}
@@ -130,3 +136,49 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise ConfigurationError("give --yes: this destroys something, and there is no terminal to ask on")
     typer.confirm(visible(question), abort=True, err=True)
+
+
+# -- commands of a server, and of a queue ---------------------------------------------------------------
+
+
+def on_server(function: Callable[Concatenate[redis.Redis, str, P], None]) -> Callable[..., None]:
+    """Make a command with --url and --namespace; *function* gets a client, the namespace, and the command's own
+    parameters. Errors become one line and an exit code.
+    """
+
+    @wraps(function)
+    def command(url: str | None, namespace: str, *args: P.args, **own: P.kwargs) -> None:
+        with reported(), connected(server(url)) as client:
+            function(client, namespace, *args, **own)
+
+    return _with_options(command, function, {}, leading=2)
+
+
+def on_queue(function: Callable[Concatenate[Queue, P], None]) -> Callable[..., None]:
+    """Make a command with QUEUE, --url and --namespace; *function* gets the queue, which must exist, and the command's
+    own parameters. Errors become one line and an exit code.
+    """
+
+    @wraps(function)
+    def command(name: str, url: str | None, namespace: str, *args: P.args, **own: P.kwargs) -> None:
+        with reported(), opened(name, url, namespace) as queue:
+            function(queue, *args, **own)
+
+    return _with_options(command, function, {"name": (Name, inspect.Parameter.empty)}, leading=1)
+
+
+def _with_options(
+    command: Callable[..., None], function: Callable[..., None], first: dict[str, Any], leading: int
+) -> Callable[..., None]:
+    """Tell typer the parameters of *command*: *first*, then all of *function* but the *leading*, then the server's."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[leading:]
+    given = first | {one.name: (one.annotation, one.default) for one in own}
+    given |= {"url": (Url, None), "namespace": (Namespace, "headrace")}
+    command.__annotations__ = {name: annotation for name, (annotation, _) in given.items()}
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+            for name, (annotation, default) in given.items()
+        ]
+    )
+    return command

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-import typer
+import attrs
 
 from headrace._cli.console import FAILED, say
 from headrace._model.state import JobState
@@ -20,10 +20,7 @@ from headrace.errors import HeadraceError
 
 T = TypeVar("T")
 ON_A_TERMINAL = 100  # rows of a listing, unless --limit says otherwise
-SHOWN_BYTES = 200  # of a payload, in a listing
 CUT = ("reason", "payload", "result")  # columns that give way where a line is too long
-LEAST_CELLS = 12  # of a column that gives way
-GAP = 2  # cells between columns
 
 
 def print_out(text: str) -> None:
@@ -60,7 +57,7 @@ def succeed(done: object) -> None:
     """End with exit code 1 if nothing was done."""
     if not done:
         sys.stdout.flush()
-        raise typer.Exit(FAILED)
+        raise SystemExit(FAILED)
 
 
 def missing(number: int, wanted: int, why: str) -> None:
@@ -101,14 +98,14 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
 
     texts = [[plain(str(cell)) for cell in row] for row in rows]
     kept = [i for i in range(len(columns)) if not texts or any(row[i] for row in texts)]
-    console = Console(highlight=False)
+    console, gap = Console(highlight=False), 2  # cells between columns
     widths = {i: max(cell_len(columns[i]), *(cell_len(row[i]) for row in texts)) if texts else 0 for i in kept}
-    room = console.width - sum(width + GAP for i, width in widths.items() if columns[i] not in CUT)
+    room = console.width - sum(width + gap for i, width in widths.items() if columns[i] not in CUT)
     cut = sorted((i for i in kept if columns[i] in CUT), key=lambda i: widths[i])
     for number, i in enumerate(cut):
-        widths[i] = min(widths[i], max(LEAST_CELLS, room // (len(cut) - number) - GAP))
-        room -= widths[i] + GAP
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+        widths[i] = min(widths[i], max(12, room // (len(cut) - number) - gap))
+        room -= widths[i] + gap
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     for i in kept:
         table.add_column(columns[i], justify="right" if columns[i] in right else "left", overflow="fold")
     for row in texts:
@@ -122,11 +119,26 @@ def _fit(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
+def show_values(
+    values: Iterable[Any],
+    as_json: bool,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    right: Sequence[str] = (),
+) -> None:
+    """Print values of an attrs class: a line of JSON each, or *rows*, which are made of them, as a table."""
+    if not as_json:
+        show(columns, rows, right)
+        return
+    for value in values:
+        print_json(attrs.asdict(value))
+
+
 def show_fields(rows: Iterable[tuple[str, object]]) -> None:
     """Print names and values, one a line: aligned on a terminal, with a tab between them elsewhere."""
-    some = [(plain(name), plain(str(value))) for name, value in rows if value not in (None, "")]
-    width = max((len(name) for name, _ in some), default=0)
-    for name, value in some:
+    texts = [(plain(name), plain(str(value))) for name, value in rows if value not in (None, "")]
+    width = max((len(name) for name, _ in texts), default=0)
+    for name, value in texts:
         print_out(f"{name:<{width}}  {value}" if sys.stdout.isatty() else f"{name}\t{value}")
 
 
@@ -153,7 +165,7 @@ def when(moment: float | None) -> str:
     return f"in {text}" if away > 0 else f"{text} ago"
 
 
-def start_of(data: bytes, most: int = SHOWN_BYTES) -> str:
+def start_of(data: bytes, most: int = 200) -> str:
     """Show the beginning of *data*, on one line."""
     return plain(data[:most].decode("utf-8", "backslashreplace")) + ("…" if len(data) > most else "")
 
@@ -183,33 +195,45 @@ def job_as_json(state: JobState) -> dict[str, Any]:
     """Make the JSON object of a job, with its whole payload."""
     job = state.job
     return {
-        "id": job.id, "queue": job.queue, "state": state.state, **as_json("payload", bytes_of(job.payload)),
-        "headers": dict(job.headers), "attempt": job.attempt, "priority": job.priority,
-        "enqueued_at": state.enqueued_at, "since": state.since, "due": state.due, "worker": state.worker,
-        "reason": state.reason, "traceback": state.traceback,
-    }  # fmt: skip
+        "id": job.id,
+        "queue": job.queue,
+        "state": state.state,
+        **as_json("payload", bytes_of(job.payload)),
+        "headers": dict(job.headers),
+        "attempt": job.attempt,
+        "priority": job.priority,
+        "enqueued_at": state.enqueued_at,
+        "since": state.since,
+        "due": state.due,
+        "worker": state.worker,
+        "reason": state.reason,
+        "traceback": state.traceback,
+    }
 
 
-def show_jobs(states: Iterable[JobState], json_lines: bool) -> None:
-    """Print jobs: whole as JSON, a line each, or the beginnings of their payloads in a table."""
+def show_jobs(states: Iterable[JobState], json_lines: bool, columns: Sequence[str] = JOB_COLUMNS) -> None:
+    """Print jobs: whole as JSON, a line each, or in a table; on a terminal it has other *columns*."""
     if json_lines:
         for state in states:
             print_json(job_as_json(state))
-    elif sys.stdout.isatty():
-        show(SHORT_COLUMNS, map(_short_row, states), right=("attempt",))
-    else:
-        show(JOB_COLUMNS, map(_row, states))
+        return
+    shown = SHORT_COLUMNS if sys.stdout.isatty() else columns
+    rows = map(_cells, states)
+    show(shown, ([row[column] for column in shown] for row in rows), right=("attempt",))
 
 
-def _row(state: JobState) -> list[object]:
+def _cells(state: JobState) -> dict[str, object]:
+    """Return the cells of a job by column."""
     job = state.job
-    times = [clock(moment) for moment in (state.enqueued_at, state.since, state.due)]
-    texts = [plain(state.worker or ""), plain(state.reason or ""), start_of(bytes_of(job.payload))]
-    return [plain(job.id), state.state, job.attempt, *times, *texts]
-
-
-def _short_row(state: JobState) -> list[object]:
-    job = state.job
-    moment = state.due or state.since or state.enqueued_at
-    texts = [plain(state.reason or ""), start_of(bytes_of(job.payload))]
-    return [plain(job.id), state.state, job.attempt, when(moment), *texts]
+    return {
+        "id": plain(job.id),
+        "state": state.state,
+        "attempt": job.attempt,
+        "when": when(state.due or state.since or state.enqueued_at),
+        "enqueued": clock(state.enqueued_at),
+        "since": clock(state.since),
+        "due": clock(state.due),
+        "worker": plain(state.worker or ""),
+        "reason": plain(state.reason or ""),
+        "payload": start_of(bytes_of(job.payload)),
+    }

@@ -8,13 +8,13 @@ import sys
 from enum import StrEnum
 from typing import Annotated
 
-import attrs
 import typer
 
+from headrace._api.sync.queue import Queue
 from headrace._cli.console import opened, reported
 from headrace._cli.enqueue import header_of
-from headrace._cli.options import Create, Json, Name, Namespace, Url, verbs
-from headrace._cli.output import clock, outcome, plain, print_json, show
+from headrace._cli.options import Create, Json, Name, Namespace, Url, on_queue, verbs
+from headrace._cli.output import clock, outcome, plain, show_values
 from headrace.errors import ConfigurationError, HeadraceError
 
 group = verbs("List, add and remove jobs that recur.")
@@ -29,19 +29,15 @@ class Missed(StrEnum):
 
 
 @group.command("list")
-def list_schedules(name: Name, in_json: Json = False, url: Url = None, namespace: Namespace = "headrace") -> None:
+@on_queue
+def list_schedules(queue: Queue, in_json: Json = False) -> None:
     """List the schedules of a queue, the next due first."""
-    with reported(), opened(name, url, namespace) as queue:
-        found = queue.admin.schedules()
-        if in_json:
-            for one in found:
-                print_json(attrs.asdict(one))
-            return
-        cells = (
-            [plain(one.name), clock(one.next_due), one.cron or f"every {one.every:g} s", one.timezone or "", one.missed]
-            for one in found
-        )
-        show(("name", "next due", "timing", "timezone", "missed"), cells)
+    found = queue.admin.schedules()
+    cells = (
+        [plain(one.name), clock(one.next_due), one.cron or f"every {one.every:g} s", one.timezone or "", one.missed]
+        for one in found
+    )
+    show_values(found, in_json, ("name", "next due", "timing", "timezone", "missed"), cells)
 
 
 @group.command()
@@ -52,9 +48,7 @@ def add(
     every: Annotated[float | None, typer.Option(min=0.1, show_default=False, help="Seconds between its jobs.")] = None,
     cron: Annotated[str | None, typer.Option(help="Five fields as in a crontab, or six with seconds first.")] = None,
     timezone: Annotated[str | None, typer.Option(help="Of --cron: an IANA name; else UTC.")] = None,
-    missed: Annotated[
-        Missed, typer.Option(help="What becomes of ticks that passed while no worker ran.")
-    ] = Missed.ONCE,
+    missed: Annotated[Missed, typer.Option(help="Treatment of ticks that passed while no worker ran.")] = Missed.ONCE,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
     priority: Annotated[int, typer.Option(min=0, max=9, help="The level of its jobs; 0 comes first.")] = 0,
     create: Create = False,
@@ -67,9 +61,15 @@ def add(
         headers = dict(map(header_of, header or ())) or None
         try:
             new = queue.admin.schedule(
-                schedule, os.fsencode(payload), every=every, cron=cron, timezone=timezone, missed=missed.value,
-                headers=headers, priority=priority,
-            )  # fmt: skip
+                schedule,
+                os.fsencode(payload),
+                every=every,
+                cron=cron,
+                timezone=timezone,
+                missed=missed.value,
+                headers=headers,
+                priority=priority,
+            )
         except ValueError as error:
             text = re.sub(r"\b(every|cron|timezone|missed|priority)=", r"--\1=", str(error))
             raise ConfigurationError(re.sub(r"=(?= or|[,;])", "", text)) from None
@@ -77,17 +77,13 @@ def add(
 
 
 @group.command()
+@on_queue
 def remove(
-    name: Name,
-    names: Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)],
-    in_json: Json = False,
-    url: Url = None,
-    namespace: Namespace = "headrace",
+    queue: Queue, names: Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)], in_json: Json = False
 ) -> None:
     """End schedules; jobs that they have enqueued stay."""
-    with reported(), opened(name, url, namespace) as queue:
-        done = [one for one in dict.fromkeys(names) if queue.admin.unschedule(one)]
-        outcome(in_json, f"removed {len(done)}", {"queue": name, "removed": len(done), "names": done})
-        if missing := len(set(names)) - len(done):
-            sys.stdout.flush()
-            raise HeadraceError(f"{missing} of {len(set(names))}: no such schedule in {name}")
+    done = [one for one in dict.fromkeys(names) if queue.admin.unschedule(one)]
+    outcome(in_json, f"removed {len(done)}", {"queue": queue.name, "removed": len(done), "names": done})
+    if missing := len(set(names)) - len(done):
+        sys.stdout.flush()
+        raise HeadraceError(f"{missing} of {len(set(names))}: no such schedule in {queue.name}")

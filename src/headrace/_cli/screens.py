@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import reduce
 from ipaddress import ip_address
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ import typer
 from headrace._api.sync.flow import Flow
 from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
-from headrace._cli.console import connected, function_of, reported, say, server, terminated
+from headrace._cli.console import connected, module_of, reported, say, server, terminated
 from headrace._cli.look import show_stats, views_of
 from headrace._cli.options import Json, Names, Namespace, Url
 from headrace._cli.output import print_out
@@ -28,10 +29,10 @@ from headrace._model.flow import FlowJob, Next
 from headrace._model.job import Job, NewJob
 from headrace._model.policy import Retry
 from headrace._net.base.address import shown
-from headrace.errors import ConfigurationError, HeadraceError, without_extra
+from headrace.errors import ConfigurationError, HeadraceError, requiring
 from headrace.inspect import Inspector
 
-STOP_WITHIN_S = 2  # seconds that requests under way have
+NAMES = ("ada", "grace", "edsger", "barbara", "tony")  # of the demonstration's customers
 
 
 def web(
@@ -40,7 +41,7 @@ def web(
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
     redact: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:FUNCTION", show_default=False, help="What may be shown of a text of a job."),
+        typer.Option(metavar="MODULE:FUNCTION", show_default=False, help="A function that returns the text to show."),
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a server of its own.")] = False,
     url: Url = None,
@@ -57,15 +58,11 @@ def web(
                 f"--host {host}: only this machine is served, as there is no rule for who may do what; "
                 "mount headrace.web.app(access=…) in an application of yours"
             )
-        try:
+        with requiring("headrace web", "web", "jinja2", "starlette", "uvicorn"):
             import uvicorn
 
             from headrace._ui.web.access import TokenAuth
             from headrace._ui.web.app import Pages
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in {"jinja2", "starlette", "uvicorn"}:
-                raise
-            raise ConfigurationError(without_extra("headrace web", "web")) from None
         hide = None if redact is None else _redacting(redact)
         address = stack.enter_context(running()) if demo else server(url)
         stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
@@ -78,17 +75,22 @@ def web(
         say("serves the pages there, to one browser; Ctrl-C ends it")
         _log_actions()
         config: Any = uvicorn.Config(
-            pages, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=STOP_WITHIN_S
+            pages, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
         )
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listening])
 
 
 def _redacting(target: str) -> Callable[..., Any]:
+    """Import the function of --redact."""
     try:
-        return function_of(target)
+        module, path = module_of(target, "redact")
     except ConfigurationError as error:
         raise ConfigurationError(f"--redact {target}: {error}") from None
+    found: Any = reduce(lambda of, name: getattr(of, name, None), path.split("."), module)
+    if not callable(found):
+        raise ConfigurationError(f"--redact {target}: module {module.__name__!r} has no function {path!r}")
+    return found  # type: ignore[no-any-return]
 
 
 def _is_loopback(host: str) -> bool:
@@ -117,9 +119,6 @@ def _log_actions() -> None:
     log.addHandler(lines)
 
 
-BETWEEN_S = 1.0  # seconds between the two looks that rates need
-
-
 def top(
     names: Names = None,
     once: Annotated[bool, typer.Option("--once", help="Print the queues, with their rates, and end.")] = False,
@@ -143,29 +142,21 @@ def top(
         if once:
             _once(client, namespace, names, in_json)
             return
-        try:
+        with requiring("headrace top", "top", "textual", "rich"):
             from headrace._ui.top.app import run
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in {"textual", "rich"}:
-                raise
-            raise ConfigurationError(without_extra("headrace top", "top")) from None
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise ConfigurationError("headrace top needs a terminal; headrace top --once needs none")
         run(address, namespace, shown(address), every=every, read_only=read_only)
 
 
 def _once(client: redis.Redis, namespace: str, names: list[str] | None, in_json: bool) -> None:
-    with Inspector(client=client, namespace=namespace, fresh=0.0) as look:
-        views_of(look, client, names)
-        time.sleep(BETWEEN_S)
-        show_stats(look, views_of(look, client, names), in_json, rates=True)
+    with Inspector(client=client, namespace=namespace, fresh=0.0) as inspector:
+        views_of(inspector, client, names)
+        time.sleep(1.0)  # rates need two readings
+        show_stats(inspector, views_of(inspector, client, names), in_json, rates=True)
 
 
 # -- the demonstration ----------------------------------------------------------------------------------
-
-
-PAUSE_S = 0.05  # seconds between two rounds of the producer
-NAMES = ("ada", "grace", "edsger", "barbara", "tony")
 
 
 @contextmanager
@@ -222,7 +213,7 @@ def _produce(queues: dict[str, Queue], flow: Flow, over: threading.Event) -> Non
     with suppress(redis.RedisError, HeadraceError, OSError):
         queues["reports"].admin.schedule("nightly", b'{"kind": "nightly"}', every=30)
         queues["archive"].admin.pause()
-        while not over.wait(PAUSE_S):
+        while not over.wait(0.05):
             number += 1
             name = chance.choice(NAMES)
             if queues["emails"].counts().waiting < 300:

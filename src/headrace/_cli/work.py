@@ -8,6 +8,7 @@ decide how to react.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import selectors
 import signal
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
@@ -26,19 +28,20 @@ from typing import IO, Annotated, Any
 
 import redis
 import typer
-from attrs import define, field
+from attrs import asdict, define, evolve, field
 
-from headrace._api.sync.queue import Queue
-from headrace._cli.child import AWAY, EXPLAINED, FINISHED, REFUSED, SIGNALLED, Identity, LogFormat, LogLevel, Logs
+from headrace._cli.child import AWAY, EXPLAINED, FINISHED, REFUSED, SIGNALLED, Identity, Options
 from headrace._cli.console import FAILED, WRONG, drop_unwritten, reported, say
 from headrace._net.base.address import client_of, shown
 from headrace._protocol.limits import COURTESY_S
-from headrace.errors import ConfigurationError, HeadraceError, without_extra
+from headrace.errors import ConfigurationError, HeadraceError, requiring
 
 STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again
 END_WITHIN_S = 10.0  # seconds that a process may take to end before it is killed
 RESTART_PAUSE_S = 30.0  # seconds between a death and the new start, at most
-LINES_BYTES = 65536  # read from a link at once
+PING_WITHIN_S = 2.0  # seconds that a server has to answer when a probe asks
+CONNECTION_S = 10.0  # seconds that a probe's connection lasts at most, with its answer
+CONNECTIONS_AT_MOST = 100  # of probes, at once
 
 
 @define(eq=False)
@@ -52,26 +55,26 @@ class Process:
     ready: bool = False
     reported: bool = False  # it was ready, or has ended
     identity: Identity | None = None  # of the worker that it runs
-    stale: bool = False  # its modules have changed: it is told to stop
-    heard: bytes = b""  # on its link
+    stale: bool = False  # its modules have changed: it was sent SIGTERM
+    received: bytes = b""  # on its link
 
     @property
     def finished(self) -> bool:
         """Whether its program ended it: by `stop()`, or as its burst is over."""
-        return self.heard.endswith(FINISHED)
+        return self.received.endswith(FINISHED)
 
     @property
     def signalled(self) -> bool:
         """Whether it has ended in good order on a signal."""
-        return self.heard.endswith(SIGNALLED)
+        return self.received.endswith(SIGNALLED)
 
     def listen(self) -> None:
         """Read messages from the link without waiting."""
         with suppress(OSError):
-            while read := self.link.recv(LINES_BYTES, socket.MSG_DONTWAIT):
-                self.heard += read
-        if self.identity is None and b"\n" in self.heard:
-            self.identity = Identity.unpacked(self.heard.partition(b"\n")[0])
+            while read := self.link.recv(65536, socket.MSG_DONTWAIT):
+                self.received += read
+        if self.identity is None and b"\n" in self.received:
+            self.identity = Identity.unpacked(self.received.partition(b"\n")[0])
 
     @classmethod
     def start(cls, arguments: Sequence[str], output: IO[bytes] | None = None, number: int = 0) -> Process:
@@ -113,28 +116,30 @@ def end(processes: Iterable[Process]) -> None:
             process.popen.wait()
 
 
+@define
 class Supervisor:
     """Keeps *processes* processes running each of the workers that *targets* name; processes are numbered from 1."""
 
-    def __init__(
-        self, targets: Sequence[str], processes: int, max_outage: float | None = None,
-        logs: Logs | None = None,
-        burst: bool = False, reload: bool = False, health_port: int | None = None, metrics_port: int | None = None,
-    ) -> None:  # fmt: skip
-        self.targets, self.processes, self.max_outage = targets, processes, max_outage
-        self.logs = Logs() if logs is None else logs
-        self.burst, self.reload, self.health_port, self.metrics_port = burst, reload, health_port, metrics_port
-        self._running: list[Process] = []
-        self._due: list[tuple[float, int]] = []  # when to start a process, and its number
-        self._asked = 0  # signals to stop, so far
-        self._refused = False  # a process could not load the worker, and awaits a change of it
-        self._proven: set[str] = set()  # targets of which a process was ready once: a failure may pass
-        self._failures = 0
-        self._code = 0
+    targets: Sequence[str]
+    processes: int
+    options: Options
+    reload: bool = False
+    health_port: int | None = None
+    _running: list[Process] = field(factory=list[Process], init=False)
+    _due: list[tuple[float, int]] = field(factory=list[tuple[float, int]], init=False)
+    """When to start a process, and its number."""
+    _asked: int = field(default=0, init=False)
+    """Signals to stop, so far."""
+    _refused: bool = field(default=False, init=False)
+    """Whether a process could not load the worker, and awaits a change of it."""
+    _proven: set[str] = field(factory=set[str], init=False)
+    """Targets of which a process was ready once: a failure may pass."""
+    _failures: int = field(default=0, init=False)
+    _code: int = field(default=0, init=False)
 
     def run(self) -> int:
         """Run until all have ended, on request or by themselves; return the exit code."""
-        self.logs.apply_to_us()
+        self.options.set_form()
         with ExitStack() as stack:
             wake = stack.enter_context(_signals())
             changed = stack.enter_context(changes()) if self.reload else None
@@ -180,14 +185,10 @@ class Supervisor:
         for due in [due for due in self._due if due[0] <= now]:
             self._due.remove(due)
             number = (due[1] - 1) % self.processes + 1 if self.processes > 1 else 0
-            bound = "" if self.max_outage is None else str(self.max_outage)
-            arguments = ["-m", "headrace._cli.child", self._target(due[1]), str(number), bound]
-            arguments += ["burst" if self.burst else "", self._metrics_port(due[1]), self.logs.packed()]
-            self._running.append(Process.start(arguments, number=due[1]))
-
-    def _metrics_port(self, number: int) -> str:
-        port = self.metrics_port
-        return "" if port is None else str(port + number - 1 if port else 0)
+            port = self.options.metrics_port
+            options = evolve(self.options, metrics_port=port + due[1] - 1 if port else port)
+            arguments = [self._target(due[1]), str(number), json.dumps(asdict(options))]
+            self._running.append(Process.start(["-m", "headrace._cli.child", *arguments], number=due[1]))
 
     def _listen(self, wake: socket.socket, changed: socket.socket | None) -> None:
         """Wait for signals (a death is one), changes, processes to be ready, and for the time of the next start."""
@@ -199,7 +200,7 @@ class Supervisor:
                     if number != signal.SIGCHLD:
                         self._stop()
             elif link not in unready:
-                self._start_again(os.fsdecode(link.recv(LINES_BYTES)).split("\n")[:-1])
+                self._start_again(os.fsdecode(link.recv(65536)).split("\n")[:-1])
             else:
                 process = unready[link]
                 process.reported = True
@@ -254,7 +255,7 @@ class Supervisor:
             self._refused = True
         elif self._target(process.number) not in self._proven:
             self._code = WRONG if status == REFUSED else FAILED
-            if process.heard != EXPLAINED:
+            if process.received != EXPLAINED:
                 self._say("process_ended", process, how)
             if self._running or self._due:  # other workers
                 self._stop()
@@ -318,6 +319,23 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Ignore the signal: the wakeup socket delivers it."""
 
 
+class LogLevel(StrEnum):
+    """The least level of log lines."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class LogFormat(StrEnum):
+    """The form of log lines."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def work(
     targets: Annotated[list[str], typer.Argument(metavar="MODULE:WORKER", show_default=False)],
     processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=1000, help="How many for each.")] = 1,
@@ -338,7 +356,9 @@ def work(
     ] = None,
     log_level: Annotated[
         LogLevel | None,
-        typer.Option(case_sensitive=False, show_default=False, help="What is logged: info, if not given."),
+        typer.Option(
+            case_sensitive=False, show_default=False, help="The least level that is logged: info, if not given."
+        ),
     ] = None,
     log_format: Annotated[
         LogFormat | None,
@@ -354,53 +374,42 @@ def work(
     with reported():
         if url is not None:
             os.environ["HEADRACE_URL"] = url
-        serving = {"health_port": health_port, "metrics_port": metrics_port}
-        chosen, logs = list(dict.fromkeys(targets)), Logs(log_level, log_format)
-        status = Supervisor(chosen, processes, max_outage, logs, burst=burst, reload=reload, **serving).run()
+        options = Options(max_outage, burst, metrics_port, log_level, log_format)
+        status = Supervisor(list(dict.fromkeys(targets)), processes, options, reload, health_port).run()
         drop_unwritten()
         raise typer.Exit(status)
-
-
-# -- deaths ---------------------------------------------------------------------------------------------
 
 
 def declare_dead(identity: Identity) -> None:
     """Give the jobs of a process that has ended back to its queues. Nothing is said if the server does not answer."""
     late = threading.Event()
-    thread = threading.Thread(target=_declare, args=(identity, late), daemon=True)
+
+    def declare() -> None:
+        with suppress(redis.RedisError, HeadraceError, OSError):
+            for name in identity.queues if identity.url is not None else ():
+                with identity.open(name) as queue:
+                    for worker in identity.registrations(queue):
+                        if not late.is_set():
+                            queue.admin.fail_worker(worker)
+
+    thread = threading.Thread(target=declare, daemon=True)
     thread.start()
-    thread.join(COURTESY_S)  # later, the peers find out
+    thread.join(COURTESY_S)  # later, the other workers find out
     late.set()  # another process may have the name from here on
-
-
-def _declare(identity: Identity, late: threading.Event) -> None:
-    if identity.url is None:
-        return
-    with suppress(redis.RedisError, HeadraceError, OSError):
-        for name in identity.queues:
-            with Queue(name, url=identity.url, namespace=identity.namespace) as queue:
-                for worker in queue.admin.workers():
-                    if worker.name.rpartition(".")[0] == identity.name and not late.is_set():
-                        queue.admin.fail_worker(worker.name)
-
-
-# -- reload ---------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def changes() -> Generator[socket.socket, None, None]:
     """Yield a socket that delivers the names of modules below the working directory that have changed, a line each."""
-    try:
+    with requiring("--reload", "reload"):
         from watchfiles import PythonFilter, watch
-    except ModuleNotFoundError:
-        raise ConfigurationError(without_extra("--reload", "reload")) from None
     ours, theirs = socket.socketpair()
     over = threading.Event()
 
     def follow() -> None:
         here = Path.cwd()
-        for some in watch(here, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
-            names = sorted(os.path.relpath(path, here) for _, path in some)
+        for batch in watch(here, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
+            names = sorted(os.path.relpath(path, here) for _, path in batch)
             theirs.send(os.fsencode("".join(f"{name}\n" for name in names[:3])))
 
     thread = threading.Thread(target=follow, daemon=True)
@@ -417,21 +426,13 @@ def changes() -> Generator[socket.socket, None, None]:
 # -- health ---------------------------------------------------------------------------------------------
 
 
-ASKED_FOR_S = 2.0  # seconds that a server has to answer
-CONNECTION_S = 10.0  # seconds that a connection lasts at most, with its answer
-CONNECTIONS_AT_MOST = 100  # at once
-REQUEST_BYTES = 8192  # of a line of a request
-HEADERS_AT_MOST = 100  # lines
-Reason = Callable[[], str]
-
-
 class Health:
     """An HTTP server on all interfaces. *reason*: why the worker is not ready, or ''. It runs until `close`.
 
     Raises `ConfigurationError` if the port can't be had.
     """
 
-    def __init__(self, port: int, reason: Reason) -> None:
+    def __init__(self, port: int, reason: Callable[[], str]) -> None:
         self._reason = reason
         try:
             self._socket = socket.create_server(("", port), backlog=CONNECTIONS_AT_MOST)
@@ -456,7 +457,7 @@ class Health:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._met, sock=self._socket, limit=REQUEST_BYTES)
+        server = await asyncio.start_server(self._met, sock=self._socket)
         with ThreadPoolExecutor(1, "headrace-health") as self._asker:
             await self._over.wait()
             server.close()
@@ -485,7 +486,7 @@ class Health:
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         """Read a request, and return its answer."""
         method, path, *_ = [*(await reader.readline()).decode("latin-1").split(), "", ""]
-        for _ in range(HEADERS_AT_MOST):
+        for _ in range(100):  # header lines, at most
             if not (await reader.readline()).strip():
                 break
         path = path.partition("?")[0]
@@ -517,7 +518,7 @@ def away(url: str | None) -> str:
     if url is None or url.startswith("embedded:"):
         return ""
     try:
-        with client_of(url, socket_timeout=ASKED_FOR_S, socket_connect_timeout=ASKED_FOR_S) as client:
+        with client_of(url, socket_timeout=PING_WITHIN_S, socket_connect_timeout=PING_WITHIN_S) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
         return f"{shown(url)}: {error}"

@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 from headrace._model.checks import seconds, text
 from headrace._model.job import NewJob
 from headrace._model.shards import ShardRow
-from headrace.errors import ConfigurationError, without_extra
+from headrace.errors import requiring
 
 MISSED = ("skip", "once", "all")
 MISSED_GRACE_MS = 60_000  # ms after which a tick that no worker has served counts as missed
@@ -90,10 +90,8 @@ class Timing:
             span *= 4
 
     def _cron(self, moment: int) -> Iterator[int]:
-        try:
+        with requiring("cron", "cron"):
             from cronsim import CronSim, CronSimError
-        except ImportError:
-            raise ConfigurationError(without_extra("cron", "cron")) from None
         start = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=moment)
         try:
             ticks = CronSim(self.cron, start.astimezone(_zone(self.zone)))
