@@ -1,11 +1,9 @@
 """Codecs of payloads and results: of a type, and around another codec."""
 
-from headrace._codecs.by_msgspec import JSONCodec, MsgpackCodec
-from headrace._codecs.by_pydantic import PydanticCodec
-from headrace._codecs.compressed import Compressed
+from headrace._codecs.around import Compressed
 from headrace._codecs.encrypted import Encrypted
-from headrace._codecs.offloaded import Offloaded
-from headrace._codecs.store import DirectoryStore
+from headrace._codecs.formats import JSONCodec, MsgpackCodec, PydanticCodec
+from headrace._codecs.offloaded import DirectoryStore, Offloaded
 from headrace._model.codec import Codec
 
 __all__ = [

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from headrace._api.results import Decode, value_of
-from headrace._codecs.scalars import TypeMismatch, loaded
+from headrace._codecs.annotated import TypeMismatch, loaded
 from headrace._codecs.signature import Signature
 from headrace._engine.hooks import is_async, refuse_generator
 from headrace._model import checks

@@ -21,7 +21,7 @@ from typing import Any, cast, overload
 from headrace._codecs.around import Around
 from headrace._model.codec import Codec, bound, grouped, of_job
 from headrace._model.job import T
-from headrace.errors import CodecError, ConfigurationError, RetryLater, without_extra
+from headrace.errors import CodecError, RetryLater, requiring
 
 MAGIC = b"HRE"
 UNBOUND, QUEUE, JOB, GROUP = b"1", b"2", b"3", b"4"  # version bytes
@@ -103,10 +103,8 @@ class Encrypted(Around[T]):
     @overload
     def __init__(self, codec: Codec[T], keys: Mapping[str, bytes], *, unbound: bool = False) -> None: ...
     def __init__(self, codec: Codec[Any] | None, keys: Mapping[str, bytes], *, unbound: bool = False) -> None:
-        try:
+        with requiring("Encrypted", "encryption"):
             import cryptography.exceptions
-        except ImportError:
-            raise ConfigurationError(without_extra("Encrypted", "encryption")) from None
         super().__init__(codec)  # type: ignore[arg-type]
         self._keys = {name.encode(): Key(key) for name, key in checked(keys).items()}
         self._first = next(iter(self._keys))

@@ -8,8 +8,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace._codecs.annotated import LOOSE, either, shape
-from headrace._codecs.scalars import TypeCodec, TypeMismatch, dumped, loaded, must_be
+from headrace._codecs.annotated import LOOSE, TypeCodec, TypeMismatch, dumped, either, loaded, must_be, shape
 from headrace._forks import cached_property
 from headrace.errors import ConfigurationError, Verdict
 

@@ -18,8 +18,7 @@ import pydantic
 import pytest
 
 from headrace import ConfigurationError, DeadLetter
-from headrace._codecs.annotated import LOOSE, shape
-from headrace._codecs.scalars import TypeMismatch, dumped, loaded
+from headrace._codecs.annotated import LOOSE, TypeMismatch, dumped, loaded, shape
 from headrace._codecs.signature import Signature
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace import ConfigurationError, RetryLater
-from headrace._codecs import compressed, offloaded
+from headrace._codecs import around, offloaded
 from headrace._codecs.encrypted import NONCE_BYTES, PAYLOADS_PER_KEY, Key
 from headrace._model.codec import BytesCodec, inline, keeper, untyped
 from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, Offloaded
@@ -72,7 +72,7 @@ def test_what_was_enqueued_before_is_read() -> None:
     assert Compressed(JSONCodec()).decode(b'{"a":1}') == {"a": 1}
 
 
-@pytest.mark.parametrize("payload", [compressed.MAGIC, zstandard.compress(b"x"), compressed.MAGIC + NOISE])
+@pytest.mark.parametrize("payload", [around.MAGIC, zstandard.compress(b"x"), around.MAGIC + NOISE])
 def test_what_looks_like_a_frame_becomes_one(payload: bytes) -> None:
     codec = Compressed()
     assert codec.encode(payload) != payload
@@ -103,7 +103,7 @@ def test_a_frame_may_not_become_anything() -> None:
         codec.encode(bytes((1 << 20) + 1))
 
 
-@pytest.mark.parametrize("wrong", [compressed.MAGIC, compressed.MAGIC + b"x" * 50, zstandard.compress(TEXT)[:-1],
+@pytest.mark.parametrize("wrong", [around.MAGIC, around.MAGIC + b"x" * 50, zstandard.compress(TEXT)[:-1],
                                    zstandard.compress(TEXT) + b"more"])  # fmt: skip
 def test_broken_frames(wrong: bytes) -> None:
     with pytest.raises(CodecError, match="not a zstd frame"):
@@ -335,7 +335,7 @@ def test_they_compose(payload: list[str]) -> None:
     st.binary(max_size=60)
     | st.builds(
         lambda magic, rest: magic + rest,
-        st.sampled_from([compressed.MAGIC, b"HRE1", b"HRE2\x03new", b"HRO1", b"HRO1" + bytes(32)]),
+        st.sampled_from([around.MAGIC, b"HRE1", b"HRE2\x03new", b"HRO1", b"HRO1" + bytes(32)]),
         st.binary(max_size=100),
     )
 )

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace._codecs.shapes import classes
+from headrace._codecs.formats import classes
 from headrace._model.codec import untyped
 from headrace.codecs import JSONCodec, MsgpackCodec, PydanticCodec
 from headrace.errors import CodecError
