@@ -3,7 +3,7 @@
 
 A subscription has its own connection, which serves only its channels, and always speaks RESP2. If the connection is
 lost, the next call of `receive` opens it again, and reports that: messages published meanwhile are lost. An idle
-connection is pinged: otherwise nobody would notice a server that vanished without closing it.
+connection is pinged: otherwise a server that vanished without closing it would not be noticed.
 """
 
 from __future__ import annotations
