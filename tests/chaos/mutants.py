@@ -18,10 +18,12 @@ CAST = ["producer", "producer with ids", "loop", "loop", "batches", "operator", 
 _NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
 _COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
 _GRANTED = "redis.call('HINCRBY', 'chaos:granted', string.format('%.0f', math.floor(now / 1000)), #entries)"
-_JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      note(q, 'completed', parent)\n      if join"
-_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    return 1\n"
-_CHILDLESS = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    return go("
-_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note(q, 'completed', id)\n    if what"
+_JOINED = (
+    "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      note_event(q, 'completed', parent)\n      if join"
+)
+_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note_event(q, 'completed', id)\n    return 1\n"
+_CHILDLESS = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note_event(q, 'completed', id)\n    return go("
+_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note_event(q, 'completed', id)\n    if what"
 _FANNED = "  local which, list, pending, created = "
 
 COUNTED: Sequence[Edit] = [

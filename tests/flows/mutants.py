@@ -23,7 +23,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a death is counted again": [
         (
             "flow_advance",
-            "if how ~= 'dead' then ended(run, id, job) end -- else it was",
+            "if how ~= 'dead' then ended(run, id, job) end -- otherwise it was",
             "ended(run, id, job) -- it was",
         )
     ],

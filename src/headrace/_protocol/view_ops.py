@@ -15,7 +15,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
 
-_RECORD = Struct(">9I")  # see lua/lib/rings.lua
+_RECORD = Struct(">9I")  # see lua/lib/trend_records.lua
 
 
 @frozen

@@ -1,4 +1,4 @@
--- accept: add jobs from other shards, each once, however often and by whichever program it is sent.
+-- accept: add jobs from other shards, each once, even if several programs send it several times.
 -- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel),
 --        handed (zset), streams...
 -- ARGV   since int, items...
@@ -7,9 +7,9 @@
 --        lately · refused: the positions, from 1 on, of jobs that are new and refused, as this shard is sealed
 -- COST   25 us + 6-8 us per job, at most 1,000 of them, or 1 MiB
 -- since: a time of this shard from before the jobs were read from their outbox (0: unknown). A job that was read too
--- long ago may have arrived, ended and been forgotten meanwhile. Items: nonce, id or '', delay, number of fields, the
--- fields. streams: the streams of all levels after the first. A nonce stays in `handed` until the outbox surely does
--- not send it again (close), or for 30 days. A job whose id is taken is left as it is.
+-- long ago may have arrived and ended since, and its nonce may be forgotten. Items: nonce, id or '', delay, number of
+-- fields, the fields. streams: the streams of all levels after the first. A nonce stays in `handed` until its outbox
+-- will not send it again (close), or for 30 days. A job whose id is taken is left as it is.
 -- @include add
 -- @include clock
 -- @include due_at
@@ -19,7 +19,7 @@
 -- @include publish
 -- @include require_types
 -- @include wake_one
-local READ_WITHIN, OPEN = 300000, 2592000000 -- ms: half of what close leaves; 30 days
+local READ_WITHIN, OPEN = 300000, 2592000000 -- ms: half of the time that close leaves; 30 days
 local now = clock()
 local info = redis.pcall('INFO', 'replication')
 info = type(info) == 'string' and info or ''
@@ -30,7 +30,7 @@ require_streams(jobs, wake)
 require_hashes(ids, bodies, stats)
 require_sorted_sets(delayed, handed)
 local at, some = items, {}
-while at <= #ARGV do -- a bad item means that none of them is added
+while at <= #ARGV do -- if one item is bad, no job is added
   due_at(ARGV[at + 2], 0)
   local size = 2 * whole(ARGV[at + 3] / 2, 1, 3900)
   some[#some + 1] = {nonce = ARGV[at], id = ARGV[at + 1], delay = ARGV[at + 2], fields = {unpack(ARGV, at + 4, at + 3 + size)}}
@@ -69,6 +69,6 @@ for _, job in ipairs(fresh) do
   if new == 1 then ids_added[#ids_added + 1] = id end
 end
 for _, queue in pairs(queues) do count_added(queue) end
-forget_handed(handed, now) -- writes, always: a caller that waits for replicas waits for what it repeats
+forget_handed(handed, now) -- always writes: a caller that waits for replicas also waits for the first call
 if heard.added then publish(events, 'added', ids_added) end
 return {1, now, replicas, refused}

@@ -15,7 +15,7 @@ whole(lease)
 if deadline == 0 and not register then return 0 end
 local until_when = string.format('%.0f', now + timeout)
 if deadline < now or type(redis.pcall('ZADD', workers, until_when, worker)) ~= 'number' then
-  -- A full server permits ZREM, and after it the rest: without them every worker would look dead.
+  -- A full server permits ZREM, and then all later writes: without beats every worker would look dead.
   redis.call('ZREM', workers, '')
   if deadline < now then redis.call('HSET', registered, worker, known_as(now, lease, kinds, redis.call('HGET', registered, worker))) end
   redis.call('ZADD', workers, until_when, worker)

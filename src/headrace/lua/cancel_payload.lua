@@ -7,9 +7,9 @@
 --        done
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
 -- Jobs that come to a stream after the request for its first page stay.
--- @include ending
 -- @include fields
 -- @include keep_ends
+-- @include last_entry_id
 -- @include levels
 -- @include marks
 -- @include page
@@ -36,7 +36,7 @@ local level = place == 'jobs' and 0 or tonumber(string.match(place, '^level:(%d)
 if level and level > levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
 if level then
   local stream = levels[level] or jobs
-  local page, following = stretch_of_now(budget, stream, cursor, limit)
+  local page, following = page_until_now(budget, stream, cursor, limit)
   for i = 1, #page do
     local entry, own = page[i][1], parse(page[i][2])
     if own.data == payload then

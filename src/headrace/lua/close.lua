@@ -1,4 +1,4 @@
--- close: forget in ten minutes that jobs arrived from other shards: the outboxes do not send them again.
+-- close: forget in ten minutes that jobs arrived from other shards, as the outboxes do not send them again.
 -- KEYS   handed (zset)
 -- ARGV   nonces...
 -- REPLY  how many nonces were given
@@ -11,7 +11,7 @@ require_sorted_sets(handed)
 local now, moments = clock(), {}
 local last = string.format('%.0f', now + 600000)
 for i = nonces, #ARGV do moments[#moments + 1], moments[#moments + 2] = last, ARGV[i] end
-redis.call('PERSIST', handed) -- a full server permits it, and then what follows
+redis.call('PERSIST', handed) -- a full server permits it, and then all later writes
 if #moments > 0 then redis.call('ZADD', handed, 'XX', unpack(moments)) end
 forget_handed(handed, now)
 return #ARGV - nonces + 1

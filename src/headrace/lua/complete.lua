@@ -5,7 +5,8 @@
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 2 the same, but without its result, as the server is out of memory · 0
 --        another call completed it before, or (fenced) the job is no longer this worker's
--- COST   5 us + 1-2 us per job; with a fence, listeners or notes of entries 1 us more, a result or a follow-up 3-6 us more
+-- COST   5 us + 1-2 us per job; with a fence, listeners or notes of entries 1 us more, a result or a follow-up 3-6 us
+--        more
 -- worker: '': the first caller wins; otherwise the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
@@ -21,7 +22,7 @@ results, follows = whole(results, 0, #others), whole(follows, 0, #others)
 local known = recorded()
 if known then return known end
 
--- 1. The plain way: no fence, results or follow-ups, no flows or listeners, and nothing noted of entries.
+-- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries.
 if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV
   and redis.call('EXISTS', leases, released, limited, turns, with_ids and flows or limited) == 0
 then
@@ -30,7 +31,7 @@ then
     local of = with_ids and redis.call('HMGET', ids, unpack(ARGV, items + limit))
     local won, reply = 0, {}
     if redis.call('XACK', jobs, 'workers', unpack(ARGV, items, items + limit - 1)) == limit then
-      -- All were pending, so all are there; one counts below limit only where XDEL was used by hand.
+      -- All entries were pending, so they exist; the count is below limit only if XDEL was used by hand.
       won = redis.call('XDEL', jobs, unpack(ARGV, items, items + limit - 1))
       for i = 1, limit do reply[i] = (limit > 1 or won == 1) and 1 or 0 end
     else
@@ -40,7 +41,7 @@ then
       end
     end
     if won ~= 0 then redis.call('HINCRBY', stats, 'completed', won) end
-    local free = {} -- another job may have the id: a foreign producer added a second one of it
+    local free = {} -- another job may own the id: a foreign producer added a second job with it
     for i = 1, of and limit or 0 do
       if reply[i] == 1 and of[i] == ARGV[items + i - 1] then free[#free + 1] = ARGV[items + limit + i - 1] end
     end
@@ -98,14 +99,14 @@ for i = 1, follows do
   jobs_after[i] = {of = tonumber(number), id = id, delay = delay, queue = queue, fields = {unpack(ARGV, at + 5, at + 4 + size)}}
   at = at + 5 + size
 end
-local staying = {} -- job numbers of ids that stay taken, and for how many ms
+local staying = {} -- the job numbers of ids that stay taken, with the ms
 while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '=' do
   local number, ms = string.match(ARGV[at], '^=(%d+) (%d+)$')
   staying[#staying + 1], staying[#staying + 2] = whole(number, 1, with_ids and limit or 0), whole(ms, 1)
   at = at + 1
 end
 if #staying > 0 then require_sorted_sets(taken) end
-local away = {} -- what is for other shards
+local away = {} -- follow-ups for other shards
 while at <= #ARGV and string.sub(ARGV[at], 1, 1) == '>' do
   local size = 2 * whole(ARGV[at + 4] / 2, 1, 3900)
   due_at(ARGV[at + 3], 0)
@@ -120,23 +121,23 @@ if #away > 0 then
   require_sorted_sets(others[#others])
 end
 local entries = {unpack(ARGV, items, counts - 1)}
-local held = {} -- who has them, where the caller does not say
+local held = {} -- the holders, if the caller does not name itself
 if heard.history and at > #ARGV then
   local first, last = ends_of(entries)
   for _, row in ipairs(pending(jobs, 'workers', first, last, limit + 100)) do held[row[1]] = row[4] .. ' ' .. row[2] end
 end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
 
--- A server that is out of memory refuses a command that needs some, until a script has written. This one adds nothing.
+-- Until a script has written, a server without memory refuses commands that need some. This command adds nothing.
 local probe = results > 0 and redis.pcall('ZADD', leases, 'XX', 0, '')
 local full = type(probe) == 'table' and string.find(probe.err, 'used memory', 1, true)
 
--- 3. The jobs go, before anything is written, so that a full server can still be drained.
+-- 3. Remove the jobs before any other write, so that a full server can still be drained.
 local won, reply, acked, all = 0, {}, 0, true
 for i = 1, mine and limit or 0 do all = all and mine[i] end
 if all then acked = redis.call('XACK', jobs, 'workers', unpack(entries)) end
 if acked == limit then
-  -- All were pending, so all are there; one counts below limit only where XDEL was used by hand.
+  -- All entries were pending, so they exist; the count is below limit only if XDEL was used by hand.
   won = redis.call('XDEL', jobs, unpack(entries))
   for i = 1, limit do reply[i] = (limit > 1 or won == 1) and 1 or 0 end
   if not q.unnoted then forget_entries(q, entries) end

@@ -26,7 +26,7 @@ local names, all = {}, {}
 for name in pairs(kept) do names[#names + 1] = name end
 table.sort(names)
 for i = 1, math.min(#names, 16) do all[2 * i - 1], all[2 * i] = names[i], kept[names[i]] end
-redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
+redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes
 if changed then redis.call('HSET', stats, 'declared', cmsgpack.pack(all), 'declaration', (tonumber(redis.call('HGET', stats, 'declaration')) or 0) + 1) end
 local most = tonumber(kept.history)
 if most and most > 0 then

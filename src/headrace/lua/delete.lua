@@ -24,7 +24,7 @@ local heard = listeners(stats, events, 'deleted')
 require_streams(jobs, wake, dead)
 require_hashes(ids, released, bodies, blocked, outbox, turns)
 require_sorted_sets(leases, delayed, flows, limited, behind)
--- Jobs of flows that are here: unmarked, or redriven. The others have left, and their flow has not taken that in yet.
+-- Jobs of flows in this queue: unmarked, or redriven. Marked jobs have left, but their flow has not handled that yet.
 -- The first and the third range are from before there were nonces.
 local listed = {}
 local ranges = {
@@ -34,7 +34,7 @@ for _, range in ipairs(ranges) do
   local from, to = string.format('%.0f', range[1]), string.format('%.0f', range[2])
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', flows, from, to, 'LIMIT', 0, 251 - #listed)) do listed[#listed + 1] = id end
 end
-redis.call('UNLINK', lane) -- a full server permits it, and then what follows
+redis.call('UNLINK', lane) -- a full server permits it, and then all later writes
 local gone = 0
 if #listed > 250 then
   local q = {
@@ -51,10 +51,10 @@ if #listed > 250 then
   if heard.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end
   return answer({gone, 1})
 end
-local away = redis.call('HLEN', outbox) -- on their way to other shards, and not enqueued yet
+local away = redis.call('HLEN', outbox) -- under way to other shards, and not enqueued yet
 gone = redis.call('XLEN', jobs) + redis.call('ZCARD', delayed) + redis.call('HLEN', blocked) + redis.call('XLEN', dead)
 for _, stream in ipairs(levels) do gone = gone + redis.call('XLEN', stream) end
--- Entries of foreign producers, which only the streams had counted.
+-- Entries of foreign producers, which only the streams have counted.
 local added = ever_added(jobs, levels)
 if added then
   local foreign = added - tonumber(redis.call('HGET', stats, 'added') or 0)

@@ -1,4 +1,4 @@
--- drained: tell for how long a queue has been empty in this sealed shard, and its totals.
+-- drained: return for how long a queue has been empty in this sealed shard, and its totals.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), schedules (hash), dead (stream), ended (zset), stats (hash),
 --        outbox (hash), closing (zset), handed (zset), taken (zset), levels...
 -- ARGV   (none)
@@ -7,16 +7,16 @@
 --        (waiting, parked, leased, or held back)
 -- COST   15 us
 -- @include clock
+-- @include count_states
 -- @include levels
--- @include tally
 level_streams(stats, levels)
-local counts = tally({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
+local counts = count_states({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
 local left = redis.call('HLEN', schedules) + redis.call('ZCARD', ended) + redis.call('HLEN', outbox)
 left = left + redis.call('ZCARD', closing) + redis.call('EXISTS', taken)
 for i = 1, 6 do left = left + counts[i] end
 local told, now, since = redis.call('HMGET', stats, 'shards', 'drained'), clock(), -1
-left = left + redis.call('ZCOUNT', handed, string.format('%.0f', now), '+inf') -- what may be sent here again
-redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
+left = left + redis.call('ZCOUNT', handed, string.format('%.0f', now), '+inf') -- jobs that may be sent here again
+redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes
 if left > 0 or not told[1] then
   redis.call('HDEL', stats, 'drained')
 else

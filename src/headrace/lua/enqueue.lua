@@ -12,8 +12,8 @@
 -- @include add
 -- @include clock
 -- @include due_at
--- @include largest
 -- @include levels
+-- @include max_job_size
 -- @include number
 -- @include publish
 -- @include record
@@ -34,11 +34,11 @@ if form == 'plain' then
     reply[#reply + 1] = redis.call('XADD', jobs, '*', 'data', ARGV[i])
     largest = math.max(largest, #ARGV[i])
   end
-  keep_largest(stats, largest)
+  keep_max_job_size(stats, largest)
   redis.call('HINCRBY', stats, 'added', #reply)
   redis.call('HINCRBY', stats, 'enqueued', #reply)
   if heard.added then publish(events, 'added', reply) end
-  -- As a rule they are consecutive: 20 bytes to record and to send instead of 20,000.
+  -- The ids are nearly always consecutive: 20 bytes to record and to send instead of 20,000.
   local ms, number = string.match(first, '(%d+)-(%d+)')
   local last = ms .. '-' .. string.format('%.0f', number + #reply - 1)
   return answer(reply[#reply] == last and {first, #reply} or reply)
@@ -53,7 +53,7 @@ require_hashes(ids, bodies)
 require_sorted_sets(delayed)
 require_streams(wake)
 local at, named = items, {}
-while at <= #ARGV do -- a bad item means that none of them is added
+while at <= #ARGV do -- if one item is bad, no job is added
   due_at(ARGV[at + 1], 0)
   if ARGV[at] ~= '' then named[#named + 1] = ARGV[at] end
   at = at + 3 + 2 * whole(ARGV[at + 2] / 2, 1, 3900)

@@ -29,7 +29,7 @@
 -- @include record
 -- @include require_types
 -- @include take_until
--- @include unbegun
+-- @include unstarted_job
 -- @include wake_one
 local PRESENT, ADDED, REPLACED, MOVED, DROPPED, REFUSED, UNSEEN, SEALED = 0, 1, 2, 3, 4, 5, 6, 7
 local CONDITIONS = {unique = true, throttle = true, debounce = true, max_wait = true, replace = true}
@@ -67,11 +67,11 @@ local function kept_out(job)
   return last and tonumber(last) > now
 end
 
--- 2. Room: of a part that goes together for all of it that may be new.
+-- 2. Room: if the items belong together, for all of them that may be new.
 local room, waiting, last = math.huge, -1, ''
 if most > 0 then
   waiting = backlog(q, most - #wanted)
-  room = math.max(0, most - waiting) -- more may wait than that, and what is there is there
+  room = math.max(0, most - waiting) -- more jobs may wait already
   local needed = #wanted
   if together and needed > room then
     for _, job in ipairs(wanted) do
@@ -85,7 +85,7 @@ end
 local budget, first, refused, reply, ids_added = new_budget(), false, 0, {}, {}
 local function change(job, entry)
   if not (job.debounce or job.replace) then return PRESENT end
-  local there = unbegun(q, job.id, entry, budget)
+  local there = unstarted_job(q, job.id, entry, budget)
   if there == false then return UNSEEN end
   if not there then return PRESENT end
   local due = there.due > now and there.due or 0
@@ -99,7 +99,7 @@ local function change(job, entry)
   if not moved and not job.replace then return PRESENT end
   local own, headers = there.own, there.headers
   if job.replace then own, headers = parse(job.fields) end
-  first = put_anew(q, there, own, headers, due) or first
+  first = requeue_job(q, there, own, headers, due) or first
   return job.replace and REPLACED or MOVED
 end
 for i, job in ipairs(wanted) do
@@ -135,7 +135,7 @@ count_added(q)
 if first then wake_one(wake) end
 if heard.added then publish(events, 'added', ids_added) end
 
--- 4. A producer that waits is told when there is room.
+-- 4. Notify a waiting producer when there is room.
 if refused == 0 then
   waiting = -1
 else

@@ -18,8 +18,8 @@ redis.call('HINCRBY', stats, 'enqueued', '1')
 if call ~= '' then redis.call('SET', lane, call .. ' ' .. id, 'PX', '600000') end
 if not heard and #payload <= 4096 then return id end
 
--- @include largest
+-- @include max_job_size
 -- @include publish
-keep_largest(stats, #payload)
+keep_max_job_size(stats, #payload)
 if heard and listeners(stats, events, 'added').added then publish(events, 'added', {id}) end
 return id

@@ -6,7 +6,7 @@
 -- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`; with levels, or listeners, at most
 --        1 MiB of jobs
 -- cursor: '-' at first; leases of jobs that are handed out for the first time after the first call go on.
--- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are told.
+-- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are notified.
 -- @include held_by
 -- @include is_entry_id
 -- @include is_reserved

@@ -20,11 +20,11 @@ require_streams(wake)
 require_hashes(registered, deaths)
 require_sorted_sets(workers, leases)
 local heard = listeners(stats, events, 'reclaimed')
-redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
+redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
 local failed, moved, more, budget = {}, 0, 0, new_budget()
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
   if worker == name or string.match(worker, '^(.*)%.[^.]*$') == name then
-    redis.call('ZADD', workers, 0, worker) -- from here on its beats fail, however many calls the rest takes
+    redis.call('ZADD', workers, 0, worker) -- from now on its beats fail, even if the rest takes several calls
     failed[#failed + 1] = worker
   end
 end

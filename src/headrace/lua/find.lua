@@ -48,11 +48,11 @@ if entry and fields then
       return {now, {entry, fields, 'delayed', row[4], releases(entry), '', due}, ''}
     end
     local state = (row[2] == 'bell' or row[2] == 'behind') and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
-    local count = row[2] == 'bell' and 0 or row[4] -- to wake a reader is no delivery
+    local count = row[2] == 'bell' and 0 or row[4] -- waking a reader is no delivery
     return {now, {entry, fields, state, count, releases(entry), row[2], row[3]}, ''}
   end
 end
--- The end of a job, if the history has it. A dead one has a letter, which tells more, unless that is gone.
+-- The end of a job, if the history has it. The letter of a dead job has more data, unless it is gone.
 local function at_the_end()
   local row, how = ended_row(id, end_of(ends, stats, id))
   if row then return {now, row, ''}, how end

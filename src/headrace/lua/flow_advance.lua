@@ -10,8 +10,8 @@
 -- each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
 -- `stages` times {name, default next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there
 -- is a result, 0 none), result, next stage ('' ends it), failed, number of children, children...}: the job leaves its
--- stage, at once when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": what becomes
--- of it when one fails), each child {name, stage, delay, number of fields, fields... without its id} · {"event", id,
+-- stage, at once when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": the reaction
+-- to a failed child), each child {name, stage, delay, number of fields, fields... without its id} · {"event", id,
 -- stage}: a row of flow_events · {"forget", id, stage}: a member that can't be a job of a run · {"cancel", id}. At most
 -- 1,000 children.
 -- @include clock
@@ -20,7 +20,7 @@
 -- @include held_by
 -- @include keep_dead
 -- @include marks
--- @include note
+-- @include note_event
 -- @include number
 -- @include page
 -- @include record
@@ -61,9 +61,8 @@ end
 
 -- 2. The state of jobs in their runs.
 local function get(run, what, id) return redis.call('HGET', run, what .. ':' .. id) end
--- The place of a job of a run: `how` (active, blocked, done, dead or cancelled; nil: nothing is known of it), in which
--- stage (the last one, of those that ended), the nonce of its entry into that, and of the fan-out that it was created
--- by.
+-- The place of a job of a run: `how` (active, blocked, done, dead or cancelled; nil: unknown), its stage (for an ended
+-- job the last one), the nonce of its entry into the stage, and the nonce of the fan-out that created it.
 local function where(run, id)
   local how, stage, nonce, of = string.match(get(run, 'at', id) or '', '^(%a+) (%S+) ?(%d*) ?(%d*)$')
   return {how = how, stage = stage, nonce = tonumber(nonce ~= '' and nonce or 0), of = of or ''}
@@ -73,11 +72,11 @@ local function set(run, id, job, how)
   redis.call('HSET', run, 'at:' .. id, string.format('%s %s %.0f %s', how, job.stage, job.nonce, job.of))
 end
 local function goes_on(job) return job.how == 'active' or job.how == 'blocked' end
--- Count the jobs of the run that go on; nil for one that began before they were counted.
+-- Count the jobs of the run that go on; nil for a run from before they were counted.
 local function alive(run, n)
   return redis.call('HEXISTS', run, 'live') == 1 and redis.call('HINCRBY', run, 'live', n) or nil
 end
--- The parent that waits for *id*, and where it is. Not by its name: earlier fan-outs may have had a child of this one.
+-- The parent that waits for *id*, and its place. The name is not enough: earlier fan-outs may have had a child of it.
 local function waiting(run, id, job)
   local parent, fan = string.match(id, ABOVE)
   if not parent then return nil end
@@ -85,8 +84,8 @@ local function waiting(run, id, job)
   if at.how ~= 'blocked' or (get(run, 'fan', parent) or '1') ~= fan then return nil end
   if (get(run, 'fanout', parent) or '') == job.of then return parent, at end
 end
--- Whether each stage that the end of *id* may lead to is among ours: a newer declaration's worker has to do it
--- otherwise.
+-- Whether each stage that the end of *id* may lead to is among ours: otherwise a worker with a newer declaration must
+-- do it.
 local function able(run, id)
   while true do
     local parent, at = waiting(run, id, where(run, id))
@@ -96,8 +95,8 @@ local function able(run, id)
     id = parent
   end
 end
--- The mark of a job that no call has taken in yet, and the nonce that it had then; NOTHING and nil if its queue does
--- not hold it.
+-- The mark of a job that no call has handled yet, and the nonce that it had then; NOTHING and nil if its queue does not
+-- hold it.
 local function outside(q, id)
   local score = q and redis.call('ZSCORE', q.flows, id)
   if not score then return NOTHING, nil end
@@ -124,17 +123,17 @@ end
 local ended
 local function enter(run, id, job, stage)
   local fields = kept_job(run, id)
-  if not fields then -- a child whose stage was a last one ends there; what was written over is lost
+  if not fields then -- a child whose stage was a last one ends there; overwritten fields are lost
     set(run, id, job, redis.call('HEXISTS', run, 'job:' .. id) == 1 and 'dead' or 'done')
     return ended(run, id, job)
   end
   job.stage, job.nonce = stage, nonces(run, now, 1)
   enter_stage(queues[stage], id, now, '', fields, job.nonce)
   set(run, id, job, 'active')
-  if redis.call('HDEL', run, 'join:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next one is another
+  if redis.call('HDEL', run, 'join:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next fan-out is another one
 end
 local function children_of(run, id) return strings_of(get(run, 'children', id)) or {} end
--- Have the children of *id* cancelled: sweeps of events do it, a page at a time.
+-- Mark the children of *id* for cancelling: sweeps of events cancel them, a page at a time.
 local function cancel_children(run, id)
   local marks, children = {}, children_of(run, id)
   for from = 1, #children, 1000 do
@@ -157,7 +156,7 @@ local function cancel_children(run, id)
 end
 local function members(run) return strings_of(redis.call('HGET', run, 'index')) or {} end
 local event
--- *id* has ended: done, dead or cancelled. With its last child a parent goes on, dies, or ends in turn.
+-- *id* has ended: done, dead or cancelled. After its last child a parent goes on, dies, or ends.
 function ended(run, id, job)
   while true do
     local how, live = job.how, alive(run, -1)
@@ -169,7 +168,7 @@ function ended(run, id, job)
       redis.call('HSET', run, 'state', state, 'ended', string.format('%.0f', now))
       if not live then redis.call('PEXPIRE', run, result_ttl) end
     end
-    if live == 0 then redis.call('PEXPIRE', run, result_ttl) end -- the last of all
+    if live == 0 then redis.call('PEXPIRE', run, result_ttl) end -- the last job of the run
     local parent, at = waiting(run, id, job)
     if not parent then return end
     if how ~= 'done' then
@@ -179,8 +178,8 @@ function ended(run, id, job)
     if redis.call('HINCRBY', run, 'pending:' .. parent, -1) > 0 then return end
     local q, join = queues[at.stage], get(run, 'join', parent)
     local what, nonce = outside(q, parent)
-    if nonce and what ~= NOTHING then return end -- it is, or is to be, cancelled
-    -- A child that was redriven, which no call has taken in yet, has not ended.
+    if nonce and what ~= NOTHING then return end -- it is cancelled, or will be
+    -- A redriven child, which no call has handled yet, has not ended.
     local children = tonumber(get(run, 'failed', parent)) > 0 and children_of(run, parent) or {}
     for _, child in ipairs(children) do
       local dead = where(run, child)
@@ -200,11 +199,11 @@ function ended(run, id, job)
       own.attempt = own.attempt or '1'
       own.id = parent
       buried[#buried + 1] = {at.stage, unpack(keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, own, headers))}
-      note(q, 'dead', parent)
+      note_event(q, 'dead', parent)
       set(run, parent, at, 'dead')
     else
       redis.call('HINCRBY', q.stats, 'completed', 1)
-      note(q, 'completed', parent)
+      note_event(q, 'completed', parent)
       if join ~= '' then return enter(run, parent, at, join) end
       set(run, parent, at, 'done')
     end
@@ -220,9 +219,9 @@ local function cancelled(run, id, job)
   local how = job.how
   if how == 'blocked' then cancel_children(run, id) end
   set(run, id, job, 'cancelled')
-  if how ~= 'dead' then ended(run, id, job) end -- else that has been counted
+  if how ~= 'dead' then ended(run, id, job) end -- otherwise its end was counted before
 end
--- A dead letter was redriven: its end did not happen. While it goes on, what is known of its run is kept.
+-- A dead letter was redriven: its end counts no longer. While the job goes on, its run's state is kept.
 local function revive(run, id, job)
   if not job.how then redis.call('HSET', run, 'live', 0) end
   if alive(run, 1) or not string.match(id, ABOVE) then redis.call('PERSIST', run) end
@@ -241,11 +240,11 @@ local function revive(run, id, job)
 end
 
 -- 4. Fan-outs.
--- *id* waits for children; those that a run of it before created, and that have not failed, are not created again.
+-- *id* waits for children. Children from an earlier attempt that have not failed are not created again.
 local function fan(run, id, job, entry, deliveries, target, policy, children)
   local which, list, pending, created = get(run, 'fan', id) or '1', {}, 0, 0
-  local entering, kept = {}, {} -- jobs by their stage, and what the run knows of them
-  local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- it is the same fan-out once more
+  local entering, kept = {}, {} -- jobs by their stage, and their state in the run
+  local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- the same fan-out again
   local nonce = nonces(run, now, #children + 1)
   local of, above = string.format('%.0f', nonce), id .. '/' .. which .. '/'
   for i, child in ipairs(children) do
@@ -280,7 +279,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   local q = queues[job.stage]
   if pending == 0 then
     redis.call('HINCRBY', q.stats, 'completed', 1)
-    note(q, 'completed', id)
+    note_event(q, 'completed', id)
     return go(run, id, job, target)
   end
   local fields = {unpack(kept_job(run, id))}
@@ -293,9 +292,9 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   set(run, id, job, 'blocked')
 end
 
--- 5. Items: jobs move on, are set aside, take in an event, are cancelled.
--- Whether the job *id* that a stage's queue holds, or held, under *nonce* is the one that its run knows there; `late`
--- is one that was redriven when its run's state was gone.
+-- 5. Items: jobs move on, die, get the mark of an event, or are cancelled. Whether the job *id* that a stage's queue
+-- holds, or held, under *nonce* is the job that its run knows there; `late` is a job that was redriven when its run's
+-- state was gone.
 local function known_as(job, id, stage, nonce)
   if not job.how then return not string.match(id, ABOVE) and 'late' end
   return job.stage == stage and same(job.nonce, nonce) and job.how
@@ -314,16 +313,16 @@ local function move(run, item)
   local known_job = goes and kept_job(run, id)
   local body = goes and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
   if body then weigh(budget, body[2]) end
-  local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
+  local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none without a group
   local gone = remove_entry(q, entry)
   if gone == 0 then return 0 end
   if registered then
     redis.call('HDEL', q.ids, id)
     redis.call('ZREM', q.flows, id)
   end
-  if not ours then -- a job of no flow, with a flow's header; or one redriven that was created again before
+  if not ours then -- a job of no flow with a flow's header; or a redriven job that was created again before
     redis.call('HINCRBY', q.stats, 'completed', 1)
-    note(q, 'completed', id)
+    note_event(q, 'completed', id)
     return 1
   end
   if how ~= 'active' then
@@ -340,12 +339,12 @@ local function move(run, item)
   end
   if item.kept then redis.call('HSET', run, 'result:' .. stage .. ':' .. id, item.result) end
   if fans then
-    -- Should it die as a parent and be redriven, its token must go on growing.
+    -- If it dies as a parent and is redriven, its token must go on growing.
     local deliveries = math.max(1, tonumber(parse(body[2]).attempt or 0) + (row and row[4] or 0))
     fan(run, id, job, entry, deliveries, item.target, item.policy, item.children)
   else
     redis.call('HINCRBY', q.stats, 'completed', 1)
-    note(q, 'completed', id)
+    note_event(q, 'completed', id)
     if what == CANCELLING then cancelled(run, id, job) else go(run, id, job, item.target) end
   end
   return 1
@@ -365,16 +364,16 @@ local function set_aside(run, item)
   own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
   local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'
   buried[#buried + 1] = {item.stage, unpack(keep_dead(q.dead, q.stats, dead_limit, reason, worker, releases, own, headers))}
-  note(q, 'dead', id)
+  note_event(q, 'dead', id)
   return 0
 end
--- Out of its queue; its holder is told.
+-- Remove it from its queue, and notify its holder.
 local function remove(q, id)
   local gone, held = remove_by_id(q, id)
-  if gone > 0 then note(q, 'cancelled', id) end
+  if gone > 0 then note_event(q, 'cancelled', id) end
   if held then tell_holders(q.control, held) end
 end
--- Take in the mark of a job.
+-- Handle the mark of a job.
 function event(run, id, stage)
   local q, job = queues[stage], where(run, id)
   local what, nonce = outside(q, id)
@@ -382,7 +381,7 @@ function event(run, id, stage)
   redis.call('ZREM', q.flows, id)
   local how = known_as(job, id, stage, nonce)
   if what == REDRIVEN then
-    if how == 'active' or how == 'dead' or how == 'late' then -- or else it was created again since, or its parents are gone
+    if how == 'active' or how == 'dead' or how == 'late' then -- otherwise it was created again since, or its parents are gone
       set_mark(q.flows, id, NOTHING, nonce)
       job.stage, job.nonce = stage, nonce
       if how ~= 'active' then revive(run, id, job) end
@@ -393,7 +392,7 @@ function event(run, id, stage)
       go(run, id, job, q.next)
     elseif what == DIED then
       set(run, id, job, 'dead')
-      if how ~= 'dead' then ended(run, id, job) end -- else it was redriven, and died again before we knew
+      if how ~= 'dead' then ended(run, id, job) end -- otherwise it was redriven, and died again before we knew
     else
       if what == CANCELLING then remove(q, id) end
       cancelled(run, id, job)
@@ -404,7 +403,7 @@ end
 local function cancel(run, id)
   local job = where(run, id)
   local what = outside(queues[job.stage], id)
-  if what ~= NOTHING and what ~= CANCELLING then -- what happened to it outside comes first: by that it may have ended
+  if what ~= NOTHING and what ~= CANCELLING then -- events outside of the flow come first: they may have ended the job
     event(run, id, job.stage)
     job = where(run, id)
   end
@@ -430,7 +429,7 @@ local function step()
   for i = 1, argument() do
     local first = at + 4 -- of its fields
     item.children[i] = {
-      stage = ARGV[at + 1], delay = ARGV[at + 2], nonce = '', -- its id becomes whole, and its nonce is known, later
+      stage = ARGV[at + 1], delay = ARGV[at + 2], nonce = '', -- its full id and its nonce are known later
       fields = {ARGV[first], ARGV[first + 1], 'id', ARGV[at], unpack(ARGV, first + 2, first + ARGV[at + 3] - 1)},
     }
     at = first + ARGV[at + 3]
@@ -443,7 +442,7 @@ while at <= #ARGV and (#reply == 0 or fitting(budget, 1) > 0) do
   if kind == 'move' then
     done = (foreign[run] and set_aside or move)(run, step())
   elseif kind == 'cancel' then
-    if foreign[run] then return {err = foreign[run] .. ': the key ' .. run} end -- it comes alone
+    if foreign[run] then return {err = foreign[run] .. ': the key ' .. run} end -- such an item comes alone
     done = cancel(run, argument())
   elseif kind == 'event' and not foreign[run] then
     done = event(run, argument(), argument())

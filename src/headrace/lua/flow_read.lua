@@ -7,13 +7,13 @@
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
 -- the last fan-out, {name, position, kept, result, ...}. pending: how many of them have not ended.
--- It goes so far that the last item may not be told whole: then it has a cursor, with which to begin the next call at
--- that item; its results and children are those that follow. told: how many were told before, 0 when it begins anew.
+-- A reply may end within an item: then the item has a cursor, with which the next call begins at that item, and answers
+-- the results and children that follow. told: how many earlier replies had, 0 at the first part of an item.
 -- @include page
 -- @include strings_of
 local reply, budget, room, begun = {}, new_budget(), 500, false
-local names = items + stages - 1 -- in ARGV the stages' come before those of the jobs
--- A result, as far as it fits: false when it is enough; one at least.
+local names = items + stages - 1 -- in ARGV the names of stages come before the ids of jobs
+-- A result within the budget: false when the budget is spent; at least one.
 local function result(stage, id)
   if begun and fitting(budget, 1) == 0 then return false end
   local value = redis.call('HGET', flow, 'result:' .. stage .. ':' .. id)
@@ -31,7 +31,7 @@ local function read(id, from)
   if not how then return {} end
   weigh(budget, {head[5] or ''})
   local told, fanout = string.match(from, '^(%d+) (%S*)$')
-  told = fanout == (head[8] or '') and tonumber(told) or 0 -- or its children are others by now
+  told = fanout == (head[8] or '') and tonumber(told) or 0 -- otherwise it has other children by now
   local results, children, path, node, passed = {}, {}, {}, id, 0
   local function row(following)
     return {how, stage, head[2] or '', head[3] or '', head[4] or '', head[5] or '', head[6] or '0', results, children,

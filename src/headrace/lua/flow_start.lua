@@ -9,7 +9,7 @@
 -- @include clock
 -- @include due_at
 -- @include enter_stage
--- @include note
+-- @include note_event
 -- @include number
 -- @include record
 -- @include require_types
@@ -31,7 +31,7 @@ require_hashes(run, q.ids, q.released, q.bodies, q.stats)
 require_sorted_sets(index, q.delayed, q.flows)
 local sealed = redis.call('HGET', stats, 'shards')
 local going = redis.call('HMGET', run, 'state', 'live')
--- It has ended, and yet a job of it was redriven and goes on: the id stays taken until that has ended, too.
+-- The run has ended, but a job of it was redriven and goes on: the id stays taken until that job has ended, too.
 if going[1] == 'running' or tonumber(going[2] or 0) > 0 then return answer(0) end
 if sealed then error('SHARDS ' .. sealed, 0) end
 local now, fields, listed = clock(), {}, {}
@@ -39,7 +39,7 @@ for i = items, first - 1 do listed[#listed + 1] = ARGV[i] end
 for i = first, #ARGV do fields[#fields + 1] = ARGV[i] end
 local nonce = nonces(run, now, 1)
 enter_stage(q, id, now, delay, fields, nonce)
-redis.call('DEL', run) -- of a run that has ended
+redis.call('DEL', run) -- the state of a run that has ended
 nonce = string.format('%.0f', nonce)
 redis.call('HSET', run, 'state', 'running', 'started', string.format('%.0f', now), 'attributes', attributes, 'live', 1,
   'nonce', nonce, 'at:' .. id, 'active ' .. stage .. ' ' .. nonce .. ' ', kept_as(id, fields))

@@ -3,11 +3,11 @@
 -- ARGV   from int, limit count, come int, over int, items...
 -- REPLY  {next, jobs, closing}: next: where to continue, 0 after the last · {name, id, delay, fields} of each job, the
 --        oldest first · closing: jobs that have arrived, whose shards still keep their nonces
--- COST   10 us + 3 us per job, at most 1 MiB of them; 2 us per job that has come
+-- COST   10 us + 3 us per job, at most 1 MiB of them; 2 us per job that has arrived
 -- Items: `come` times {name, its name in closing}; `over` names in closing whose nonces are forgotten; and for each
 -- shard to leave out now {number, first, last}: its number, and its range of CRC-32. A name is '<CRC-32 of key or id, 8
 -- digits> <queue> <nonce>', in closing '<number of the shard> <queue> <nonce>'. from: 0 at first. A job is sent while
--- it is in the outbox. After its arrival it is closing: its shard is told that the job will not be sent again (close),
+-- it is in the outbox. After its arrival it is closing: its shard learns that the job will not be sent again (close),
 -- and may forget the nonce.
 -- @include clock
 -- @include number
@@ -29,14 +29,14 @@ for i = at, #ARGV, 3 do
   avoided[ARGV[i]] = true
   ranges[#ranges + 1] = {whole(ARGV[i + 1]), whole(ARGV[i + 2])}
 end
--- What frees comes first, so that a full server can be drained.
+-- Writes that free memory come first, so that a full server can be drained.
 if #gone > 0 then redis.call('ZREM', closing, unpack(gone)) end
 if #names > 0 then
   redis.call('HDEL', outbox, unpack(names))
   redis.call('ZREM', outdue, unpack(names))
   redis.call('ZADD', closing, unpack(kept))
 end
--- A foreign command may have removed the times: what has none would never go.
+-- A foreign command may have removed the times: a job without a time would never go.
 if from == 0 and redis.call('HLEN', outbox) > redis.call('ZCARD', outdue) then
   scanned(new_budget(), outbox, '0', 1000, function(name) redis.pcall('ZADD', outdue, 'NX', now, name) end)
 end

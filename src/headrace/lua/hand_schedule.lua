@@ -10,7 +10,7 @@
 local kept, due = redis.call('HGET', schedules, name), tonumber(redis.call('ZSCORE', ticks, name) or 0)
 if not kept then return {} end
 if due < 1e14 then
-  redis.call('ZREM', ticks, name) -- a full server permits it, and then what follows
+  redis.call('ZREM', ticks, name) -- a full server permits it, and then all later writes
   redis.call('ZADD', ticks, string.format('%.0f', due + 1e14), name)
 else
   due = due - 1e14

@@ -5,55 +5,56 @@
 --        control (channel), turns (hash), behind (zset), deaths (hash), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        buckets...
--- REPLY  {known, next_due, taken, fresh, healed, now, levels, died}: known 0 = this worker was declared dead, nothing handed
---        out · 2 = nothing more is handed out: the queue is paused, or a rate limit admits none for next_due ms · 3 = nothing
---        more is handed out until this worker holds nothing, or next_due ms have passed: a suspect is alone · 4 = a suspect
---        was handed out: as 3, and its process should lease nothing of other queues for next_due ms · next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields, count, releases}...
---        · fresh entries and payloads in turn: first deliveries (count 1) of jobs that are their payload and nothing
---        else, after those of taken · healed 1 = the group was missing and was created · now ms of the server's clock, or
---        -1 where it was not asked · levels of the queue, where the worker knows fewer: what waits in the others was
---        passed over; else 0, or left out · died {id, attempts, reason, kind}... of jobs that are dead letters now, if any
+-- REPLY  {known, next_due, taken, fresh, healed, now, levels, died}: known 0 = this worker was declared dead, and got
+--        nothing · 2 = no more jobs are handed out: the queue is paused, or a rate limit admits none for next_due ms ·
+--        3 = no more jobs are handed out until this worker holds none, or next_due ms have passed: a suspect is
+--        alone · 4 = a suspect was handed out: as 3, and its process should lease no jobs of other queues for next_due
+--        ms · next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields,
+--        count, releases}... · fresh entries and payloads in turn: first deliveries (count 1) of jobs that have only a
+--        payload; they come after the jobs of taken · healed 1 = the group was missing and was created · now ms of
+--        the server's clock, or -1 if the script did not read it · number of levels, if the worker knows fewer:
+--        jobs of the other levels were passed over; otherwise 0, or left out · died {id, attempts, reason, kind}... of
+--        jobs that are dead letters now, if any
 -- COST   10 us + 2 us per job; with limits, levels, listeners or jobs of the front 30 us + 3 us, of a level behind the
 --        first 15 us. One call reads about 1 MiB, or one job that is more.
--- woken: 1 if a reader was woken, 0, or 2 behind a blocked read: nothing is done unless it has brought something.
+-- woken: 1 if a reader was woken, or 0; 2 after a blocked read: the call does nothing unless the read brought an entry.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that has no
 -- heartbeat, 0 when it must be registered already. heir_of: '', or the worker that had our name before and may still
--- hold jobs: these come before all others, and those beyond `limit` go to the front. Buckets, of rate limits: {header
--- or '' for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does not
--- admit goes to the consumer `limited` until it is due, and is handed out then, before all others. One of no ms: of the
--- jobs with this header one of a value is handed out at a time, in the order of their entries, and the others wait with
--- the consumer `behind`. levels: the streams
--- of the priority levels behind the first; what is handed out of them goes to the jobs stream, under an id and with its
--- `enq`.
+-- hold jobs: its jobs come before all others, and its jobs beyond `limit` go to the front. Buckets, of rate limits:
+-- {header or '' for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does
+-- not admit goes to the consumer `limited` until it is due, and is handed out then, before all others. A bucket of 0 ms
+-- makes an order: jobs with the same value of this header are handed out one at a time, in the order of their entries,
+-- and the others wait with the consumer `behind`. levels: the streams of the later priority levels; a job of them that
+-- is handed out moves to the jobs stream, with an id and its `enq`.
 -- @include clock
 -- @include record
 
--- 1. The call was answered before: its reply was lost, what it handed out is still in the pending list.
+-- 1. The call was answered before, but its reply was lost: its jobs are still in the pending list.
 local known = recorded()
 if known then -- the reply was lost
   local again = {}
-  local told = type(known[#known]) == 'table' and table.remove(known) or nil -- of jobs that died
+  local told = type(known[#known]) == 'table' and table.remove(known) or nil -- the jobs that died
   for _, entry in ipairs(known) do
-    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none, if the group is gone
+    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none if the group is gone
     local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
     if body then again[#again + 1] = {entry, body[2], row[4], (tonumber(redis.call('HGET', released, entry) or 0) or 0)} end
   end
-  return {1, 0, again, {}, 0, clock(), told and 0 or nil, told} -- and perhaps there is more
+  return {1, 0, again, {}, 0, clock(), told and 0 or nil, told} -- there may be more jobs
 end
 
--- 2. What woke a reader lies in the reserved consumer; an error says that there is no group. A call behind a blocked read
--- ends here if that has brought nothing.
+-- 2. Entries that woke a reader are with a reserved consumer; an error means that there is no group. A call behind a
+-- blocked read ends here if the read brought nothing.
 whole(lease)
 local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'bell')
 local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') or {}
 local brought = #rung + #tokens > 0 or rung.err or tokens.err
 if woken == '2' and not brought then return {1, -1, {}, {}, 0, -1} end
 
--- 3. The plain way: no limits, levels or listeners, and nothing parked, put off, released or due; so it is nearly always,
--- and all else takes far longer. It hands out what woke a reader, and new jobs.
--- One call reads about 1 MiB, or one job that alone is more. How large a job is shows when it is read, but for the
--- largest there may be; one that a foreign producer added is seen when it comes, so the first reads are short.
-local BUDGET = 1048576 + 4096 -- the last one may be small
+-- 3. The fast path: no limits, levels or listeners, and no job is parked, postponed, released or due. This is nearly
+-- always so, and the full path takes far longer. It hands out jobs that woke a reader, and new jobs. One call reads
+-- about 1 MiB, or one larger job. The size of a job is known after the read; before it, only the largest size in the
+-- queue is known. A foreign producer's job may be larger still, so the first reads are short.
+local BUDGET = 1048576 + 4096 -- the last job may be small
 local alone = #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
 if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths) == 0 then
   local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate')
@@ -64,7 +65,7 @@ if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call
     and deadline > 0 and (ttl == 0 or deadline >= now) and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
   then
     if ttl > 0 and deadline < now + ttl then
-      redis.call('XACK', wake, 'workers', '0-0') -- a first write that a full server permits
+      redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
       redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker)
     end
     local taken, fresh, entries = {}, {}, {}
@@ -72,7 +73,7 @@ if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call
     local rows, chunk, carries = rung, 16, false
     if rung[1] then
       rows = redis.call('XCLAIM', jobs, 'workers', worker, 0, rung[1][1], 'RETRYCOUNT', 1)
-      if not rows[1] then -- removed by XDEL by hand: 7.0 and later have dropped it from the pending list, 6.2 has not
+      if not rows[1] then -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
         redis.call('XACK', jobs, 'workers', rung[1][1])
         rows = {}
       end
@@ -85,7 +86,7 @@ if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call
         local bytes = #fields[2]
         count = count + 1
         entries[count] = entry
-        if flat and #fields == 2 and fields[1] == 'data' then -- flat: a table less per job, here and in every client
+        if flat and #fields == 2 and fields[1] == 'data' then -- flat: one table less per job, here and in every client
           at = at + 2
           fresh[at - 1], fresh[at] = entry, fields[2]
         else
@@ -112,26 +113,26 @@ if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call
       local next_due = short and 0 or first and first - now or -1
       return answer({1, next_due, taken, fresh, 0, now}, entries, true) -- recorded without the payloads
     end
-    redis.call('XCLAIM', jobs, 'workers', 'bell', 0, rung[1][1], 'RETRYCOUNT', 0, 'JUSTID') -- its attempts may be over
+    redis.call('XCLAIM', jobs, 'workers', 'bell', 0, rung[1][1], 'RETRYCOUNT', 0, 'JUSTID') -- it may have no attempts left
   end
 end
 
--- @include anew
 -- @include backlog
 -- @include clear_wake_tokens
 -- @include fields
 -- @include heal_group
 -- @include keep_dead
 -- @include keep_ends
--- @include largest
 -- @include levels
 -- @include marks
+-- @include max_job_size
 -- @include page
 -- @include park
 -- @include promote
 -- @include publish
 -- @include raise_level
 -- @include rates
+-- @include requeue_front
 -- @include require_types
 -- @include retire
 -- @include suspect_turns
@@ -168,7 +169,7 @@ require_hashes(deaths)
 require_history(heard.history, ends, ended)
 local parked, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end)
 if parked.err then return parked end
--- The first write is one that a full server permits; after it every other is permitted too.
+-- A full server permits the first write; then it permits all others, too.
 redis.call('XACK', wake, 'workers', '0-0')
 if healed == 1 then forget_leases(jobs, leases, stats) end
 local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
@@ -182,7 +183,7 @@ elseif deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
--- 6. Wake tokens, a pause, and jobs that are due: all this before anything is handed out.
+-- 6. Before any job is handed out: wake tokens, a pause, and due jobs.
 if woken == '1' or woken == '2' then healed = math.max(healed, clear_wake_tokens(wake)) end
 local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate')
 if state[1] then return {2, -1, {}, {}, healed, now} end
@@ -195,7 +196,7 @@ if first[2] and tonumber(first[2]) <= now then
   first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
 end
 
--- 7. A worker that holds a suspect, or is to hold one next, gets nothing beside it.
+-- 7. A worker that holds a suspect, or will get one next, gets no other job.
 q.watched = redis.call('EXISTS', deaths) == 1
 q.holds = q.watched and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, worker)[1]
 if q.holds and suspects.is_one(redis.call('HGET', deaths, q.holds[1])) then return {3, -1, {}, {}, healed, now} end
@@ -210,7 +211,7 @@ local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
 limit, hold = room(rates, limits, exact, limit)
 if limit == 0 then
-  write_scores(rates) -- of a clock that went back
+  write_scores(rates) -- corrected if the clock went back
   return {2, hold, {}, {}, healed, now}
 end
 local spent, chunk, short = 0, 16, false
@@ -229,7 +230,8 @@ local function weigh(fields)
 end
 function q.left() return limit - #taken - #fresh / 2 end
 
--- 9. Jobs that are older than new ones: an heir's, those whose turn has come, parked ones, those that woke a reader.
+-- 9. Jobs that are older than new ones: jobs of a predecessor, jobs that have the turn, parked jobs, jobs that woke a
+-- reader.
 local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 if state[3] then
@@ -237,16 +239,16 @@ if state[3] then
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-local passed -- functions cost, and most calls need none of these
+local passed -- functions cost time, and most calls need none of these
 -- q.alone: ms for which this worker is to ask for nothing, -1 until it holds nothing.
 if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
-  -- A job that is handed out, or has had its last attempt. *count*: its deliveries, this one included.
+  -- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
   local function hand_out(entry, fields, count)
     weigh(fields)
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
     local own, headers = parse(fields)
     local attempt = tonumber(own.attempt or 0) + count - releases
-    local beside, solo = 0, 0 -- deaths of its holders
+    local beside, solo = 0, 0 -- the deaths of its holders
     if q.watched then beside, solo = suspects.deaths(redis.call('HGET', deaths, entry)) end
     if max_attempts > 0 and attempt - math.min(beside, suspects.FORGIVEN) > max_attempts then
       require_hashes(ids, released, stats)
@@ -254,7 +256,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
       require_streams(dead)
       if q.order then write_turns(q) end
       retire(q, entry, own.id, DIED)
-      if q.order then q.heads, passed = {}, true end -- the next of its key is in front now
+      if q.order then q.heads, passed = {}, true end -- the next job of its key is in front now
       own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
       own.enq = own.enq or string.match(entry, '^%d+')
       local reason = 'no attempts left: its workers died, or let its leases expire'
@@ -262,7 +264,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
         reason = string.format('no attempts left: it ended its process %d time%s while alone', solo, solo > 1 and 's' or '')
       end
       if beside + solo > 0 then redis.call('HDEL', deaths, entry) end
-      if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- of a redriven one
+      if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
         reason = reason .. '; before that: ' .. own.reason
       end
       local letter = keep_dead(dead, stats, dead_limit, reason, worker, releases, own, headers)
@@ -274,7 +276,8 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
       q.beside = beside
     end
   end
-  -- A job that waits for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited before.
+  -- Let a job wait for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited
+  -- before.
   function q.put_off(some, dues, count)
     if #some == 0 then return end
     redis.call('ZADD', limited, unpack(dues))
@@ -282,7 +285,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
     some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
     redis.call('XCLAIM', jobs, 'workers', 'limited', 0, unpack(some))
   end
-  -- A job of a pending list; it is read once. *waited*: for its turn.
+  -- Read a job of a pending list, once. *waited*: whether it waited for its turn.
   local function claim_admitted(row, count, waited)
     local entry = row[1]
     local body = redis.call('XRANGE', jobs, entry, entry)[1]
@@ -328,7 +331,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
         end
       end
     end
-    -- Removed by XDEL by hand: 7.0 and later have dropped them from the pending list, 6.2 has not.
+    -- Removed by XDEL by hand: 7.0 and later remove them from the pending list, 6.2 does not.
     for i = from, to do
       if not there[rows[i][1]] then
         redis.call('XACK', jobs, 'workers', rows[i][1])
@@ -340,7 +343,8 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
       end
     end
   end
-  -- Others take the place of those that are gone or buried, or new jobs would overtake them; for a bounded while.
+  -- Older jobs take the places of removed and buried jobs, or new jobs would overtake them; for a bounded number of
+  -- rounds.
   function q.front(owner)
     local seen = 0
     while q.left() > 0 do
@@ -377,7 +381,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
     q.front(heir_of)
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
-    local most = (heard.reclaimed or q.levels.n > 0) and 100 or 400 -- those that have to be read take longer
+    local most = (heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
     local moved, _, ids_back = take_over(
       jobs, workers, registered, leases, stats, deaths, heir_of, most, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed, ended)
     local stayed = {} -- for the next call
@@ -390,7 +394,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
     q.others_first = suspects.others_first(q)
     if not q.others_first then q.hand_out_suspect() end
   end
-  -- Jobs that wait for their turn first: they are older.
+  -- Jobs that waited for their turn come first, as they are older.
   for _, entry in ipairs(turn[1] and oldest_due(limited, now, 100) or {}) do
     if q.left() == 0 then break end
     local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
@@ -409,19 +413,19 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
   q.front('bell')
 end
 
--- 10. New jobs: chunk by chunk, until there is no more.
+-- 10. New jobs, chunk by chunk, until there are no more.
 local putting = keyed or q.order ~= nil
 local seen, further = 0, putting
-local most_seen = putting and math.max(limit, 250) or limit + 250 -- to put one off takes as long as several others
-local plain = redis.call('EXISTS', released) == 0 -- or some may carry releases from an earlier entry
+local most_seen = putting and math.max(limit, 250) or limit + 250 -- postponing a job takes as long as handing out several
+local plain = redis.call('EXISTS', released) == 0 -- otherwise a job may carry releases from an earlier entry
 local carry = not plain
 plain = plain and not keyed
--- Jobs handed out so far come before those that are no longer flat.
+-- Jobs that were handed out so far come before jobs that are not flat.
 function q.unflatten()
   for i = 1, #fresh, 2 do taken[#taken + 1] = {fresh[i], {'data', fresh[i + 1]}, 1, 0} end
   fresh, plain = {}, false
 end
-local others = {} -- behind another of their key
+local others = {} -- jobs behind another of their key
 function q.read()
   while q.left() > 0 and seen < most_seen and not short do
     local number = q.fits(q.left())
@@ -432,7 +436,7 @@ function q.read()
     for i = 1, #rows do
       local entry, fields = rows[i][1], rows[i][2]
       local bytes = #fields[2]
-      if plain and #fields == 2 and fields[1] == 'data' then -- flat: a table less per job, here and in every client
+      if plain and #fields == 2 and fields[1] == 'data' then -- flat: one table less per job, here and in every client
         count, at = count + 1, at + 2
         entries[count], fresh[at - 1], fresh[at] = entry, entry, fields[2]
       else
@@ -461,17 +465,17 @@ function q.read()
     end
   end
 end
--- Where one is put off, those that were there when the group was lost are not yet all in front: they come first.
+-- If a job is postponed, jobs from before the group was lost may not all be in front yet: they come first.
 if not (putting and state[3] and redis.call('HEXISTS', stats, 'healed') == 1) then q.read() end
 if q.order then
   write_turns(q)
   put_behind(q, others, 0)
 end
 
--- 11. The levels behind the first, as far as there is room.
-local risen = 0 -- each takes as long as several others
+-- 11. The later levels, while there is room.
+local risen = 0 -- raising a job takes as long as handing out several
 for level = 1, q.left() > 0 and not short and q.levels.n or 0 do
-  q.unflatten() -- they come before these
+  q.unflatten() -- they come before the jobs of later levels
   q.front(front_of(level))
   while q.left() > 0 and not short and seen < most_seen and risen < 150 do
     local number = math.min(q.fits(q.left()), 150 - risen)
@@ -484,16 +488,17 @@ for level = 1, q.left() > 0 and not short and q.levels.n or 0 do
 end
 further = further or risen == 150
 if putting and q.left() > 0 and seen >= most_seen then further = true end
-if largest > tonumber(state[2] or 4096) then keep_largest(stats, largest) end
+if largest > tonumber(state[2] or 4096) then keep_max_job_size(stats, largest) end
 
--- 12. If it was the turn of others than suspects, and there are none, it is that of a suspect; else of one next.
+-- 12. If it is the turn of other jobs, and there are none, a suspect gets the turn now; otherwise it gets the next
+-- turn.
 if q.others_first and #entries == 0 and not short then
   q.hand_out_suspect()
 elseif q.others_first and #entries > 0 then
   q.alone = suspects.others_handed_out(q, workers, worker, now, tonumber(lease))
 end
 
--- 13. Notes and events of the jobs that were handed out; and when to come again.
+-- 13. Records and events of the jobs that were handed out, and the time of the next call.
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end
@@ -512,9 +517,9 @@ if first[2] then
   local due = math.max(0, tonumber(first[2]) - now)
   next_due = next_due < 0 and due or math.min(next_due, due)
 end
-if further or short or passed then next_due = 0 end -- behind those that were put off there may be others, and beyond 1 MiB
+if further or short or passed then next_due = 0 end -- there may be more jobs behind postponed ones, and beyond 1 MiB
 spend(rates, limits, exact, #entries)
-local cut = limit < wanted and #entries == limit -- by the limit: there may be more, when there is the next token
+local cut = limit < wanted and #entries == limit -- cut by the limit: there may be more jobs at the next token
 if cut then limit, next_due = room(rates, limits, exact, 1) end
 if state[4] and #entries > 0 then open_gate(q, gate, state[4], now) end
 write_scores(rates)

@@ -29,7 +29,7 @@ local left = not held.err and redis.call('XPENDING', jobs, 'workers', '-', '+', 
 for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end -- 6.2: removed by XDEL by hand
 if not held.err then
   redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', worker)
-  -- A job may have woken us just now; another reader must be woken for it.
+  -- A job may have woken this worker just now; then another reader must be woken for it.
   wake_many(wake, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
 end
 if held.err or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1)[1] then redis.call('DEL', deaths) end

@@ -5,7 +5,7 @@
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed
 -- COST   1-3 us per job
--- state: waiting (level by level, parked ones first), running, delayed (then those that a rate limit holds back), dead;
+-- state: waiting (level by level, parked ones first), running, delayed (then jobs that a rate limit holds back), dead;
 -- blocked: in no order, some twice if the hash changes meanwhile; ended: of the history, with rows as in `find`.
 -- A page ends at about 1 MiB of jobs, or after one that is larger.
 -- @include clock
@@ -19,11 +19,11 @@ level_streams(stats, levels)
 local rows, next_cursor, budget = {}, '', new_budget()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
 local function add(entry, fields, as, count, owner, ms)
-  -- to wake a reader is no delivery
+  -- waking a reader is no delivery
   if fields then rows[#rows + 1] = {entry, fields, as, owner == 'bell' and 0 or count, releases(entry), owner, ms} end
 end
--- A page of a sorted set from the cursor on, which is the last one listed, 'score member', or '' at first: those before it
--- may have gone since; and the cursor to go on with.
+-- A page of a sorted set from the cursor on, which is the last one listed, 'score member', or '' at first: those before
+-- it may have gone since; and the cursor to go on with.
 local function scored(key, least)
   local score, member = string.match(cursor, '^(%S+) (.*)$') -- a foreign score may be no whole number
   local rank = member and redis.call('ZSCORE', key, member) == score and redis.call('ZRANK', key, member)

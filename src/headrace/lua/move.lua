@@ -5,17 +5,17 @@
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
--- cursor: '-' at first; jobs that come to a stream after the first call stay, and so do those that come due meanwhile.
+-- cursor: '-' at first; jobs that come to a stream, or become due, after the first call stay.
 -- target: wake (stream), then the first seven keys behind the lane, in this order, of the other queue, then the streams
 -- of the levels behind the first of this one, and as many of the other, where a job goes to its own level, as far as
 -- there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts and times,
 -- a delayed one its moment, but one that a rate limit holds back goes to the back and under the limits there; one whose
 -- id is taken there stays where it is, and so does one of a flow. Here it counts as deleted, there as enqueued.
--- @include ending
 -- @include fields
 -- @include is_entry_id
 -- @include is_reserved
 -- @include keep_ends
+-- @include last_entry_id
 -- @include levels
 -- @include number
 -- @include page
@@ -29,7 +29,7 @@
 local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events = unpack(target)
 local known = recorded()
 if known then return known end
-local half = (#target - 8) / 2 -- the streams of our levels, then those of the target's
+local half = (#target - 8) / 2 -- the streams of our levels, then of the target's levels
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 9, 8 + half)}),
@@ -78,7 +78,7 @@ if wanted <= #ARGV then
   local following = ''
   for i = wanted - 1 + (tonumber(cursor) or 1), #ARGV do
     if fitting(budget, 1) == 0 then
-      following = string.format('%.0f', i - wanted + 1) -- the cursor is the number of the next one
+      following = string.format('%.0f', i - wanted + 1) -- the cursor is the number of the next job
       break
     end
     local id = ARGV[i]
@@ -92,7 +92,7 @@ if wanted <= #ARGV then
       put_late(id)
     elseif entry and entry ~= 'blocked' then
       local stream, number, behind_first = entry_of(q, entry)
-      local row = not behind_first and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
+      local row = not behind_first and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none without a group
       local waits = not row or is_parked(row[2]) or row[2] == 'bell' or row[2] == 'behind' or row[2] == 'limited'
       if stream and waits and not fields then
         local body = redis.call('XRANGE', stream, number, number)[1]
@@ -107,7 +107,7 @@ if wanted <= #ARGV then
   cursor = following
 elseif part ~= 'delayed' then
   if not part then part, level, from = 'limited', 0, '-' end
-  if not last or last == '' then last = last_of(budget, jobs) or '0-0' end
+  if not last or last == '' then last = last_entry_id(budget, jobs) or '0-0' end
   -- Jobs that a rate limit holds back are older than waiting ones.
   local held, done = part == 'limited' and redis.pcall('XPENDING', jobs, 'workers', from, last, limit, 'limited') or {}, 0
   for i = 1, #held do
@@ -123,15 +123,15 @@ elseif part ~= 'delayed' then
   else
     if part == 'limited' then part, level, from = 'parked', 0, '-' end
     local ahead = part == 'new' and tonumber(level) or 0
-    if ahead > 0 and last_behind == '' then last_behind = last_of(budget, q.levels[ahead] or jobs) or '0-0' end
+    if ahead > 0 and last_behind == '' then last_behind = last_entry_id(budget, q.levels[ahead] or jobs) or '0-0' end
     local page, kind, at, following =
       waiting_page(q, part .. ':' .. level .. ' ' .. from, limit, ahead > 0 and last_behind or last)
-    -- Some of the new ones may have been handed out since the page before.
+    -- Some new jobs may have been handed out since the previous page.
     local fresh, leased = kind == 'new' and at == 0 and #page > 0, {}
     local rows = fresh and redis.pcall('XPENDING', jobs, 'workers', page[1][1], page[#page][1], limit) or {}
     for i = 1, #rows do leased[rows[i][1]] = true end
     for i = 1, #page do
-      if kind ~= 'new' then -- to wake a reader is no delivery
+      if kind ~= 'new' then -- waking a reader is no delivery
         if page[i][2] then put(page[i][1], page[i][2], page[i][3] == 'bell' and 0 or page[i][5]) end
       elseif not leased[page[i][1]] then
         put(page[i][1], page[i][2], 0, at > 0 and at or nil)
@@ -141,7 +141,7 @@ elseif part ~= 'delayed' then
     cursor = following == '' and 'delayed 0' or following .. ' ' .. last .. (same and ' ' .. last_behind or '')
   end
 else
-  -- Jobs that were looked at before and are there still, and how many there are to look at in all.
+  -- Jobs that an earlier page read and that still wait, and the number of jobs to read in all.
   local stay, left = whole(from), last == '' and redis.call('ZCARD', delayed) or whole(last)
   local page, seen = redis.call('ZRANGE', delayed, stay, stay + math.min(limit, left) - 1), 0
   for i = 1, left > 0 and #page or 0 do

@@ -1,4 +1,4 @@
--- pause: hand out nothing more, or hand out again. Leased jobs are not touched.
+-- pause: stop handing out jobs, or start again. Leased jobs are not touched.
 -- KEYS   lane (string), wake (stream), stats (hash)
 -- ARGV   call, pause flag
 -- REPLY  1 the state has changed · 0 the queue was in this state already
@@ -10,7 +10,7 @@
 local known = recorded()
 if known then return known end
 require_streams(wake)
-local was = redis.call('HDEL', stats, 'paused') == 1 -- permitted on a full server, and then so is the rest
+local was = redis.call('HDEL', stats, 'paused') == 1 -- a full server permits it, and then all later writes
 if pause then
   redis.call('HSET', stats, 'paused', 1)
 elseif was then

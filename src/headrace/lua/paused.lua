@@ -1,4 +1,4 @@
--- paused: tell whether the queue is paused.
+-- paused: ask whether the queue is paused.
 -- KEYS   stats (hash)
 -- ARGV   (none)
 -- REPLY  1 paused · 0 not

@@ -21,7 +21,7 @@ if not stream or cursor == '' and not fields then return {-1, ''} end
 if its then weigh(budget, fields) end
 local row = not level and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
 local owner = row and row[2]
--- Entries of the stream are read to be counted.
+-- The stream's entries must be read to be counted.
 local function stream_before(from, before)
   local page, more = stretch(budget, stream, from, '(' .. entry, limit - before)
   before = before + #page
@@ -34,7 +34,7 @@ local before = 0
 local function pending_before()
   return {math.min(before + #redis.call('XPENDING', jobs, 'workers', '-', entry, limit + 1, owner) - 1, limit), ''}
 end
--- In the order in which they are handed out, up to the job itself.
+-- Count in the order of leases, up to the job itself.
 for at = 0, q.levels.n do
   if owner == front_of(at) then return pending_before() end
   before = before + (held[front_of(at)] or 0)

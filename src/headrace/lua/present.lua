@@ -1,4 +1,4 @@
--- present: tell which ids are taken by jobs.
+-- present: ask which ids are taken by jobs.
 -- KEYS   ids (hash)
 -- ARGV   wanted...
 -- REPLY  1 or 0 for each of them

@@ -9,9 +9,9 @@
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
 -- coming due or rising.
 -- @include delivered
--- @include ending
 -- @include fields
 -- @include keep_ends
+-- @include last_entry_id
 -- @include levels
 -- @include marks
 -- @include page
@@ -40,14 +40,13 @@ local function remove(entry, fields, level)
   ids_gone[#ids_gone + 1] = own.id or entry
 end
 
--- The parts of the queue in their order: each removes some, from where it is told, and answers where to go on, nil at
--- the end.
+-- The parts of the queue in order: each removes jobs from a given place on, and answers the next place, nil at the end.
 local order, steps = {'delayed'}, {}
 function steps.delayed(from)
   local page = redis.call('ZSCAN', delayed, from or '0', 'COUNT', limit)
   for i = 1, #page[2], 2 do
     local id = page[2][i]
-    if spent() then return from or '0' end -- those that are left come again
+    if spent() then return from or '0' end -- the next call removes the remaining jobs
     budget.left = budget.left - redis.call('HSTRLEN', bodies, id)
     gone = gone + retire_delayed(q, id, REMOVED)
     ids_gone[#ids_gone + 1] = id
@@ -57,14 +56,14 @@ end
 for level = levels.n, 1, -1 do
   order[#order + 1] = 'level:' .. level
   steps[order[#order]] = function(last)
-    local page, following = stretch_of_now(budget, levels[level], last and '- ' .. last or '-', limit - gone)
+    local page, following = page_until_now(budget, levels[level], last and '- ' .. last or '-', limit - gone)
     for i = 1, #page do remove(page[i][1], page[i][2], level) end
     return string.match(following, '%S+$')
   end
 end
 order[#order + 1] = 'jobs'
 function steps.jobs(last)
-  last = last or last_of(budget, jobs)
+  last = last or last_entry_id(budget, jobs)
   if not last then return nil end
   local owners = {'behind', 'bell', 'limited', SUSPECTS}
   for level = 0, levels.n do owners[#owners + 1] = front_of(level) end
@@ -79,7 +78,7 @@ function steps.jobs(last)
   end
   if gone == limit then return last end
   local from = '(' .. (delivered(jobs) or '0-0')
-  local page, following = stretch_of_now(budget, jobs, from .. ' ' .. last, limit - gone)
+  local page, following = page_until_now(budget, jobs, from .. ' ' .. last, limit - gone)
   for i = 1, #page do remove(page[i][1], page[i][2]) end
   return string.match(following, '%S+$')
 end

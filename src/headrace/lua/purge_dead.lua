@@ -4,8 +4,8 @@
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay.
--- @include ending
--- @include letter
+-- @include dead_letter_job
+-- @include last_entry_id
 -- @include page
 -- @include publish
 -- @include record
@@ -14,9 +14,9 @@ if known then return known end
 local heard = listeners(stats, events, 'deleted')
 local chosen, gone, ids_gone = {}, 0, {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
-local page, following = stretch_of_now(new_budget(), dead, cursor, limit)
+local page, following = page_until_now(new_budget(), dead, cursor, limit)
 for i = 1, #page do
-  local own = letter_of(page[i])
+  local own = dead_letter_job(page[i])
   if wanted > #ARGV or chosen[own.id] then
     gone = gone + redis.call('XDEL', dead, page[i][1])
     ids_gone[#ids_gone + 1] = own.id

@@ -4,20 +4,21 @@
 --        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset),
 --        deaths (hash), levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
--- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again ms until this caller is to come again, if
---        that is within a second, or nothing is to be done soon, or -1 · declared workers newly found dead · more 1 = a
---        dead worker has more jobs than one call moves, or a level more that rise · ms until the next delayed or
---        limited job, and the next tick of a schedule, is due, or -1 · rests, if nothing is to be done soon: 1, or else
---        it is left out
+-- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again: ms until this caller should call
+--        again, if that is within a second, or no work is due soon; otherwise -1 · declared workers newly found dead ·
+--        more 1 = a dead worker has more jobs than one call moves, or a level has more jobs to raise · ms until the
+--        next delayed or limited job, and the next tick of a schedule, is due, or -1 · rests: 1 if no work is due
+--        soon; otherwise it is left out
 -- COST   10 us for a queue at rest; else 20 us + 1.5 us per job moved + 0.1-0.7 us per pending entry looked at, at most
---        6 x `limit`; 10 us per job that is due, or rises, at most `limit` / 2. What has to be read of jobs is at most
+--        6 x `limit`; 10 us per job that is due, or rises, at most `limit` / 2. Jobs that must be read are at most
 --        1 MiB. Once a minute 30 us for a queue that has trends.
--- A worker is dead when its deadline has passed, and the queue has been looked after for one unbroken `timeout`: after
--- a server restart, every worker looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
+-- A worker is dead when its deadline has passed, and workers have swept the queue for one unbroken `timeout`: after a
+-- server restart, every worker looks dead at once. lease: ms assumed for consumers that never registered. ageing: ms
 -- after which a job goes to the level before its own, 0 never.
--- @include anew
 -- @include clear_wake_tokens
 -- @include clock
+-- @include correct_clock
+-- @include death_deadline
 -- @include heal_group
 -- @include keep_trend
 -- @include levels
@@ -26,19 +27,17 @@
 -- @include park
 -- @include promote
 -- @include publish
--- @include pulse
 -- @include raise_level
 -- @include record
--- @include rewind
+-- @include requeue_front
 -- @include stale_deaths
 -- @include stale_turns
 -- @include sweep
 -- @include take_over
 -- @include wake_many
 
--- 1. Nothing is leased, delayed, scheduled, held back or behind in a level, no worker is late, and the last look was
--- just now: nothing is to be done but to note this look. That is no record: a call that is sent again finds the same, or
--- goes on.
+-- 1. If no job is leased, delayed, scheduled, held back or in a later level, no worker is late, and the last sweep was
+-- just now, only store the time of this sweep. This needs no record: a repeated call finds the same state, or goes on.
 local known = recorded()
 if known then return known end
 lease = string.format('%.0f', whole(lease))
@@ -54,42 +53,42 @@ local function at_rest()
   local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1)
   if tokens.err or tokens[1] then return false end
   if redis.call('ZRANGEBYSCORE', workers, '-inf', now, 'LIMIT', 0, 1)[1] then return false end
-  rest = math.floor(least / 3) -- sooner than what `pulse` takes for a gap
+  rest = math.floor(least / 3) -- shorter than a gap (see death_deadline)
   local noted = table.concat({since, string.format('%.0f', now), calm, before, least, run}, ' ')
-  return type(redis.pcall('HSET', stats, 'pulse', noted)) == 'number' -- or the server is full
+  return type(redis.pcall('HSET', stats, 'pulse', noted)) == 'number' -- otherwise the server is full
 end
 if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 
--- 2. The group is there, and no reader waits for a forgotten token.
+-- 2. The group exists, and no reader waits for a forgotten token.
 local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
   turns = turns, behind = behind, deaths = deaths, worker = worker, levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
-                   'cancelled', 'deleted', 'redriven') -- all there are
+                   'cancelled', 'deleted', 'redriven') -- all kinds
 local rows, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1) end)
 if rows.err then return rows end
-redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
+redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
 if healed == 1 then forget_leases(jobs, leases, stats) end
-clear_wake_tokens(wake) -- readers that were cancelled never come for what woke them
+clear_wake_tokens(wake) -- cancelled readers never come for their tokens
 
 -- 3. Dead workers: their jobs go to the front.
 local alive = tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now
 if alive then redis.call('HSETNX', registered, worker, string.format('%.0f %s', now, lease)) end
-local late, when, long, seen = pulse(stats, now, timeout)
+local late, when, long, seen = death_deadline(stats, now, timeout)
 local sure = late and alive
-local rewinding = rewind(stats, now, seen, workers, leases, limited)
+local rewinding = correct_clock(stats, now, seen, workers, leases, limited)
 local moved, declared, more, budget = 0, 0, rewinding and 1 or 0, new_budget()
--- Unless we are sure, only a worker that has long been gone and holds nothing is removed: where workers come for a
--- moment, we never are.
+-- If this is uncertain, remove only a worker that has long been gone and holds no job: in a queue whose workers live
+-- briefly, it is always uncertain.
 local gone = string.format('(%.0f', sure and late or math.max(1, long - 10 * timeout))
 local dead = redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 10)
 for _, name in ipairs(dead) do
   if moved < limit and (sure or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name)[1]) then
     if tonumber(redis.call('ZSCORE', workers, name)) > 0 then
       declared = declared + 1
-      redis.call('ZADD', workers, 0, name) -- from here on its beats fail, however many calls the rest takes
+      redis.call('ZADD', workers, 0, name) -- from now on its beats fail, even if the rest takes several calls
     end
     local number, _, ids_moved = take_over(
       jobs, workers, registered, leases, stats, deaths, name, limit - moved, budget, heard.reclaimed)
@@ -104,13 +103,13 @@ local expired, again, ids_expired = 0, nil, {}
 if moved < limit then expired, again, ids_expired = sweep(q, now, lease, limit - moved, budget, heard.reclaimed) end
 if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
 moved = moved + expired
--- Entries that woke a reader which never came for them wake another.
+-- Entries whose reader never came wake another reader.
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
 pass_stale_turns(q, stats, 20)
 local suspected = forget_deaths(q)
 
--- 5. Jobs that are due, and those that have waited for too long behind others.
--- Each of these takes several times as long as one that is parked.
+-- 5. Due jobs, and jobs that have waited for too long behind others.
+-- Each of these jobs takes several times as long as a parked one.
 local room = math.max(1, math.floor((limit - moved) / 2))
 local promoted = promote(q, now, room, budget)
 room = room - #promoted
@@ -128,13 +127,13 @@ for level = 1, ageing > 0 and q.levels.n or 0 do
 end
 if budget.left <= 0 then more = 1 end
 
--- 6. Once a minute, what the counts are; only a worker that knows all levels can count.
+-- 6. Record the counts, once a minute; only a worker that knows all levels can count.
 local recorded_at = redis.call('HGET', stats, 'trends')
 if not q.levels.beyond and trend_due(recorded_at, now) then
   keep_trend(q, trends, recorded_at, now)
 end
 
--- 7. Readers to wake, and when to come again.
+-- 7. Wake readers, and answer the time of the next call.
 if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end
@@ -149,7 +148,7 @@ local function ahead(...)
   end
   return least
 end
--- The next death is found as it comes.
+-- The next death is found when it comes.
 local next_death = redis.call('ZRANGEBYSCORE', workers, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 if next_death then
   local left = math.max(tonumber(next_death), when) + 1 - now

@@ -37,6 +37,6 @@ for name, its in pairs(sets) do
     end
   end
 end
-for i = 1, #gone do redis.call('HDEL', recurring, gone[i]) end -- a full server permits it, and then what follows
+for i = 1, #gone do redis.call('HDEL', recurring, gone[i]) end -- a full server permits it, and then all later writes
 if set ~= '' then redis.call('HSET', recurring, worker, set, '=' .. set, cmsgpack.pack(ours)) end
 return {changed, unpack(ended)}

@@ -6,9 +6,9 @@
 -- COST   about 12 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay. wanted: ids to redrive; none for all. A letter whose
 -- id is taken again stays. Attempts start again at zero.
--- @include ending
+-- @include dead_letter_job
 -- @include fields
--- @include letter
+-- @include last_entry_id
 -- @include levels
 -- @include marks
 -- @include page
@@ -21,7 +21,7 @@ local q = {jobs = jobs, wake = wake, stats = stats, levels = level_streams(stats
 require_streams(jobs, wake)
 require_hashes(ids, released, stats)
 require_sorted_sets(flows)
--- The key of the run that a job of this id may be of: a header that says otherwise is not ours.
+-- The key of the run to which a job of this id may belong: another key in the header is not ours.
 local tag, group = string.match(jobs, '^([^{]*{[^}]*}:)([^:/]*)')
 local runs = tag and tag .. group .. ':flow:'
 local function run_of(id) return runs and runs .. string.match(id, '^[^/]*') end
@@ -29,15 +29,15 @@ local chosen = {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
 local heard = listeners(stats, events, 'redriven')
 local moved, ids_moved = 0, {}
-local page, following = stretch_of_now(new_budget(), dead, cursor, limit)
+local page, following = page_until_now(new_budget(), dead, cursor, limit)
 for i = 1, #page do
-  local letter, own, headers = page[i][1], letter_of(page[i])
+  local letter, own, headers = page[i][1], dead_letter_job(page[i])
   local there, flow, nonce = redis.call('HEXISTS', ids, own.id) == 1, false, 0
   for j = 1, #headers, 2 do
     if headers[j] == 'headrace-flow' then flow = headers[j + 1] == run_of(own.id) end
     if headers[j] == 'headrace-nonce' then nonce = tonumber(string.match(string.sub(headers[j + 1], 1, 16), '^%d+$') or 0) % NONCES end
   end
-  -- Another job of this id has left, and its flow has not taken that in yet: it has the id until then.
+  -- Another job of this id has left, but its flow has not handled that yet: until then it keeps the id.
   local last = flow and redis.call('ZSCORE', flows, own.id)
   if last and not same(select(2, marked(last)), nonce) then there = true end
   if (wanted > #ARGV or chosen[own.id]) and not there then
@@ -46,7 +46,7 @@ for i = 1, #page do
     local entry = append(q, compose(own, headers))
     redis.call('HSET', ids, own.id, entry)
     if flow then set_mark(flows, own.id, REDRIVEN, nonce) end
-    -- The token goes on growing while the attempts start anew: earlier deliveries count as released.
+    -- The token goes on growing, but attempts start again: earlier deliveries count as released.
     if spent then redis.call('HSET', released, entry, spent) end
     moved = moved + 1
     ids_moved[moved] = own.id

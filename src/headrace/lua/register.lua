@@ -24,7 +24,7 @@ for i = 1, #rows, 2 do
 end
 if #others > 0 and not decide then return {0, table.concat(others, ' ')} end
 local now = clock()
-redis.call('ZREM', workers, '') -- permitted on a full server, and then so is the rest
+redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
 redis.call('HSET', registered, worker, known_as(now, lease, kinds))
 redis.call('ZADD', workers, string.format('%.0f', now + timeout), worker)
 tell_holders(control, 'stir')

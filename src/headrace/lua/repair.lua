@@ -10,7 +10,6 @@
 --        each that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers.
 -- @include added
--- @include anew
 -- @include clock
 -- @include fields
 -- @include is_reserved
@@ -19,6 +18,7 @@
 -- @include number
 -- @include page
 -- @include record
+-- @include requeue_front
 -- @include require_types
 -- @include retire
 -- @include stored
@@ -34,9 +34,9 @@ local q = {
 require_streams(jobs, wake, dead)
 require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns)
 require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind)
-redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
+redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then all later writes
 
--- 1. Lookups, and findings.
+-- 1. Reading, and recording repairs.
 local looked, now, found, budget = 0, clock(), {}, new_budget()
 local kinds = {'groups', 'dangling', 'stranded', 'undated', 'hollow', 'ids_released', 'ids_taken', 'leftovers', 'workers', 'deleted', 'enqueued'}
 for _, kind in ipairs(kinds) do found[kind] = 0 end
@@ -66,14 +66,14 @@ local function there(name)
   if body then weigh(budget, body[2]) end
   return body and body[1] == entry and parse(body[2])
 end
--- Whether the job that *marker* names is there, and has this id.
+-- Whether the job that *marker* names exists, and has this id.
 local function carries(id, marker)
   if marker == 'delayed' then return redis.call('HEXISTS', bodies, id) == 1 end
   if marker == 'blocked' then return redis.call('HEXISTS', blocked, id) == 1 end
   local own = there(marker)
   return own and (own.id or marker) == id
 end
--- A job's id is taken by it, unless another job has it.
+-- A job takes its id, unless another job has it.
 local function take_id(id, marker)
   local present = redis.call('HGET', ids, id)
   if present ~= marker and not (present and carries(id, present)) then
@@ -83,10 +83,10 @@ local function take_id(id, marker)
 end
 
 -- 2. The jobs stream, its groups, and the pending list.
--- The groups are there, and where they stood: before *last*, the end of the stream, and not before what was handed out.
+-- The groups exist, at their places: before *last*, the end of the stream, and not before the delivered entries.
 local function mend_group(last)
   local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
-  if theirs and not ours then -- both are made together; without either no job was leased yet
+  if theirs and not ours then -- both are created together; without both no job was leased yet
     redis.call('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
     forget_leases(jobs, leases, stats)
     mended('groups')
@@ -105,11 +105,11 @@ local function mend_group(last)
   end
 end
 local function park_stranded(entry, own, level)
-  anew(jobs, front_of(level), released, entry, own)
+  requeue_front(jobs, front_of(level), released, entry, own)
   redis.call('ZREM', leases, entry)
   mended('stranded')
 end
--- A page of the stream beside the same stretch of the pending list. The cursor has its end too: 'from end'.
+-- A page of the stream, and the same range of the pending list. The cursor also has the end: 'from end'.
 local function walk_jobs()
   local from, last = string.match(cursor, '^(%S+) (%S+)$')
   if not from then
@@ -124,7 +124,7 @@ local function walk_jobs()
   local upto, entries, pending, stranded = last, {}, {}, 0
   if more then upto = page[#page][1] end
   if #rows == limit and after(upto, rows[limit][1]) then upto = rows[limit][1] end
-  local pages, held = #page, #rows -- as far as both lists reach
+  local pages, held = #page, #rows -- up to the end of the shorter list
   while pages > 0 and after(page[pages][1], upto) do pages = pages - 1 end
   while held > 0 and after(rows[held][1], upto) do held = held - 1 end
   for i = 1, pages do entries[page[i][1]] = true end
@@ -142,7 +142,7 @@ local function walk_jobs()
     local own = #fields == 2 and fields[1] == 'data' and {} or parse(fields)
     if handed and not pending[entry] then
       if after(entry, delivered) then
-        handed = nil -- nor are those that follow
+        handed = nil -- nor were the entries after it
       else
         park_stranded(entry, own, level_of(fields, q.levels.n))
         stranded = stranded + 1
@@ -155,7 +155,7 @@ local function walk_jobs()
 end
 
 -- 3. The levels behind the first.
--- A page of the stream of a level behind the first: of its jobs only the ids can be wrong.
+-- A page of the stream of a later level: only the ids of its jobs can be wrong.
 local function walk_level(level)
   return function()
     local page, more = stretch(budget, q.levels[level], cursor == '0' and '-' or cursor, '+', limit)
@@ -169,7 +169,7 @@ local function walk_level(level)
 end
 
 -- 4. Hashes and sorted sets, name by name.
--- A page of a sorted set, or of a hash: *check* is asked for each name.
+-- A page of a sorted set, or of a hash: call *check* for each name.
 local function walk_set(key, check)
   return function()
     local page = redis.call('ZSCAN', key, cursor, 'COUNT', limit)
@@ -193,7 +193,7 @@ local steps = {
   ids = walk_hash(ids, function(id, marker)
     if not carries(id, marker or redis.call('HGET', ids, id)) then
       redis.call('HDEL', ids, id)
-      mark(flows, id, REMOVED) -- its flow is told that the job is gone
+      mark(flows, id, REMOVED) -- its flow learns that the job is gone
       mended('ids_released')
     end
   end),
@@ -206,7 +206,7 @@ local steps = {
   end),
   bodies = walk_hash(bodies, function(id, value)
     if not redis.call('ZSCORE', delayed, id) then
-      redis.call('ZADD', delayed, string.format('%.0f', now), id) -- when it was due is not known any more
+      redis.call('ZADD', delayed, string.format('%.0f', now), id) -- its due time is lost
       mended('undated')
     end
     if redis.call('HGET', ids, id) == 'delayed' then return end
@@ -269,7 +269,7 @@ for level = q.levels.n, 1, -1 do
 end
 
 -- 5. At the end, the counters.
--- The law of conservation holds again: what is missing was deleted, what is too much was enqueued.
+-- The law of conservation holds again: missing jobs count as deleted, surplus jobs as enqueued.
 local function settle()
   local names = {'completed', 'cancelled', 'deleted', 'dead_trimmed', 'enqueued', 'added'}
   local numbers = redis.call('HMGET', stats, unpack(names))
@@ -278,7 +278,7 @@ local function settle()
   missing = missing - redis.call('XLEN', jobs) - redis.call('ZCARD', delayed) - redis.call('HLEN', blocked) - redis.call('XLEN', dead)
   for _, stream in ipairs(q.levels) do missing = missing - redis.call('XLEN', stream) end
   local added = ever_added(jobs, q.levels)
-  if added and added < numbers[6] then -- the stream was made anew
+  if added and added < numbers[6] then -- the stream was created again
     redis.call('HSET', stats, 'added', added)
   elseif added then
     missing = missing + added - numbers[6]
@@ -290,7 +290,7 @@ local function settle()
   end
 end
 
--- 6. As many steps as there is room for.
+-- 6. As many steps as the budget allows.
 local at = 1
 while order[at] and order[at] ~= place do at = at + 1 end
 if not order[at] then error('ARGUMENT ' .. place .. ': no such place', 0) end

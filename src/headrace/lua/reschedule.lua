@@ -31,8 +31,8 @@ require_hashes(ids, released, bodies, turns)
 require_sorted_sets(leases, limited, behind)
 local heard = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
--- One that is held back leaves its entry and becomes as if it had been delayed. Freed first: a full server permits the
--- rest.
+-- A job that a limit holds back leaves its entry, and becomes a delayed job. Memory is freed first: then a full server
+-- permits all later writes.
 local function take_limited()
   local entry = redis.call('HGET', ids, id) or is_entry_id(q, id) and id
   local row = entry and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]

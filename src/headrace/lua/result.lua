@@ -10,7 +10,7 @@ for i, key in ipairs({result, unpack(others)}) do
   local kept = 0
   if bytes < 1048576 then
     kept = redis.pcall('GET', key)
-    if type(kept) ~= 'string' then kept = false else bytes = bytes + #kept end -- of another type: as if there was none
+    if type(kept) ~= 'string' then kept = false else bytes = bytes + #kept end -- a key of another type counts as missing
   end
   reply[i] = kept
 end

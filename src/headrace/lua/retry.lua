@@ -66,14 +66,14 @@ for i, entry in ipairs(entries) do
     if spend == '-1' then releases, free = deliveries, deliveries end
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
-    local ours = not registered or registered == entry -- or else a bare XADD gave a second job this id
+    local ours = not registered or registered == entry -- otherwise a bare XADD gave a second job this id
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     local reason = set_reason(own_fields, reasons[i])
     local short = own_fields.reason or ''
     local last = max_attempts > 0 and deliveries - free >= max_attempts and spend == '1'
     local stays = keyed and not last and redis.call('HGET', turns, 'e' .. entry)
-    if not stays then remove_entry(q, entry) end -- first, so that a full server permits the rest
+    if not stays then remove_entry(q, entry) end -- first: then a full server permits all later writes
     if last then
       free_id(q, id, entry, DIED)
       keep_dead(dead, stats, dead_limit, reason, worker, releases, own_fields, headers)
@@ -82,7 +82,7 @@ for i, entry in ipairs(entries) do
     elseif stays then
       local due = dues[i]
       redis.call('ZREM', leases, entry)
-      redis.call('HDEL', deaths, entry) -- it has ended without its process
+      redis.call('HDEL', deaths, entry) -- it ended, and its process lives
       park_at(jobs, due > 0 and 'limited' or 'parked', {entry})
       if due > 0 then redis.call('ZADD', limited, string.format('%.0f', due), entry) else wake_many(wake, 1) end
       first = first or due > 0 and redis.call('ZRANK', limited, entry) == 0

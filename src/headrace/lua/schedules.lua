@@ -10,7 +10,7 @@
 -- @include scheduled
 local now, names, rows, budget = clock(), {}, {}, new_budget()
 local moment = string.format('%.0f', now)
--- The cursor is the last one told, 'due name': it may have been put off, or ended, since.
+-- The cursor is the last listed schedule, 'due name': it may have moved, or ended, since.
 local due, last = string.match(cursor or '', '^(%S+) (.*)$')
 local rank = due and redis.call('ZSCORE', ticks, last) == due and redis.call('ZRANK', ticks, last)
 local from = rank and rank + 1 or due and redis.call('ZCOUNT', ticks, '-inf', '(' .. due) or 0

@@ -1,4 +1,4 @@
--- seal: seal a queue in this shard: it takes no more new jobs, for ever. Return the settings for its heirs.
+-- seal: seal a queue in this shard: it takes no more new jobs, for ever. Return the settings for its successors.
 -- KEYS   stats (hash)
 -- ARGV   version int
 -- REPLY  {paused, name, value, ...}: 1 if the queue is paused here, and fields of the stats
@@ -8,7 +8,7 @@
 -- @include number
 local told = redis.call('HMGET', stats, 'shards', 'paused')
 if version > tonumber(told[1] or 0) then
-  redis.call('HDEL', stats, '') -- a full server permits it, and then what follows
+  redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes
   redis.call('HSET', stats, 'shards', version)
 end
 local reply = {told[2] and 1 or 0}

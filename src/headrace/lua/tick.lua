@@ -21,7 +21,7 @@ local kept = redis.call('HGET', schedules, name)
 local stored_timing, _, job = scheduled(kept or '')
 if stored_timing ~= timing or tonumber(redis.call('ZSCORE', ticks, name) or -1) ~= due then return 0 end
 local heard, ids_added = listeners(stats, events, 'added'), {}
-redis.call('ZREM', ticks, name) -- a full server permits it, and then what follows: or all workers would fail of it
+redis.call('ZREM', ticks, name) -- a full server permits it, and then all later writes; otherwise this tick would stop all workers
 local size = 0
 for _, field in ipairs(job) do size = size + #field end
 local most = math.max(1, math.min(250, math.floor(1048576 / size)))

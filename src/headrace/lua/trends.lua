@@ -4,11 +4,11 @@
 -- REPLY  {now, kept, records}: now ms · kept 1 if trends are declared · records of the last `number` minutes or hours,
 --        the oldest first, 36 bytes each; ignore a record whose time does not fit its place
 -- COST   5 us + 10 us per 1,000
--- lib/rings.lua describes a record. number: at most 2,880 minutes, or 2,160 hours.
+-- lib/trend_records.lua describes a record. number: at most 2,880 minutes, or 2,160 hours.
 -- @include clock
--- @include rings
+-- @include trend_records
 local now, records = clock(), ''
-local ring, place = ring_of(hourly, now)
+local ring, place = trend_ring(hourly, now)
 number = math.max(1, math.min(number, ring.size))
 local function part(from, to) return redis.call('GETRANGE', trends, bytes_of(ring, from), bytes_of(ring, to + 1) - 1) end
 if number > place + 1 then records = part(place + 1 + ring.size - number, ring.size - 1) end

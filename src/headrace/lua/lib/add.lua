@@ -1,7 +1,7 @@
 -- Put one job into a queue unless its id is taken. `delay`: '' now, '+ms' from now, '@ms' at a moment. Answers the id
--- and 1, or the id and 0 if the id is taken; and whether the job is now the first one due. With q.added and q.enqueued,
--- 0 at first, they are counted there, until `count_added` writes it. With q.later, made by `many_of` of all ids that
--- are to come, so is what the hashes are to hold, and `count_added` says what is due first.
+-- and 1, or the id and 0 if the id is taken; and whether the job is now the first one due. If q.added and q.enqueued
+-- are given (0 at first), they count the jobs, and `count_added` writes the counts. If q.later is given, which
+-- `many_of` makes of all ids that follow, `count_added` also writes the hashes, and answers which job is due first.
 -- @include due_at
 -- @include is_entry_id
 -- @include levels
@@ -22,7 +22,7 @@ local function add(q, now, id, delay, fields)
   if id ~= '' and (is_taken(q, id) or is_entry_id(q, id)) then return id, 0 end
   local due, first = due_at(delay, now), false
   if due > 0 then
-    local at = fields[3] == 'id' and 5 or #fields + 1 -- where it has its place when it is promoted
+    local at = fields[3] == 'id' and 5 or #fields + 1 -- the place of `enq` when the job is promoted
     table.insert(fields, at, string.format('%.0f', now))
     table.insert(fields, at, 'enq')
     put(q, 'bodies', q.bodies, id, cmsgpack.pack(fields))
@@ -42,7 +42,7 @@ local function add(q, now, id, delay, fields)
   if q.enqueued then q.enqueued = q.enqueued + 1 else redis.call('HINCRBY', q.stats, 'enqueued', 1) end
   return id, 1, first
 end
--- Answers whether one of those added is the first due now, as far as it was not said.
+-- Answers whether one of the added jobs is the first due now, unless an earlier answer said so.
 local function count_added(q)
   local later, first = q.later, false
   if later then

@@ -1,5 +1,5 @@
--- The number of waiting jobs, which the queue's bound counts: all jobs except leased, blocked and dead ones. *enough*:
--- a number beyond which the exact one does not matter.
+-- The number of waiting jobs, which `max_waiting` bounds: all jobs except leased, blocked and dead ones. *enough*:
+-- above this number the answer need not be exact.
 -- @include is_reserved
 local function backlog(q, enough)
   local there = redis.call('XLEN', q.jobs) + redis.call('ZCARD', q.delayed)
@@ -12,8 +12,8 @@ local function backlog(q, enough)
   end
   return there
 end
--- Producers wait until there is room: `gate` in stats, '<until when> <backlog at most>'. Tell them, once, when it has
--- come so far.
+-- Producers may wait for room: then `gate` in stats is '<until when> <largest backlog>'. Notify them once the backlog
+-- is as small.
 local function open_gate(q, gate, kept, now)
   local last, most = string.match(kept, '^(%d+) (%d+)$')
   local late = not last or tonumber(last) < now

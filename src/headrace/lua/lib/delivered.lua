@@ -1,4 +1,4 @@
--- The entry up to which the stream was handed out; nil without a group.
+-- The last entry that the stream's group has delivered; nil without a group.
 local function delivered(jobs)
   local groups = redis.pcall('XINFO', 'GROUPS', jobs)
   for i = 1, #groups do

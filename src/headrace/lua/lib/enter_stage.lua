@@ -1,10 +1,10 @@
--- Reserve *n* nonces and answer the first. No job of this run has, had, or will have one of them, and no remains of an
--- earlier run with this id have one.
+-- Reserve *n* nonces and answer the first. No other job of this run ever has one of them, and no remains of an earlier
+-- run with this id have one.
 -- @include due_at
--- @include largest
 -- @include levels
 -- @include marks
--- @include note
+-- @include max_job_size
+-- @include note_event
 -- @include promote
 -- @include wake_one
 local function nonces(run, now, n)
@@ -15,13 +15,13 @@ local function nonces(run, now, n)
   end
   return last - n + 1
 end
--- What a run keeps of a job for its next stage, for HSET. The payload stands apart, as the string that came: Lua tells
--- strings apart by a few of their bytes, so that a thousand that are long and alike would cost it milliseconds.
+-- The fields that a run keeps of a job for its next stage, for HSET. The payload is kept apart, as the string that
+-- came: Lua hashes a few bytes of a string, so a thousand long and similar strings would take it milliseconds.
 local function kept_as(id, fields) return 'data:' .. id, fields[2], 'job:' .. id, cmsgpack.pack({unpack(fields, 5)}) end
 -- A flow's job enters a stage, now or after its delay ('' none, '+ms', '@ms'). It takes its id there from any other
 -- job.
 local function enter_stage(q, id, now, delay, fields, nonce)
-  -- A job of no flow, of the same id: it goes first, without it.
+  -- A job of the same id that belongs to no flow keeps its place, but loses the id.
   if redis.call('HGET', q.ids, id) == 'delayed' then promote_one(q, id) end
   local due, mine = due_at(delay, now), {unpack(fields)}
   mine[#mine + 1], mine[#mine + 2] = 'headrace-nonce', string.format('%.0f', nonce)
@@ -35,11 +35,11 @@ local function enter_stage(q, id, now, delay, fields, nonce)
     redis.call('HSET', q.ids, id, append(q, mine))
   end
   redis.call('HINCRBY', q.stats, 'enqueued', 1)
-  note(q, 'added', id)
+  note_event(q, 'added', id)
   set_mark(q.flows, id, NOTHING, nonce)
 end
--- Many of them at once, at most 1,000: {delay, fields, nonce} each, their ids in the fields. What all of them change is
--- changed once.
+-- Many jobs at once, at most 1,000: {delay, fields, nonce} each, with their ids in the fields. Keys that all jobs
+-- change are changed once.
 local function enter_stage_together(q, now, jobs)
   if #jobs == 0 then return end
   local ids, entries, marks, largest = {}, {}, {}, 0
@@ -54,7 +54,7 @@ local function enter_stage_together(q, now, jobs)
       entries[#entries + 1], entries[#entries + 2] = ids[i], redis.call('XADD', q.jobs, '*', unpack(fields))
       marks[#marks + 1], marks[#marks + 2] = job.nonce, ids[i] -- NOTHING has happened to it
       largest = math.max(largest, size_of(fields))
-      note(q, 'added', ids[i])
+      note_event(q, 'added', ids[i])
     end
   end
   if #entries == 0 then return end
@@ -62,5 +62,5 @@ local function enter_stage_together(q, now, jobs)
   redis.call('HINCRBY', q.stats, 'added', #entries / 2)
   redis.call('HSET', q.ids, unpack(entries))
   redis.call('ZADD', q.flows, unpack(marks))
-  keep_largest(q.stats, largest)
+  keep_max_job_size(q.stats, largest)
 end

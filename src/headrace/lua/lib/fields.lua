@@ -1,6 +1,6 @@
--- Split an entry's fields into those we own (own.data, own.id, own.attempt, own.enq; of a job that was retried
--- own.reason, why, and own.traceback) and the headers, in order. An `attempt` that is no number is a header, an `id`
--- that is empty is none: a foreign producer may write anything, and must not stop the queue.
+-- Split an entry's fields into our own (own.data, own.id, own.attempt, own.enq; of a retried job also own.reason and
+-- own.traceback) and the headers, in order. A foreign producer may write anything, and must not stop the queue: an
+-- `attempt` that is no number is a header, and an empty `id` counts as none.
 local OURS = {
   data = 'data', id = 'id', attempt = 'attempt', enq = 'enq',
   ['headrace-reason'] = 'reason', ['headrace-traceback'] = 'traceback',
@@ -22,8 +22,7 @@ local function parse(fields)
   return own, headers
 end
 -- Join them again, in the canonical order: entries of one node that share their field list are cheap. Lua can't pass on
--- more than 8,000 values: of a foreign job with more than 3,500 headers the others are dropped, or the job would be
--- lost.
+-- more than 8,000 values. So a foreign job keeps only 3,500 headers; otherwise it would be lost.
 local function compose(own, headers)
   local fields = {}
   for i = 1, #ORDER do
@@ -36,8 +35,8 @@ local function compose(own, headers)
   for i = 1, math.min(#headers, 7000) do fields[#fields + 1] = headers[i] end
   return fields
 end
--- The fields of a job that goes to another place, in the canonical order, with *id* and *enq* where they have none; and
--- the id they had. Those that have no more of ours than these, as nearly all, are not taken apart.
+-- The fields of a job that goes to another place, in the canonical order, with *id* and *enq* if the job has none; and
+-- the id that it had. Nearly all jobs have no other fields of ours; then the fields are not split.
 local function carried(fields, id, enq)
   local had = fields[3] == 'id' and fields[4] ~= '' and fields[4] or nil
   local at = had and 5 or 3

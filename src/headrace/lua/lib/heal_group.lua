@@ -5,7 +5,7 @@ local function heal_group(jobs, wake, read)
   if type(reply) ~= 'table' or not reply.err or not string.find(reply.err, 'NOGROUP', 1, true) then
     return reply, 0
   end
-  redis.pcall('XACK', wake, 'workers', '0-0') -- a full server permits it, and then what follows
+  redis.pcall('XACK', wake, 'workers', '0-0') -- a full server permits it, and then all later writes
   local made = redis.pcall('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
   if made.err then return made, 0 end
   redis.pcall('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')

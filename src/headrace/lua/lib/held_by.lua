@@ -1,10 +1,10 @@
--- Rows of a pending list; none when there is no group (a failover or a FLUSHALL took it, and all leases with it).
+-- Rows of a pending list; none without a group: a failover or a FLUSHALL removes it with all leases.
 local function pending(...)
   local rows = redis.pcall('XPENDING', ...)
   if not rows.err then return rows end
   return string.find(rows.err, 'NOGROUP', 1, true) and {} or redis.call('XPENDING', ...)
 end
--- The first and the last of *entries*, of which there is one at least.
+-- The first and the last of *entries*, which has at least one.
 local function ends_of(entries)
   local first, last, low, high = entries[1], entries[1], nil, nil
   for i = 1, #entries do
@@ -15,7 +15,7 @@ local function ends_of(entries)
   end
   return first, last
 end
--- Tell which of *entries* are leased by *worker* under exactly these delivery counts: a list of booleans.
+-- Which of *entries* does *worker* lease with exactly these delivery counts? A list of booleans.
 local function held_by(jobs, worker, entries, counts)
   local mine, verdict, n = {}, {}, #entries
   if n > 1 then

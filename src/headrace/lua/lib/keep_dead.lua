@@ -1,7 +1,7 @@
 -- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own, without the
--- reason of an earlier retry. `attempt` is all deliveries, *releases* those that spent no attempt: a redriven job's
--- token must grow beyond every earlier one. Answers id, attempts, reason and kind, for those that log it. After the
--- limit has become smaller, each new letter replaces ten, however many there are.
+-- reason of an earlier retry. `attempt` counts all deliveries, *releases* the deliveries that spent no attempt: the
+-- token of a redriven job must be larger than every earlier token. Answers id, attempts, reason and kind, for the log.
+-- When the limit became smaller, each new letter replaces at most ten old ones.
 -- @include fields
 local function keep_dead(dead, stats, limit, reason, worker, releases, own, headers)
   if limit > 0 then

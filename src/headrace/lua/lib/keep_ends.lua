@@ -1,6 +1,6 @@
--- Keep the ends of jobs, at most 1,000, in the history of their queue, if it has one: *history* is what its stats say,
--- the number of ends and ms. *more*: lists beside *ids*, or a value for all: attempts, results (true for those with
--- one), workers, reasons. Ends that are too many or too old go: at most as many as come, plus a hundred.
+-- Keep the ends of jobs, at most 1,000, in the history of their queue, if it has one. *history*: the number of ends and
+-- ms, from the stats. *more*: lists beside *ids*, or one value for all: attempts, results (true for a job with a
+-- result), workers, reasons. Surplus and old ends go: at most as many as come, and a hundred more.
 -- @include clock
 -- @include reason
 -- @include require_types

@@ -1,9 +1,9 @@
 -- Priority levels. The jobs stream is level 0, which comes first. Each later level has its own stream, where a job
--- waits for its turn. It then goes to the jobs stream, which therefore has all leased jobs. The entry of a stream of
--- level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`, the last one if that is more. Check
--- the streams of the levels behind the first that a worker knows: those of others wait for workers that know more, and
--- `beyond` is how many levels there are then. Fails if they are no streams.
--- @include largest
+-- waits until it is next. Then it moves to the jobs stream, which therefore has all leased jobs. An entry of the stream
+-- of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`; a larger number counts as the
+-- last level. This checks the streams of the later levels that a worker knows: jobs of other levels wait for workers
+-- that know more levels, and `beyond` is the number of levels then. Fails if a stream has another type.
+-- @include max_job_size
 local function known_streams(stats, levels)
   local there = tonumber(redis.call('HGET', stats, 'levels') or 0)
   for _, stream in ipairs(levels) do redis.call('XLEN', stream) end
@@ -11,7 +11,7 @@ local function known_streams(stats, levels)
   levels.beyond = there > #levels and there + 1 or nil
   return levels
 end
--- The same for what needs all levels. Fails if the queue has more.
+-- The same for a script that needs all levels. Fails if the queue has more.
 local function level_streams(stats, levels)
   known_streams(stats, levels)
   if levels.beyond then error('PRIORITIES ' .. levels.beyond, 0) end
@@ -40,14 +40,14 @@ local function wake_for_levels(q, number, deepest)
   for _ = 1, math.min(number, 8 - redis.call('XLEN', q.wake)) do redis.call('XADD', q.wake, '*', 'w', '1') end
   note_deepest(q, deepest)
 end
--- A job goes to the back of its level. Answers the name of its entry. Where many come, q.added counts them, and q.later
--- those of levels (see add).
+-- A job goes to the back of its level. Answers the name of its entry. For many jobs, q.added counts all of them, and
+-- q.later the jobs of later levels (see add).
 local function append(q, fields)
   local level = level_of(fields, q.levels.n)
   local stream = level > 0 and q.levels[level]
   local entry = redis.call('XADD', stream or q.jobs, '*', unpack(fields))
   if q.added then q.added = q.added + 1 else redis.call('HINCRBY', q.stats, 'added', 1) end
-  keep_largest(q.stats, size_of(fields))
+  keep_max_job_size(q.stats, size_of(fields))
   if not stream then return entry end
   if q.later then
     q.later.raised, q.later.deepest = q.later.raised + 1, math.max(q.later.deepest, level)
@@ -56,7 +56,7 @@ local function append(q, fields)
   end
   return entry .. '.' .. level
 end
--- The stream of the entry of that name, and its ID there; no stream if there is no such level.
+-- The stream of the entry with this name, and its ID there; no stream if there is no such level.
 local function entry_of(q, name)
   local entry, level = string.match(name, '^(%d+%-%d+)%.(%d)$')
   if not entry then return q.jobs, name end
@@ -70,6 +70,6 @@ local function prioritised(fields, level)
   fields[#fields + 1], fields[#fields + 2] = 'headrace-priority', tostring(level)
   return fields
 end
--- The consumers that hold parked entries: those of a level, and suspects of all levels.
+-- The consumers that hold parked entries: one of each level, and one for the suspects of all levels.
 local SUSPECTS = 'parked:s'
 local function front_of(level) return level == 0 and 'parked' or 'parked:' .. level end

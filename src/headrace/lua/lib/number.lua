@@ -1,5 +1,5 @@
--- A number among the arguments: whole, from *least* (0) to *most* (what Lua counts exactly). Anything else is an error,
--- which comes while nothing has been written yet.
+-- A number among the arguments: whole, from *least* (0) to *most* (Lua counts exactly up to it). Anything else is an
+-- error, which comes before the first write.
 local function whole(value, least, most)
   local number = tonumber(value)
   least, most = least or 0, most or 9007199254740991

@@ -1,10 +1,10 @@
--- The jobs that a script reads are bounded by bytes: about 1 MiB, or one job if that alone is more. How large a job is
--- shows when it has been read: first one, then as many as fit if all are as large as the largest so far, at most twice
--- as many as before and at most 8, as small ones say nothing of those behind them: so many large ones are read too much
--- at worst.
--- A budget is that of one script; a script that writes jobs it has read weighs them again.
+-- A script reads jobs up to a number of bytes: about 1 MiB, or one job if it is larger. The size of a job is known
+-- after the read. So first one job is read, then as many as fit if all are as large as the largest so far: at most
+-- twice as many as before, and at most 8, as small jobs say nothing of the jobs behind them. So at worst this many
+-- large jobs are read too much. A budget belongs to one script. A script that writes jobs it has read weighs them
+-- again.
 local function new_budget(bytes) return {left = bytes or 1048576, largest = 0, step = 0.5} end
--- The number of jobs to read next: at most *limit*, and at most *most* at once (8); 0 when it is enough.
+-- The number of jobs to read next: at most *limit*, and at most *most* (8) at once; 0 when the budget is spent.
 local function fitting(budget, limit, most)
   local fit = budget.left <= 0 and 0 or budget.largest == 0 and 1 or math.max(0, math.floor(budget.left / budget.largest))
   budget.step = math.min(2 * budget.step, most or 8)
@@ -15,8 +15,8 @@ local function weigh(budget, fields)
   for i = 1, #fields do size = size + #fields[i] + 8 end
   budget.left, budget.largest = budget.left - size, math.max(budget.largest, size)
 end
--- Entries of a stream that *read* answers, at most *limit*, as far as they fit; and whether there may be more. *read*
--- is given where to begin, and a number of them.
+-- Entries of a stream that *read* answers, at most *limit*, within the budget; and whether there may be more. *read*
+-- gets the first ID and a number of entries.
 local function stretch_by(budget, read, from, limit, most)
   local page, count = {}, fitting(budget, limit, most)
   while count > 0 do
@@ -30,32 +30,32 @@ local function stretch_by(budget, read, from, limit, most)
   end
   return page, true
 end
--- Entries of a stream from *from* to *to*: likewise.
+-- The same for the entries of a stream from *from* to *to*.
 local function stretch(budget, stream, from, to, limit, most)
   return stretch_by(budget, function(at, n) return redis.call('XRANGE', stream, at, to, 'COUNT', n) end, from, limit, most)
 end
--- Entries of a stream from *from* back to *to*: likewise.
+-- The same for the entries of a stream from *from* back to *to*.
 local function stretch_back(budget, stream, from, to, limit)
   return stretch_by(budget, function(at, n) return redis.call('XREVRANGE', stream, at, to, 'COUNT', n) end, from, limit)
 end
--- One entry of a stream by its ID, as far as it fits: nil when there is none, false when it is enough.
+-- One entry of a stream by its ID: nil without such an entry, false when the budget is spent.
 local function entry_at(budget, stream, entry)
   if fitting(budget, 1) == 0 then return false end
   local body = redis.call('XRANGE', stream, entry, entry)[1]
   if body then weigh(budget, body[2]) end
   return body
 end
--- The value of a name in a hash, as far as it fits: likewise.
+-- The same for the value of a name in a hash.
 local function value_of(budget, key, name)
   if fitting(budget, 1) == 0 then return false end
   local value = redis.call('HGET', key, name)
   if value then weigh(budget, {value}) end
   return value or nil
 end
--- Names of a hash, about *limit* of them, one after the other to *visit*, as far as what they weigh fits. *cursor*: of
--- HSCAN, and behind it the name that was the last, if not all names of a page did. Answers where to go on, '0' at the
--- end. Before Redis 7.4 and Valkey 8 names come all at once, or in pages with their values only: then *visit* has them,
--- too.
+-- Call *visit* for about *limit* names of a hash, while the bytes that it answers are within the budget. *cursor*: the
+-- cursor of HSCAN, followed by the last visited name if not all names of a page were visited. Answers the next cursor,
+-- '0' at the end. Before Redis 7.4 and Valkey 8 names come all at once, or in pages with their values: then *visit*
+-- gets the values, too.
 local function scanned(budget, key, cursor, limit, visit)
   local at, last = string.match(cursor, '^(%d+) ?(.*)$')
   local seen, bare = 0, true

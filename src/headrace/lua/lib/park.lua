@@ -10,8 +10,8 @@ local function park_at(jobs, owner, entries)
   redis.call('XCLAIM', jobs, 'workers', owner, 0, unpack(entries))
   entries[#entries] = nil
 end
--- Jobs are read for their level, and for their id if there are listeners, *heard*: those that fit the *budget*, if
--- there is one; *entries* lose the others. Suspects go apart; *died*: see count_deaths. Answers the ids.
+-- Jobs are read for their level, and for their id if there are listeners (*heard*). If there is a *budget*, *entries*
+-- loses the jobs beyond it. Suspects go to their own consumer; *died*: see count_deaths. Answers the ids.
 local function park(jobs, leases, stats, deaths, entries, budget, heard, died)
   local deepest = #entries > 0 and tonumber(redis.call('HGET', stats, 'levels') or 0) or 0
   local level_at, ids = {}, {}

@@ -25,8 +25,7 @@ local function promote_these(q, names)
   end
 end
 local function promote_one(q, id) promote_these(q, {id}) end
--- Promote jobs that are due, in due order, as far as the *budget* goes: one at least, if there is any of it. Answers
--- their ids.
+-- Promote due jobs, in due order, within the *budget*: at least one, unless the budget is spent. Answers their ids.
 local function promote(q, now, limit, budget)
   local due = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
   for i, id in ipairs(due) do

@@ -27,7 +27,7 @@ local function listeners(stats, events, ...)
   end
   return heard
 end
--- Without *ids*: all there were. *reasons*: one for each of them.
+-- Without *ids*: all events so far. *reasons*: one for each id.
 local function publish(events, kind, ids, worker, reasons)
   if ids and #ids == 0 then return end
   local time, channel = redis.call('TIME'), events .. ':' .. kind

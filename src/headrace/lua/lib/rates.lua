@@ -8,7 +8,7 @@ local function moment()
   return time[1] * 1000 + time[2] / 1000
 end
 local EARLY = 1
--- They are read once in a call, and written at its end.
+-- Buckets are read once in a call, and written at its end.
 local scores, changed = {}, {}
 local function score(rates, member)
   scores[member] = scores[member] or tonumber(redis.call('ZSCORE', rates, member) or 0)
@@ -28,8 +28,8 @@ local function write_scores(rates)
   end
   if #flat > 0 then redis.call('ZADD', rates, unpack(flat)) end
 end
--- The time at which a bucket is full: never later than an empty one will be, or a clock that went back would keep it
--- empty. The stored time becomes that, or it would be as empty at the next look.
+-- The time at which a bucket is full. It is never later than for an empty bucket, or a clock that went back would keep
+-- the bucket empty. The corrected time is stored, or the next call would find the bucket as empty.
 local function bucket(rates, member, now, limit)
   local full, latest = score(rates, member), now + limit.burst * limit.step + EARLY
   if full > latest then
@@ -38,8 +38,8 @@ local function bucket(rates, member, now, limit)
   end
   return math.max(now, full)
 end
--- The time at which the last job that waits for a bucket is due: never later than that of any job put off, for the same
--- reason. Jobs that this call puts off are not there yet.
+-- The time at which the last job that waits for a bucket is due. For the same reason it is never later than the time of
+-- any postponed job. It does not include the jobs that this call postpones.
 local latest
 local function last_due(rates, limited, member, now)
   local last = score(rates, member)
@@ -66,10 +66,10 @@ local function spend(rates, limits, now, jobs)
     end
   end
 end
--- The oldest *limit* of the jobs that are due. Their moments shift while no call takes them, and may pass each other;
--- entry IDs keep the order, of the first 1,000 that are due, or will be within the 2 ms by which a token is early and a
--- moment is rounded up. A new job of a key of which there may be more waits behind them:
--- *unseen* is the first moment of those that are due, and are left for the next call.
+-- The oldest *limit* of the due jobs. Their moments shift while no call takes them, and may pass each other, so entry
+-- IDs give the order. This reads the first 1,000 jobs that are due, or will be within 2 ms: a token may be that early,
+-- and a moment is rounded up. A new job waits behind older jobs of its key: *unseen* is the first moment of the due
+-- jobs that are left for the next call.
 local unseen
 local function oldest_due(limited, now, limit)
   local rows = redis.call('ZRANGEBYSCORE', limited, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, 1000)
@@ -84,8 +84,8 @@ local function oldest_due(limited, now, limit)
   end
   return oldest
 end
--- Admit a job by the limits of its keys: nil if they do, and its tokens are spent; else when it is due. Jobs that wait
--- for a bucket are due one step after the other, and a job that comes meanwhile waits behind them.
+-- Admit a job by the limits of its keys, and spend its tokens: then nil. Otherwise answer when it is due. Jobs that
+-- wait for a bucket are due one step after the other, and a new job waits behind them.
 local given = {} -- when the last job that waited for a bucket is due
 local function admit(rates, limited, limits, now, fields, waited)
   local charge, due, behind = {}, 0, {}

@@ -1,5 +1,5 @@
--- Why a job was retried, or died: a text, and behind the byte 255, which is in no UTF-8, the traceback, if it is kept.
--- What stays with a job that is retried is bounded, as it is read with the job; a dead letter keeps its whole reason.
+-- The reason of a retry or a death: a text, and the traceback, if it is kept, after the byte 255, which no UTF-8 has.
+-- The part that stays with a retried job is bounded, as it is read with the job; a dead letter keeps its whole reason.
 local REASON_BYTES, TRACEBACK_BYTES = 500, 4096
 -- The first bytes of a text, without the part of a character at their end.
 local function shortened(text, most)
@@ -11,7 +11,7 @@ local function shortened(text, most)
   end
   return string.sub(text, 1, last)
 end
--- Set the fields of *own* by what a caller gave; answers the reason in full.
+-- Set the reason and the traceback of *own* as a caller gave them. Answers the whole reason.
 local function set_reason(own, given)
   local at = string.find(given, '\255', 1, true)
   local reason = at and string.sub(given, 1, at - 1) or given

@@ -1,5 +1,5 @@
 -- Remove a job from a queue by its id, in any state but dead. Answers 1, or 0 if there is no such job; and the entry,
--- if the job was leased. *as*: the count to add it to, 'cancelled' by default.
+-- if the job was leased. *as*: the counter to increment, 'cancelled' by default.
 -- @include is_entry_id
 -- @include retire
 -- @include retire_delayed

@@ -1,5 +1,5 @@
--- Check the types of keys before anything is written: a script that fails half-way is not undone. The length of a key
--- of another type is an error.
+-- Check the types of keys before the first write: a script that fails half-way is not undone. Reading the length of a
+-- key of another type is an error.
 local function require_length(reply, key)
   if type(reply) == 'table' then error(reply.err .. ': the key ' .. key, 0) end
 end

@@ -1,11 +1,12 @@
 -- A job leaves its queue: remove its entry, all data under the entry's name, and its id, if the job owns it. q: jobs,
--- ids, leases, released, limited, flows; turns and behind, but for flows, and wake, if the next of its key is to wake a
--- reader; levels, unless all are of the jobs stream, as is what was leased; and `unnoted`, if nothing is kept of any
--- entry.
+-- ids, leases, released, limited, flows; turns and behind, unless it is a flow's; wake, if the next job of its key is
+-- to wake a reader; levels, unless all jobs are in the jobs stream, as leased jobs are; and `unnoted`, if no key has
+-- data of any entry.
 -- @include levels
 -- @include marks
 -- @include turns
--- Forget what is kept of entries: deadlines, releases, due times of rate limits, turns of keys.
+-- Forget the data of entries: deadlines, releases, due times of rate limits, turns of keys.
+-- Forget the data of entries: deadlines, releases, due times of rate limits, turns of keys.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))
   redis.call('ZREM', q.limited, unpack(names))
@@ -21,14 +22,14 @@ local function remove_entry(q, name)
   if not q.unnoted then forget_entries(q, {name}) end
   return gone, held
 end
--- Another job may have the id: a foreign producer added a second one of it. *what*: the mark for its flow, if any.
+-- Another job may own the id: a foreign producer added a second job with it. *what*: the mark for its flow, if any.
 local function free_id(q, id, name, what)
   if not id or redis.call('HGET', q.ids, id) ~= name then return false end
   redis.call('HDEL', q.ids, id)
   if what then mark(q.flows, id, what) end
   return true
 end
--- The same of many; those that are another job's stay.
+-- The same for many ids; ids that other jobs own stay.
 local function free_ids(q, ids, names, what)
   local free, held = {}, #ids > 0 and redis.call('HMGET', q.ids, unpack(ids)) or {}
   for i = 1, #ids do

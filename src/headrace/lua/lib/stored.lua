@@ -1,4 +1,4 @@
--- The fields of a job that is kept in a hash, flat; foreign bytes become a job whose payload they are.
+-- The fields of a job that is kept in a hash, flat. Foreign bytes become a job with them as its payload.
 -- @include strings_of
 local function stored(body)
   local fields = strings_of(body)

@@ -1,4 +1,4 @@
--- A list of strings that was packed; nil for nothing, or for foreign bytes.
+-- A packed list of strings; nil without one, or for foreign bytes.
 local function strings_of(packed)
   local readable, list = pcall(cmsgpack.unpack, packed)
   if not readable or type(list) ~= 'table' then return nil end

@@ -4,7 +4,7 @@
 -- @include levels
 -- @include park
 -- @include suspects
-local STEP = 15 -- ms between two steps of a sweep: however many look after the queue, it takes no more of the server
+local STEP = 15 -- ms between two steps of a sweep: the server's load does not grow with the number of workers
 -- Whether the leases of all workers last *lease* ms, and none has a deadline of its own. Holders without a heartbeat
 -- count as unlike the others: XAUTOCLAIM does not say whose lease it took, and the death of such a holder is counted.
 local function alike(registered, leases, lease)
@@ -14,8 +14,8 @@ local function alike(registered, leases, lease)
   end
   return true
 end
--- Whether XAUTOCLAIM might take entries that are not leased: it takes from any consumer. What is behind many of those
--- is unknown, and so are entries that are held back without a due time: only `page` looks at those.
+-- Whether XAUTOCLAIM might take entries that are not leased: it takes from any consumer. Beyond the first many, such
+-- entries are unknown, and so are entries that a limit holds back without a due time: only `page` reads them.
 local function exposed(q, cursor, lease)
   for _, owner in ipairs({'parked', SUSPECTS, 'bell', 'limited', 'behind'}) do
     local rows = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 100, owner)
@@ -26,8 +26,8 @@ local function exposed(q, cursor, lease)
   end
   return false
 end
--- A lease of a holder without a heartbeat has expired: it may have died, unless it looks after the queue here. If it had
--- nothing else, that counts for a suspect only. A lease with a duration of its own says nothing of its holder.
+-- A lease of a holder without a heartbeat has expired: the holder may have died, unless it sweeps the queue now. If it
+-- had no other job, this counts for a suspect only. A lease with a duration of its own says nothing about its holder.
 local function note_death(q, died, entry, owner)
   if owner == q.worker or not string.match(redis.call('HGET', q.registered, owner) or '', '^%d+ %d+ hand') then return end
   if suspects.company(q.jobs, q.registered, owner) then
@@ -36,7 +36,7 @@ local function note_death(q, died, entry, owner)
     died[entry] = 'alone'
   end
 end
--- A page of the pending list, where leases differ: those of it that have expired, at most *limit*, and where to go on.
+-- For leases that differ, read a page of the pending list: its expired leases, at most *limit*, and the next cursor.
 local function page(q, now, lease, cursor, limit, died)
   local rows, terms, expired = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 6 * limit), {}, {}
   local custom = redis.call('EXISTS', q.leases) == 1
@@ -56,7 +56,7 @@ local function page(q, now, lease, cursor, limit, died)
   end
   return expired, #rows == 6 * limit and '(' .. rows[#rows][1] or '-'
 end
--- Take expired entries by XAUTOCLAIM, at most *limit*; and where to go on. It looks at ten entries per COUNT, and so at
+-- Take expired entries by XAUTOCLAIM, at most *limit*, and answer the next cursor. It reads ten entries per COUNT, so
 -- 6 x *limit* in all. JUSTID: reclaiming is no delivery.
 local function taken_over(jobs, lease, cursor, limit)
   local expired, count = {}, math.max(1, math.floor(limit / 5))
@@ -68,9 +68,9 @@ local function taken_over(jobs, lease, cursor, limit)
   end
   return expired, cursor
 end
--- Park expired entries, at most *limit*; half of it, and what fits the *budget*, where they have to be read (see park).
--- Answers how many, in how many ms to take the next step (nil if that is for other callers, or the sweep has come to its
--- end), and their ids if there are listeners, *heard*.
+-- Park expired entries, at most *limit*; if they must be read (see park), at most half of it, and within the *budget*.
+-- Answers their number, the ms until the next step (nil if other callers take it, or the sweep has ended), and their
+-- ids if there are listeners (*heard*).
 local function sweep(q, now, lease, limit, budget, heard)
   local unread = not heard and tonumber(redis.call('HGET', q.stats, 'levels') or 0) == 0
   if not unread then limit = math.ceil(limit / 2) end
@@ -101,8 +101,8 @@ local function sweep(q, now, lease, limit, budget, heard)
     cut = #expired < found
     if cut then cursor = #expired > 0 and '(' .. expired[#expired] or from end
   end
-  local pause = #expired >= limit / 2 and 5 or STEP -- where so many have expired there are more
+  local pause = #expired >= limit / 2 and 5 or STEP -- after so many expired leases there are more
   redis.call('HSET', q.stats, 'sweep', string.format('%.0f %.0f %s', started, now - STEP + pause, cursor))
-  local on = cut or cursor ~= '-' or now - started > 1000 -- a long one is followed by the next at once
+  local on = cut or cursor ~= '-' or now - started > 1000 -- after a long sweep the next one begins at once
   return moved + #expired, on and pause or further, ids
 end

@@ -1,7 +1,7 @@
--- Move the jobs of a dead worker to the front, at most *limit*, and count its death; of those that have to be read (for
--- their level, or their id if there are listeners: *heard*) as many as fit. Forget the worker once it holds no job.
--- Answers the number of moved jobs, their entries, and their ids. *counted*: entries for which its death was counted
--- before, by name.
+-- Move the jobs of a dead worker to the front, at most *limit*, and count its death. Jobs that must be read (for their
+-- level, or for their id if there are listeners: *heard*) are moved within the budget. Forget the worker once it holds
+-- no job. Answers the number of moved jobs, their entries, and their ids. *counted*: the entries, by name, for which
+-- its death was counted before.
 -- @include park
 -- @include suspects
 local function take_over(jobs, workers, registered, leases, stats, deaths, name, limit, budget, heard, counted)
@@ -16,7 +16,7 @@ local function take_over(jobs, workers, registered, leases, stats, deaths, name,
     for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end
   end
   if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, name) == 0 then
-    redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only ever when seen empty
+    redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) -- only if it was found empty
     redis.call('ZREM', workers, name)
     redis.call('HDEL', registered, name)
   end

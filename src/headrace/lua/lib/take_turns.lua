@@ -4,7 +4,7 @@ local function begin_turns(q, order)
   if q.levels.n > 0 then error('ARGUMENT ' .. order .. ': no order over several levels', 0) end
   q.order, q.keys, q.heads, q.turns_set, q.places = order, {}, {}, {}, {}
 end
--- Read whose turn it is for the keys of these rows, as far as it is not known.
+-- Read which entry has the turn, for the keys of these rows that were not read before.
 local function read_turns(q, rows)
   local asked, order = {}, q.order
   for i = 1, #rows do
@@ -18,7 +18,7 @@ local function read_turns(q, rows)
   local heads = #asked > 0 and redis.call('HMGET', q.turns, unpack(asked)) or {}
   for i = 1, #heads do q.heads[string.sub(asked[i], 2)] = heads[i] end
 end
--- Whether it is the turn of this job, which was among those rows, or it has no key; else it is noted as one behind.
+-- Whether this job of those rows has the turn of its key, or has no key; otherwise it is recorded as waiting behind.
 local function takes_turn(q, entry)
   local key = q.keys[entry]
   if not key then return true end

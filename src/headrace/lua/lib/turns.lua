@@ -1,9 +1,9 @@
--- Turns of the jobs of a key, where these are handed out one at a time, in the order of their entries. `turns` has
--- 'k<key>', the entry whose turn it is until it leaves the queue, and 'e<entry>', the key: of that entry, and of each
--- that was read behind it. The waiting entries are with the consumer `behind`, and in the sorted set `behind`, by key
--- and entry.
+-- The order of the jobs of a key that are handed out one at a time, in the order of their entries. `turns` has
+-- 'k<key>': the entry that has the turn until it leaves the queue; and 'e<entry>': the key of that entry, and of each
+-- entry that was read behind it. The waiting entries are with the consumer `behind`, and in the sorted set `behind`, by
+-- key and entry.
 local function of_key(key) return #key .. ':' .. key end
--- All have the same score, so they are in the order of bytes; longer numbers are larger ones.
+-- All have the same score, so the order is by bytes: the length of a number precedes it.
 local function place(key, entry)
   local ms, number = string.match(entry, '^(%d+)%-(%d+)$')
   return of_key(key) .. string.char(96 + #ms) .. ms .. string.char(96 + #number) .. number
@@ -13,11 +13,11 @@ local function entry_at_place(key, name)
   local ms = string.byte(rest) - 96
   return string.sub(rest, 2, ms + 1) .. '-' .. string.sub(rest, ms + 3)
 end
--- Hand a list to *write* in parts that a call can take.
+-- Pass a list to *write* in chunks that one command can take.
 local function in_parts(list, write)
   for i = 1, #list, 4000 do write(unpack(list, i, math.min(#list, i + 3999))) end
 end
--- It is the turn of the next job of each of these keys, if there is one: it goes to the front.
+-- The next job of each of these keys gets the turn, and goes to the front.
 local function pass_turns(q, keys)
   local set, free, passed, front = {}, {}, {}, {}
   local others = #keys > 0 and redis.call('EXISTS', q.behind) == 1
@@ -37,11 +37,11 @@ local function pass_turns(q, keys)
   for i = 1, #front, 1000 do
     local some = {unpack(front, i, math.min(#front, i + 999))}
     some[#some + 1] = 'JUSTID'
-    redis.pcall('XCLAIM', q.jobs, 'workers', 'parked', 0, unpack(some)) -- there may be no group any more
+    redis.pcall('XCLAIM', q.jobs, 'workers', 'parked', 0, unpack(some)) -- the group may be gone
   end
   for _ = 1, q.wake and math.min(#front, 8 - redis.call('XLEN', q.wake)) or 0 do redis.call('XADD', q.wake, '*', 'w', '1') end
 end
--- Entries leave the queue: those whose turn it was pass it on.
+-- Entries leave the queue: an entry that has the turn passes it on.
 local function forget_turns(q, names)
   if q.turned == nil then q.turned = redis.call('EXISTS', q.turns) == 1 end
   if not q.turned or #names == 0 then return end

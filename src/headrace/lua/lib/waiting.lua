@@ -1,8 +1,8 @@
--- A page of waiting jobs, level by level: parked jobs; suspects (see suspects), jobs that only woke a reader, and jobs
--- behind another job of their key (these three with the first level); new jobs.
--- *place*: where to look, such as 'new:1 -'; at first any other value. *last*: where it ends, or nil. Answers rows
--- {entry, fields, consumer, ms idle, count}, without fields if the entry was removed by hand; which of the five kinds
--- they are, their level, and where to continue, '' at the end.
+-- A page of waiting jobs, level by level: parked jobs; then, with the first level, suspects (see suspects), jobs that
+-- only woke a reader, and jobs behind another job of their key; then new jobs. *place*: where to start, such as 'new:1
+-- -'; any other value: at the start. *last*: where to end, or nil. Answers rows {entry, fields, consumer, ms idle,
+-- count}, without fields if the entry was removed by hand; which of the five kinds they are, their level, and where to
+-- continue, '' at the end.
 -- @include delivered
 -- @include levels
 -- @include page

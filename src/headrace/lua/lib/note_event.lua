@@ -1,6 +1,6 @@
--- Note events of the jobs of flows queue by queue, and publish them at the end.
+-- Collect events of the jobs of flows by queue, and publish them at the end.
 -- @include publish
-local function note(q, kind, id)
+local function note_event(q, kind, id)
   q.noted = q.noted or {completed = {}, cancelled = {}, dead = {}, added = {}}
   q.noted[kind][#q.noted[kind] + 1] = id
 end

@@ -1,4 +1,4 @@
--- A job that no handler has begun: waiting, parked without an attempt spent, delayed, or held back by a rate limit.
+-- A job that no handler has started: waiting, parked without an attempt spent, delayed, or held back by a rate limit.
 -- @include fields
 -- @include is_reserved
 -- @include levels
@@ -6,10 +6,11 @@
 -- @include retire
 -- @include retire_delayed
 -- @include stored
--- Read the job that has the id *id*, whose place is *entry* ('delayed', or its entry). Answers it as a table: own and
--- headers, due (0: now), spent, releases; nil when it has begun, or is no job of its own; false when the budget is
--- spent.
-local function unbegun(q, id, entry, budget)
+-- Read the job with the id *id*, whose place is *entry* ('delayed', or its entry). Answers a table: own and headers,
+-- due (0: now), spent, releases; nil if the job has started, or the id belongs to no job; false if the budget is spent.
+-- Read the job with the id *id*, whose place is *entry* ('delayed', or its entry). Answers a table: own and headers,
+-- due (0: now), spent, releases; nil if the job has started, or the id belongs to no job; false if the budget is spent.
+local function unstarted_job(q, id, entry, budget)
   if entry == 'blocked' or redis.call('ZSCORE', q.flows, id) then return nil end
   local job = {id = id, entry = entry, due = 0, spent = 0}
   if entry == 'delayed' then
@@ -21,7 +22,7 @@ local function unbegun(q, id, entry, budget)
     job.releases = redis.call('HGET', q.released, id)
   else
     local stream, number, level = entry_of(q, entry)
-    local row = stream and not level and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none where there is no group
+    local row = stream and not level and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none without a group
     if not stream or row and not is_reserved(row[2]) then return nil end
     local body = entry_at(budget, stream, number)
     if body == false then return false end
@@ -36,9 +37,9 @@ local function unbegun(q, id, entry, budget)
   job.first = tonumber(job.own.enq or string.match(entry, '^%d+') or 0)
   return job
 end
--- Put it in another place, or another job in its: *due* ms of the clock, 0 for the back of its level. It keeps its id,
--- the time of its first enqueue, and its token, which goes on growing. Answers whether it is the first due now.
-local function put_anew(q, job, own, headers, due)
+-- Move the job, or replace it by another one: *due* ms of the clock, 0 for the back of its level. It keeps its id, the
+-- time of its first enqueue, and its token, which goes on growing. Answers whether it is the first due now.
+local function requeue_job(q, job, own, headers, due)
   if job.entry == 'delayed' then retire_delayed(q, job.id) else remove_entry(q, job.entry) end
   own.id, own.enq = job.id, string.format('%.0f', job.first)
   own.attempt = job.spent > 0 and string.format('%.0f', job.spent) or nil

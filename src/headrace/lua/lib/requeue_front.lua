@@ -1,11 +1,11 @@
--- Move an entry whose delivery count was lost to the front. These attempts are forgotten, but the attempts in its
--- fields are not. Its count becomes the next full thousand, so that its token keeps growing, and as many deliveries
--- count as released. Earlier releases remain if they may belong to the attempts in its fields: a thousand for each
--- thousand.
+-- Move an entry whose delivery count was lost to the front. Its new count is the next full thousand, so that its token
+-- keeps growing, and as many deliveries count as released. So attempts since the last write of the fields are
+-- forgotten; the attempts in the fields are not. Earlier releases remain if they may belong to the attempts in the
+-- fields: a thousand for each thousand.
 -- @include fields
 -- @include levels
 -- @include page
-local function anew(jobs, owner, released, entry, own)
+local function requeue_front(jobs, owner, released, entry, own)
   local releases, carried = (tonumber(redis.call('HGET', released, entry) or 0) or 0), tonumber(own.attempt or 0)
   local thousands = math.floor(releases / 1000)
   local count = 1000 * (thousands + 1)
@@ -13,8 +13,8 @@ local function anew(jobs, owner, released, entry, own)
   redis.call('XCLAIM', jobs, 'workers', owner, 0, entry, 'RETRYCOUNT', count, 'FORCE', 'JUSTID')
   redis.call('HSET', released, entry, count + kept)
 end
--- Forget the deadlines of a group that was lost, with all leases and delivery counts: entries that are there may have
--- been delivered. (A queue that no worker has looked after yet gets its first group.)
+-- Forget the deadlines of a group that was lost with all leases and delivery counts: the entries of the stream may have
+-- been delivered. (A queue that had no worker yet gets its first group.)
 local function forget_leases(jobs, leases, stats)
   redis.call('DEL', leases)
   if redis.call('HEXISTS', stats, 'pulse') == 0 then return end
@@ -27,14 +27,14 @@ local function beyond(a, b)
   ms, other = tonumber(ms), tonumber(other)
   return ms > other or ms == other and tonumber(n) > tonumber(m)
 end
--- Move the next entries that were there when the group was made anew, up to entry *last*, to the front.
+-- Move the next entries from before the group was created again, up to entry *last*, to the front.
 local function readopt(q, stats, last, limit, budget)
   local rung = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'bell')
   for i = 1, #rung do
     local body = entry_at(budget, q.jobs, rung[i][1])
     if body == false then return end
     local own = body and parse(body[2]) or {}
-    anew(q.jobs, front_of(body and level_of(body[2], q.levels.deepest) or 0), q.released, rung[i][1], own)
+    requeue_front(q.jobs, front_of(body and level_of(body[2], q.levels.deepest) or 0), q.released, rung[i][1], own)
   end
   limit = limit - #rung
   while limit > 0 do
@@ -48,7 +48,7 @@ local function readopt(q, stats, last, limit, budget)
       if beyond(rows[i][1], last) then
         redis.call('XCLAIM', q.jobs, 'workers', owner, 0, rows[i][1], 'RETRYCOUNT', 0, 'JUSTID')
       else
-        anew(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
+        requeue_front(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
       end
     end
     if #rows < count or beyond(rows[#rows][1], last) then

@@ -1,7 +1,7 @@
 -- Count the jobs in each state, and the jobs that have left the queue.
 -- @include added
 -- @include is_reserved
-local function tally(q)
+local function count_states(q)
   local pending, parked, bell, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
   local length = redis.call('XLEN', q.jobs)
   for _, stream in ipairs(q.levels) do behind_first = behind_first + redis.call('XLEN', stream) end
@@ -19,7 +19,7 @@ local function tally(q)
   for i = 1, 6 do numbers[i] = tonumber(numbers[i] or 0) end
   numbers[1] = numbers[1] + math.max(0, (ever_added(q.jobs, q.levels) or 0) - numbers[6])
   local waiting, leased = length - pending + bell + behind, pending - parked - bell - behind - limited
-  if waiting < 0 then -- leased or parked entries that were removed by XDEL by hand are in no state any more
+  if waiting < 0 then -- an entry that was removed by XDEL by hand, while leased or parked, is in no state any more
     waiting, leased = 0, leased + waiting
     if leased < 0 then parked, leased = parked + leased, 0 end
   end
