@@ -1,7 +1,7 @@
 """The locks of the library, which are renewed in a forked child.
 
-A fork copies a lock as it is. If another thread holds it, no thread releases it in the child, as a fork copies only the
-thread that forks. The standard library renews its own locks, of `logging` and `threading`, in the same way.
+A fork copies only the forking thread, but all locks as they are: a lock that another thread holds would never be
+released in the child. The standard library renews its own locks, of `logging` and `threading`, in the same way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def lock() -> threading.Lock:
 
 
 def rlock() -> threading.RLock:
-    """Make a lock that its thread may take again, as a signal's handler does."""
+    """Make a lock that its thread may take again, as signal handlers do."""
     return _listed(threading.RLock())
 
 

@@ -302,8 +302,8 @@ class BatchError(HeadraceError):
 
 
 def describe_error(error: object) -> str:
-    """Describe an exception in words, a group with its causes, cut to the length that is kept; its class and `__str__`
-    are the user's and may raise.
+    """Describe an exception in words (a group with its causes), cut to the length that is kept. Its class and its
+    `__str__` are the user's, and may raise.
     """
     name: str = type.__dict__["__name__"].__get__(type(error))  # whatever its metaclass makes of it
     try:
@@ -319,7 +319,7 @@ def describe_error(error: object) -> str:
 
 
 def users(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception from the first frame that is not ours; all of it if there is none."""
+    """Return the traceback of an exception from the first frame of other code on; all of it if there is none."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
@@ -343,7 +343,7 @@ def traced(error: BaseException) -> str:
 
 
 def without_extra(what: str, extra: str) -> str:
-    """Tell that *what* belongs to the extra of this name, and how to install it."""
+    """Make the message that *what* needs the extra of this name, and how to install it."""
     return f"{what} is an extra: python -m pip install 'headrace[{extra}]'"
 
 

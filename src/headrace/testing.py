@@ -134,7 +134,7 @@ async def _until(worker: AsyncWorker, over: Callable[[], bool]) -> None:
 
 
 def _opened(before: set[Connected], kind: type = Closing) -> list[Any]:
-    """List the queues and flows of a colour that have been opened, by handlers, since *before*."""
+    """List the queues and flows that handlers have opened since *before*."""
     return [one for one in set(OPENED) - before if isinstance(one, kind)]
 
 

@@ -109,13 +109,14 @@ class BaseQueue(Connected):
         return f"{type(self).__name__}({self.name!r})"
 
     def _parting(self) -> list[Op[Any]]:
-        """Make the operations to send on closing: they end our registration. (After a fork it is the parent's.)"""
+        """Make the operations to send on closing. They end our registration, which is the parent's after a fork."""
         return self._leaser.leaving() if self._pid == os.getpid() else []
 
     def _declarations(self) -> list[Op[Declaration]]:
         """Make the operations that declare this queue; none if this process has declared it so.
 
-        A history, or trends, begin with it: it is said anew, as it costs once, and others may have removed the queue.
+        A history, or trends, begin with the declaration. It is then repeated: it costs little, and others may have
+        removed the queue.
         """
         self._undeclared = False
         said = self._said()
@@ -144,7 +145,7 @@ class BaseQueue(Connected):
     def _plain(
         self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int
     ) -> bytes | None:
-        """Encode a job that is its payload and nothing else, and is not traced; `None` for any other."""
+        """Encode an untraced job that is only a payload; `None` for any other job."""
         if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
             return None
         if not self._short or wanted():
@@ -176,7 +177,7 @@ class BaseQueue(Connected):
         return job
 
     def _durable(self, durable: str | None) -> Durability | None:
-        """Return how far the writes of a call are to come: as it says, or else as the queue does."""
+        """Return the durability of a call: its own, or else the queue's."""
         return self.ops.settings.durable if durable is None else Durability.of(durable)
 
     def _admits(self, job: NewJob[Any], full: Full | None) -> bool:
@@ -287,7 +288,7 @@ class BaseQueue(Connected):
         return self._verbs.complete_many(claims, fenced, kept, durability), settling
 
     def _cause(self, reason: object) -> Any:
-        """Describe an exception that is given for a reason; anything else is left to the checks."""
+        """Describe an exception that is given as a reason. The checks handle any other value."""
         if not isinstance(reason, BaseException):
             return reason
         return Cause(describe_error(reason), traced(reason) if self.ops.settings.tracebacks else "")
@@ -326,7 +327,7 @@ class BaseQueue(Connected):
         )
 
     def _bound(self, receipts: Sequence[Receipt], decode: Decode | None = None) -> Any:
-        """Let *receipts* ask this queue for results, which *decode* makes of bytes, if the codec is not to."""
+        """Let *receipts* ask this queue for results. *decode* decodes them in place of the codec."""
         bind(receipts, self._receipt, QueueSource(self, decode))
         return receipts
 

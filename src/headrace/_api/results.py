@@ -24,7 +24,7 @@ Decode = Callable[[Any], Any]  # makes a result of the codec's value
 
 
 def decoded(codec: Codec[Any], id: str, data: bytes, decode: Decode | None = None) -> Any:
-    """Return a job's result by the queue's codec, and then by *decode*. Raises `CodecError`."""
+    """Decode a job's result with the queue's codec, and then with *decode*. Raises `CodecError`."""
     try:
         read = untyped(codec).decode(data)
         return read if decode is None else decode(read)
@@ -49,7 +49,7 @@ def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:
 
 
 def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
-    """Return the result of a job that has ended so; `None` if there is none. Raises `JobFailed`, `CodecError`."""
+    """Return the result of a job with this end; `None` if it has none. Raises `JobFailed`, `CodecError`."""
     if end.state != "completed" and (end.state != "unknown" or ops.settings.history):
         raise JobFailed(id, end.state, end.reason)
     return None if end.result is None else decoded(ops.bound, id, end.result, decode)
@@ -63,7 +63,7 @@ class QueueSource:
     decode: Decode | None = None
 
     def result(self, id: str, timeout: float | timedelta | None) -> Any:
-        """Wait for the end of a job that was enqueued; `None` waits for ever. The queue's colour drives it."""
+        """Wait for the end of an enqueued job; `None` waits for ever. The queue drives this generator."""
         limit = checks.patience(timeout)
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 
@@ -111,7 +111,7 @@ class CompletionTracker:
 
     @property
     def told(self) -> bool:
-        """Whether messages tell of the ends of jobs."""
+        """Whether messages report the ends of jobs."""
         return self._verbs.told
 
     @property
@@ -121,17 +121,17 @@ class CompletionTracker:
 
     @property
     def asks(self) -> bool:
-        """Whether it is looked at again and again."""
+        """Whether the queue must be polled."""
         return bool(self.receipts) and not self.told
 
     def patience(self, seconds: float, now: float) -> float:
-        """Return how long to wait for messages, or for the next look, at most."""
+        """Return how long to wait at most, for messages or until the next poll."""
         if self.asks:
             return max(0.0, min(seconds, self.look_at - now))
         return min(seconds, results.TOLD_WITHIN_S) if self.doubtful else seconds
 
     def look(self, told: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
-        """Remove and return the receipts whose jobs have ended: of the receipts *told*, or of all if *again*."""
+        """Remove and return the receipts whose jobs have ended. Reads the receipts *told*, or all of them (*again*)."""
         names = [name for name in self.receipts if again or name in told or name in self.doubtful]
         found: list[Any] = []
         start = yield from Now()

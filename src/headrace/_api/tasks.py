@@ -157,7 +157,7 @@ class BaseTasks:
         return task
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
-        """Wait for a result. It is decoded by its task, if the job was there to name it, else as JSON."""
+        """Wait for a result. It is decoded by its task if the job still named the task, otherwise as JSON."""
         name = job_id(id)
         limit = checks.patience(timeout)
         decode: Decode = loaded
@@ -200,7 +200,7 @@ class BaseTasks:
 
 
 def _require_bytes(codec: Codec[Any]) -> None:
-    """Refuse a codec of anything but bytes: arguments are JSON before it sees them."""
+    """Refuse a codec that does not take bytes, as it receives arguments as JSON."""
     try:
         right = keeper(codec) is not None or codec.decode(codec.encode(b"{}")) == b"{}"
     except Exception:  # any error of the codec
@@ -292,7 +292,7 @@ def handler(task: BaseTask[..., Any, Any]) -> Callable[[Job], Any]:
 
 
 def _look_at(task: BaseTask[..., Any, Any]) -> None:
-    """Refuse parameters that can't travel, and warn of such a result, as far as annotations can be read by now."""
+    """Refuse parameters of types that JSON can't carry, and warn of such a result. Skip unreadable annotations."""
     try:
         _ = task._signature.shapes
         _ = task._signature.answer

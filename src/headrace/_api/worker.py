@@ -52,7 +52,7 @@ DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
 
 
 def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
-    """Call the handler for the job's kind; jobs of a kind without one do not get here."""
+    """Call the handler for the job's kind. Jobs of a kind without a handler never get here."""
     return (kinds.get(job.headers.get(settings.KIND)) or kinds[None]).function(job)
 
 
@@ -340,8 +340,8 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         self.handlers[queue] = together(kinds, self._slots)
 
     def _reach(self, url: str | None) -> None:
-        """Take the address of a run: *url*, or else this worker's own, or the environment's. Join the embedded server,
-        if it names one.
+        """Return the address for a run: *url*, the worker's own address, or the environment's. Join
+        an embedded server.
         """
         for tasks in self._tasks:
             check(tasks)

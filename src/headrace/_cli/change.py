@@ -23,7 +23,7 @@ from headrace.errors import ConfigurationError, HeadraceError
 
 
 def each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: bool, why: str) -> None:
-    """Do something to one job, or run, after the other, and tell of each."""
+    """Change one job or run after another, and report each."""
     number = 0
     wanted = list(dict.fromkeys(ids))
     for one in wanted:
@@ -267,14 +267,14 @@ def reshard(
 
 
 def is_bulk(ids: object, *filters: str) -> bool:
-    """Tell whether all are meant that match. Raises `ConfigurationError` if there are ids, too."""
+    """Tell whether the options select all matching jobs. Raises `ConfigurationError` if ids are given, too."""
     if any(filters) and ids:
         raise ConfigurationError("give ids, or what they are to match")
     return any(filters)
 
 
 def all_matching(queue: Queue[Any], action: str, state: str, reason: str, kind: str, word: str, in_json: bool) -> None:
-    """Take an action for all that match, and say how many; broken off, and called again, it goes on."""
+    """Take an action for all matching jobs, and print their number. If interrupted, a second call goes on."""
     cursor, looked, done = "", 0, 0
     while True:
         step = queue.admin.bulk(action, state, reason=reason, kind=kind, cursor=cursor)

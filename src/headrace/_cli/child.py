@@ -51,7 +51,7 @@ class Options:
     log_format: str | None = None
 
     def set_form(self) -> None:
-        """Give the lines of this program itself their form."""
+        """Set the form of this program's own lines."""
         if self.log_format == "json":
             say_in_json()
 

@@ -41,7 +41,7 @@ CONNECT_WITHIN_S = 5.0  # seconds; an operating system waits minutes for a host 
 
 
 def say(text: str, level: str = "INFO", **fields: object) -> None:
-    """Write one line for the user to standard error; as JSON, where that was asked for, it has these *fields*, too.
+    """Write one line for the user to standard error; in JSON, with these *fields*.
 
     A line that can't be written is dropped: its reader has gone, or the disk is full.
     """
@@ -197,8 +197,8 @@ def opened(name: str, url: str | None, namespace: str, **options: Any) -> Genera
 
 
 def require(client: redis.Redis, name: str, namespace: str, *, create: bool | None = None) -> bool:
-    """Tell whether there is a queue of that name. Raises `ConfigurationError`, which names the nearest, if there has to
-    be.
+    """Tell whether there is a queue of that name. If there must be one, raise `ConfigurationError`, which names the
+    nearest.
     """
     keys = Keys.of(name, namespace)
     anything: Any = client  # exists and scan_iter are half annotated

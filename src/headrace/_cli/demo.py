@@ -61,7 +61,7 @@ class Evidence:
     completions: Sequence[str]
 
     def differences(self) -> list[str]:
-        """List everything that is not as promised."""
+        """List all broken promises."""
         times, total = Counter(self.completions), len(self.expected)
         wrong = {
             "without a result": self.expected.keys() - self.results,

@@ -59,7 +59,7 @@ class Found(Flow):
             self.ops.declare(stage, (), (), {})
 
     def states(self, names: Sequence[str]) -> list[FlowState | None]:
-        """Return the states of runs or their children, as workers have left them."""
+        """Return the last written states of runs or of their children."""
         return self._drive(flow_shards.read(self.ops, names))
 
     def states_at(self, names: Mapping[int | None, Sequence[str]]) -> Iterator[FlowState]:

@@ -108,7 +108,7 @@ def _notes(row: dict[str, Any]) -> str:
 
 
 def show_stats(inspector: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False) -> None:
-    """Print queues: one JSON object by name, or a table; with their *rates*, if they were looked at twice."""
+    """Print queues: one JSON object by name, or a table; with *rates* if they were read twice."""
     rows = {view.name: _stats(inspector, view, rates=rates) for view in views}
     if in_json:
         print_out(json_of(rows, 2 if sys.stdout.isatty() else None))
@@ -392,7 +392,7 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
 
 
 def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:
-    """Yield a client for each server, and its place, if there are several."""
+    """Yield a client for each server, and the server's place if there are several."""
     if not cluster:
         yield client, ""
         return

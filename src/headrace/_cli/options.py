@@ -30,7 +30,7 @@ COMPLETE_WITHIN_S = 0.5  # for each answer of the server, and for the scan: a sh
 
 
 def queue_names(context: typer.Context, incomplete: str) -> list[str]:
-    """List names of queues that begin so, as far as a scan finds them in time; none where there is no server.
+    """List the names of queues with this beginning that a scan finds in time; none without a server.
 
     A private server is not started for it.
     """
@@ -49,7 +49,7 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _given(context: typer.Context | None, name: str) -> str | None:
-    """Return an option that stands behind the command, or before it."""
+    """Return an option that is given before or after the command."""
     while context is not None:
         source: Any = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -95,7 +95,7 @@ Limit = Annotated[
 
 
 class Verbs(TyperGroup):
-    """A group of commands about a queue: without the name of one of them, it lists."""
+    """A group of commands about a queue. Without a command, it lists."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put `list` before arguments that name no command."""
@@ -120,7 +120,7 @@ def verbs(about: str) -> typer.Typer:
 
 
 def set_defaults(context: typer.Context, **options: object) -> None:
-    """Make the *options* that were given the defaults of all commands of this group."""
+    """Make the given *options* the defaults of all commands of this group."""
     given = {name: value for name, value in options.items() if value not in (None, False)}
     defaults: dict[str, Any] = {**(context.default_map or {}), **given}
     for name, command in getattr(context.command, "commands", {}).items():

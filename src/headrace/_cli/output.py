@@ -24,9 +24,7 @@ CUT = ("reason", "payload", "result")  # columns that give way where a line is t
 
 
 def print_out(text: str) -> None:
-    """Write a line of a result, or several; the door of all texts on their way to standard output, but for payloads in
-    full.
-    """
+    """Write lines of a result. All texts go to standard output through this function, except for full payloads."""
     sys.stdout.write(f"{visible(text, keep=LAYOUT)}\n")
 
 
@@ -38,7 +36,7 @@ def print_json(value: object, *, flush: bool = False) -> None:
 
 
 def json_of(value: object, indent: int | None = None) -> str:
-    """Return a value as JSON; its characters are as they are, unless they do not print or the output lacks them."""
+    """Return a value as JSON. Characters that do not print, or that the output can't encode, are escaped."""
     text = json.dumps(value, ensure_ascii=not sys.stdout.encoding.lower().startswith("utf"), indent=indent)
     if text.isprintable():
         return text
@@ -76,7 +74,7 @@ def all_of(number: int, ids: Sequence[str] | None, why: str) -> None:
 
 
 def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
-    """Yield the first *limit* of *items*; by default as many as a terminal bears. Tells if there are more."""
+    """Yield the first *limit* of *items*; by default a screenful on a terminal. Report if there are more."""
     most = limit or (ON_A_TERMINAL if sys.stdout.isatty() else None)
     left = iter(items)
     yield from islice(left, most)
@@ -85,7 +83,7 @@ def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
-    """Print a table on a terminal, without columns that are empty, and lines of tab-separated fields elsewhere."""
+    """Print a table without empty columns on a terminal, and lines of tab-separated fields elsewhere."""
     if not sys.stdout.isatty():
         print_out("\t".join(column.replace(" ", "_") for column in columns))
         for row in rows:
@@ -151,7 +149,7 @@ def plain(text: str) -> str:
 
 
 def clock(moment: float | None) -> str:
-    """Write a moment in UTC, or as a number if no calendar has it; nothing for one that is not known (0)."""
+    """Write a moment in UTC, or as a number if no calendar has it; '' if it is unknown (0)."""
     return in_utc(moment) if moment else ""
 
 

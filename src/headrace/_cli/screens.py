@@ -208,7 +208,7 @@ def _declare(worker: Worker, flow: Flow) -> None:
 
 
 def _produce(queues: dict[str, Queue], flow: Flow, over: threading.Event) -> None:
-    """Enqueue until *over*: not many, and never more than a few hundred that wait."""
+    """Enqueue some jobs until *over*, with at most a few hundred waiting."""
     chance, number = random.Random(), 0
     with suppress(redis.RedisError, HeadraceError, OSError):
         queues["reports"].admin.schedule("nightly", b'{"kind": "nightly"}', every=30)

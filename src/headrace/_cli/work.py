@@ -1,4 +1,4 @@
-"""Child processes: they end when we do, and `headrace work` starts its processes again when they die.
+"""Child processes: they end with their parent, and `headrace work` restarts them when they die.
 
 Each has a link to us, a socket: it sends a line when it is ready and another one when it ends in good order, and reads
 the end of file when we end, however. It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we
@@ -60,12 +60,12 @@ class Process:
 
     @property
     def finished(self) -> bool:
-        """Whether its program ended it: by `stop()`, or as its burst is over."""
+        """Whether the program itself ended the process: by `stop()`, or as its burst is over."""
         return self.received.endswith(FINISHED)
 
     @property
     def signalled(self) -> bool:
-        """Whether it has ended in good order on a signal."""
+        """Whether the process has ended in good order on a signal."""
         return self.received.endswith(SIGNALLED)
 
     def listen(self) -> None:
@@ -138,7 +138,7 @@ class Supervisor:
     _code: int = field(default=0, init=False)
 
     def run(self) -> int:
-        """Run until all have ended, on request or by themselves; return the exit code."""
+        """Run until all processes have ended, on request or by themselves; return the exit code."""
         self.options.set_form()
         with ExitStack() as stack:
             wake = stack.enter_context(_signals())
@@ -218,7 +218,7 @@ class Supervisor:
                 self._due += [(0.0, number + process.number) for number in range(1, self.processes)]
 
     def _start_again(self, modules: Sequence[str]) -> None:
-        """Start all processes again, each when it has finished its jobs."""
+        """Restart all processes, each when it has finished its jobs."""
         if self._asked:
             return
         self._say("reload", None, f"{', '.join(modules)} changed: processes are started again")
@@ -288,7 +288,7 @@ class Supervisor:
 
 
 def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[Any]:
-    """Return the *sources* that can be read, or have ended, as soon as there is one, or the time is over."""
+    """Wait until a source can be read, has ended, or the time is over. Return such *sources*."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
@@ -514,7 +514,7 @@ def _response(status: HTTPStatus, text: str) -> bytes:
 
 
 def away(url: str | None) -> str:
-    """Return why the server does not answer, or ''. Embedded ones are looked after by the workers."""
+    """Return why the server does not answer, or ''. Embedded servers are not checked, as the workers watch them."""
     if url is None or url.startswith("embedded:"):
         return ""
     try:

@@ -49,7 +49,7 @@ class TypeMismatch(Exception):
         self.wrong, self.at = wrong, at
 
     def within(self, at: str) -> TypeMismatch:
-        """Say that it is in a value at *at*."""
+        """Return the error for the enclosing value, in which this value is at *at*."""
         return TypeMismatch(self.wrong, at + self.at)
 
 
@@ -97,7 +97,7 @@ def loaded(data: bytes) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON gives back as it was. Raises `TypeMismatch` for any other."""
+    """Return a value that JSON does not change. Raises `TypeMismatch` for any other value."""
     kind: Any = value.__class__
     if kind is list:
         return [inside(plain, item, f"[{number}]") for number, item in enumerate(value)]
@@ -197,7 +197,7 @@ def _member(kind: type[Enum], data: str) -> Enum:
 
 
 def unfit(hint: Any) -> ConfigurationError:
-    """Say that values of a type do not travel."""
+    """Make the error for a type that JSON can't carry."""
     return ConfigurationError(
         f"{name(hint)} does not travel as JSON: take what it is made of, such as its id, or a dataclass"
     )
@@ -358,7 +358,7 @@ def _fields(kind: Any, making: Making) -> TypeCodec | None:
 
 
 def _item(key: str, hint: Any, making: Making, *, required: bool) -> Field:
-    """Return an item of a TypedDict, which may say itself whether it is required."""
+    """Return an item of a TypedDict. Its annotation may decide whether it is required."""
     own = get_origin(hint)
     if own in {typing.Required, typing.NotRequired}:
         required, hint = own is typing.Required, get_args(hint)[0]
@@ -366,7 +366,7 @@ def _item(key: str, hint: Any, making: Making, *, required: bool) -> Field:
 
 
 def _of_a_library(kind: Any) -> TypeCodec | None:
-    """Return the shape of a pydantic model, or a msgspec struct: as their libraries have it."""
+    """Return the shape of a pydantic model or a msgspec struct, which its library encodes."""
     if hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump"):
 
         def pack(value: Any) -> Any:
@@ -437,8 +437,8 @@ Making = dict[Any, TypeCodec]  # classes whose shapes are being made: they may c
 
 
 def shape(hint: Any, making: Making | None = None) -> TypeCodec:
-    """Return how values of a type travel. Raises `ConfigurationError` for a type whose values do not, `NameError` for
-    one that is only known to type checkers.
+    """Return the codec of a type. Raises `ConfigurationError` for a type without one, and `NameError` for a type that
+    only type checkers know.
     """
     hint = _bare(hint)
     if hint in {Any, object}:

@@ -35,7 +35,7 @@ class Around(Generic[T]):
         raise NotImplementedError
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Make the same around another codec: for values of any type, or for payloads that many jobs share."""
+        """Make a copy around another codec: for values of any type, or for payloads that many jobs share."""
         raise NotImplementedError
 
     def encode(self, payload: T, /) -> bytes:
@@ -48,12 +48,12 @@ class Around(Generic[T]):
 
     @cached_property
     def untyped(self) -> Codec[Any]:
-        """The same around the inner codec for values of any type: results, and follow-ups for other queues."""
+        """A copy for values of any type: results, and follow-ups for other queues."""
         return self.around(untyped(self.codec))
 
     @cached_property
     def inline(self) -> Codec[Any]:
-        """The same around the inner codec for payloads that stay in the queue, as many jobs share them."""
+        """A copy for payloads that stay in the queue, as many jobs share them."""
         return self.around(inline(self.codec))
 
     @property
@@ -67,15 +67,15 @@ class Around(Generic[T]):
         return binds(self.codec)
 
     def bound(self, queue: str, namespace: str = "headrace") -> Codec[Any]:
-        """Make the same for the payloads of one queue."""
+        """Make a copy for the payloads of one queue."""
         return self._with(bound(self.codec, queue, namespace))
 
     def of(self, id: str) -> Codec[Any]:
-        """Make the same for the payload of one job."""
+        """Make a copy for the payload of one job."""
         return self._with(of_job(self.codec, id))
 
     def grouped(self) -> Codec[Any]:
-        """Make the same for payloads that the server moves between the queues of a group."""
+        """Make a copy for payloads that the server moves between the queues of a group."""
         return self._with(grouped(self.codec))
 
     def _with(self, codec: Codec[Any]) -> Around[Any]:
@@ -87,7 +87,7 @@ class Around(Generic[T]):
         return made
 
     def holds(self, kind: Any) -> bool:
-        """Tell whether the inner codec can encode payloads of a type, as far as it says so."""
+        """Tell whether the inner codec can encode payloads of a type. Codecs without `holds` count as able to."""
         inner: Any = getattr(self.codec, "holds", None)
         return inner is None or bool(inner(kind))
 
@@ -119,7 +119,7 @@ CONTENT_BYTES = 256 << 20  # of a payload, compressed or not
 
 
 class Compressed(Around[T]):
-    """Another codec's bytes as one zstd frame, where that is smaller (extra `zstd`).
+    """Compresses another codec's bytes to one zstd frame, if that is smaller (extra `zstd`).
 
     *level*: of zstd, 1-22. *threshold*: bytes below which nothing is compressed. Smaller payloads are stored unchanged,
     so this codec also reads payloads that were enqueued without it. A payload of more than *most* bytes is refused, and
@@ -166,7 +166,7 @@ class Compressed(Around[T]):
         return frame if looks or len(frame) < len(data) else data
 
     def opened(self, data: bytes) -> bytes:
-        """Decompress a frame; in pieces if it does not say its size, as it may grow without bound."""
+        """Decompress a frame; piece by piece if it does not state its size, as it may be huge."""
         if not data.startswith(MAGIC):
             return data
         decompressor = getattr(self._own, "decompressor", None)

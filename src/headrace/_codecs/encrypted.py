@@ -1,4 +1,4 @@
-"""`Encrypted`: payloads that the server, and all that reads it, can neither read nor change.
+"""`Encrypted`: payloads that neither the server nor its other clients can read or change.
 
 The envelope: `HRE`, a version byte, one byte with the length of the key's name, that name in UTF-8, 24 bytes of nonce,
 and the ciphertext of XAES-256-GCM (c2sp.org/XAES-256-GCM) with its tag of 16 bytes. Everything before the nonce is
@@ -33,8 +33,8 @@ PAYLOADS_PER_KEY = 4096  # that share half a nonce, and with it a derived key
 class Key:
     """A key of 256 bits for AES-GCM with nonces of 192 (XAES-256-GCM).
 
-    Plain AES-GCM has nonces of 96 bits: drawn at random, they are safe for 2^32 payloads of a key, which a busy queue
-    has in days. Here the first half of the nonce chooses a key of its own, for a few thousand payloads.
+    Plain AES-GCM has nonces of 96 bits. Random nonces are safe for 2^32 payloads per key, which a busy queue reaches in
+    days. Here the first half of the nonce selects a derived key, which serves for a few thousand payloads.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -58,7 +58,7 @@ class Key:
         return self._gcm(self._blocks(b"".join(block.to_bytes(16, "big") for block in blocks)))
 
     def nonce(self) -> bytes:
-        """Draw a nonce, all of it at random; its first half serves for some more, for deriving a key takes time."""
+        """Draw a random nonce. Its first half is used again for some more nonces, as it takes time to derive a key."""
         if next(self._drawn) % PAYLOADS_PER_KEY == 0:
             self._half = os.urandom(NONCE_BYTES // 2)
         return self._half + os.urandom(NONCE_BYTES // 2)
@@ -75,7 +75,7 @@ class Key:
 
 
 def checked(keys: object) -> dict[str, bytes]:
-    """Check the given keys; no message shows one."""
+    """Check the given keys. No error message shows a key."""
     if not isinstance(keys, Mapping) or not keys:
         raise TypeError("keys must be a mapping with a key at least: {name: 32 bytes}, the one that encrypts first")
     for name, key in cast("Mapping[object, object]", keys).items():

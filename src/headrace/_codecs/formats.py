@@ -13,7 +13,7 @@ NONE = type(None)
 
 
 def classes(kind: Any) -> tuple[type, ...] | None:
-    """Return the classes of which values of type *kind* are instances; `None` if it does not tell.
+    """Return the classes whose instances are values of type *kind*; `None` if the type has no such classes.
 
     Only decoding checks the items of a container, and the values of a field.
     """

@@ -28,11 +28,11 @@ class Store(Protocol):
     """A store of payloads by key: a directory, a bucket. Called from any thread; it may block."""
 
     def put(self, key: str, data: bytes, /) -> object:
-        """Keep *data* durably; from its return on, `get` finds it from everywhere."""
+        """Store *data* durably. After the return, `get` finds it from everywhere."""
         ...
 
     def get(self, key: str, /) -> bytes:
-        """Return the stored bytes. Raises `KeyError` if there are none; anything else means: try again later."""
+        """Return the stored bytes. Raises `KeyError` if there are none. Any other error means: try again later."""
         ...
 
     def delete(self, key: str, /) -> object:
@@ -77,14 +77,14 @@ class DirectoryStore:
         self._keep_names()
 
     def _private(self, path: str, flags: int) -> int:
-        """Make a file that this user alone may read; and the group, where it may write the directory."""
+        """Make a file that only this user may read, or also the group, if it may write the directory."""
         made = os.open(path, flags, 0o600)
         if self.path.stat().st_mode & 0o020:
             os.chmod(path, 0o660)  # noqa: PTH101 - whatever the umask
         return made
 
     def _keep_names(self) -> None:
-        """Bring the names of files to disk, where the system can."""
+        """Write the names of files to disk, if the system can."""
         with suppress(OSError):  # Windows opens no directories
             directory = os.open(self.path, os.O_RDONLY)
             try:
@@ -93,7 +93,7 @@ class DirectoryStore:
                 os.close(directory)
 
     def get(self, key: str, /) -> bytes:
-        """Read a file, which makes it new again. Raises `KeyError` without it, `OSError` without the directory."""
+        """Read a file, and renew its age. Raises `KeyError` if it is missing, `OSError` if the directory is."""
         file = self._file(key)
         try:
             data = file.read_bytes()
@@ -110,7 +110,7 @@ class DirectoryStore:
         self._file(key).unlink(missing_ok=True)
 
     def sweep(self, older_than: float | timedelta) -> int:
-        """Remove the files that were neither written nor read for so many seconds; return their number.
+        """Remove the files that were neither written nor read for *older_than* seconds; return their number.
 
         Give more time than any job may wait or be kept as a dead letter: its payload would be lost.
         """
@@ -130,7 +130,7 @@ STORE_RETRY_S = 5.0  # seconds after which a job is tried again whose payload it
 
 
 class Offloaded(Around[T]):
-    """Another codec's bytes, in a store where they are more than *over*; the queue has a ticket for them.
+    """Keeps another codec's bytes in a store if there are more than *over* bytes. The queue then has a ticket for them.
 
     A payload is in the store before its job is in the queue, and is deleted by the client that completes the job.
     Payloads of jobs that were cancelled, purged, trimmed, or never enqueued stay: sweep them. While the store is away,
@@ -155,7 +155,7 @@ class Offloaded(Around[T]):
         return f"Offloaded({self.codec!r}, {self.store!r}, over={self.over})"
 
     def around(self, codec: Codec[Any]) -> Codec[Any]:
-        """Return *codec*: such payloads stay in Redis, as the first job to end would delete a shared payload."""
+        """Return *codec*. Shared payloads stay in Redis: the first job to end would delete them from the store."""
         return codec
 
     @property
@@ -200,6 +200,6 @@ class Offloaded(Around[T]):
         return key if KEY.fullmatch(key) else None
 
     def discard(self, ticket: str) -> None:
-        """Delete the payload of a job that is done; one that can't be deleted is left to be swept."""
+        """Delete the payload of a finished job. If that fails, a sweep deletes it later."""
         with suppress(Exception):
             self.store.delete(ticket)

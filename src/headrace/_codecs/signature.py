@@ -1,4 +1,4 @@
-"""The parameters of a function, and how arguments for them, and its result, travel: as JSON, by their names."""
+"""The parameters of a function: arguments and results travel as JSON, arguments by their names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED = (*BY_PLACE, Parameter.KEYWORD_ONLY)
 
 
 class Signature:
-    """The parameters of the function *name*. An argument that is not given is not sent: its default is the runner's."""
+    """The parameters of the function *name*. Missing arguments are not sent: the worker uses its own defaults."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function, self._name = function, name
@@ -31,8 +31,8 @@ class Signature:
 
     @cached_property
     def shapes(self) -> Mapping[str, TypeCodec]:
-        """The shape of each parameter. Raises `ConfigurationError` for a type that does not travel, `NameError` for one
-        that is not there (yet).
+        """The shape of each parameter. Raises `ConfigurationError` for a type that JSON can't carry, and `NameError`
+        for a type that does not exist (yet).
         """
         made: dict[str, TypeCodec] = {}
         for parameter in self._signature.parameters:
@@ -44,7 +44,7 @@ class Signature:
 
     @cached_property
     def answer(self) -> TypeCodec:
-        """The shape of its result. Raises like `shapes`."""
+        """The shape of the result. Raises the same errors as `shapes`."""
         hint = self._hints.get("return", Any)
         if typing.get_origin(hint) in {typing.Union, types.UnionType}:
             members = [one for one in typing.get_args(hint) if not _is_verdict(one)]
@@ -54,7 +54,7 @@ class Signature:
         return shape(hint)
 
     def check(self) -> None:
-        """Raise `ConfigurationError` unless all its annotations are there, and of types that travel."""
+        """Raise `ConfigurationError` if an annotation is missing, or names a type that JSON can't carry."""
         try:
             _ = self.shapes
         except NameError as error:
@@ -87,7 +87,7 @@ class Signature:
             raise TypeError(f"task {self._name!r}: {misfit}") from None
 
     def unpack(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """Read arguments. Raises `TypeMismatch` if they are not for this function, as it is here."""
+        """Read arguments. Raises `TypeMismatch` if they do not fit the function as it is in this program."""
         found = must_be(dict, loaded(data), "a JSON object of arguments by their names")
         parameters = self._signature.parameters
         if more := found.keys() - parameters.keys():

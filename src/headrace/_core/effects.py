@@ -71,9 +71,7 @@ class Immediate(Effect):
 
 @frozen
 class Send(Effect):
-    """Send these operations in one round trip, for so many seconds at most, if that is given; answered with their
-    decoded replies.
-    """
+    """Send these operations in one round trip, at most for the given seconds; answered with their decoded replies."""
 
     ops: Sequence[Op[Any]]
     within: float | None = None
@@ -89,8 +87,8 @@ class Overlap(Answered[Any]):
 
 @define(eq=False)
 class Undoable(Answered[Grant | None]):
-    """Send an operation, for so many seconds at most, if that is given. If its caller is cancelled before the answer,
-    run the operation that *undo* makes of it. Sent again, it is the same call.
+    """Send an operation, at most for the given seconds. If its caller is cancelled before the answer, run the operation
+    that *undo* makes of it. A retry is the same call.
     """
 
     op: Op[Grant | None]
@@ -102,7 +100,7 @@ class Undoable(Answered[Grant | None]):
 
 @frozen
 class Undo(Effect):
-    """Send these operations, each once, for a caller that was cancelled and waits for no answer."""
+    """Send these operations, each once, for a cancelled caller that does not wait for an answer."""
 
     ops: Sequence[Op[Any]]
 
@@ -125,7 +123,7 @@ class BlockAmong(Answered[list[str]]):
 @frozen
 class AwaitRoom(Answered[bool]):
     """Block with this command until there may be room for a job, at most *seconds*; answered with true if there may.
-    Callers that wait together may share one, and take turns, until they end or yield `PassTurn`.
+    Callers that wait at the same time may share one connection, and take turns, until they end or yield `PassTurn`.
     """
 
     command: tuple[Arg, ...]
@@ -151,7 +149,7 @@ class Now(Answered[float]):
 
 @frozen
 class WatchEnds(Answered[Waiter]):
-    """Watch for the ends of these jobs from now on; answered with a `Waiter`, after so many seconds at most."""
+    """Watch for the ends of these jobs from now on; answered with a `Waiter`, after the given seconds at most."""
 
     names: Sequence[str]
     seconds: float
@@ -159,7 +157,7 @@ class WatchEnds(Answered[Waiter]):
 
 @frozen
 class AwaitEnds(Answered[tuple[dict[str, Event], bool]]):
-    """Wait so many seconds at most; answered with the ends of jobs, by id, and true if to read all others, too."""
+    """Wait at most for the given seconds; answered with the ends of jobs by id, and true if to read all others."""
 
     waiter: Waiter
     seconds: float
@@ -177,7 +175,7 @@ class ForgetEnds(Effect):
 
 @frozen
 class Scan(Answered[tuple[int, list[str]]]):
-    """Look at a bounded number of keys; answered with the cursor to go on, 0 at the end, and the names that match."""
+    """Scan a bounded number of keys; answered with the next cursor (0 at the end) and the matching names."""
 
     cursor: int
     pattern: str
@@ -188,7 +186,7 @@ class Scan(Answered[tuple[int, list[str]]]):
 
 @frozen
 class Receive(Answered[Received]):
-    """Listen on these channels for so many seconds, subscribed to them; answered with `Received`."""
+    """Subscribe to these channels, and listen for the given seconds; answered with `Received`."""
 
     channels: Sequence[str]
     seconds: float
@@ -196,7 +194,7 @@ class Receive(Answered[Received]):
 
 @frozen
 class BlockThen(Answered[tuple[bool, Any]]):
-    """Block on the server with this command, and let *op* follow on the same connection: it runs as the block ends.
+    """Block on the server with this command, with *op* behind it on the same connection: *op* runs when the block ends.
 
     Answered with true if the read found something, and the decoded reply, `None` if it is unknown. A worker that stops
     meanwhile sends *again*, which gets the answer of *op* once more, and then undoes the effect of *op*.
@@ -217,7 +215,7 @@ class Start(Immediate):
 
 @frozen
 class TakeBack(Immediate, Answered[tuple[list[list[HeldJob]], bool]]):
-    """Take back the units that have not started; answered with them, and with whether another one has a slot."""
+    """Take back the units that have not started; answered with them, and with whether another unit has a slot."""
 
 
 @frozen
@@ -237,7 +235,7 @@ class Wake(Immediate):
 
 @frozen
 class Join(Immediate):
-    """Start the roles of these consumers, which come to a worker that runs."""
+    """Start the roles of these consumers, which are added to a running worker."""
 
     consumers: Sequence[Any]
 
@@ -269,7 +267,7 @@ def send_all(ops: Sequence[Op[R]]) -> Step[list[R]]:
 
 
 def hurried(call: Step[R], seconds: float | None) -> Step[R]:
-    """Make a call with a bound of *seconds* for each round trip; `None`: no such bound."""
+    """Make a call with a limit of *seconds* for each round trip (`None`: no limit)."""
     try:
         effect = next(call)
         while True:

@@ -22,8 +22,8 @@ MESSAGES_AT_MOST = 1000  # messages that wait to be read; beyond that, receivers
 class Received:
     """Messages of a subscription, and its state.
 
-    `anew`: it begins now. `on`: no message was missed since the last time. `strayed`: some channels are not heard of
-    there any more. `cut`: there is no connection. `refused`: the server does not allow it.
+    `anew`: it begins now. `on`: no message was missed since the last time. `strayed`: another node serves some of
+    the channels. `cut`: there is no connection. `refused`: the server does not allow it.
     """
 
     state: str
@@ -32,7 +32,7 @@ class Received:
 
 
 def _shown(name: str) -> str:
-    """Show an id of a foreign producer that is not UTF-8, with escapes as everywhere."""
+    """Show an id of a foreign producer. If it is not UTF-8, it is escaped as everywhere."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -56,7 +56,7 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
 
 @define(eq=False)
 class Inbox:
-    """The messages of several sources, as if they were one. *patience*: seconds for which one may be cut off."""
+    """The messages of several sources, merged. *patience*: seconds for which a source may be disconnected."""
 
     patience: float
     begun: bool = False  # all have been heard of
@@ -72,15 +72,15 @@ class Inbox:
 
     @property
     def room(self) -> bool:
-        """Whether more may be taken in."""
+        """Whether there is room for more messages."""
         return len(self._messages) < MESSAGES_AT_MOST
 
     def expect(self, source: Hashable, now: float) -> None:
-        """Count on a source from now on."""
+        """Expect messages of a source from now on."""
         self._cut[source] = now
 
     def forget(self, source: Hashable) -> None:
-        """Count on a source no more."""
+        """Expect no more messages of a source."""
         self._cut.pop(source, None)
 
     def take(self, source: Hashable, received: Received, now: float) -> None:

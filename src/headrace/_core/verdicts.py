@@ -49,13 +49,13 @@ class Settlement:
 
     @property
     def may_bury(self) -> bool:
-        """Whether the job may be a dead letter then: the server decides."""
+        """Whether this settlement may make a dead letter. The server decides."""
         last = self.spend == 1 and 0 < self.attempts <= self.claim.job.attempt
         return self.kind == "dead" or (self.kind == "retry" and last)
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest value that it sends."""
+        """Bytes of the largest value that the settlement sends."""
         values = () if self.step is None else self.step.args
         return max(len(self.result or b""), *(len(one) for one in values if not isinstance(one, int)), 0)
 
@@ -70,7 +70,7 @@ class Settlement:
         return self.claim.size + Cause(self.reason, self.traceback).size
 
     def without_result(self) -> Settlement:
-        """Return it without the job's result."""
+        """Return the settlement without the job's result."""
         return evolve(self, result=None, step=None if self.step is None else self.step.without_result())
 
     @property
@@ -117,7 +117,7 @@ def overran(deadline: float | None) -> str:
 
 
 def bounded_delay(delay: Any) -> float | datetime:
-    """Bring a delay into the range of the scripts: strategies and handlers may compute negative or boundless ones."""
+    """Bring a delay into the range of the scripts: strategies and handlers may compute negative or infinite delays."""
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
         return datetime.fromtimestamp(
@@ -130,7 +130,7 @@ def bounded_delay(delay: Any) -> float | datetime:
 
 
 def patience(row: int) -> float:
-    """Return the seconds that a job waits after a number of releases in a row without an attempt."""
+    """Return how many seconds a job waits after this number of releases in a row without an attempt."""
     more = row - FREE_RELEASES
     return min(PAUSE_AT_MOST_S, PAUSE_AT_LEAST_S * 2.0 ** min(more - 1, 20)) if more > 0 else 0.0
 
@@ -141,7 +141,7 @@ def interrupted(claim: Claim, error: BaseException) -> bool:
 
 
 def ends_program(error: BaseException) -> bool:
-    """Tell whether the error would end the program, had it been raised outside of a handler."""
+    """Tell whether the error would end the program outside of a handler."""
     if isinstance(error, BaseExceptionGroup):
         some: Any = cast("BaseExceptionGroup[BaseException]", error)
         return some.subgroup((KeyboardInterrupt, SystemExit)) is not None
@@ -157,7 +157,7 @@ def released(claim: Claim) -> Settlement:
 
 
 def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settlement:
-    """Retry after the delay that the handler asks for; not at once after many retries that spent no attempt."""
+    """Retry after the delay that the handler asks for, but not at once after many retries that spent no attempt."""
     delay, spend, row = bounded_delay(asked.delay), int(bool(asked.spend)), 0
     if not spend:
         often = claim.token - claim.job.attempt + 1
@@ -183,7 +183,7 @@ def returned_verdict(value: Any) -> BaseException | None:
 
 
 def _not_run(value: Any) -> TypeError | None:
-    """Return the error of a handler whose result has still to run; close that."""
+    """Return the error of a handler that returned a coroutine or a generator, and close the latter."""
     name: str = value.__class__.__name__
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):

@@ -98,7 +98,7 @@ class EmbeddedServer:
 
 
 def _enter(place: _Place) -> tuple[_Member, str]:
-    """Join, with _guard held; return our membership, with one handle more, and the socket of a server that answers."""
+    """Join, with `_guard` held. Return our membership, with one more handle, and the socket of a live server."""
     with _held(place.root / "start.lock"):
         member = _members.get(place.identity)
         if member is None or member.is_stale():
@@ -153,7 +153,7 @@ class _Place:
         return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
 
     def socket(self) -> Path:
-        """Return the server's socket, as its starter wrote it down: that one's TMPDIR may differ."""
+        """Return the server's socket, as the process that started it recorded: its TMPDIR may differ."""
         return self.root / os.fsdecode((self.root / "supervisor.lock").read_bytes())
 
     def failure(self, message: str) -> HeadraceError:
@@ -188,7 +188,7 @@ class _Member:
         return os.fstat(self._fd).st_nlink == 0
 
     def drop(self) -> None:
-        """Drop the lock, even if other processes have it."""
+        """Drop the lock, even if other processes hold it."""
         if self._fd >= 0:
             _unlock(self._fd)
             self._fd = -1
@@ -216,7 +216,7 @@ _files: set[int] = set()  # the lock files that this process has open
 
 
 def _forget() -> None:
-    """Join nothing in a forked child, whose copies of our files would keep our locks alive."""
+    """Leave all memberships in a forked child: its copies of our files would keep our locks alive."""
     _members.clear()
     while _files:
         with contextlib.suppress(OSError):

@@ -113,9 +113,10 @@ def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None
 
 
 def _stop(server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]) -> None:
-    """Stop the server and wait until it is gone. It writes out its append-only file first.
+    """Stop the server and wait until it is gone.
 
-    Without *path* its directory was removed: nothing to write, and it must not tidy up there.
+    The server first writes its append-only file. Without *path* its directory was removed: there is nothing to
+    write, and the server must not delete files there.
     """
     if server is None:
         if not path:

@@ -70,7 +70,7 @@ class Event(Protocol):
 
 
 class _ConditionalEvent:
-    """The event of a role, as a consumer sees it for which the role sometimes has no work."""
+    """The event of a role that sometimes has no work for a consumer. The consumer wakes the role by it."""
 
     def __init__(self, event: Event, condition: Callable[[Consumer], bool], consumer: Consumer) -> None:
         self._event, self._condition, self._consumer = event, condition, consumer

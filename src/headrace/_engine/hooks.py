@@ -42,7 +42,7 @@ def refuse_parameters(function: object, given: int, arguments: str) -> None:
 
 
 def _bodies(function: object) -> tuple[object, object]:
-    """Return the function behind partials, and the `__call__` of an object."""
+    """Return the function inside partials, and the `__call__` of an object."""
     while isinstance(function, partial):
         function = function.func
     return function, getattr(function, "__call__", None)  # noqa: B004 - it may be async, or a generator function
@@ -74,7 +74,8 @@ class Hooked:
         self._around: list[Around] = []
 
     def on_start(self, function: F) -> F:
-        """Have *function* called, without arguments, before the worker takes any job; several in their order.
+        """Have *function* called, without arguments, before the worker takes any job. Several functions are called in
+        their order.
 
         Its exception ends the worker: `run()` raises it, after the hooks of `on_stop`. For an `AsyncWorker` it may be
         async. It may keep its objects in `worker.state`. May decorate.
@@ -82,7 +83,8 @@ class Hooked:
         return self._hook(self._starts, "on_start", function)
 
     def on_stop(self, function: F) -> F:
-        """Have *function* called, without arguments, when all handlers have ended; several in reverse order.
+        """Have *function* called, without arguments, when all handlers have ended. Several functions are called in
+        reverse order.
 
         It is also called if a hook of `on_start` or another stop hook failed; `run()` raises the first exception. After
         a second request to stop, the worker does not wait for threads with a hanging handler. May decorate.

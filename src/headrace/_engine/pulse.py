@@ -2,9 +2,8 @@
 
 `StallWatch` detects from there that a handler blocks the worker's loop, and names the handler.
 
-Between the threads: roles start in the pulse, and reach the worker's loop by `tell`; that loop wakes them by a
-`LoopEvent`. The state of consumers is safe for threads. If the worker's loop is closed without a stop, the pulse ends
-by itself.
+Roles start in the pulse, and reach the worker's loop by `tell`. The worker's loop wakes them by a `LoopEvent`. The
+state of consumers is safe for threads. If the worker's loop is closed without a stop, the pulse ends by itself.
 """
 
 from __future__ import annotations

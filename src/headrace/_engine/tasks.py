@@ -51,7 +51,9 @@ class Unfinished:
 
 
 class Threads:
-    """Daemon threads that run a plain function, as many as ever ran at once. A hanging one keeps no process alive."""
+    """Daemon threads that run plain functions, as many as ever ran at once. A hanging one does not keep the process
+    alive.
+    """
 
     def __init__(
         self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, contexts: Contexts
@@ -316,7 +318,7 @@ class Engine(BaseEngine):
         self._fill(slots)
 
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
-        """Return the units that have not started, which no longer will, and whether another one has a slot."""
+        """Remove and return the units that have not started. Also return whether another unit has a slot."""
         slots = self._slots[id(consumer)]
         units = list(slots.backlog)
         slots.backlog.clear()

@@ -140,8 +140,8 @@ class Engine(BaseEngine):
                 put((consumer, unit))
 
     def hand_over(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
-        """Let an idle thread continue to drive a role, so that the role's thread can handle *unit*. A single job then
-        waits for no other thread, and starts a fifth sooner. False if no thread is idle.
+        """Let an idle thread continue to drive a role, so that the thread of the role can handle *unit*. A lone job
+        then waits for no other thread, and starts in a fifth less time. Return false if no thread is idle.
         """
         begun = self._begun[id(consumer)]
         with self._putting:
@@ -152,7 +152,7 @@ class Engine(BaseEngine):
         return True
 
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
-        """Return the units that have not started, which no longer will, and whether another one has a slot."""
+        """Remove and return the units that have not started. Also return whether another unit has a slot."""
         units, waiting = self._units[id(consumer)], list[Unit]()
         others: list[tuple[Consumer, Unit | RoleDriver]] = []
         with self._putting:
@@ -177,7 +177,7 @@ class Engine(BaseEngine):
             one.job.lost.set()
 
     def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
-        """Body of a handler thread: run the handler on queued units; drive a role between them, if asked to."""
+        """Body of a handler thread: run the handler on queued units. If asked to, drive a role between them."""
         units, begun = self._units[id(consumer)], self._begun[id(consumer)]
         handler, batch = consumer.handler, consumer.handler.batch
         function = surrounded(handler.function, handler.around)

@@ -90,8 +90,8 @@ def listed(jobs: Any) -> Sequence[Any]:
 
 
 def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:
-    """Refuse more *jobs*, each as its fields, than one script may add: *most* jobs, and *size* bytes unless it is a
-    single job.
+    """Refuse more *jobs* (their fields) than one script may add: *most* jobs, and, except for a single job, *size*
+    bytes.
     """
     total = sum(len(field) for fields in jobs for field in fields if not isinstance(field, int))
     if len(jobs) > most or (total > size and len(jobs) > 1):
@@ -102,7 +102,7 @@ def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, 
 
 
 def fits(what: str, values: Sequence[str | bytes | int]) -> None:
-    """Refuse more bytes than a server takes in one command: it would close the connection at every attempt."""
+    """Refuse more bytes than a server accepts in one command: it would close the connection at each attempt."""
     texts = [value for value in values if not isinstance(value, int)]
     if 4 * sum(map(len, texts)) > VALUE_BYTES:  # it may be: no character has more bytes in UTF-8
         total = sum(len(value.encode()) if isinstance(value, str) else len(value) for value in texts)
@@ -139,7 +139,7 @@ def reason(value: object) -> str:
 
 
 def cause(value: object) -> str | bytes:
-    """Check a reason, and join it with the traceback that is to be kept, if there is one."""
+    """Check a reason, and join it with its traceback, if one is kept."""
     if not isinstance(value, Cause):
         return reason(value)
     traceback = reason(value.traceback).encode()
@@ -147,7 +147,7 @@ def cause(value: object) -> str | bytes:
 
 
 def headers(value: object) -> list[str]:
-    """Flatten headers to names and values in turn. Raises `TypeError` or `ValueError` unless they are text to text."""
+    """Flatten headers to a list of names and values. Raises `TypeError` or `ValueError` unless both are text."""
     if value is None:
         return []
     if not isinstance(value, Mapping):

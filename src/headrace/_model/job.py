@@ -53,14 +53,14 @@ class Escaped(str):
 
     @classmethod
     def of(cls, raw: bytes) -> Escaped:
-        """Show *raw* with its bytes escaped."""
+        """Make it from *raw*, with escapes for bytes that are not UTF-8."""
         made = cls(raw.decode("utf-8", "backslashreplace"))
         made.raw = raw
         return made
 
 
 class Anonymous(Escaped):
-    """The id of a job of a sharded queue that was given none: its entry and the number of its shard, `1795-0@7`."""
+    """The id of a job in a sharded queue, enqueued without an id: its entry and the shard's number, `1795-0@7`."""
 
     __slots__ = ("shard",)
     shard: int
@@ -79,7 +79,7 @@ class Anonymous(Escaped):
 
 
 class ShardedName(str):
-    """The name of a queue, with the number of the shard that a job of it is in."""
+    """The name of a queue, with the number of the shard of a job."""
 
     __slots__ = ("shard",)
     shard: int
@@ -112,7 +112,7 @@ def on_wire(name: str) -> str | bytes:
 
 
 class Lost:
-    """Flag that says whether a job was lost under its handler: cancelled, deleted, or reclaimed. Truthy once it is."""
+    """Flag of a job that its handler has lost: it was cancelled, deleted, or reclaimed. Truthy from then on."""
 
     __slots__ = ("_job",)
 
@@ -136,7 +136,7 @@ class Lost:
 
 @define(eq=False)
 class _Open(Generic[T_co]):
-    """A job under construction: one is made for every delivery, and filling a frozen class takes 3 times as long."""
+    """A job under construction. Each delivery makes one, and it takes three times as long to fill a frozen class."""
 
     id: str
     payload: T_co = field(repr=shortened)
@@ -163,7 +163,7 @@ class Job(_Open[T_co]):
 
     @property
     def key(self) -> str | None:
-        """The key that it was enqueued with, which it shares with the jobs that belong to it; `None`: it has none."""
+        """The key of the job, which it shares with related jobs; `None` if it was enqueued without one."""
         return self.headers.get(KEY)
 
     @property
@@ -239,8 +239,8 @@ class Cause:
 
 
 class Traceable:
-    """Base of values that may carry a trace context, and the ticket of a payload that is kept elsewhere. These are no
-    fields: unset where there are none, they cost nothing.
+    """Base of values that may have a trace context, and the ticket of a payload that is kept elsewhere. These are
+    attributes, not fields: unset, they cost nothing.
     """
 
     __slots__ = ("ticket", "trace")
@@ -252,11 +252,11 @@ class Traceable:
 class Claim(Traceable):
     """A worker's claim on a job until a deadline: the data by which scripts settle it.
 
-    `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry
-    (with `worker` it is the fence), `token` grows with every delivery of the job: hand it to your own
-    database to refuse stale writers. `duration` is seconds, or `None` for the worker's own;
-    `leased_at` the server's time, in seconds. `named`: the job has an id of its own, which ends with it; it may be the
-    very name of the entry, where one came from another queue within a millisecond. `size` is the bytes of its fields.
+    `entry` is the stream entry that carries the job now, `count` Redis's delivery count of that entry (with `worker` it
+    is the fence), `token` grows with every delivery of the job: hand it to your own database to refuse stale writers.
+    `duration` is seconds, or `None` for the worker's own; `leased_at` the server's time, in seconds. `named`: the job
+    was enqueued with an id, which becomes free at its end. (Such an id may equal the name of the entry.) `size` is the
+    number of bytes of its fields.
     """
 
     job: Job[Any]
@@ -271,5 +271,5 @@ class Claim(Traceable):
 
     @property
     def place(self) -> tuple[int, str]:
-        """Its shard and entry: entries of two shards may have the same ID."""
+        """The shard and the entry: entries of two shards may have the same ID."""
         return self.job.shard, self.entry

@@ -16,7 +16,7 @@ from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, R
 
 
 class Default(int):
-    """Number that stands where none was given: a limit given elsewhere comes before it."""
+    """A default number. A limit that was given elsewhere takes precedence."""
 
 
 ATTEMPTS = Default(20)  # deliveries of a job in all: with the default backoff, about eight hours
@@ -59,7 +59,7 @@ class Rate:
 
     @property
     def step(self) -> float:
-        """Milliseconds that a token takes to come back."""
+        """Milliseconds until a token is available again."""
         return self.per * 1000 / self.limit
 
     @property
@@ -69,14 +69,14 @@ class Rate:
 
 
 def bucket(rate: Rate, share: float) -> tuple[float, int]:
-    """Return the milliseconds that a token takes, and the most tokens, where a shard has this *share* of all keys."""
+    """Return the milliseconds that a token takes, and the most tokens, for a shard with this *share* of all keys."""
     if not rate.per_shard:
         return rate.step, rate.tokens
     return rate.step / share, max(1, ceil(rate.tokens * share - 1e-6))  # shards of equal size differ by one key
 
 
 def room(most: int, share: float) -> int:
-    """Return how many of the *most* jobs that may wait a shard may have that has this *share* of all keys."""
+    """Return how many of *most* waiting jobs a shard may have that owns this *share* of all keys."""
     return -(-most // round(1 / share))  # shards of equal size differ by one key
 
 
@@ -105,7 +105,7 @@ class Debounce:
 
     @property
     def terms(self) -> dict[str, int]:
-        """The condition as the script takes it; times in ms."""
+        """The condition in the form that the script takes, with times in ms."""
         terms = {"debounce": _period(self.seconds)}
         if self.max_wait is not None:
             terms["max_wait"] = millis(seconds("max_wait", self.max_wait))
@@ -126,7 +126,7 @@ class Throttle:
 
     @property
     def terms(self) -> dict[str, int]:
-        """The condition as the script takes it, in ms."""
+        """The condition in the form that the script takes, in ms."""
         return {"throttle": _period(self.seconds)}
 
 
@@ -140,7 +140,7 @@ class Replace:
 
     @property
     def terms(self) -> dict[str, int]:
-        """The condition as the script takes it."""
+        """The condition in the form that the script takes."""
         return {"replace": 1}
 
 
@@ -238,7 +238,7 @@ def unconditional(job: NewJob[Any]) -> NewJob[Any]:
 
 
 def staying(claims: Sequence[Claim]) -> Iterator[str]:
-    """Name the *claims* whose ids stay taken after completion, as the script takes them."""
+    """Return the *claims* whose ids stay taken after completion, in the form that the script takes."""
     for number, claim in enumerate(claims, 1):
         ms = claim.job.headers.get(UNIQUE, "") if claim.named else ""
         if re.fullmatch("[1-9][0-9]{0,12}", ms):  # a foreign producer may write anything

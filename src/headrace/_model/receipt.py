@@ -30,7 +30,7 @@ class Source(Protocol):
 
 
 class Sourced:
-    """Base of values that know where to ask. It is no field: not compared, not shown, not pickled."""
+    """Base of values that know the source of their result. It is no field: not compared, shown or pickled."""
 
     __slots__ = ("_source",)
     _source: Source
@@ -38,7 +38,7 @@ class Sourced:
 
 @define(eq=False)
 class _OpenReceipt(Sourced, Generic[R_co]):
-    """A receipt under construction: filling a frozen class takes 3 times as long."""
+    """A receipt under construction: it takes three times as long to fill a frozen class."""
 
     id: str
     added: bool
@@ -46,8 +46,9 @@ class _OpenReceipt(Sourced, Generic[R_co]):
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome in a word: `added`; `present`: the id is taken, and its job was left as it is; `replaced`: its
-        job had not begun, and is this one now; `moved`: it is due later now; `dropped`: it came too soon after another.
+        """The outcome in a word. `added`. `present`: the id is taken, and its job stays as it is. `replaced`: this job
+        takes the place of a job that had not begun. `moved`: the job is now due later. `dropped`: this job came too
+        soon after another.
         """
         return "added" if self.added else self._known
 

@@ -162,7 +162,7 @@ class QueueSettings:
             )
 
     def _for_shards(self) -> None:
-        """Refuse rates that one script can't keep, where the queue has several shards."""
+        """Refuse rates that one script can't enforce in a sharded queue."""
         each = f"a script reaches one of {self.shards} shards"
         for rate in self.rates if self.shards > 1 else ():
             if rate.key is None and not rate.per_shard:
@@ -179,7 +179,7 @@ class QueueSettings:
     def of(
         cls, caller: Callable[..., Any], options: QueueOptions | BatchOptions, kind: type = QueueOptions
     ) -> QueueSettings:
-        """Make settings of keyword arguments that *caller* was given."""
+        """Make settings from the keyword arguments of *caller*."""
         refuse_unknown(caller, options.keys() - _known(kind))
         return cls(**cast("QueueOptions", options))
 
@@ -189,14 +189,16 @@ class QueueSettings:
         return {str(one.alias): one.default for one in attrs.fields(cls) if one.alias in kind.__annotations__}
 
     def declared(self) -> dict[str, str]:
-        """Map each option that all users of a queue must agree on, and that was given, to its value in words."""
+        """Map each given option on which all users of a queue must agree to its value in words."""
         found = [(option, getattr(self, name), usual) for option, name, usual in _agreed()]
         said = {option: _in_words(value) for option, value, usual in found if value != usual}
         return said if self.history is None else {**said, "history_ttl": f"{self.history_ttl:g}"}
 
     @property
     def keeps(self) -> bool:
-        """Whether the declaration starts a history or trends: then it is sent before the first call, and repeated."""
+        """Whether the declaration starts a history or trends. Such a one is sent before the first
+        call, and repeated.
+        """
         return self.history is not None or self.trends is not None
 
     def options(self) -> dict[str, Any]:
@@ -221,7 +223,7 @@ def _known(kind: type) -> frozenset[str]:
 
 @cache
 def _agreed() -> list[tuple[str, str, Any]]:
-    """List the options that all users agree on: each with its attribute and its default."""
+    """List the options on which all users must agree, each with its attribute and its default."""
     usual = QueueSettings().options()
     return [(option, _names()[option], usual[option]) for option in AGREED]
 
@@ -300,8 +302,8 @@ class HandlerSettings:
     def limited(self) -> HandlerSettings:
         """Decide how often its jobs are delivered, from `max_attempts` and each `Retry`.
 
-        If one was not given it follows the other; if neither was, both are 20 (no end if persistent). Failures end
-        at the smaller.
+        A missing one takes the value of the other. If both are missing, both are 20 (no limit for persistent jobs).
+        Failures end at the smaller value.
         """
         default = None if self.persistent else int(ATTEMPTS)
         most = self.queue_settings.max_attempts
@@ -327,7 +329,7 @@ class HandlerSettings:
         return attrs.evolve(self, kinds=kinds, queue_settings=settings)
 
     def announced_kinds(self) -> list[str]:
-        """List the kinds of jobs that have a handler, as a registration tells them: '' for all."""
+        """List the kinds of jobs that have a handler, in the form of a registration: '' for all."""
         return [""] if None in self.kinds or not self.kinds else [kind for kind in self.kinds if kind is not None]
 
     def takes(self, job: Job) -> HandlerSettings | None:

@@ -1,7 +1,7 @@
-"""The shards of a group's queues: which range of keys each has, and the tag by which it lies in a slot of its own.
+"""The shards of a group's queues: the range of keys of each shard, and the tag that puts it into its own slot.
 
-Pure, and fixed: all clients, in any language, come to the same shard for a key. A shard changes in nothing but its
-state, and its number never comes again: where there are to be more, or fewer, new ones take over from old ones.
+Pure, and fixed: all clients, in any language, come to the same shard for a key. Only the state of a shard changes, and
+its number is never used again: to have more or fewer shards, new shards take over from old ones.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ShardRow:
     state: ShardState = field(default="open", eq=False)
 
     def tag(self, group: str) -> str:
-        """Return the hash tag of its keys."""
+        """Return the hash tag of the shard's keys."""
         return f"{group}~{self.number}.{self.salt}"
 
     def row(self) -> tuple[str, str]:
@@ -68,7 +68,7 @@ class ShardRow:
 
     @property
     def share(self) -> float:
-        """The share of all keys that is its own."""
+        """The shard's share of all keys."""
         return (self.last + 1 - self.first) / RANGE
 
     def covers(self, key: str) -> bool:
@@ -119,7 +119,7 @@ class Table:
         return made if made.takers and all(len(row) == 5 for row in made.past.values()) else None
 
     def rows(self) -> dict[str, str]:
-        """Return the fields of the table as it is kept on the server, but for the names of queues."""
+        """Return the fields of the table on the server, except for the names of queues."""
         rows = {"version": str(self.version), **dict(shard.row() for shard in self.shards)}
         if self.version > VERSION:
             rows |= {"numbers": " ".join(map(str, self.numbers)), "next": str(self.next)}
@@ -145,7 +145,7 @@ class Table:
 
     @property
     def changing(self) -> bool:
-        """Whether a change of the number of shards has begun, and is not over."""
+        """Whether a change of the number of shards is under way."""
         return bool(self.successors)
 
     @property
@@ -168,7 +168,7 @@ class Table:
         return shard.number
 
     def any_of(self, sealed: set[int]) -> Sequence[ShardRow]:
-        """Return the shards to which a job may go that has neither key nor id."""
+        """Return the shards to which a job without key and id may go."""
         return [shard for shard in self.takers if shard.number not in sealed] or self.successors or self.takers
 
     def before(self, key: str, number: int) -> list[ShardRow]:
@@ -185,13 +185,13 @@ class Table:
         return evolve(self, shards=(*old, *new), version=self.version + 1, numbers=numbers, next=self.next + shards)
 
     def handed_over(self) -> Table:
-        """Return the next version, once all that were to be sealed are."""
+        """Return the next version of the table, once all shards to be sealed are sealed."""
         after: dict[ShardState, ShardState] = {"sealing": "draining", "opening": "open"}
         all_shards = tuple(evolve(shard, state=after.get(shard.state, shard.state)) for shard in self.shards)
         return evolve(self, shards=all_shards, version=self.version + 1)
 
     def without(self, number: int, totals: Mapping[str, Totals]) -> Table:
-        """Return the next version, without an empty shard, whose totals of each queue it keeps."""
+        """Return the next version of the table, without an empty shard. It keeps the shard's totals of each queue."""
         past = dict(self.past)
         for name, some in totals.items():
             past[name] = cast("Totals", tuple(map(sum, zip(past.get(name, (0,) * 5), some, strict=True))))
@@ -243,7 +243,7 @@ def shard_count(value: object) -> int:
 
 
 def is_entry(name: str) -> bool:
-    """Tell whether an id is the name of a stream entry, as for a job that was enqueued without an id."""
+    """Tell whether an id is the name of a stream entry, as of a job that was enqueued without an id."""
     return ENTRY_ID.fullmatch(name) is not None
 
 

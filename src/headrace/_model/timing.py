@@ -73,7 +73,7 @@ class Timing:
         return next(self._cron(moment))
 
     def passed(self, due: int, now: int, most: int = 1) -> list[int]:
-        """Return the ticks from *due*, which is one, up to *now*; only the latest *most* of them."""
+        """Return the latest *most* ticks from the tick *due* up to *now*."""
         if self.every:
             count = (now - due) // self.every + 1
             return [due + n * self.every for n in range(max(0, count - most), count)]
@@ -126,8 +126,8 @@ def missed_policy(value: object) -> str:
 
 
 def decide(timing: Timing, missed: str, due: int, now: int) -> tuple[list[int], int]:
-    """Return the ticks whose jobs are enqueued at *now*, *due* being the oldest tick that had none, and the tick after
-    *now*.
+    """Return the ticks whose jobs are to be enqueued at *now*, and the tick after *now*. *due* is the oldest tick
+    without jobs.
     """
     ticks = timing.passed(due, now, CATCH_UP_AT_MOST if missed == "all" else 1)
     following = timing.after(now, due)

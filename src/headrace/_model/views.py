@@ -74,7 +74,8 @@ class QueueView:
 class Overview:
     """All queues of a namespace at the time `now`, by name; `broken` says why others can't be read.
 
-    `whole` once all keys of the server have been looked at: that is done in steps, so that a large one is not held up.
+    `whole` once all keys of the server have been scanned: that takes several steps, so that no step holds up a large
+    server.
     """
 
     now: float
@@ -90,7 +91,7 @@ class Overview:
 
 @frozen
 class QueuePage:
-    """A queue by itself: besides, how it is `declared` (`declaration` is the number of that), and its schedules."""
+    """One queue, with its declared options (`declared`), the number of the `declaration`, and its schedules."""
 
     now: float
     queue: QueueView
@@ -221,13 +222,13 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def one_line(text: str, most: int = LINE_CHARACTERS, *, cut: bool = False) -> str:
-    """Return the beginning of *text* on one line, which says whether it is *cut*."""
+    """Return the beginning of *text* on one line, marked by an ellipsis if it is cut, or the text was *cut* before."""
     start = visible(" ".join(text[: 4 * most].split()))
     return f"{start[:most]}…" if cut or len(start) > most or len(text) > 4 * most else start
 
 
 def bounded(text: str, most: int = SHOWN_CHARACTERS) -> tuple[str, bool]:
-    """Return *text* as it may be shown in several lines, and whether that is less than all."""
+    """Return the printable beginning of *text*, in several lines, and whether that is less than all."""
     return visible(text[:most], keep=LAYOUT), len(text) > most
 
 
@@ -272,9 +273,9 @@ class TrendPoint:
 
     `waiting` (parked jobs too), `leased`, `delayed` (and blocked) and `dead` are counts at the moment `at`; `lag` is
     how many seconds the oldest of the next jobs had waited then. `enqueued`, `completed` and `removed` (cancelled,
-    deleted, trimmed) are jobs of the `seconds` before it: since the record before, which is longer ago than a minute,
-    or an hour, if nothing has looked after the queue meanwhile. For a sharded queue all values are sums, but `lag` is
-    the longest. Each shard keeps its own records: work of a new shard before its first record is in none.
+    deleted, trimmed) count the jobs of the `seconds` since the record before. That is longer ago than a minute, or an
+    hour, if no worker has swept the queue meanwhile. For a sharded queue all values are sums, but `lag` is the longest.
+    Each shard keeps its own records. The first record of a new shard leaves out its earlier work.
     """
 
     at: float
@@ -301,9 +302,9 @@ class Trends:
 
 
 def together(some: Sequence[Trends]) -> Trends:
-    """Sum the trends of a queue's parts, minute by minute, or hour by hour.
+    """Sum the trends of a queue's shards, minute by minute, or hour by hour.
 
-    A part that has no record of one, as nothing looked after it then, counts with the jobs that it had before.
+    A shard without a record, as it was not swept then, counts with the jobs of its last record.
     """
     first, length = some[0], EVERY_S[some[0].every]
     sums: dict[int, TrendPoint] = {}

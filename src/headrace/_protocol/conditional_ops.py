@@ -28,7 +28,7 @@ Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
 
 @frozen
 class Refusal:
-    """The reason for a missing receipt: lack of room (*full*), or lack of time: then send the job again."""
+    """The reason for a missing receipt: the queue was *full*, or time ran out. After the latter, send the job again."""
 
     full: bool
     waiting: int
@@ -58,7 +58,7 @@ class Admission:
     )
 
     def at(self, ops: Ops) -> Admission:
-        """Return the maker for a shard. It is always the same object, so that calls know that they may be joined."""
+        """Return the maker for a shard. It is always the same object, so that calls can be coalesced."""
         return self._other(ops, self.durable)
 
     def with_durability(self, durable: Durability | None) -> Admission:
@@ -79,7 +79,7 @@ class Admission:
 
     @property
     def most_together(self) -> int:
-        """The number of jobs of one part, at most: a tenth of the queue, or producers would wait until it is empty."""
+        """The largest number of jobs in a part: a tenth of the queue. Larger parts would wait for an empty queue."""
         return min(JOBS_PER_SCRIPT, max(1, self.most // 10)) if self.most else JOBS_PER_SCRIPT
 
     def full(self, waiting: int) -> QueueFull:
@@ -101,7 +101,7 @@ class Admission:
         return name, delay, " ".join(f"{term}={ms}" for term, ms in terms.items()), fields
 
     def single(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
-        """Add as many items as there is room for, each by itself."""
+        """Add single items, as many as there is room for."""
         return self._op(items, 0, together=False, join=self.single)
 
     def single_awaiting(self, items: Sequence[Item]) -> Op[list[Receipt | Refusal | Sealed]]:
@@ -122,7 +122,7 @@ class Admission:
         return with_durability(op, self.durable)
 
     def chunks(self, jobs: Iterable[Any], context: Context | None = None) -> Iterator[list[Item]]:
-        """Check all *jobs*, and cut them into parts that one script takes, and that may find room."""
+        """Check all *jobs*, and cut them into parts that fit into one script and into the queue."""
         items = [self.item(job, context) for job in jobs]
         most = self.most_together
         part: list[Item] = []

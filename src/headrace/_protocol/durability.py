@@ -110,7 +110,7 @@ def with_durability(op: Op[R], durable: Durability | None) -> Op[R]:
 
 
 def durable_batch(ops: Iterable[Op[R]], durable: Durability) -> Iterator[Op[R]]:
-    """Yield the parts of a batch, with a wait after the last. Each part comes one late, to know the last one."""
+    """Yield the parts of a batch, with a wait for durability after the last, which only the end of *ops* reveals."""
     first: list[bytes] = []
     ahead: Op[R] | None = None
     begins = True

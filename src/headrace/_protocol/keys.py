@@ -54,7 +54,7 @@ class Keys:
 
     @property
     def shards(self) -> str:
-        """The key of the table of its group's shards."""
+        """The key of the table that lists the shards of the queue's group."""
         return f"{self.prefix.removesuffix(f':{self.queue}:')}:shards"
 
     def key(self, name: str) -> str:

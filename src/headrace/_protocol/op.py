@@ -23,8 +23,8 @@ FEW = 16  # arguments that are packed together with the head: joining two parts 
 def pack(command: Sequence[Arg]) -> bytes:
     """Pack a command in wire format, in C; redis-py does this in Python for asyncio.
 
-    Numbers become text here: hiredis calls their `repr`, in which a signal handler may raise, and does not check for
-    that (3.5: it reads a null pointer, and Ctrl-C ends the process).
+    Numbers become text here: hiredis calls their `repr`, and does not check whether that raises, as a signal handler
+    may (hiredis 3.5 then reads a null pointer, and Ctrl-C crashes the process).
     """
     spelled = tuple([b"%d" % arg if isinstance(arg, int) else arg for arg in command])
     return cast("Callable[[Sequence[Arg]], bytes]", pack_command)(spelled)
@@ -139,6 +139,6 @@ class Prepared(Generic[T]):
         )
 
     def of(self, item: bytes) -> Op[T]:
-        """Make a usual operation of *item*, to send it in any other way."""
+        """Make an operation of *item*, to send it in the usual way."""
         op = self.op
         return Op(op.name, op.script, op.keys, [item], op.decode, op.lane_prefix)

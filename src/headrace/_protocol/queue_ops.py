@@ -66,7 +66,7 @@ def _cost(item: bytes | Item) -> int:
 
 
 def _given(id: object) -> str | None:
-    """Return a job's id to which its payload is bound; `None` for an id that may be an entry's name."""
+    """Return the id to which a job's payload is bound; `None` for an id that may be an entry's name."""
     return id if isinstance(id, str) and not is_entry(apart(id)[0]) else None
 
 

@@ -6,8 +6,8 @@ lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `
 list of any length. An argument is a string, a whole number (`ttl int`), a number from 1 to 1,000 (`limit count`), or
 true for '1' (`woken flag`). `items...` is any number of arguments; its local has the index in ARGV of the first one.
 
-Fragments are put before the body, or in its middle if they are included there. Defining their functions costs a few us,
-and calls that end earlier save that time.
+Fragments are put before the body, or in its middle if they are included there. To define their functions takes a few
+µs, which calls that end earlier save.
 """
 
 from __future__ import annotations

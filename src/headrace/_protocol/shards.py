@@ -169,7 +169,7 @@ class ShardOps(BaseShardOps):
         return self.op("present", list(names), lambda reply: [bool(yes) for yes in reply])
 
     def seal(self, version: int) -> Op[ShardConfig]:
-        """Seal the queue in this shard, from *version* of the table on: it takes no more new jobs. 0: only ask."""
+        """Seal the queue in this shard from *version* of the table on: it takes no new jobs. *version* 0 only asks."""
         return self.op("seal", [version], shard_config)
 
     def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:

@@ -39,7 +39,7 @@ class Intent:
 
     @property
     def check(self) -> int:
-        """The CRC-32 of the job's key or id, which decides its shard."""
+        """The CRC-32 of the job's key or id; it decides the shard."""
         return int(self.name[:8], 16)
 
     def closing(self, number: int) -> str:
@@ -89,8 +89,8 @@ def _intents(rows: Any) -> Iterator[Intent]:
 def hand(
     ops: Ops, at: int = 0, come: Sequence[tuple[str, str]] = (), over: Sequence[str] = (), away: Sequence[ShardRow] = ()
 ) -> Op[Pending]:
-    """Take in what has *come* to its shard (its name, and that in closing) and what is *over*; tell what is to be sent,
-    but to the shards that are *away*.
+    """Record the jobs that have arrived (*come*: names in the outbox, and for closing) and the finished transfers
+    (*over*). Return the jobs to send, except for the shards *away*.
     """
 
     def decode(reply: Any) -> Pending:

@@ -59,7 +59,7 @@ def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
 
 
 def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
-    """Read the last *number* records of a queue's trends, and one more, from which the first record's counts follow."""
+    """Read the last *number* records of a queue's trends, and the record before them, for the first differences."""
 
     def decode(reply: Any) -> Trends:
         now, kept, data = reply
@@ -71,7 +71,7 @@ def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
 
 
 def _is_of(at: int, now: float, every: int, number: int) -> bool:
-    """Tell whether a record is one of the last, and not an unused place or one from an earlier turn of the ring."""
+    """Tell whether a record is one of the last: neither an unused place, nor left from an earlier round of the ring."""
     return at > 0 and 0 <= now // every - at // every <= number
 
 

@@ -1,4 +1,4 @@
-"""The parts of threads that the classes here use, by the names that `_api/aio/colour.py` gives to those of asyncio."""
+"""The parts of threading that the classes here use, by the same names as in `_api/aio/colour.py`."""
 
 from __future__ import annotations
 

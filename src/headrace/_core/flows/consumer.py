@@ -40,17 +40,17 @@ class FlowConsumer(Consumer):
             claim.job = FlowJob.of(claim.job, states.get(claim.job.id))
 
     def may_idle(self) -> bool:
-        """Tell whether it has nothing to do here; the one that sees to events always has."""
+        """Tell whether this consumer has nothing to do. The consumer that handles events always has work."""
         return super().may_idle() and not self.sweeper
 
     def piggyback_limit(self) -> int:
-        """Return none: the states of runs are read by `fetch` alone."""
+        """Return 0: lease calls are never piggybacked, as only `fetch` reads the states of runs."""
         return 0
 
     completes_at_once = False
 
     def completes(self, held: HeldJob, result: Any) -> bool:
-        """Take the job's step in its flow; a job of no run is just completed."""
+        """Take the job's step in its flow. A job without a run is just completed."""
         trace = getattr(held, "trace", None)
         keep = partial(self.encoded, held)
         step = self.flow.step(held, result, None if trace is None else trace.headers, keep)
@@ -70,7 +70,7 @@ class FlowConsumer(Consumer):
             yield from super().operations(some)
 
     def housekeep(self) -> Role:
-        """Take the steps for events outside of the flow: at once after a death here, otherwise at each look."""
+        """Take the steps for events outside of the flow: at once after a death here, otherwise at each sweep."""
         if self.timers.housekeep_soon or self.sweeper:
             self.timers.housekeep_soon = False
             yield from sweep(self.flow)

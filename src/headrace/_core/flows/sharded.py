@@ -1,4 +1,4 @@
-"""The verbs of a flow whose queues have shards: a run is in one shard, with all its jobs, and takes its steps there.
+"""The verbs of a flow whose queues are sharded. A run stays in one shard with all its jobs, and takes its steps there.
 
 So a step is one script, as in any flow. A run that began before the number of shards was changed stays where it is.
 """
@@ -25,7 +25,7 @@ from headrace._protocol.shards import ShardOps, table
 
 @frozen
 class Places:
-    """The places where the runs of a flow may be: its shards, by their numbers, and that which has none, `None`."""
+    """The places where the runs of a flow may be: its shards, by their numbers; `None` for a flow without shards."""
 
     flow: FlowOps
     table: Table | None
@@ -48,13 +48,13 @@ class Places:
 
 
 def places(flow: FlowOps) -> Step[Places]:
-    """Read where runs of a flow may be, of which no more than the name is known."""
+    """Read the places where runs of a flow may be, if only the name of the flow is known."""
     rows = yield from send(table(flow.keys, note=False))
     return Places(flow, Table.parse(flow.keys.group, rows) if rows else None)
 
 
 def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[str]]:
-    """Map each place to the ids of the runs that are given with it, in their order."""
+    """Map each place to the ids of its runs, in the given order."""
     found: dict[int | None, list[str]] = defaultdict(list)
     for number, name in runs:
         found[number].append(name)
@@ -62,7 +62,7 @@ def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[st
 
 
 def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Step[dict[int | None, dict[str, FlowState]]]:
-    """Fetch the states of runs, or their children, by place and id, as workers have left them."""
+    """Fetch the last written states of runs, or of their children, by place and id."""
     asked = {number: flow for number in names if (flow := known.at(number)) is not None}
     first = yield from send_all([flow.read(names[number][:STEPS_PER_SCRIPT]) for number, flow in asked.items()])
     found: dict[int | None, dict[str, FlowState]] = {}
@@ -129,7 +129,7 @@ class ShardedFlow(FlowVerbs):
         return [self.at(ops) for ops in self.map.where(run)[1][0]]
 
     def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:
-        """Begin a run, in the shard of its id, unless one of that id goes on in another."""
+        """Begin a run in the shard of its id, unless a run of that id goes on in another shard."""
         build(self.flow)  # refused before anything is sent
         return self._start(name, build)
 

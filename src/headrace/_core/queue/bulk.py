@@ -1,4 +1,4 @@
-"""Bulk actions, as generators of effects: pages are listed, and matching jobs are acted on, a bounded number a step."""
+"""Bulk actions, as generators of effects. Each step lists some pages of jobs, and acts on the matching jobs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def bulk(
     """Take *action* for the jobs in *state* whose reason holds *reason*, and whose header `kind` is *kind* ('': any),
     but only for the jobs of each page that *choose* names.
 
-    The cursor begins with the time in ms at which the first step began: jobs that came later stay, so that one that is
-    redriven, and dies again, is not redriven for ever.
+    The cursor begins with the time in ms at which the first step began. Jobs that came later stay: otherwise a job that
+    is redriven and dies again would be redriven for ever.
     """
     action, state = combination(action, state)
     for name, text in (("reason", reason), ("kind", kind), ("cursor", cursor)):
@@ -53,7 +53,7 @@ def bulk(
 
 
 def _came(one: JobState[Any]) -> int:
-    """Return the ms of the entry that carries a job; 0 where it has none, as it is delayed."""
+    """Return the ms of the entry that carries a job; 0 for a delayed job, which has no entry."""
     number = (one.entry or "").partition("-")[0]
     return int(number) if number.isdigit() and "-" in (one.entry or "") else 0
 

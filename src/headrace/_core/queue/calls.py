@@ -34,7 +34,7 @@ TICKS_LEFT = 2  # what `tick` answers when one script was not enough
 
 @define
 class _Chunks:
-    """The parts of an `enqueue_many`: the one to send next, and an answer that is not decoded yet."""
+    """The parts of an `enqueue_many`: the next part, and an answer that is not decoded yet."""
 
     chunks: Iterator[Op[list[Receipt]]]
     bind: Callable[[list[Receipt]], object]
@@ -50,7 +50,7 @@ class _Chunks:
             self.receipts += made
 
     def prepare(self) -> None:
-        """Make the next chunk and decode the last answer, while the server works on the chunk between."""
+        """Prepare the next chunk, and decode the last answer, while the server works on the current chunk."""
         if self.next is None:
             chunk = next(self.chunks, None)
             if chunk is not None:
@@ -64,8 +64,8 @@ def enqueue_many(
     ops: Ops, jobs: Iterable[Any], context: Context | None = None, bind: Callable[[list[Receipt]], object] = len,
     durable: Durability | None = None,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Add all jobs; return their receipts, after *bind*. If a later chunk fails, its error has the `receipts` of the
-    earlier chunks; a chunk that is not as *durable* as wanted is in the queue, too.
+    """Add all jobs; return their receipts, which *bind* has processed. If a chunk fails, the error has the `receipts`
+    of the earlier chunks. A chunk that is not as *durable* as asked is in the queue nevertheless.
     """
     made = ops.batches(jobs, context)
     sending = _Chunks(iter(made) if durable is None else durable_batch(made, durable), bind)
@@ -87,7 +87,7 @@ def enqueue_many(
 
 
 def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
-    """Tell, in the error of a batch, which of its jobs are in the queue."""
+    """Add to the error of a batch which of its jobs are in the queue."""
     error.add_note(f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts")
     error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
 
@@ -98,8 +98,8 @@ Build = Callable[[Sequence[Claim]], Op[list[bool]]]
 def each(
     build: Build, claims: Sequence[Claim], durable: Durability | None = None, size: Callable[[Claim], int] = lambda _: 0
 ) -> Step[list[bool]]:
-    """Settle *claims* in their order, in bounded scripts, each for the claims of one worker, and *durable* each. All
-    are settled before `NotDurable` is raised. *size*: the bytes that one writes.
+    """Settle *claims* in their order, in bounded scripts. Each script settles claims of one worker, and is as *durable*
+    as asked. All claims are settled before `NotDurable` is raised. *size*: the bytes that a claim writes.
     """
     verdicts: list[bool] = []
     late = None
@@ -147,7 +147,7 @@ def find(ops: Ops, name: str) -> Step[JobState[Any] | None]:
 
 
 def find_dead(ops: Ops, name: str, cursor: str) -> Step[JobState[Any] | None]:
-    """Continue from *cursor* to search the dead letters for a job, page by page; without a cursor none are left."""
+    """Search the dead letters from *cursor* on for a job, page by page. An empty cursor ends the search."""
     found = None
     paged = bool(cursor)
     while found is None and cursor:
@@ -194,7 +194,7 @@ def through(
 
 
 def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Step[int]:
-    """Like `through`, for scripts that look jobs up by their ids: *size* ids at a time; page by page without ids."""
+    """Like `through`, for scripts that take ids: *size* ids at a time, or page by page without ids."""
     wanted = [*map(job_id, ids)]
     done = 0
     for start in range(0, max(1, len(wanted)), size):
@@ -212,17 +212,18 @@ def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
 
 
 def pauses(first: float, last: float) -> Iterator[float]:
-    """Yield the seconds between two looks of a call that waits: each a half longer, up to *last*."""
+    """Yield the pauses of a call that polls, in seconds: each is half as long again as the one before, up to *last*."""
     while True:
         yield first
         first = min(last, 1.5 * first)
 
 
 def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bool = False) -> Step[bool]:
-    """Wait until there is no job but dead ones; asks often at first, and twice a second in the end.
+    """Wait until only dead letters are left.
 
-    *apart*: the counts come from different instants, and a job may move from a part counted late to a part counted
-    early. The queue is empty if two counts in a row find no job, and none came meanwhile.
+    Polls often at first, and twice a second in the end. *apart*: the counts come from different instants, so a job
+    may move from a shard that is counted late to a shard that was counted early. The queue is empty if two counts in
+    a row find no job, and no job came between them.
     """
     start = yield from Now()
     before: Counts | None = None
@@ -248,7 +249,7 @@ def schedules(ops: Ops) -> Step[list[Schedule]]:
 
 
 def run_due_schedules(ops: Ops) -> Step[SchedulePlan]:
-    """Enqueue the jobs of schedules that are due; return the plan that says when to come again."""
+    """Enqueue the jobs of due schedules. Return the plan, which has the time of the next call."""
     plan = ops.plan_ticks((yield from _ticking(ops, "due")))
     answers = (yield from send_all(plan.ops)) if plan.ops else []
     return evolve(plan, wait=0.0) if TICKS_LEFT in answers else plan

@@ -1,4 +1,4 @@
-"""Enqueueing under conditions, as calls of several round trips: waiting for room, and going on where time was short."""
+"""Enqueueing under conditions, as calls of several round trips: they wait for room, and continue if time ran out."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def admit(
     admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
     together: bool = True, elsewhere: Elsewhere | None = None,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Add the *items* of one script; wait for room for *limit* seconds, `None` not at all.
+    """Add the *items* of one script.
 
-    *since*: when that time began. *together*: all or none of them. *elsewhere*: tries to add them to another shard, now
-    and then while there is no room here. Raises `QueueFull`, `NotDurable`, and `Sealed` if the shard takes no new jobs
-    and an item is new (only for a single item, or for items that go *together*).
+    Wait for room for *limit* seconds from *since* on (`None`: do not wait). *together*: add all or none of them.
+    *elsewhere* is called now and then while there is no room, to add them to another shard. Raises `QueueFull` and
+    `NotDurable`; for a single item, or items that go *together*, also `Sealed` if an item is new and the shard takes
+    no new jobs.
     """
     start = (yield from Now()) if since is None else since
     receipts: dict[int, Receipt] = {}
@@ -80,7 +81,7 @@ def admit_many(
     admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None = None,
     bind: Callable[[list[Receipt]], object] = len,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Like `calls.enqueue_many`, part by part; *limit* is for each part, or for the *whole* of them."""
+    """Like `calls.enqueue_many`, part by part. *limit* bounds each part, or the *whole* call."""
     receipts: list[Receipt] = []
     since = (yield from Now()) if whole else None
     try:

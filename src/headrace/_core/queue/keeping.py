@@ -1,4 +1,4 @@
-"""Leases that are kept without a worker: they are renewed, and their holder says that it lives."""
+"""Leases that are kept without a worker: they are renewed, and their holder sends heartbeats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = tuple[int, str, int]
 
 @define(eq=False)
 class Keeping:
-    """The claims of a plain queue that are kept: when each is renewed, and which were lost."""
+    """The kept claims of a plain queue: when each is renewed, and which are lost."""
 
     claims: Callable[[], Sequence[Claim]]  # looked at with each beat
     at: Callable[[Claim], Ops]

@@ -45,7 +45,7 @@ class Taken:
     whole: Undoable | None = None
 
     def all(self) -> list[Claim]:
-        """Return each claim once, including the claims of the last answer."""
+        """Return all claims, each once, with the claims of the last answer."""
         grant = self.whole.answer if self.whole is not None else None
         last = [*grant.claims, *(claim for claim, _ in grant.undecodable)] if grant is not None else []
         return list({claim.entry: claim for claim in [*self.claims, *last]}.values())
@@ -53,7 +53,7 @@ class Taken:
 
 @define
 class DirectLeaser:
-    """A plain queue in place of a worker: leases under a name of its own, reclaims, promotes, serves schedules."""
+    """Leases from a plain queue without a worker, under its own name; also reclaims, promotes, serves schedules."""
 
     ops: Ops
     name: str
@@ -69,20 +69,20 @@ class DirectLeaser:
         self.raw = Jobs(self.ops.keys.queue, BytesCodec())
 
     def ttl(self, duration: float | None) -> float:
-        """Return the seconds for which it counts as alive: it has no heartbeat, so this is as long as its leases."""
+        """Return the seconds for which it counts as alive: the duration of its leases, as it has no heartbeat."""
         seconds = min(max(self.ops.settings.lease, duration or 0.0) + 10.0, FOREVER_S)
         self.longest = max(self.longest, seconds)
         return seconds
 
     def leasers(self) -> list[DirectLeaser]:
-        """List it, as the one that there is."""
+        """List the leasers: this one only."""
         return [self]
 
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
         """Lease up to *limit* jobs; wait up to *block* seconds (`None`: for ever) for the first.
 
-        A call that is interrupted, or fails at a later chunk, keeps nothing: the jobs it was granted go to the front
-        again, untouched.
+        A call that is interrupted, or fails at a later chunk, keeps no job: its jobs go back to the front,
+        untouched.
         """
         taken = Taken()
         try:
@@ -161,12 +161,12 @@ class DirectLeaser:
             raise
 
     def completed(self, claims: Sequence[Claim]) -> Step[list[Claim]]:
-        """Complete jobs; return the jobs that were still ours."""
+        """Complete jobs; return those whose leases were still ours."""
         won = yield from each(partial(self.ops.complete, fenced=True), claims)
         return [claim for claim, ours in zip(claims, won, strict=True) if ours]
 
     def forgo(self) -> Step[None]:
-        """Send calls again that were not answered; the jobs that they were granted go to the front, untouched."""
+        """Repeat the calls that were not answered, and give the jobs that they leased back to the front, untouched."""
         while True:
             try:
                 since, whole = late = self.unanswered.pop()
@@ -185,9 +185,9 @@ class DirectLeaser:
                 yield Bury([(self.ops.keys.queue, died) for died in grant.died])
 
     def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
-        """Take another name, as this one was declared dead; *claims* of this call are lost, or go to the front.
+        """Take another name, as this one was declared dead.
 
-        Raises `ReplyError` the third time in a row.
+        The *claims* of this call are lost, or go back to the front. Raises `ReplyError` the third time in a row.
         """
         if times == REFUSALS_AT_MOST:
             raise ReplyError("lease: the server goes on saying that workers are dead which have just come")
@@ -222,8 +222,8 @@ class DirectLeaser:
         return [self.ops.leave(self.name, idle=True)]
 
     def quarantine(self, grant: Grant) -> Step[None]:
-        """Move jobs that do not decode to the dead letters, with their bytes, so that no such job stops the queue.
-        Delay jobs that may decode later. Report all of these, and the jobs without attempts left.
+        """Move jobs that do not decode to the dead letters, with their bytes: none of them may stop the queue. Delay
+        jobs that may decode later. Report all of these jobs, and the jobs without attempts left.
         """
         if grant.died:
             yield Bury([(self.ops.keys.queue, died) for died in grant.died])

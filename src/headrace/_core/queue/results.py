@@ -1,8 +1,8 @@
 """Calls for the results of jobs, or why there will be none. Generators of effects, like `calls`.
 
-A call that waits subscribes first, then reads, so that nothing slips through. It believes no message: that may be about
-an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads the job that a
-message names, and believes the message only if the job has left nothing to read.
+A call that waits first subscribes, then reads, so that it misses no end. It does not trust messages: a message may be
+about an earlier job of the same id, or come from another database (Pub/Sub ignores database numbers). It reads the job
+that a message names, and trusts the message only if nothing of the job is left to read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 
 @frozen
 class End:
-    """The end of a job: `state` is one of `ENDS`; or `expired`, completed with a result that is gone; or `unknown`.
+    """The end of a job.
 
-    *result* are the bytes that were kept, if any were.
+    `state` is one of `ENDS`, or `expired` (completed, but its result is gone), or `unknown`. *result*: the kept
+    bytes, if any.
     """
 
     state: str
@@ -53,7 +54,7 @@ def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
 
 
 def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
-    """Tell how jobs have ended, as far as is known; jobs that have not ended are not in the answer."""
+    """Return the known ends of jobs. Jobs that have not ended are not in the answer."""
     found: dict[str, Ended] = {}
     while names:
         some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
@@ -69,8 +70,8 @@ def look(
     """Read how jobs ended. The answer leaves out jobs that have not ended. For an unknown job it has the end that was
     *told*, or `UNKNOWN`.
 
-    *own*: they were enqueued before, so that a result does not count that an earlier job of the id left, while they are
-    there. (A history tells, too, whether it is theirs.)
+    *own*: the jobs were enqueued before. While such a job exists, a result of an earlier job with its id does not
+    count. (A history also tells whose result it is.)
     """
     first = [name for name in names if not ops.settings.history and (not own or _ENTRY_ID.fullmatch(name))]
     found = yield from kept(ops, first)
@@ -89,7 +90,7 @@ def look(
 
 
 def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Step[End]:
-    """Say how a job ended that left neither a result nor an end in the history."""
+    """Return the end of a job that left neither a result nor an entry in the history."""
     if event is not None and event.kind != "dead":
         return End(event.kind)
     state = (yield from find(ops, name)) if one.state != "gone" else None
@@ -99,9 +100,10 @@ def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Step[End
 
 
 def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
-    """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
+    """Wait for the end of a job, *timeout* seconds at most.
 
-    *own*: it was enqueued before, so that one of which nothing is known has ended; else it may come.
+    Raises `TimeoutError`. *own*: the job was enqueued before, so if nothing is known of it, it has ended. Otherwise
+    it may still come.
     """
     start = yield from Now()
     end = (yield from look(ops, [name], own=own)).get(name)

@@ -1,4 +1,4 @@
-"""The parts in which a stream of jobs is enqueued, and how far it has come."""
+"""Streams of jobs: their parts, and their progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far 
 
 @define
 class BatchBuffer:
-    """A stream of jobs: how far it has come, and its part that has not been sent yet."""
+    """A stream of jobs: its progress, and the part that is not sent yet."""
 
     progress: Callable[[int], object] | None
     position: int = 0
@@ -25,7 +25,7 @@ class BatchBuffer:
     size: int = 0  # bytes
 
     def full(self, job: Any) -> bool:
-        """Add a job to the part that is to be sent; tell whether to send it now."""
+        """Add a job to the next part. Tell whether to send the part now."""
         payload: Any = job
         if isinstance(job, NewJob):
             payload = job.payload  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -34,14 +34,14 @@ class BatchBuffer:
         return len(self.part) >= JOBS_AT_ONCE or self.size >= BYTES_AT_ONCE
 
     def sent(self, receipts: Sequence[object]) -> None:
-        """Go on behind the part that was sent."""
+        """Begin the next part, as this one was sent."""
         self.position += len(receipts)
         self.part, self.size = [], 0
         if self.progress is not None:
             self.progress(self.position)
 
     def stopped(self, cause: Exception) -> StreamStopped:
-        """Return the error to raise from *cause*, which may carry the receipts of the jobs that are in."""
+        """Return the error to raise from *cause*, which may have the receipts of the enqueued jobs."""
         receipts: Sequence[object] = getattr(cause, "receipts", ())
         sure = next((at for at, receipt in enumerate(receipts) if receipt is None), len(receipts))
         return StreamStopped(self.position + sure, cause)

@@ -1,1 +1,1 @@
-"""Queues with several shards: which shard has a job, and the verbs over all of them."""
+"""Sharded queues: which shard has a job, and the verbs on all shards."""

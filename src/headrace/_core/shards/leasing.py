@@ -44,9 +44,10 @@ class _Turn:
     failed: dict[int, Exception] = field(factory=dict[int, Exception])
 
     def ask(self, number: int, within: float | None) -> Step[bool]:
-        """Lease jobs of one shard, with *within* seconds for each round trip. Return true if there are enough jobs now.
+        """Lease jobs of one shard, with *within* seconds for each round trip.
 
-        Raises an error that no repetition heals, if no other shard has given jobs.
+        Return true if there are enough jobs now. If no other shard has given jobs, raise an error that a retry can't
+        heal.
         """
         leaser, claims = self.leaser.of(number), list[Claim]()
         try:

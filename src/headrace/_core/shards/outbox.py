@@ -1,4 +1,4 @@
-"""The role that hands jobs in outboxes over to other shards, whichever worker or caller left them there."""
+"""The role that transfers jobs from outboxes to other shards, whichever worker or caller wrote them there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAID_EVERY_S = 60.0  # seconds between two messages that jobs do not reach their
 
 
 def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
-    """Send the jobs in the outboxes of these shards, once a heartbeat. Look less often in idle mode, as workers give
+    """Send the jobs in the outboxes of these shards, once a heartbeat. Poll less often in idle mode, as workers give
     notice before they complete jobs.
     """
     queues: dict[int, tuple[ShardSlots, list[Consumer], Targets]] = {}

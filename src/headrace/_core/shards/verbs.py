@@ -58,7 +58,7 @@ class QueueVerbs(Generic[M]):
 
     map: M
     told: ClassVar[bool] = True
-    """Whether messages tell of the ends of jobs."""
+    """Whether messages report the ends of jobs."""
 
     def at(self, claim: Claim) -> Ops:
         """Return the maker of the operations that settle a claim."""

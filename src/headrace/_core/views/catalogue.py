@@ -1,4 +1,4 @@
-"""The names of the queues of a namespace, as far as the keys of the server have been looked at."""
+"""The names of the queues of a namespace, as far as the keys of the server have been scanned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_AGAIN_S = 10.0  # seconds between two passes over all keys
 
 @define
 class Catalogue:
-    """The names that were found in the last pass over all keys, and in the one that is under way."""
+    """The names found in the last scan of all keys, and in the current scan."""
 
     namespace: str
     whole: bool = field(default=False, init=False)

@@ -1,4 +1,4 @@
-"""The examination of a server: the promises that its settings, or its user's rights, break. Pure."""
+"""The examination of a server: which promises its settings, or the rights of its user, break. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ State = Literal["ok", "note", "broken"]
 
 @frozen
 class Finding:
-    """A check of a server, and its result: `ok`, `note`, or `broken` where a promise is."""
+    """A check of a server, and its result: `ok`, `note`, or `broken` if the server breaks a promise."""
 
     check: str
     state: State
@@ -36,7 +36,7 @@ class Finding:
 
 @frozen
 class Facts:
-    """The answers of a server; one that it refused is an exception, or is missing."""
+    """The answers of a server. A refused answer is an exception, or is missing."""
 
     info: Mapping[str, Any]
     settings: Mapping[str, str] = field(factory=dict[str, str])
@@ -50,7 +50,7 @@ class Facts:
 
 
 def examine(facts: Facts) -> Iterator[Finding]:
-    """Yield the findings, only the gravest of each check."""
+    """Yield the gravest finding of each check."""
     yield _version(facts)
     yield _role(facts)
     yield _cluster(facts)

@@ -1,4 +1,4 @@
-"""The parts of queues, for views: a plain queue is one part, a sharded queue has a part for each shard."""
+"""The shards of queues, for views. A plain queue counts as one shard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace._protocol.view_ops import About
 
 @define(eq=False)
 class OpsFactory:
-    """Maker of the operations of each part, for as many priority levels as it is known to have."""
+    """Maker of the operations of each shard, for the priority levels that it is known to have."""
 
     catalogue: Catalogue
     codecs: Mapping[str, Codec[Any]]
@@ -40,9 +40,9 @@ class OpsFactory:
         return (Ops if keys.shard is None else ShardOps)(keys, settings, codec, self.catalogue.namespace)
 
     def of(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
-        """Make the operations of each part of these queues, by queue.
+        """Make the operations of the shards of these queues, by queue.
 
-        Where shards were seen, or nothing yet, the group's table tells which there are: one script a queue.
+        One script a queue reads the table of shards, unless the queue is known to have none.
         """
         keys = {name: Keys.of(name, self.catalogue.namespace) for name in names}
         asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
@@ -57,7 +57,7 @@ class OpsFactory:
         return [keys, *some] if not some or self.catalogue.plain(keys.queue) else some
 
     def levelled(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
-        """Like `of`, for the levels that they have now."""
+        """Like `of`, for the current priority levels."""
         parts = yield from self.of(names)
         every = [ops for name in names for ops in parts[name]]
         abouts = yield from send_all([view_ops.about(ops) for ops in every])
@@ -65,7 +65,7 @@ class OpsFactory:
         return {name: [self._make(ops.keys) for ops in parts[name]] for name in names}
 
     def about(self, parts: Sequence[Ops]) -> list[About]:
-        """Return the replies of these parts."""
+        """Return the last replies of these shards."""
         return [self.abouts[ops.keys.prefix] for ops in parts]
 
     def keep(self, names: Iterable[str]) -> None:
@@ -76,7 +76,7 @@ class OpsFactory:
 
 
 def place(cursor: str, parts: int) -> tuple[int, str]:
-    """Read where to go on in a listing of several parts, one after the other. Raises `ValueError`."""
+    """Read a cursor of a listing of several shards, one after another. Raises `ValueError`."""
     if parts == 1:
         return 0, cursor
     number, _, inner = cursor.partition(":") if cursor else ("0", "", "")

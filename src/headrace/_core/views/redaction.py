@@ -25,7 +25,7 @@ class Redaction:
         self._redact = redact
 
     def gone(self, name: str, id: str, end: JobState[Any] | None, result: bytes | None) -> JobView:
-        """Show a job that has ended: by the *end* that the queue's history has, if it has, and by its result."""
+        """Show a job that has ended, by its *end* in the queue's history, if any, and by its result."""
         job: Job[Any] = Job(id, b"", name) if end is None else end.job
         shown = None if result is None else self.payload(job, result, "result")
         nothing, what = Payload("text", "", 0), "completed; its result is kept"
@@ -87,7 +87,7 @@ class Redaction:
 
 
 def _timeline(job: JobView) -> list[Moment]:
-    """List the moments of a job's life that its data tells, in order."""
+    """List the recorded moments of a job's life, in order."""
     told = [Moment(job.enqueued_at, "enqueued")]
     leased = job.state == "leased"
     before = job.attempt - 1 if leased else job.attempt if job.reason or job.attempt > 1 else 0

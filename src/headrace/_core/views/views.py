@@ -61,12 +61,12 @@ NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 
 
 def reason_key(reason: str) -> str:
-    """Name the group of dead letters to which one of this *reason* belongs."""
+    """Return the name of the group of dead letters with this *reason*."""
     return hashlib.sha256(_common(reason).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _common(reason: str) -> str:
-    """Return the common part of dead letters of one cause: the first line of the reason, numbers aside."""
+    """Return the part that the reasons of one cause share: the first line, without numbers."""
     first = reason.strip().partition("\n")[0][:300]
     return re.sub(r"0x[0-9a-f]+|\d+", "#", first)
 
@@ -87,7 +87,7 @@ class Views:
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
     def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]]) -> Step[R]:
-        """Return the value that was read under *key* a moment ago, or read it by *build*; its error is kept, too."""
+        """Return the value that was read under *key* a moment ago, or read it by *build*. Errors are cached, too."""
         now = yield from Now()
         at, value, error = self._kept.get(key, NOTHING_KEPT)
         if at is None or now - at >= self.fresh:
@@ -137,7 +137,7 @@ class Views:
         return Overview(now, tuple(views), self._catalogue.whole, broken)
 
     def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
-        """Read some queues in two round trips: scripts want the streams of all levels, and know when one is missing."""
+        """Read some queues in two round trips: first the number of levels, as the scripts take the streams of all."""
         return (yield from self._read((yield from self._ops_factory.levelled(names))))
 
     def _read(self, parts: Mapping[str, Sequence[Ops]]) -> Step[list[QueueView]]:
@@ -150,7 +150,7 @@ class Views:
     def _view(
         self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float], list[WorkerState]]]
     ) -> QueueView:
-        """Make a queue's view from the replies of its parts."""
+        """Make a queue's view from the replies of its shards."""
         abouts = self._ops_factory.about(parts)
         counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for (counts, _), _ in read)])
         now = max(about.now for about in abouts)
@@ -251,7 +251,7 @@ class Views:
         return (yield from self.kept(("jobs", name, state, cursor, limit), build))
 
     def _of(self, name: str) -> Step[list[Ops]]:
-        """Make the operations of each part of a queue, for the levels that it has now."""
+        """Make the operations of each shard of a queue, for its current levels."""
         return (yield from self._ops_factory.levelled([name]))[name]
 
     def job(self, name: str, id: str) -> Step[JobView | None]:
@@ -271,7 +271,7 @@ class Views:
         return (yield from self.kept(("job", name, id), build))
 
     def _one(self, ops: Ops, id: str) -> Step[JobView | None]:
-        """Read one job of a part, by its id there."""
+        """Read one job of a shard, by the id that it has there."""
         state, token, cursor = yield from send(view_ops.seek(ops, id, ""))
         while state is None and cursor:
             state, token, cursor = yield from send(view_ops.seek(ops, id, cursor))
@@ -287,7 +287,7 @@ class Views:
         return self.showing.job(state, token=token or None, until=until, position=position, whole=True)
 
     def find(self, id: str, names: Sequence[str]) -> Step[list[str]]:
-        """Read in which of these queues there is a job of this id; of dead letters, the newest 1,000 or 1 MiB."""
+        """Find the queues among *names* that have a job of this id. Reads the newest 1,000 dead letters, or 1 MiB."""
         job_id(id)
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
@@ -427,7 +427,7 @@ def _by_name(workers: Iterable[WorkerState]) -> tuple[WorkerState, ...]:
 
 
 def _asked(parts: Sequence[Ops], id: str) -> list[tuple[Ops, str]]:
-    """Return the parts where a job of this id may be, and the id by which each knows it."""
+    """Return the shards that may have a job of this id, each with the id that the job has there."""
     bare, number = apart(id)
     return [(ops, id) for ops in parts if ops.keys.shard is None] + [
         (ops, bare) for ops in parts if ops.keys.shard is not None and number in (None, ops.keys.shard.number)

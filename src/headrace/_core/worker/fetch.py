@@ -83,7 +83,7 @@ def fetch(consumer: Consumer) -> Role:
 def _exchange(consumer: Consumer) -> Step[float | None]:
     """Lease and settle in one round trip. If neither is possible, return the seconds to sleep, unless woken.
 
-    A function of its own, as the role would keep leased and settled jobs in memory while it sleeps.
+    A separate function: otherwise the role would keep leased and settled jobs in memory while it sleeps.
     """
     if consumer.company.suspect is not None:
         yield from depart(consumer)

@@ -162,7 +162,7 @@ abort = cut
 
 
 def abandon(connection: Any, _process: object) -> None:
-    """End a connection that has no user any more."""
+    """End a connection that nothing uses any more."""
     connection.disconnect()
 
 
