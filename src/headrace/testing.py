@@ -30,8 +30,7 @@ from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
 from headrace._embedded.server import EmbeddedServer
 from headrace._model.state import Counts
-from headrace._net.base.address import Address
-from headrace._net.base.connected import OPENED, Connected
+from headrace._net.base.address import OPENED, Address, Connected
 from headrace.errors import Verdict
 
 __all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]

@@ -12,8 +12,7 @@ from headrace._core.shards import enqueue as sharded_enqueue
 from headrace._core.shards import reshard as resharding
 from headrace._core.shards import transfer as handing
 from headrace._engine import base as engine
-from headrace._net.base import sentinel
-from headrace._net.base.cluster import scatter
+from headrace._net.base import cluster, sentinel
 from headrace._net.sync import subscription
 from headrace._protocol import durability
 from tests.support.planted import Edit
@@ -31,21 +30,21 @@ class Mutant:
 
 MUTANTS = {
     "MOVED is read as ASK": Mutant(
-        scatter, "isinstance(reply, errors.MovedError)", "isinstance(reply, errors.MasterDownError)",
+        cluster, "isinstance(reply, errors.MovedError)", "isinstance(reply, errors.MasterDownError)",
         "test_where_a_slot_has_gone_is_learnt",
     ),
     "a call sent again has another number": Mutant(
-        scatter, "str(lane.calls)", "str(__import__('time').monotonic_ns())", "test_a_lost_reply_and_a_slot_that_moves"
+        cluster, "str(lane.calls)", "str(__import__('time').monotonic_ns())", "test_a_lost_reply_and_a_slot_that_moves"
     ),
     "what was answered is sent again": Mutant(
-        scatter, "if i not in trip.replies]", "]", "test_a_lost_reply_and_a_slot_that_moves"
+        cluster, "if i not in trip.replies]", "]", "test_a_lost_reply_and_a_slot_that_moves"
     ),
     "ASKING is left out": Mutant(
-        scatter, "[ASKING, packed]", "[ASKING.replace(b'6', b'4').replace(b'ASKING', b'PING'), packed]",
+        cluster, "[ASKING, packed]", "[ASKING.replace(b'6', b'4').replace(b'ASKING', b'PING'), packed]",
         "test_a_key_that_has_gone_ahead",
     ),
     "TRYAGAIN is passed on": Mutant(
-        scatter, "self._failed(reply)", "raise ValueError(reply)", "test_a_call_waits_while_its_slot_is_open",
+        cluster, "self._failed(reply)", "raise ValueError(reply)", "test_a_call_waits_while_its_slot_is_open",
     ),
     "a listener does not hear that its slot has gone": Mutant(
         subscription, 'kind == b"sunsubscribe"', 'kind == b"never"', "test_a_listener_follows_its_slot"
@@ -103,7 +102,7 @@ STORM = {
         handing, "in enumerate(some) if at not in refused]", "in enumerate(some)]", "lost"
     ),
     "a call sent again has another number": Mutant(
-        scatter, "str(lane.calls)", "str(__import__('time').monotonic_ns())", "twice"
+        cluster, "str(lane.calls)", "str(__import__('time').monotonic_ns())", "twice"
     ),
 }  # fmt: skip
 """Found by the storm, each by a complaint."""

@@ -13,7 +13,7 @@ from redis import exceptions as errors
 
 from headrace import FanOut, Flow, NewJob, Queue
 from headrace._model.shards import Table
-from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.cluster import slot_of
 from headrace._net.base.pool import TRIPS
 from headrace._protocol.keys import Keys
 from tests.cluster.mutants import SHARDS

@@ -15,7 +15,7 @@ import redis.asyncio
 from redis.credentials import CredentialProvider, StreamingCredentialProvider
 
 from headrace import AsyncQueue, Queue, Worker
-from headrace._net.base import credentials
+from headrace._net.base import connections
 from tests.cluster.load import Load
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
@@ -179,9 +179,9 @@ def test_a_provider_that_blocks(call: Any, admin: redis.Redis, monkeypatch: pyte
     asked = secrets.asked
     with pytest.raises(redis.TimeoutError):
         call(secrets, "enqueue", b"x", timeout=0.5).result(PATIENCE)
-    late, original = list[Exception](), credentials.late
-    monkeypatch.setattr(credentials, "ANSWER_WITHIN_S", 0.05)
-    monkeypatch.setattr(credentials, "late", lambda: late.append(made := original()) or made)
+    late, original = list[Exception](), connections.late
+    monkeypatch.setattr(connections, "CREDENTIALS_WITHIN_S", 0.05)
+    monkeypatch.setattr(connections, "late", lambda: late.append(made := original()) or made)
     adding = call(secrets, "enqueue", b"x")
     until(lambda: len(late) >= 3, "tries")
     assert secrets.asked == asked + 1

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, AsyncWorker, Counts, Job, NewJob, Queue, Retry, Worker
-from headrace._net.base.connected import OPENED
+from headrace._net.base.address import OPENED
 from headrace.testing import run, run_until_empty, run_until_empty_async
 from tests.support.awaiting import PATIENCE, until
 from tests.support.program import Script

@@ -17,7 +17,7 @@ from headrace._model import checks
 from headrace._model.job import NewJob
 from headrace._model.shards import Shard
 from headrace._model.timing import Timing
-from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.cluster import slot_of
 from headrace.errors import ConfigurationError
 
 

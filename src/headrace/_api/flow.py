@@ -19,7 +19,7 @@ from headrace._model.job import Claim, NewJob
 from headrace._model.policy import ATTEMPTS, Durability, Rate, Retry
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
-from headrace._net.base.connected import Connected
+from headrace._net.base.address import Connected
 from headrace._protocol.durability import with_durability
 from headrace._protocol.flow_ops import FlowOps, new_run
 from headrace._protocol.op import Op

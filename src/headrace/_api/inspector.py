@@ -12,8 +12,7 @@ from headrace._core.views.redaction import Redact
 from headrace._core.views.views import Views
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
-from headrace._net.base.address import Address
-from headrace._net.base.connected import Connected
+from headrace._net.base.address import Address, Connected
 from headrace._net.base.retries import bounding
 from headrace.errors import HeadraceError
 

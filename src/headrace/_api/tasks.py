@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace._api.queue import BaseQueue, Delay
     from headrace._core.effects import Step
     from headrace._core.shards.verbs import QueueVerbs
-    from headrace._net.base.connected import Timeout
+    from headrace._net.base.address import Timeout
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what its result is

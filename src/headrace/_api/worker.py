@@ -36,8 +36,7 @@ from headrace._model.settings import (
     with_options,
 )
 from headrace._model.timing import Declared
-from headrace._net.base.address import Address, given, shown, shown_settings
-from headrace._net.base.connected import Unpicklable
+from headrace._net.base.address import Address, Unpicklable, given, shown, shown_settings
 from headrace._protocol.keys import Keys, worker_name
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps

@@ -41,7 +41,7 @@ from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine
 from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
 from headrace._model.views import QueueView, TrendPoint
-from headrace._net.base.cluster.address import names_cluster
+from headrace._net.base.cluster import names_cluster
 from headrace._protocol.keys import Keys
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
 

@@ -8,7 +8,7 @@ import pytest
 from redis import exceptions as errors
 
 from headrace import ConfigurationError
-from headrace._net.base.cluster.slots import PROBE_EVERY_S, SLOTS, MapSearch, Node, Slots
+from headrace._net.base.cluster import PROBE_EVERY_S, SLOTS, MapSearch, Node, Slots
 from headrace._protocol.limits import SILENT_S
 
 NODES: list[Node] = [("a", 1), ("b", 2), ("c", 3)]

@@ -144,7 +144,7 @@ SEARCHED = """
 import os, signal, sys
 from redis import exceptions as errors
 from headrace._forks import event
-from headrace._net.base.cluster.slots import MapSearch
+from headrace._net.base.cluster import MapSearch
 from headrace._net.sync.cluster import executor_of
 
 executor = executor_of("redis+cluster://127.0.0.1:1")

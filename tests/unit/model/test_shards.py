@@ -10,7 +10,7 @@ import pytest
 
 from headrace._model.job import Anonymous, Job, ShardedName
 from headrace._model.shards import RANGE, SLOTS, Table, apart
-from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.cluster import slot_of
 from headrace._protocol.keys import Keys
 
 

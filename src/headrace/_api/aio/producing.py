@@ -12,7 +12,7 @@ from headrace._model.job import NewJob, Plain, T
 from headrace._model.policy import Conditions, Full, with_conditions
 from headrace._model.receipt import AsyncReceipt
 from headrace._net.aio.driver import AsyncDriver
-from headrace._net.base.connected import Timeout
+from headrace._net.base.address import Timeout
 from headrace._protocol.limits import COURTESY_S
 from headrace.errors import NotDurable
 

@@ -24,8 +24,7 @@ from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState
 from headrace._net.aio.keeping import AsyncKept
 from headrace._net.aio.waiters import AsyncWaiters
-from headrace._net.base.address import Address, AsyncClient
-from headrace._net.base.connected import Timeout
+from headrace._net.base.address import Address, AsyncClient, Timeout
 
 
 class AsyncQueue(AsyncClosing, AsyncProducing[T], Generic[T]):

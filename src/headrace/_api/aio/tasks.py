@@ -17,8 +17,7 @@ from headrace._model.job import NewJob
 from headrace._model.policy import Full, Retry
 from headrace._model.receipt import AsyncReceipt
 from headrace._model.settings import QueueOptions, with_options
-from headrace._net.base.address import AsyncClient
-from headrace._net.base.connected import Timeout
+from headrace._net.base.address import AsyncClient, Timeout
 
 
 class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from headrace._api.queue import BaseLease, Delay
 from headrace._model.job import NewJob, T
-from headrace._net.base.connected import Timeout
+from headrace._net.base.address import Timeout
 
 if TYPE_CHECKING:
     from headrace._api.sync.queue import Queue  # noqa: F401 - a string below names it

@@ -23,8 +23,7 @@ from headrace._model.codec import Codec
 from headrace._model.job import NewJob, T
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
 from headrace._model.state import Counts, JobState
-from headrace._net.base.address import Address, Client
-from headrace._net.base.connected import Timeout
+from headrace._net.base.address import Address, Client, Timeout
 from headrace._net.sync.keeping import Kept
 from headrace._net.sync.waiters import Waiters
 

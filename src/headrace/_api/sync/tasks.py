@@ -18,8 +18,7 @@ from headrace._model.job import NewJob
 from headrace._model.policy import Full, Retry
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueOptions, with_options
-from headrace._net.base.address import Client
-from headrace._net.base.connected import Timeout
+from headrace._net.base.address import Client, Timeout
 
 
 class Task(BaseTask[P, R, C], Generic[P, R, C]):

@@ -31,7 +31,7 @@ from headrace._net.aio.cluster import executor_of
 from headrace._net.aio.colour import sleep
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.wait_queue import WaitQueues
-from headrace._net.base.connected import OPENED, Connected, Timeout, least
+from headrace._net.base.address import OPENED, Connected, Timeout, least
 from headrace._protocol.op import Op
 from headrace._telemetry.client import Span, dead_lettered
 

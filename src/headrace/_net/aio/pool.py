@@ -13,13 +13,14 @@ import redis.asyncio
 from redis import exceptions as errors
 from redis.asyncio.retry import Retry as AsyncNoRetry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 
 from headrace._net.aio.colour import bounded
-from headrace._net.aio.credentials import AsyncGuarded
-from headrace._net.aio.sentinel import AsyncManager
-from headrace._net.base.connections import Attend, own_pool, refused
-from headrace._net.base.lanes import Meanwhile
+from headrace._net.base import connections
+from headrace._net.base.connections import Attend, Credentials, Guarded, own_pool, refused
 from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Call, destination, leaving, unreadable
+from headrace._net.base.retries import Meanwhile
+from headrace._net.base.sentinel import Manager, Place
 from headrace._telemetry.client import Outage
 from headrace.errors import ConfigurationError
 
@@ -421,3 +422,36 @@ class AsyncCombiner:
             await self._connections.drop(connection)
             raise
         self._connections.give(connection)
+
+
+class AsyncManager(Manager):
+    """Like `Manager`, for asyncio."""
+
+    async def discover_master(self, _service: str) -> Place:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Like `Manager.discover_master`."""
+        return self.watch.find() if self.watch.watching else await asyncio.to_thread(self.watch.find)
+
+
+class AsyncGuarded(Guarded):
+    """Like `Guarded`. A provider without a method for asyncio would block the event loop, so a thread asks it."""
+
+    async def get_credentials_async(self) -> Credentials:
+        """Ask the provider."""
+        usual = None, CredentialProvider.get_credentials_async
+        theirs: Any = self.theirs
+        if getattr(theirs.__class__, "get_credentials_async", None) not in usual:
+            try:
+                async with asyncio.timeout(connections.CREDENTIALS_WITHIN_S):
+                    given: Credentials = await self.theirs.get_credentials_async()
+            except TimeoutError:
+                raise connections.late() from None
+            except Exception as error:
+                raise connections.failed(error) from error
+            return given
+        asked = self.ask()
+        here = asyncio.wrap_future(asked)
+        here.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio logs that nobody asked
+        await asyncio.wait([here], timeout=connections.CREDENTIALS_WITHIN_S)
+        if not asked.done():
+            raise connections.late()
+        return self.checked(asked.exception(), asked)

@@ -18,7 +18,7 @@ from headrace._core.notices import Received
 from headrace._net.aio.colour import access, bounded, here
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.pool import abandon, abort, disconnect, pushed, subscription_maker
-from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.cluster import slot_of
 from headrace._net.base.retries import heals
 from headrace._protocol.op import Op, pack
 from headrace._protocol.queue_ops import Ops

@@ -19,12 +19,13 @@ from tenacity import AsyncRetrying
 from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.aio.colour import Driven, bounded, sleep
 from headrace._net.aio.pool import AsyncPool, reply_within
-from headrace._net.base.cluster.address import misled
+from headrace._net.base.cluster import misled
 from headrace._net.base.executor import BaseExecutor
-from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
+    Lane,
+    Meanwhile,
     Trip,
     announced,
     faultless,
@@ -32,6 +33,7 @@ from headrace._net.base.retries import (
     known,
     largest,
     missing,
+    pack_all,
     policy,
     refuses,
     remaining,

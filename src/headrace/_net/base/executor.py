@@ -9,9 +9,8 @@ from typing import Any
 from redis import exceptions as errors
 
 from headrace._model.policy import Durability
-from headrace._net.base.lanes import Lane, shared
 from headrace._net.base.pool import SHARED
-from headrace._net.base.retries import RETRY_PAUSE_S, RetryBudget, Trip, bound, heals, refuse_signalled
+from headrace._net.base.retries import RETRY_PAUSE_S, Lane, RetryBudget, Trip, bound, heals, refuse_signalled, shared
 from headrace._net.base.sentinel import PAUSE_S
 from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.keys import Keys

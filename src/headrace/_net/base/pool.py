@@ -20,7 +20,7 @@ from redis import exceptions as errors
 
 from headrace import _forks
 from headrace._net.base.connections import Attend, noticed
-from headrace._net.base.lanes import Meanwhile
+from headrace._net.base.retries import Meanwhile
 from headrace._net.base.sentinel import Watch
 from headrace._telemetry.client import Outage
 

@@ -21,9 +21,7 @@ from typing import Any, TypeVar
 from redis import exceptions as errors
 
 from headrace._core.effects import BlockAmong, BlockThen
-from headrace._net.base.cluster.address import Seeds, names_cluster, seeds
-from headrace._net.base.cluster.scatter import Batch, Scatter, Scattered, refused
-from headrace._net.base.cluster.slots import (
+from headrace._net.base.cluster import (
     ASK_MAP,
     ASK_NEXT_S,
     ASK_WITHIN_S,
@@ -31,14 +29,20 @@ from headrace._net.base.cluster.slots import (
     PROBE,
     PROBE_EVERY_S,
     SILENT_AFTER_S,
+    Batch,
     MapSearch,
     Node,
+    Scatter,
+    Scattered,
+    Seeds,
     Slots,
+    names_cluster,
+    refused,
+    seeds,
     slot_of,
 )
 from headrace._net.base.connections import Attend
-from headrace._net.base.lanes import Lane, Meanwhile
-from headrace._net.base.retries import Trip, since_boot, unwelcome
+from headrace._net.base.retries import Lane, Meanwhile, Trip, since_boot, unwelcome
 from headrace._net.sync.colour import (
     Background,
     ConnectionPool,

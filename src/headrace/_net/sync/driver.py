@@ -28,7 +28,7 @@ from headrace._core.effects import (
 )
 from headrace._forks import cached_property
 from headrace._model.checks import seconds
-from headrace._net.base.connected import OPENED, Connected, Timeout, least
+from headrace._net.base.address import OPENED, Connected, Timeout, least
 from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.colour import sleep
 from headrace._net.sync.executor import Executor

@@ -15,8 +15,7 @@ from headrace import _forks
 from headrace._core.effects import Undoable
 from headrace._net.base.connections import Attend
 from headrace._net.base.executor import UNDO_WITHIN_S, undecoded
-from headrace._net.base.lanes import Meanwhile
-from headrace._net.base.retries import RetryBudget, Trip, bound, first_error, policy, since_boot
+from headrace._net.base.retries import Meanwhile, RetryBudget, Trip, bound, first_error, policy, since_boot
 from headrace._net.sync.pool import Pool, exchanged
 from headrace._net.sync.trips import Trips
 from headrace._protocol.limits import COURTESY_S, RETRY_BUDGET_S

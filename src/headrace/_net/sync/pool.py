@@ -15,11 +15,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 
 from headrace import _forks
-from headrace._net.base.connections import Attend, own_pool, refused
-from headrace._net.base.credentials import BOUNDS
-from headrace._net.base.lanes import Meanwhile
+from headrace._net.base.connections import BOUNDS, Attend, own_pool, refused
 from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Call, destination, leaving, unreadable
-from headrace._net.base.retries import since_boot
+from headrace._net.base.retries import Meanwhile, since_boot
 from headrace._net.base.sockets import cut, set_timeout
 from headrace._telemetry.client import Outage
 

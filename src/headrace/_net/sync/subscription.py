@@ -16,7 +16,7 @@ from typing import Any
 from redis import exceptions as errors
 
 from headrace._core.notices import Received
-from headrace._net.base.cluster.slots import slot_of
+from headrace._net.base.cluster import slot_of
 from headrace._net.base.retries import heals
 from headrace._net.sync.colour import access, bounded, here
 from headrace._net.sync.executor import Executor

@@ -18,12 +18,13 @@ from redis import exceptions as errors
 from tenacity import Retrying
 
 from headrace._core.effects import BlockAmong, BlockThen
-from headrace._net.base.cluster.address import misled
+from headrace._net.base.cluster import misled
 from headrace._net.base.executor import BaseExecutor
-from headrace._net.base.lanes import Lane, Meanwhile, pack_all
 from headrace._net.base.retries import (
     REFUSED_WITHIN_S,
     SIZE_LIMIT_AT_LEAST,
+    Lane,
+    Meanwhile,
     Trip,
     announced,
     faultless,
@@ -31,6 +32,7 @@ from headrace._net.base.retries import (
     known,
     largest,
     missing,
+    pack_all,
     policy,
     refuses,
     remaining,

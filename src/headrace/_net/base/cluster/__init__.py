@@ -1,1 +1,0 @@
-"""Clusters: slots, seeds, and calls that are scattered over nodes."""
