@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headrace"
 FILES = {
-    "_api": ["admin", "completed", "events", "flow", "inspector", "lease", "producing", "queue", "tasks"],
+    "_api": ["admin", "completed", "events", "flow", "inspector", "lease", "queue", "tasks"],
     "_net": ["cluster", "driver", "keeping", "listening", "subscription", "trips", "waiters"],
 }
 WIDTH = 120

@@ -10,7 +10,6 @@ from typing import Any
 import hypothesis.strategies as st
 import redis
 from attrs import define, field
-from headrace._net.base.scan import scanned
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace import NewJob
@@ -114,9 +113,8 @@ class Machine(RuleBasedStateMachine):
                 answer = self.run_op(effect.op)
             else:
                 assert isinstance(effect, Scan)
-                answer = scanned(
-                    self.client.execute_command("SCAN", effect.cursor, "MATCH", effect.pattern, "COUNT", 1000)
-                )
+                cursor, keys = self.client.scan(effect.cursor, match=effect.pattern, count=1000)
+                answer = cursor, [key.decode() for key in keys]
         except Exception as error:
             raised = error
             self.take(client, lambda: client.call.throw(raised))

@@ -157,68 +157,63 @@ class BaseQueue(Connected):
         return added(name, self._receipt, QueueSource(self))
 
     def _job(
-        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int,
-        key: str | None, conditions: Conditions,
-    ) -> NewJob[Any]:  # fmt: skip
-        refuse_unknown(cast("Any", self).enqueue, conditions.keys() - Conditions.__annotations__)
+        self,
+        payload: Any,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        delay: Delay,
+        priority: int,
+        key: str | None,
+        conditions: Conditions,
+    ) -> NewJob[Any]:
+        if conditions:
+            refuse_unknown(cast("Any", self).enqueue, conditions.keys() - Conditions.__annotations__)
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, **conditions)
         if not is_new(payload):
-            return self._first(job)
+            return job
         if job != NewJob(payload):
             raise TypeError("give id, headers, delay, priority, key and conditions to the NewJob, not beside it")
-        return self._first(payload)
+        return payload
 
-    def _first(self, job: NewJob[Any]) -> NewJob[Any]:
-        """Check a job before anything is asked of the server."""
-        if not self._verbs.map.known:
-            self._admission.item(job)
-        return job
+    def _enqueue(
+        self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: str | None
+    ) -> tuple[Step[Any], SendSpan | None]:
+        """Check a job, and make the call that adds it."""
+        settings = self.ops.settings
+        lasts = settings.durable if durable is None else Durability.of(durable)
+        about_id = (settings.unique_for is not None and job.id is not None) or conditional(job)
+        if full is not None:
+            checked_full(full)
+        sending = SendSpan(self._place, headers=job.headers) if wanted() else None
+        context = None if sending is None else sending.context
+        if about_id or settings.max_waiting is not None:
+            admission, limit = self._admission.with_durability(lasts), self._limit(full, timeout)
+            item = admission.item(job, context)
+            return self._added_by(self._verbs.admit(job, admission, item, limit, asks=about_id)), sending
+        plain = self.ops.item(job, context)
+
+        def add(ops: Ops) -> Step[list[Receipt]]:
+            return send(with_durability(ops.enqueue([plain]), lasts))
+
+        return self._added_by(self._verbs.enqueue(job, add, asks=False)), sending
+
+    def _added_by(self, call: Step[list[Receipt]]) -> Step[Any]:
+        """Make a call that adds a job. Return the receipt."""
+        try:
+            return self._bound((yield from call))[0]
+        except NotDurable as error:  # the job is in the queue
+            error.receipts = self._bound(error.receipts or error.answers[0])
+            raise
 
     def _durable(self, durable: str | None) -> Durability | None:
         """Return the durability of a call: its own, or else the queue's."""
         return self.ops.settings.durable if durable is None else Durability.of(durable)
-
-    def _admits(self, job: NewJob[Any], full: Full | None) -> bool:
-        """Tell whether *job* is enqueued under conditions."""
-        if full is not None:
-            checked_full(full)
-        return self._conditional(job) or self.ops.settings.shards > 1
-
-    def _conditional(self, job: NewJob[Any]) -> bool:
-        return self.ops.settings.max_waiting is not None or self._about_its_id(job)
-
-    def _about_its_id(self, job: NewJob[Any]) -> bool:
-        return (self.ops.settings.unique_for is not None and job.id is not None) or conditional(job)
 
     def _limit(self, full: Full | None, timeout: Timeout) -> float | None:
         """Return the seconds for which to wait for room; `None`: not at all."""
         if checked_full(full or self.ops.settings.full) == "raise":
             return None
         return self.ops.settings.timeout if timeout is None else checks.seconds("timeout", timeout, zero=False)
-
-    def _admit(
-        self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: Durability | None
-    ) -> tuple[Step[list[Receipt]], SendSpan | None]:
-        sending = SendSpan(self._place, headers=job.headers) if wanted() else None
-        context = None if sending is None else sending.context
-        if not self._conditional(job):
-            plain = self.ops.item(job, context)
-            adding = self._verbs.enqueue(
-                job, lambda ops: send(with_durability(ops.enqueue([plain]), durable)), asks=False
-            )
-            return adding, sending
-        item, limit = self._admission.item(job, context), self._limit(full, timeout)
-        admission = self._admission.with_durability(durable)
-        return self._verbs.admit(job, admission, item, limit, asks=self._about_its_id(job)), sending
-
-    def _new(self, job: NewJob[Any], durable: Durability | None) -> tuple[Op[list[Receipt]], SendSpan | None]:
-        sending = SendSpan(self._place, headers=job.headers) if wanted() else None
-        item = self.ops.item(job, None if sending is None else sending.context)
-        return with_durability(self.ops.enqueue([item]), durable), sending
-
-    def _not_durable(self, error: NotDurable) -> None:
-        """Say with an error of `enqueue` that its job is in the queue."""
-        error.receipts = self._bound(error.receipts or error.answers[0])
 
     def _many(
         self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None

@@ -106,5 +106,5 @@ def test_a_twin_names_one_that_there_is() -> None:
     functions |= {node.name for _, node, _ in everything() if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     for place, _, text in everything():
         for owner, name in TWIN.findall(text):
-            there = any(name in classes[one] for one in (owner, f"Base{owner}", "Producing") if one in classes)
+            there = any(name in classes[one] for one in (owner, f"Base{owner}") if one in classes)
             assert there if owner else name in functions, f"{place}: {text}"

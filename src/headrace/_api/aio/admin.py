@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from typing import Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 from zoneinfo import ZoneInfo
 
 from headrace._api.admin import BaseAdmin
-from headrace._api.aio.producing import AsyncProducing
 from headrace._api.queue import Delay
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import JobState, Repairs, Schedule, WorkerState
 from headrace._model.verbs import Bulk
 from headrace._protocol.limits import LISTED_PER_SCRIPT
+
+if TYPE_CHECKING:
+    from headrace._api.aio.queue import AsyncQueue
 
 
 class AsyncAdmin(BaseAdmin, Generic[T]):
@@ -23,7 +25,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
     It uses the connections of its queue, and opens none before the first call.
     """
 
-    def __init__(self, queue: AsyncProducing[T]) -> None:
+    def __init__(self, queue: AsyncQueue[T]) -> None:
         super().__init__(queue)
         self._drive = queue._drive  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - we are a part of it
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 from zoneinfo import ZoneInfo
 
 from headrace._api.admin import BaseAdmin
 from headrace._api.queue import Delay
-from headrace._api.sync.producing import Producing
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import JobState, Repairs, Schedule, WorkerState
 from headrace._model.verbs import Bulk
 from headrace._protocol.limits import LISTED_PER_SCRIPT
+
+if TYPE_CHECKING:
+    from headrace._api.sync.queue import Queue
 
 
 class Admin(BaseAdmin, Generic[T]):
@@ -24,7 +26,7 @@ class Admin(BaseAdmin, Generic[T]):
     It uses the connections of its queue, and opens none before the first call.
     """
 
-    def __init__(self, queue: Producing[T]) -> None:
+    def __init__(self, queue: Queue[T]) -> None:
         super().__init__(queue)
         self._drive = queue._drive  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - we are a part of it
 

@@ -81,7 +81,7 @@ def admit_many(
     admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None = None,
     bind: Callable[[list[Receipt]], object] = len,
 ) -> Step[list[Receipt]]:  # fmt: skip
-    """Like `calls.enqueue_many`, part by part. *limit* bounds each part, or the *whole* call."""
+    """Like `enqueue_many`, part by part. *limit* bounds each part, or the *whole* call."""
     receipts: list[Receipt] = []
     since = (yield from Now()) if whole else None
     try:

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from headrace._core.effects import Now, Overlap, Step
 from headrace._core.queue.conditional import Elsewhere, admit
-from headrace._core.shards.map import OneShard, ShardMap, named
+from headrace._core.shards.map import ShardMap, named
 from headrace._model import checks
 from headrace._model.checks import Context
 from headrace._model.job import NewJob, is_new
@@ -23,7 +23,6 @@ from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import job_id, job_key
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
-from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import ShardOps
 from headrace.errors import NotDurable, QueueFull
 
@@ -86,7 +85,7 @@ class AsRoomIs:
 
 
 def admit_anywhere(
-    map: OneShard | ShardMap, admission: Admission, items: Sequence[Item], limit: float | None, *,
+    map: ShardMap, admission: Admission, items: Sequence[Item], limit: float | None, *,
     since: float | None = None, together: bool = True,
 ) -> Step[list[Receipt]]:  # fmt: skip
     """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room, wait for one of
@@ -96,11 +95,11 @@ def admit_anywhere(
     if not map.known:
         yield from map.look()
 
-    def add(ops: Ops, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
+    def add(ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
         here = admission.at(ops)
         return admit(here, items, limit, since=start, together=together, elsewhere=elsewhere)
 
-    def among(shards: Sequence[Ops]) -> Step[list[Receipt] | None]:
+    def among(shards: Sequence[ShardOps]) -> Step[list[Receipt] | None]:
         """Add to one of these shards, if one has room now."""
         for ops in shards:
             try:
@@ -111,7 +110,7 @@ def admit_anywhere(
                 yield from map.refused(ops, error)
         return None
 
-    def elsewhere(full: Ops) -> Step[list[Receipt] | None]:
+    def elsewhere(full: ShardOps) -> Step[list[Receipt] | None]:
         return among([ops for ops in map.round() if ops is not full])
 
     while True:

@@ -71,8 +71,6 @@ class OneShard:
     """The one shard of a plain queue. Nothing is looked up: there is no table."""
 
     ops: Ops
-    known: ClassVar[bool] = True
-    overlaps: ClassVar[bool] = False
     table: ClassVar[Table | None] = None
 
     def look(self, seen: object = None) -> Step[bool]:  # noqa: ARG002 - nothing changes
@@ -84,33 +82,13 @@ class OneShard:
         """Return the maker of operations."""
         return self.ops
 
-    def of(self, name: str | None) -> Ops:  # noqa: ARG002 - as above
+    def of(self, name: str | None) -> Ops:  # noqa: ARG002 - there is one
         """Return the shard of a key or id."""
         return self.ops
 
     def ordered(self) -> Sequence[Ops]:
         """Return the shard."""
         return [self.ops]
-
-    round = ordered
-
-    def before(self, job: NewJob[Any], ops: Ops) -> Sequence[ShardOps]:  # noqa: ARG002 - there are none
-        """Return no other shards."""
-        return ()
-
-    def sharing(self, name: str, ops: Ops) -> Sequence[ShardOps]:  # noqa: ARG002 - there are none
-        """Return no other shards."""
-        return ()
-
-    def present(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:  # noqa: ARG002 - no shard is asked
-        """Ask no shard for ids."""
-        yield from ()
-        return set()
-
-    def refused(self, ops: Ops, error: Sealed) -> Step[None]:  # noqa: ARG002 - a plain queue is never sealed
-        """Raise the error."""
-        yield from ()
-        raise error
 
     def where(self, id: str, key: str | None = None) -> tuple[str, Sequence[Sequence[Ops]]]:
         """Check a job's id and key, and return the id and the shard."""

@@ -97,40 +97,21 @@ class QueueVerbs(Generic[M]):
 
     # -- producing, leasing, settling --------------------------------------------------------------
 
-    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:
+    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:  # noqa: ARG002 - to one shard
         """Add one job to its shard, by *add*, unless another shard has its id. *asks*: `add` itself finds that out."""
-        if not self.map.known:
-            yield from self.map.look()
-        while True:
-            ops = self.map.of(named(job))
-            for older in self.map.before(job, ops):
-                if asks:
-                    with suppress(Sealed):  # the shard lacks the id
-                        return (yield from add(older))
-                elif (yield from send(older.present([job_id(job.id)])))[0]:
-                    return [Receipt(job_id(job.id), False)]
-            try:
-                return (yield from add(ops))
-            except Sealed as error:
-                yield from self.map.refused(ops, error)
+        return add(self.map.ops)
 
     def admit(
-        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
+        self,
+        job: NewJob[Any],  # noqa: ARG002 - to one shard
+        admission: Admission,
+        item: Item,
+        limit: float | None,
+        *,
+        asks: bool,  # noqa: ARG002 - to one shard
     ) -> Step[list[Receipt]]:
         """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has room."""
-        if self.map.ops.settings.max_waiting and named(job) is None:
-            return admit_anywhere(self.map, admission, [item], limit, together=False)
-        return self._admit_named(job, admission, item, limit, asks=asks)
-
-    def _admit_named(
-        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
-    ) -> Step[list[Receipt]]:
-        since = yield from Now()
-
-        def add(ops: Ops) -> Step[list[Receipt]]:
-            return admit(admission.at(ops), [item], limit, since=since, together=False)
-
-        return (yield from self.enqueue(job, add, asks=asks))
+        return admit(admission, [item], limit, together=False)
 
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
@@ -242,32 +223,13 @@ class QueueVerbs(Generic[M]):
         return self._sum(self._redrive, ids)
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
-        choose, cursor, done = self._chooser(ops, "redrive", some), "", 0
-        if choose is None:
-            return (yield from calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT))
-        while True:
-            step = yield from bulk(ops, "redrive", "dead", "", "", cursor, choose)
-            done, cursor = done + step.done, step.cursor
-            if not cursor:
-                return done
+        return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)
 
-    def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:
+    def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:  # noqa: ARG002 - to one shard
         """Return the function that chooses which dead letters of a shard, of *some* ids or all, may be redriven while
         other shards share its range; `None` if all may.
         """
-        return partial(self._free, ops, frozenset(some)) if action == "redrive" and self.map.overlaps else None
-
-    def _free(self, ops: Ops, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
-        """Tell for each *found* job whether its id is one of *some*, if any are given, and in no other shard."""
-        names = [apart(one.job.id) for one in found]
-        free = [not some or name in some for name, _ in names]
-        asked: dict[int, dict[int, str]] = defaultdict(dict)
-        for place, one in enumerate(found):
-            if free[place] and names[place][1] is None:  # one that was given no id is nowhere else
-                for other in self.map.sharing(one.job.key or one.job.id, ops):
-                    asked[other.number][place] = names[place][0]
-        taken = yield from self.map.present(asked)
-        return [one and place not in taken for place, one in enumerate(free)]
+        return None
 
     def purge_dead(self, ids: Sequence[str]) -> Step[int]:
         """Remove dead letters."""
@@ -373,6 +335,39 @@ class ShardedQueue(QueueVerbs[ShardMap]):
 
     told = False
     _targets: Targets = field(factory=Targets, init=False)
+
+    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:
+        if not self.map.known:
+            yield from self.map.look()
+        while True:
+            ops = self.map.of(named(job))
+            for older in self.map.before(job, ops):
+                if asks:
+                    with suppress(Sealed):  # the shard lacks the id
+                        return (yield from add(older))
+                elif (yield from send(older.present([job_id(job.id)])))[0]:
+                    return [Receipt(job_id(job.id), False)]
+            try:
+                return (yield from add(ops))
+            except Sealed as error:
+                yield from self.map.refused(ops, error)
+
+    def admit(
+        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
+    ) -> Step[list[Receipt]]:
+        if self.map.ops.settings.max_waiting and named(job) is None:
+            return admit_anywhere(self.map, admission, [item], limit, together=False)
+        return self._admit_named(job, admission, item, limit, asks=asks)
+
+    def _admit_named(
+        self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
+    ) -> Step[list[Receipt]]:
+        since = yield from Now()
+
+        def add(ops: Ops) -> Step[list[Receipt]]:
+            return admit(admission.at(ops), [item], limit, since=since, together=False)
+
+        return (yield from self.enqueue(job, add, asks=asks))
 
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
@@ -501,6 +496,31 @@ class ShardedQueue(QueueVerbs[ShardMap]):
 
     def _gather_schedule(self, ops: Ops, name: str) -> Step[bool]:
         return gather_schedule(self.map, self.map.at(ops.number), name)
+
+    def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
+        choose, cursor, done = self._chooser(ops, "redrive", some), "", 0
+        if choose is None:
+            return (yield from super()._redrive(ops, some))
+        while True:
+            step = yield from bulk(ops, "redrive", "dead", "", "", cursor, choose)
+            done, cursor = done + step.done, step.cursor
+            if not cursor:
+                return done
+
+    def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:
+        return partial(self._free, ops, frozenset(some)) if action == "redrive" and self.map.overlaps else None
+
+    def _free(self, ops: Ops, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
+        """Tell for each *found* job whether its id is one of *some*, if any are given, and in no other shard."""
+        names = [apart(one.job.id) for one in found]
+        free = [not some or name in some for name, _ in names]
+        asked: dict[int, dict[int, str]] = defaultdict(dict)
+        for place, one in enumerate(found):
+            if free[place] and names[place][1] is None:  # one that was given no id is nowhere else
+                for other in self.map.sharing(one.job.key or one.job.id, ops):
+                    asked[other.number][place] = names[place][0]
+        taken = yield from self.map.present(asked)
+        return [one and place not in taken for place, one in enumerate(free)]
 
     def reshard(self, shards: int | None) -> Step[Resharding]:
         """Change the number of shards, or continue a change; return the progress."""
