@@ -47,9 +47,14 @@ class BaseTask(Generic[P, R, C]):
     """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
 
     def __init__(
-        self, tasks: BaseTasks, function: Callable[P, C], name: str, retry: Retry | None,
-        deadline: float | timedelta | None, priority: int,
-    ) -> None:  # fmt: skip
+        self,
+        tasks: BaseTasks,
+        function: Callable[P, C],
+        name: str,
+        retry: Retry | None,
+        deadline: float | timedelta | None,
+        priority: int,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.name, self.retry, self.deadline = name, retry, deadline
         self._signature = Signature(function, name)
@@ -66,10 +71,17 @@ class BaseTask(Generic[P, R, C]):
 
     @with_conditions
     def options(
-        self, *, id: str | None = None, delay: Delay = None, priority: int | None = None,
-        headers: Mapping[str, str] | None = None, key: str | None = None, timeout: Timeout = None,
-        full: Full | None = None, **conditions: Unpack[Conditions],
-    ) -> Self:  # fmt: skip
+        self,
+        *,
+        id: str | None = None,
+        delay: Delay = None,
+        priority: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        timeout: Timeout = None,
+        full: Full | None = None,
+        **conditions: Unpack[Conditions],
+    ) -> Self:
         """Return this task with options for its jobs: `welcome.options(delay=60).enqueue(…)`. They mean the same as for
         `Queue.enqueue`.
         """
@@ -93,9 +105,13 @@ class BaseTask(Generic[P, R, C]):
         headers = {KIND: self.name, **more}
         queue, signature = self._tasks.queue, self._signature
         return NewTaskJob(
-            signature.pack(args, kwargs), headers=headers, queue=queue.name, codec=queue.ops.codec,
-            decode=signature.unpack_result, **given,
-        )  # fmt: skip
+            signature.pack(args, kwargs),
+            headers=headers,
+            queue=queue.name,
+            codec=queue.ops.codec,
+            decode=signature.unpack_result,
+            **given,
+        )
 
 
 K = TypeVar("K", bound=BaseTask[..., Any, Any])
@@ -125,9 +141,14 @@ class BaseTasks:
             ) from None
 
     def _declare(
-        self, kind: type[K], function: Any, name: str | None, retry: Retry | None,
-        deadline: float | timedelta | None, priority: int,
-    ) -> K:  # fmt: skip
+        self,
+        kind: type[K],
+        function: Any,
+        name: str | None,
+        retry: Retry | None,
+        deadline: float | timedelta | None,
+        priority: int,
+    ) -> K:
         """Make a task of *function*, and register it with the workers that serve us."""
         if isinstance(function, BaseTask):
             raise ConfigurationError(f"{function!r} is a task already; @tasks.cron goes above @tasks.task")
@@ -175,9 +196,14 @@ class BaseTasks:
         return value_of(self.queue.ops, name, end, decode)
 
     def _recur(
-        self, kind: type[K], function: Any, cron: str | None, every: float | timedelta | None,
-        tz: str | ZoneInfo | None, missed: str,
-    ) -> K:  # fmt: skip
+        self,
+        kind: type[K],
+        function: Any,
+        cron: str | None,
+        every: float | timedelta | None,
+        tz: str | ZoneInfo | None,
+        missed: str,
+    ) -> K:
         """Declare a schedule for a task of ours, or for *function*, which becomes one."""
         timing, missed = Timing.of(every, cron, tz), missed_policy(missed)
         task = function

@@ -55,7 +55,7 @@ def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
     return (kinds.get(job.headers.get(settings.KIND)) or kinds[None]).function(job)
 
 
-def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSettings:
+def merged(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSettings:
     """Merge the options of handlers that share a queue. Raises `ConfigurationError` if two of them disagree."""
     handlers = list(kinds.values())
     queue = handlers[0].queue
@@ -75,11 +75,16 @@ def together(kinds: Mapping[str | None, HandlerSettings], slots: int) -> Handler
     }
     codecs = [None if isinstance(handler.codec, BytesCodec) else handler.codec for handler in handlers]
     return HandlerSettings(
-        queue, partial(routed, kinds), agreed("concurrency", [handler.concurrency for handler in handlers], slots),
-        Retry(), min((handler.deadline for handler in handlers if handler.deadline is not None), default=None),
-        QueueSettings(**shared), chosen(agreed("codec", codecs, None)),
-        grace=agreed("grace", [handler.grace for handler in handlers], GRACE_S), kinds=kinds,
-    )  # fmt: skip
+        queue,
+        partial(routed, kinds),
+        concurrency=agreed("concurrency", [handler.concurrency for handler in handlers], slots),
+        retry=Retry(),
+        deadline=min((handler.deadline for handler in handlers if handler.deadline is not None), default=None),
+        queue_settings=QueueSettings(**shared),
+        codec=chosen(agreed("codec", codecs, None)),
+        grace=agreed("grace", [handler.grace for handler in handlers], GRACE_S),
+        kinds=kinds,
+    )
 
 
 def _serves(handler: HandlerSettings) -> str:
@@ -190,13 +195,11 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
 
         All other options are the queue's, as in `Queue`.
         """
-        name, queue_settings, codec = self._declared("handler", queue, codec, options, HandlerOptions)
+        declared = self._declared("handler", queue, codec, options, HandlerOptions)
+        own: dict[str, Any] = {"kind": kind, "grace": grace, "persistent": persistent}
 
         def register(function: F) -> F:
-            self._register(
-                name, function, concurrency, retry, deadline, queue_settings, codec,
-                kind=kind, grace=grace, persistent=persistent,
-            )  # fmt: skip
+            self._register(*declared, function, concurrency, retry, deadline, **own)
             return function
 
         return register
@@ -219,22 +222,23 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
         `BatchError({job.id: exception})` settles some apart; any other exception counts for every job.
         """
-        name, queue_settings, codec = self._declared("batch_handler", queue, codec, options, BatchOptions)
-        wait = checks.seconds("max_wait", max_wait)
+        declared = self._declared("batch_handler", queue, codec, options, BatchOptions)
+        own: dict[str, Any] = {"batch": True, "max_size": max_size, "max_wait": checks.seconds("max_wait", max_wait)}
 
         def register(function: F) -> F:
-            self._register(
-                name, function, concurrency, retry, deadline, queue_settings, codec,
-                batch=True, max_size=max_size, max_wait=wait,
-            )  # fmt: skip
+            self._register(*declared, function, concurrency, retry, deadline, **own)
             return function
 
         return register
 
     def _declared(
-        self, caller: str, queue: str | BaseQueue, codec: Codec[Any] | None, options: HandlerOptions | BatchOptions,
+        self,
+        caller: str,
+        queue: str | BaseQueue,
+        codec: Codec[Any] | None,
+        options: HandlerOptions | BatchOptions,
         kind: type,
-    ) -> tuple[str, QueueSettings, Codec | None]:  # fmt: skip
+    ) -> tuple[str, QueueSettings, Codec | None]:
         """Return the name, the options and the codec of a handler's queue."""
         settings = QueueSettings.of(getattr(self, caller), options, kind)
         if not isinstance(queue, BaseQueue):
@@ -259,13 +263,11 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         """
         if not isinstance(tasks, BaseTasks):
             raise TypeError(f"tasks must be a Tasks or AsyncTasks, not {type(tasks).__name__}")
-        name, queue_settings, codec = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
+        declared = self._declared("tasks", tasks.queue, None, {}, HandlerOptions)
 
         def register(task: BaseTask[..., Any, Any]) -> None:
-            self._register(
-                name, task_handler(task), concurrency, task.retry, task.deadline, queue_settings, codec,
-                kind=task.name, grace=grace, encode=encoder(task),
-            )  # fmt: skip
+            own: dict[str, Any] = {"kind": task.name, "grace": grace, "encode": encoder(task)}
+            self._register(*declared, task_handler(task), concurrency, task.retry, task.deadline, **own)
 
         serve(tasks, register)
         self._tasks.append(tasks)
@@ -285,18 +287,19 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         if not wanted:
             raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
         for name in wanted:
-            function, options = declared[name].functions[0], declared[name].options
-            self._register(f"{flow.name}/{name}", function, codec=ops.codec, flow=ops, **options)
+            function, options = declared[name].functions[0], dict(declared[name].options)
+            settings = options.pop("queue_settings")
+            self._register(f"{flow.name}/{name}", settings, ops.codec, function, **options, flow=ops)
 
     def _register(
         self,
         queue: str,
+        queue_settings: QueueSettings,
+        codec: Codec[Any] | None,
         function: Callable[..., Any],
         concurrency: int | None,
         retry: Retry | None,
         deadline: Seconds | None,
-        queue_settings: QueueSettings,
-        codec: Codec[Any] | None,
         *,
         kind: str | None = None,
         grace: Seconds | None = None,
@@ -314,11 +317,16 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         if grace is not None and kind is None:
             raise ConfigurationError("grace: for jobs of unknown kinds; give it at a handler with a kind")
         made = HandlerSettings(
-            queue, function, self._slots if concurrency is None else concurrency, Retry() if retry is None else retry,
-            None if deadline is None else checks.seconds("deadline", deadline, zero=False),
-            queue_settings, chosen(codec),
-            grace=GRACE_S if grace is None else checks.seconds("grace", grace), **special,
-        )  # fmt: skip
+            queue,
+            function,
+            concurrency=self._slots if concurrency is None else concurrency,
+            retry=Retry() if retry is None else retry,
+            deadline=None if deadline is None else checks.seconds("deadline", deadline, zero=False),
+            queue_settings=queue_settings,
+            codec=chosen(codec),
+            grace=GRACE_S if grace is None else checks.seconds("grace", grace),
+            **special,
+        )
         if not made.batch and not made.persistent:  # whose return values are no results
             warn_of_results(function, made.codec, stacklevel=3)
         old = self.handlers.get(queue)
@@ -336,7 +344,7 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
             raise ConfigurationError(f"queue {queue!r}: a batch handler, or a persistent one, takes all of its jobs")
         if any(handler.flow is not None for handler in kinds.values()):
             raise ConfigurationError(f"queue {queue!r}: a flow's handler takes all of its jobs")
-        self.handlers[queue] = together(kinds, self._slots)
+        self.handlers[queue] = merged(kinds, self._slots)
 
     def _reach(self, url: str | None) -> None:
         """Return the address for a run: *url*, the worker's own address, or the environment's. Join
@@ -360,12 +368,10 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
     def _started(self, loop: str = "") -> None:
         """Log the queues of this worker, and its event *loop* if it is not the usual one."""
         serves = "; ".join(map(_serves, self.handlers.values()))
-        at = self._address
-        server = shown(given(at.url)) if at.client is None else shown_settings(at.client)
-        log_event(
-            "worker_started", "%s serves %s; on %s%s", self.name, serves, server, loop and f", by {loop}",
-            worker=self.name, server=server, queues=list(self.handlers),
-        )  # fmt: skip
+        address, suffix = self._address, loop and f", by {loop}"
+        server = shown(given(address.url)) if address.client is None else shown_settings(address.client)
+        text = f"{self.name} serves {serves}; on {server}{suffix}"
+        log_event("worker_started", "%s", text, worker=self.name, server=server, queues=list(self.handlers))
 
     def _lifecycle(self) -> Lifecycle:
         consumers: list[Consumer] = []

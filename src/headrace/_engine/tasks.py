@@ -144,9 +144,13 @@ class _Slots:
     )
 
     def __init__(
-        self, consumer: Consumer, loop: asyncio.AbstractEventLoop, telemetry: WorkerTelemetry, of: _Slots | None,
+        self,
+        consumer: Consumer,
+        loop: asyncio.AbstractEventLoop,
+        telemetry: WorkerTelemetry,
+        of: _Slots | None,
         contexts: Contexts,
-    ) -> None:  # fmt: skip
+    ) -> None:
         handler = consumer.handler
         self.consumer, self.telemetry = consumer, telemetry
         self.backlog: deque[Unit] = deque()

@@ -63,9 +63,15 @@ class AsyncTasks(AsyncClosing, BaseTasks):
 
     @with_options()
     def __init__(
-        self, name: str, url: str | None = None, *, client: AsyncClient | None = None,
-        namespace: str = "headrace", codec: Codec[bytes] | None = None, **options: Unpack[QueueOptions],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        url: str | None = None,
+        *,
+        client: AsyncClient | None = None,
+        namespace: str = "headrace",
+        codec: Codec[bytes] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
         queue: Any = AsyncQueue
         super().__init__(queue(name, url=url, client=client, namespace=namespace, codec=codec, **options))
 
@@ -75,13 +81,25 @@ class AsyncTasks(AsyncClosing, BaseTasks):
     def task(self, function: Callable[P, R], /) -> AsyncTask[P, R, R]: ...
     @overload
     def task(
-        self, function: None = None, /, *, name: str | None = None, retry: Retry | None = None,
-        deadline: Seconds | None = None, priority: int = 0,
-    ) -> Declare: ...  # fmt: skip
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        deadline: Seconds | None = None,
+        priority: int = 0,
+    ) -> Declare: ...
     def task(
-        self, function: Any = None, /, *, name: str | None = None, retry: Retry | None = None,
-        deadline: Seconds | None = None, priority: int = 0,
-    ) -> Any:  # fmt: skip
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        deadline: Seconds | None = None,
+        priority: int = 0,
+    ) -> Any:
         """Make a task of a function, `def` or `async def`: `@tasks.task`, or `@tasks.task(retry=…)`.
 
         *name*: its name on the wire, the kind of its jobs; by default the name of the function, without its module.
@@ -92,9 +110,14 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         return declare if function is None else declare(function)
 
     def cron(
-        self, cron: str | None = None, /, *, every: Seconds | None = None, tz: str | ZoneInfo | None = None,
+        self,
+        cron: str | None = None,
+        /,
+        *,
+        every: Seconds | None = None,
+        tz: str | ZoneInfo | None = None,
         missed: str = "once",
-    ) -> Declare:  # fmt: skip
+    ) -> Declare:
         """Have a task called again and again, by its defaults: `@tasks.cron("0 3 * * *")`, `@tasks.cron(every=60)`.
 
         Decorates a function, which becomes a task, or a task. The arguments are as for `AsyncQueue.schedule`; *tz* is

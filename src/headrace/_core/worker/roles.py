@@ -43,9 +43,12 @@ WAKE_IF: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": tic
 
 
 def all_roles(
-    worker: Lifecycle, fetchers: int = 1, place: Place = everywhere, some: Sequence[Consumer] | None = None,
+    worker: Lifecycle,
+    fetchers: int = 1,
+    place: Place = everywhere,
+    some: Sequence[Consumer] | None = None,
     features: Sequence[Feature] = (),
-) -> Iterator[NamedRole]:  # fmt: skip
+) -> Iterator[NamedRole]:
     """Yield every role of a worker.
 
     *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two places. *some*:
