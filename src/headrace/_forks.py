@@ -17,7 +17,7 @@ else:
     import functools
 
     class cached_property(functools.cached_property):  # noqa: N801 - by its name, type checkers know it
-        """A value that is computed once; before Python 3.12, all instances of a class share a lock for that."""
+        """A value that is computed once. Before Python 3.12, one lock serves all instances of a class."""
 
         def __init__(self, function: Any) -> None:
             super().__init__(function)
@@ -37,7 +37,7 @@ def lock() -> threading.Lock:
 
 
 def rlock() -> threading.RLock:
-    """Make a lock that its thread may take again, as signal handlers do."""
+    """Make a lock that its thread may take again, for example in a signal handler."""
     return _listed(threading.RLock())
 
 

@@ -72,7 +72,7 @@ class ConfigurationError(HeadraceError, ValueError):
 
 
 class CodecError(HeadraceError, ValueError):
-    """The queue's codec could not encode a payload: nothing was sent. Or not decode one: its job is put aside."""
+    """The queue's codec could not encode a payload (nothing was sent), or decode one (its job is put aside)."""
 
 
 class PrioritiesMismatch(HeadraceError):
@@ -92,8 +92,8 @@ NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more
 
 
 class ShardsMismatch(HeadraceError):
-    """The queue's group has another number of shards than was given, and never had that many: it has *shards*. Or (0,
-    or less) its table is not to be used. The call changed nothing.
+    """The queue's group has *shards* shards, and never had the given number. 0 or less: its table can't be used. The
+    call changed nothing.
     """
 
     def __init__(self, shards: int) -> None:
@@ -153,10 +153,10 @@ class NotDurable(HeadraceError):
 
 
 class QueueFull(HeadraceError):
-    """The queue has *waiting* jobs that wait, and may have *max_waiting*: the job, or part of a batch, was not added.
+    """*waiting* jobs wait in the queue, which may have *max_waiting*: the job, or part of a batch, was not added.
 
-    Of `enqueue_many` the parts before it are in: `receipts` are theirs. In a sharded queue it is the *shard* of that
-    number that has so many, and may have so many: `None` in others.
+    `receipts` are for the earlier parts of an `enqueue_many`, which are in the queue. In a sharded queue the numbers
+    are for the *shard* of that number, which is `None` in other queues.
     """
 
     outcome = "refused"
@@ -175,9 +175,9 @@ class QueueFull(HeadraceError):
 
 
 class StreamStopped(HeadraceError):
-    """`enqueue_stream` ended early, by its cause: the first *position* jobs of the stream are in the queue, surely.
+    """`enqueue_stream` ended early, by its cause: the first *position* jobs of the stream are surely in the queue.
 
-    Of the next ones some may be in, too, where the connection broke: with ids, a repetition adds none of them twice.
+    After a broken connection some of the next jobs may be, too: with ids, a repetition adds none of them twice.
     """
 
     def __init__(self, position: int, cause: Exception | None = None) -> None:

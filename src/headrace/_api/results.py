@@ -181,8 +181,8 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
     Jobs that have ended already come first. The `result()` of a yielded receipt sends nothing, and returns or raises at
     once. Raises `TimeoutError` if some have not ended within *timeout* seconds (`None`: for ever). Receipts of several
     queues may be mixed, and one subscription a queue tells of all its jobs. result.lua and ended.lua, part by part, at
-    first and every 5 seconds; in between only for ended jobs. The shards of a sharded queue are asked again and again,
-    up to four times a second, and a tenth of the time at most.
+    first and every 5 seconds; in between only for ended jobs. The shards of a sharded queue are polled up to four times
+    a second, and for at most a tenth of the time.
     """
     limit = checks.patience(timeout)
     trackers: dict[int, CompletionTracker] = {}

@@ -56,7 +56,7 @@ class Batch:
 
 @define
 class Reader:
-    """Reader of jobs from a stream of bytes. *template*: all but the payload of the jobs of plain lines."""
+    """Reader of jobs from a stream of bytes. *template*: the fields of jobs from plain lines, except the payload."""
 
     stream: IO[bytes]
     ops: Ops

@@ -41,7 +41,7 @@ class Store(Protocol):
 
 
 class DirectoryStore:
-    """A store in a directory that producers and workers share: a file a payload, written whole or not at all.
+    """A store in a directory that producers and workers share. Each payload is a file, written whole or not at all.
 
     The directory is made by the first `put`, for this user alone (0700), and its files are 0600. In an existing
     directory that its group may write, files are 0660, for programs of several users. `sweep` removes abandoned files.

@@ -1,4 +1,4 @@
-"""From the end of a handler to a settlement, judged without a clock, and to the operations that send settlements."""
+"""Settlements: the judgement of a handler's end, without a clock, and the operations that send it."""
 
 from __future__ import annotations
 
@@ -289,8 +289,8 @@ def undecoded(claim: Claim, reason: str) -> Settlement:
 
 
 def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = False) -> Settlement:
-    """Settle a job that no handler here takes: leave it to other workers, until the grace period is over; and beyond
-    that if a living one takes it, *elsewhere*.
+    """Settle a job that no handler here takes: leave it to other workers until the grace period is over, and longer if
+    a live worker takes its kind (*elsewhere*).
     """
     job, grace = claim.job, handler.grace
     known = ", ".join(repr(kind) for kind in handler.kinds)

@@ -37,8 +37,8 @@ class Rate:
 
     In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one shard. Any other limit
     needs *per_shard*: each of S shards admits `limit / S`, and *burst* is divided, too, but one at least; so jobs that
-    lie in few shards are admitted more slowly. While the number of shards changes, old ones admit their parts besides
-    new ones, until they are worked off.
+    lie in few shards are admitted more slowly. While the number of shards changes, old shards admit their shares in
+    addition to the new ones, until they are drained.
     """
 
     limit: int
@@ -174,12 +174,12 @@ def _on(value: On | None) -> On:
 class Retry:
     """A policy for retrying failures of a handler, in tenacity's own strategy objects.
 
-    *attempts*: deliveries in all, after which the job is a dead letter (`None`: no end). Where only one of it and
-    `max_attempts` is given, the other is as much. *wait*: any `wait_*` object, or seconds; without, exponential backoff
-    with jitter from 1 s to 1 h, with which 20 attempts take about eight hours. *stop*: any `stop_*` object, asked
-    besides *attempts*. *retry*: any `retry_if_*` object; an exception it does not accept makes a dead letter at once.
-    They are asked with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue)
-    and `idle_for`.
+    *attempts*: deliveries in all, after which the job is a dead letter (`None`: no end). If only one of *attempts* and
+    `max_attempts` is given, it sets both. *wait*: any `wait_*` object, or seconds; without, exponential backoff with
+    jitter from 1 s to 1 h, with which 20 attempts take about eight hours. *stop*: any `stop_*` object, asked besides
+    *attempts*. *retry*: any `retry_if_*` object; an exception it does not accept makes a dead letter at once. They are
+    asked with a state that has `attempt_number`, `outcome`, `seconds_since_start` (since the first enqueue) and
+    `idle_for`.
 
     *on*: a map from exception types to a verdict: `DeadLetter`, `Release`, `Complete`, `RetryLater(seconds)`, or a
     function from the exception to one of these, or to `None` for no verdict. It is asked before all others; of several

@@ -98,9 +98,9 @@ class JobState(Generic[T_co]):
     `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones,
     `worker` and `since` (of the death) to dead ones. `reason` says why a job died, or was last retried (at most 500
     bytes of it), and `traceback` where, if its queue keeps `tracebacks`. A job that can't be decoded has its bytes for
-    a payload, and the cause in `reason`. Of one that has ended there are `since` (of the end), the `worker`, where one
-    is known, and of its job the id and the attempt (0: unknown); `payload` and `enqueued_at` are `None`.
-    `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote none that can be read.
+    a payload, and the cause in `reason`. An ended job has `since` (its end), the `worker`, if known, and of `job` only
+    the id and the attempt (0: unknown); `payload` and `enqueued_at` are `None`. `enqueued_at` is the job's (server
+    seconds), `None` also where a foreign producer wrote none that can be read.
     """
 
     job: Job[T_co]

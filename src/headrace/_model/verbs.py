@@ -9,9 +9,9 @@ from attrs import frozen
 class Verb:
     """A method of `Queue` or `Admin` that changes a queue.
 
-    `command` has it on the command line; '': a command of its own name. Pages and terminal have it if `page`, and an
-    access rule may grant it. It `asks` before it acts: always, if it is for `many` jobs, or never. One that is `final`
-    can't be undone: then a page asks for the queue's name. `bulk` takes it for all jobs of these `states`.
+    `command` is its command; '': a command of the same name. Pages and terminal offer it if `page`, and an access rule
+    may grant it. It `asks` for confirmation: `always`, for `many` jobs, or `never`. A `final` verb can't be undone, so
+    pages ask for the queue's name. `bulk` takes it for all jobs in these `states`.
     """
 
     command: str = ""

@@ -281,7 +281,7 @@ class FlowOps:
         return short
 
     def event(self, stage: str, member: str | bytes) -> Step:
-        """Make the step for a row of `events`; a member of `flows` that can't be the id of a run's job is removed."""
+        """Make the step for a row of `events`. A member of `flows` that can't be the id of a job is removed."""
         try:
             name = member.decode() if isinstance(member, bytes) else member
             return Step(self.run(name), ["event", name, stage])

@@ -1,7 +1,7 @@
-"""Instruments: OpenTelemetry's conventions for messaging, and some more for operators.
+"""Instruments by OpenTelemetry's conventions for messaging, and more for operators.
 
-Attributes are queues, operations, states and classes of errors: no ids, no names of workers. The counts of a queue are
-read by the role `measure` of a worker; a collection gets those read last, so it never waits.
+Attributes are queues, operations, states and classes of errors: no ids, no names of workers. The role `measure` of a
+worker reads the counts of a queue. A collection returns the last counts, so it never waits.
 """
 
 from __future__ import annotations

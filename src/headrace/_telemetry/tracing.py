@@ -1,9 +1,9 @@
-"""Spans, and the context that travels with jobs, by OpenTelemetry's conventions for messaging; through its API alone.
+"""Spans, and the context that travels with jobs, by OpenTelemetry's conventions for messaging. Only its API is used.
 
 - All names are here; `SCHEMA` is their version of the conventions.
-- The provider is looked up once for a call, or a poll, never for a job. Tracing is off until one is set; a provider
-  that is set later is seen by the next call.
-- Attributes that a sampler may look at are there when a span starts. All else, links too, is made only for a span that
+- The provider is read once for a call, or a poll, never for a job. Tracing is off until one is set; a provider that is
+  set later is seen by the next call.
+- Attributes that a sampler may read are set when a span starts. All others, and links, are made only for a span that
   records.
 - No payload is in any attribute.
 """

@@ -62,8 +62,8 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
     async def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
 
-        Leased and dead jobs stay, and so do jobs enqueued meanwhile; of a sharded queue, in shards that it has reached.
-        purge.lua, page by page.
+        Leased and dead jobs stay. So do jobs enqueued meanwhile (in a sharded queue, in shards that the call has
+        reached). purge.lua, page by page.
         """
         return await self._drive(self._verbs.purge())
 
@@ -77,7 +77,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         """Send dead letters to the back of the queue, all or only the jobs *ids*, oldest first; return their number.
 
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile. In a sharded queue the call goes
-        from shard to shard, and jobs stay that die in shards it has passed. redrive.lua, page by page.
+        from shard to shard. Jobs that die in a shard that it has passed stay. redrive.lua, page by page.
         """
         return await self._drive(self._verbs.redrive(ids))
 
@@ -104,16 +104,15 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
         number.
 
-        *name*: as `workers()` has it, or without its random part, for all that have come under that name. If it is
-        alive, it learns so with its next heartbeat, stops its handlers and comes back. fail_worker.lua, page
-        by page.
+        *name*: as in `workers()`, or without its random part, for all workers of that name. A live worker learns of it
+        with its next heartbeat, stops its handlers, and comes back. fail_worker.lua, page by page.
         """
         return await self._drive(self._verbs.fail_worker(name))
 
     async def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue creates it again.
 
-        delete.lua: one call, and before it as many as the jobs of flows take, which go first.
+        delete.lua: one call, after the calls that remove jobs of flows.
         """
         return await self._drive(self._verbs.delete())
 
@@ -130,9 +129,9 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         """Take one step of an action for all jobs in *state* that match: go on with the `cursor` of its answer.
 
         *action*: `cancel` (of jobs that are waiting, running or delayed), `expire` (running), `reschedule` (delayed: at
-        once), `redrive` or `purge_dead` (dead). *reason*: a text in the job's reason. *kind*: its header `kind`.
-        Jobs that come after the first step stay; one that has begun between being listed and being cancelled is
-        cancelled, too. A step looks at some pages of jobs: list.lua, and the action's script.
+        once), `redrive` or `purge_dead` (dead). *reason*: a text in the job's reason. *kind*: its header `kind`. Jobs
+        that come after the first step stay. A job that begins between its listing and its cancellation is cancelled,
+        too. A step looks at some pages of jobs: list.lua, and the action's script.
         """
         return await self._drive(self._verbs.bulk(action, state, reason, kind, cursor))
 
@@ -208,7 +207,7 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
 
         New jobs go to *shards* new shards at once. All workers work off the old shards; a shard that was empty for ten
         minutes is removed, by workers or by another call, also without *shards*. Any client may repeat a call that
-        fails. Other clients go on: they may have been given any number of shards that the queue ever had. See
+        fails. Other clients go on, with any number of shards that the queue ever had. See
         `docs/how-to/use-a-cluster.md` for the effects on ids, keys, delays, dead letters and schedules. A few scripts a
         shard: shards.lua, seal.lua, inherit.lua, drained.lua, wipe.lua; a SCAN for each removed shard.
         """

@@ -47,12 +47,12 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
     - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: whether an enqueue beyond that does `raise`
       or `block`. *unique_for*: seconds for which the id of a completed job stays taken.
-    - *durable*: how far enqueues and settlements must have come, `replicas:1`, `fsync` or `replicas:1,fsync`.
+    - *durable*: where enqueues and settlements must be written, `replicas:1`, `fsync` or `replicas:1,fsync`.
     - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
     - *shards*: streams over which its jobs are spread, 1-256, each in a slot of its own of a cluster; the same for all
       queues of a group, and fixed by the first use of one (`ShardsMismatch`). See `shards`.
     - *ordered*: jobs of the same `key` are handed out one at a time, in their order; the others of its key wait until
-      one is completed, cancelled or dead. `complete` is fenced. All that lease from the queue must say so.
+      one is completed, cancelled or dead. `complete` is fenced. All programs that lease from the queue must set it.
 
     For one event loop.
     """
@@ -115,9 +115,10 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
         `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.
         *key*: a text shared by jobs that belong together: `job.key`; a sharded queue keeps them in one shard.
-        *durable*: how far the write must have come, `replicas:1`, `fsync` or `replicas:1,fsync`; else the queue's.
-        Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in the queue. One script,
-        O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue, enqueue_if.lua.
+        *durable*: where the write must be before the call returns, `replicas:1`, `fsync` or `replicas:1,fsync`;
+        default: as the queue's. Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in
+        the queue. One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue,
+        enqueue_if.lua.
         """
         plain = timeout is None and full is None and durable is None and key is None and not conditions
         data = self._plain(payload, id, headers, delay, priority) if plain else None
@@ -151,9 +152,10 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         `receipts` are for the earlier parts. If the jobs have ids, the whole call can be repeated. One script a part,
         1.5-2 µs of server time per job. *trace_each*: if there is tracing, make a span for each job, not only one for
         all. If the queue has `max_waiting`, a part is a tenth of that at most, and a part is added whole, or not at all
-        if there is no room: *full* decides, as for `enqueue`. Conditions are set in each `NewJob`. *durable* as for
-        `enqueue`: waited for once, behind the last part, or behind each one if there are conditions. In a sharded queue
-        a part is of one shard, and the error's `receipts` are of all jobs, `None` if not surely in.
+        if there is no room: *full* decides, as for `enqueue`. Conditions are set in each `NewJob`. *durable* is as for
+        `enqueue`: the call waits once, after the last part, or after each part if there are conditions. In a sharded
+        queue each part goes to one shard, and the error's `receipts` are for all jobs, `None` for each job that may be
+        missing.
         """
         receipts: list[AsyncReceipt] = await self._drive(*self._many(jobs, trace_each, full, timeout, durable), timeout)
         if self._undeclared:
@@ -174,13 +176,14 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         self, jobs: Stream[Any], progress: Callable[[int], object] | None = None, *,
         timeout: Timeout = None, full: Full | None = None, durable: str | None = None,
     ) -> int:  # fmt: skip
-        """Add payloads or `NewJob`s, any number, as they come; return how many. Memory stays as it is.
+        """Add payloads or `NewJob`s, any number, as they come; return how many.
 
-        As `enqueue_many` of a bounded number of jobs at a time; *progress* is called after each, with the number of
-        jobs that are in. Raises `StreamStopped` from the error that ended it early, also an error of the iterable: its
-        `position` says how many jobs from the start are surely in, so that a repetition may skip them. Give jobs ids,
-        and it may repeat some. *timeout* bounds each part, but not the iterable's own time. With `full="block"`, a full
-        queue holds the stream back for *timeout* at most. *jobs* may be asynchronous.
+        It uses bounded memory: it works like `enqueue_many` of a bounded number of jobs at a time. *progress* is
+        called after each part, with the number of enqueued jobs. Raises `StreamStopped` from the error that ended it
+        early, also an error of the iterable: its `position` says how many jobs from the start are surely in, so that
+        a repetition may skip them. Give jobs ids, and it may repeat some. *timeout* bounds each part, but not the
+        iterable's own time. With `full="block"`, a full queue holds the stream back for *timeout* at most. *jobs*
+        may be asynchronous.
         """
         buffer = BatchBuffer(progress)
         try:
@@ -286,7 +289,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def renew(
         self, lease: AsyncLease[T], duration: float | timedelta | None = None, *, timeout: Timeout = None
     ) -> bool:
-        """Make the lease last again from now. `False`: another worker has it, or the job is gone. renew.lua."""
+        """Renew the lease from now on. `False`: another worker has it, or the job is gone. renew.lua."""
         return (await self._run(self._renew(lease, duration), None, timeout))[0]
 
     def keeping(
@@ -298,11 +301,11 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     ) -> AsyncKept:
         """Keep leases while a program works on their jobs: `async with queue.keeping(leases):`.
 
-        *leases*: a list or a set, looked at anew with each beat, so that it may grow and shrink meanwhile. Each is
-        renewed once a third of it has passed; `lease.job.lost` is true of one that was lost. *heartbeat*: seconds
-        between two beats, at most. *timeout*: seconds without one, after which this queue's leases, all of them, go to
-        others; so a program that stands still for as long loses them. An error is logged, and it goes on. A round trip
-        each time (beat.lua, renew.lua).
+        *leases*: a list or a set. It is read at each beat, so it may grow and shrink meanwhile. Each lease is renewed
+        after a third of its time; `lease.job.lost` is true for a lost one. *heartbeat*: the most seconds between two
+        beats. *timeout*: seconds without a beat after which all leases of this queue go to others; so a program that
+        hangs for as long loses them. Errors are logged, and do not end it. A round trip each time (beat.lua,
+        renew.lua).
         """
         return AsyncKept(self._keeping(leases, heartbeat, timeout), self._drive, self.name)
 
@@ -314,10 +317,11 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         """Return the result that the job's completion kept, decoded by the queue's codec (bytes without one), waiting
         up to *timeout* seconds for its end (0: look once; `None`: for ever).
 
-        `None`: it was completed without a result, or nothing is known of this id: with a *timeout*, that is waited for,
-        as it may be enqueued yet. Raises `JobFailed` as soon as the job is dead, cancelled or deleted, `TimeoutError`
-        if it has not ended in time, `CodecError` if the codec can't read the result. All waiting calls share one
-        subscription. result.lua, find.lua if there is none, and both every 5 seconds while waiting.
+        `None`: the job was completed without a result, or nothing is known of this id. A call with a *timeout* waits
+        for an unknown id, as its job may still be enqueued. Raises `JobFailed` as soon as the job is dead, cancelled or
+        deleted, `TimeoutError` if it has not ended in time, `CodecError` if the codec can't read the result. All
+        waiting calls share one subscription. result.lua, find.lua if there is none, and both every 5 seconds while
+        waiting.
         """
         return await self._drive(self._result(id, timeout))
 
@@ -328,7 +332,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     @overload
     async def results(self, ids: Iterable[str], timeout: float | timedelta | None = 0.0) -> dict[str, Any]: ...
     async def results(self, ids: Iterable[str], timeout: float | timedelta | None = 0.0) -> dict[str, Any]:
-        """Return the results there are of any number of jobs, by id, decoded; wait up to *timeout* seconds for the
+        """Return the available results of any number of jobs, by id, decoded; wait up to *timeout* seconds for the
         others (0: look once; `None`: until all have ended).
 
         A job that has ended without a result is not in the answer. Raises `CodecError`. result.lua, part by part.
@@ -338,7 +342,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def cancel(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> bool:
         """Remove a job, in any state but dead; a worker that holds it finds its lease lost. cancel.lua, O(1).
 
-        *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
+        *key*: the job's key. With it, a sharded queue asks one shard; without it, all shards.
         """
         return await self._drive(self._verbs.cancel(id, key), None, timeout)
 
@@ -349,7 +353,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def find(self, id: str, *, key: str | None = None, timeout: Timeout = None) -> JobState[T] | None:
         """Find a job; `None` if it is gone, or never was. find.lua, page by page over dead letters.
 
-        *key*: the one it was enqueued with: in a sharded queue only its shard is asked, else all are.
+        *key*: the job's key. With it, a sharded queue asks one shard; without it, all shards.
         """
         return await self._drive(self._verbs.find(id, key), None, timeout)
 
@@ -358,8 +362,9 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
         It ends when nothing has come for *timeout* seconds (`None`: never). `async with queue.events() as events:`
         subscribes on entry, and closes the connection at the end. Delivered at most once: events during a lost
-        connection, or for a reader that is too slow, are not repeated. A connection of its own. A sharded queue has one
-        for each node. Events are in order within a shard; shards that `reshard` adds are followed within two seconds.
+        connection, or for a reader that is too slow, are not repeated. It has its own connection, and for a sharded
+        queue one for each node. Events are in order within a shard; shards that `reshard` adds are followed within two
+        seconds.
         """
         return AsyncEventStream(self.ops, self._executor, *self._listening(kinds, timeout), self._drive)
 

@@ -55,8 +55,8 @@ class Flow(Closing, BaseFlow, Driver):
         """Begin a run with *payload* in the first stage, or in *stage*. flow_start.lua, O(1).
 
         With *id* (no `/`), a run of that id that has not ended is left as it is: `added=False`. *attributes*: text, or
-        lists of it, which every stage sees.
-        *durable*: how far the write must have come; else the flow's. `NotDurable` means that the run has begun.
+        lists of it, which every stage sees. *durable*: where the write must be before the call returns; default: as the
+        flow's. `NotDurable` means that the run has begun.
         """
         try:
             return self._drive(*self._start(payload, id, attributes, stage, delay, headers, durable))

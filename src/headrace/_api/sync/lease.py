@@ -49,7 +49,7 @@ class Lease(BaseLease["Queue[T]", T], Generic[T]):
         return self._queue.dead_letter(self, reason, timeout=timeout)
 
     def renew(self, duration: float | timedelta | None = None, *, timeout: Timeout = None) -> bool:
-        """Make the lease last again from now, for *duration* seconds, or as long as it was. `False`: another worker has
-        it, or the job is gone. renew.lua.
+        """Renew the lease from now on, for *duration* seconds or for its last duration. `False`: another worker has it,
+        or the job is gone. renew.lua.
         """
         return self._queue.renew(self, duration, timeout=timeout)

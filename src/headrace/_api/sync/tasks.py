@@ -118,11 +118,12 @@ class Tasks(Closing, BaseTasks):
         tz: str | ZoneInfo | None = None,
         missed: str = "once",
     ) -> Declare:
-        """Have a task called again and again, by its defaults: `@tasks.cron("0 3 * * *")`, `@tasks.cron(every=60)`.
+        """Enqueue calls of a task again and again, with its default arguments: `@tasks.cron("0 3 * * *")`,
+        `@tasks.cron(every=60)`.
 
         Decorates a function, which becomes a task, or a task. The arguments are as for `Queue.schedule`; *tz* is
         its *timezone*. A worker that serves these tasks makes the schedule as it starts, under the name `tasks/<task>`;
-        one that is not in the code any more ends as soon as no live worker declares it. Schedules that were made by
+        a schedule that has left the code ends when no live worker declares it any more. Schedules that were made by
         `Queue.schedule` are left alone. Raises `ValueError` or `ConfigurationError` as that does, and for a task
         that can't be called without arguments. recur.lua as a worker starts and every 30 seconds.
         """
@@ -142,9 +143,10 @@ class Tasks(Closing, BaseTasks):
     def result(self, id: str, timeout: float | timedelta | None = None) -> Any:
         """Wait until the job of a call has ended, *timeout* seconds at most, and return its result.
 
-        For an id alone; `Task.receipt` is for one whose task is known, and its results are always typed. Here the
-        job names its task while it is in the queue, and its result is of the type that the task returns. A job that had
-        ended before the call names no task any more: its result is plain JSON, such as a `dict` for a dataclass.
+        Use it if only the id is known. If the task is known, use `Task.receipt`, whose results are always typed.
+        Here the job names its task while it is in the queue, and its result has the type that the task returns. A job
+        that has ended before the call names no task any more, so its result is plain JSON, such as a `dict` for a
+        dataclass.
 
         *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `Receipt.result`,
         which has the errors, too. find.lua, once, if the job has not ended; else as `Queue.result`.

@@ -226,8 +226,8 @@ class QueueVerbs(Generic[M]):
         return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)
 
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:  # noqa: ARG002 - to one shard
-        """Return the function that chooses which dead letters of a shard, of *some* ids or all, may be redriven while
-        other shards share its range; `None` if all may.
+        """While other shards share the range of a shard, return the function that chooses which of its dead letters, of
+        *some* ids or all, may be redriven. Otherwise return `None`: all may.
         """
         return None
 
