@@ -170,7 +170,7 @@ def _declared(worker: Worker | AsyncWorker) -> bool:
     """Tell whether the schedules of the worker's tasks are there."""
     engine = worker._running  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     some = [] if engine is None else [one.recurring for one in engine.lifecycle.consumers]
-    return all(one is None or one.said_as for one in some)
+    return all(one is None or one.declared_as for one in some)
 
 
 def _to_run(queues: Sequence[Queue], delayed: bool) -> int:

@@ -178,7 +178,7 @@ def test_an_idle_line_is_pinged(monkeypatch: pytest.MonkeyPatch, work: Work, que
     """And one that does not answer is given up: a server that went without a word is noticed."""
     for colour in ("aio", "sync"):
         monkeypatch.setattr(f"headrace._net.{colour}.subscription.PING_AFTER_S", 0.1)
-    monkeypatch.setattr("headrace._core.worker.control.RECEIVE_S", 0.05)
+    monkeypatch.setattr("headrace._core.worker.control.BLOCK_S", 0.05)
     worker = work()
 
     @worker.handler("q", lease=LONG)

@@ -20,7 +20,7 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "SAY_EVERY_S", 0.1)
+    monkeypatch.setattr(scheduler, "DECLARE_EVERY_S", 0.1)
 
 
 def serves(work: Work, url: str, declare: Callable[[Any], None], **options: Any) -> Running:
@@ -68,7 +68,7 @@ def test_a_restart_of_the_same_code_changes_nothing(work: Work, queue: Queue, ne
         due = known(queue)["tasks/x"].next_due
     assert known(queue)["tasks/x"].next_due == due
     with serves(work, newest.url, version) as running:
-        until(lambda: all(one.recurring.said_as for one in running.engine.lifecycle.consumers))
+        until(lambda: all(one.recurring.declared_as for one in running.engine.lifecycle.consumers))
         assert known(queue)["tasks/x"].next_due == due
 
 

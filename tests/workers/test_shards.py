@@ -281,7 +281,7 @@ def test_a_rate_per_shard(server: Server, kind: str) -> None:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have workers say often which schedules their code declares."""
-    monkeypatch.setattr(scheduler, "SAY_EVERY_S", 0.1)
+    monkeypatch.setattr(scheduler, "DECLARE_EVERY_S", 0.1)
 
 
 def declare(tasks: Any, kind: str, *timings: float) -> tuple[Any, list[str]]:
@@ -327,7 +327,7 @@ def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kin
         with worker:
             until(lambda: len(ran) >= 5)
             until(lambda: len(tasks.queue.admin.schedules()) == 3)
-            until(lambda: all(one.recurring.said_as for one in worker.engine.lifecycle.consumers))
+            until(lambda: all(one.recurring.declared_as for one in worker.engine.lifecycle.consumers))
             assert sorted(one.name for one in tasks.queue.admin.schedules()) == [
                 "tasks/double", "tasks/double#2", "tasks/double#3",
             ]  # fmt: skip

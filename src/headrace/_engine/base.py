@@ -46,7 +46,7 @@ from headrace.errors import LeasesLeft, NotDurable, OutcomeUnknown, describe_err
 
 Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
-LAGS_EVERY_S = 60.0  # seconds between two messages that settlements are not durable
+LOG_AGAIN_S = 60.0  # seconds between two messages about the same trouble
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
 FEATURES = (shard_roles,)  # features that add their own roles
@@ -225,7 +225,7 @@ class BaseEngine(ABC):
     def not_durable(self, error: NotDurable) -> list[Any]:
         """Log that settlements were not as durable as asked, at most once a minute. Return the answers."""
         now = time.monotonic()
-        if now - self._lagged >= LAGS_EVERY_S:
+        if now - self._lagged >= LOG_AGAIN_S:
             self._lagged = now
             log_event("not_durable", "%s", error)
         return error.answers

@@ -2,7 +2,7 @@
 
 `StallWatch` detects from there that a handler blocks the worker's loop, and names the handler.
 
-Roles start in the pulse, and reach the worker's loop by `tell`. The worker's loop wakes them by a `LoopEvent`. The
+Roles start in the pulse, and reach the worker's loop by `post`. The worker's loop wakes them by a `LoopEvent`. The
 state of consumers is safe for threads. If the worker's loop is closed without a stop, the pulse ends by itself.
 """
 
@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._engine.base import Unit
+from headrace._engine.base import LOG_AGAIN_S, Unit
 from headrace._engine.hooks import called
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._telemetry.log import log_event
@@ -31,12 +31,12 @@ class LoopEvent(asyncio.Event):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self._there = loop
+        self._pulse_loop = loop
 
     def set(self) -> None:
         """Wake the role that sleeps on this event."""
         with suppress(RuntimeError):  # the pulse has ended
-            self._there.call_soon_threadsafe(super().set)
+            self._pulse_loop.call_soon_threadsafe(super().set)
 
 
 class Pulse:
@@ -44,11 +44,11 @@ class Pulse:
 
     def __init__(self, executor: AsyncExecutor) -> None:
         self._executor = executor
-        self._home = asyncio.get_running_loop()
+        self._worker_loop = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
         self._roles: set[asyncio.Task[None]] = set()
         self._ending = LoopEvent(self._loop)
-        self._ended: asyncio.Future[None] = self._home.create_future()
+        self._ended: asyncio.Future[None] = self._worker_loop.create_future()
         detach_sentinel(executor.pool)
         threading.Thread(target=self._work, name="headrace-pulse", daemon=True).start()
 
@@ -58,7 +58,7 @@ class Pulse:
 
     def run(self, role: Coroutine[Any, Any, None], name: str) -> asyncio.Future[None]:
         """Run a role in the pulse. The future is done when the role has ended; cancelling it cancels the role."""
-        ended: asyncio.Future[None] = self._home.create_future()
+        ended: asyncio.Future[None] = self._worker_loop.create_future()
         tasks: list[asyncio.Task[None]] = []
 
         def begin() -> None:
@@ -66,7 +66,7 @@ class Pulse:
             tasks.append(task)
             self._roles.add(task)
             task.add_done_callback(self._roles.discard)
-            task.add_done_callback(lambda _: self.tell(_settle, ended))
+            task.add_done_callback(lambda _: self.post(_settle, ended))
 
         def cancel() -> None:
             for task in tasks:
@@ -80,10 +80,10 @@ class Pulse:
         with suppress(RuntimeError):  # the pulse has ended
             self._loop.call_soon_threadsafe(function)
 
-    def tell(self, function: Callable[..., object], *args: object) -> None:
+    def post(self, function: Callable[..., object], *args: object) -> None:
         """Call a function in the worker's loop, from the pulse."""
         try:
-            self._home.call_soon_threadsafe(function, *args)
+            self._worker_loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the worker's loop was closed: for its peers the worker is dead
             self._ending.set()
 
@@ -97,7 +97,7 @@ class Pulse:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._until_closed())
         finally:
-            self.tell(_settle, self._ended)
+            self.post(_settle, self._ended)
 
     async def _until_closed(self) -> None:
         await self._ending.wait()
@@ -132,7 +132,6 @@ def detach_sentinel(pool: Any) -> None:
 
 
 LATE_S = 1.0  # seconds by which our own wake-up may be late; a later one means that the whole process was suspended
-AGAIN_AFTER_S = 60.0  # seconds between two warnings about one block, or one handler
 LOOPS = frozenset(("asyncio", "selectors", "uvloop"))
 ADVICE = "make it a plain def, which runs in a thread, or move what blocks into asyncio.to_thread()"
 Running = Callable[[Any], tuple[Unit, Callable[..., Any]] | None]
@@ -152,13 +151,13 @@ class StallWatch:
         while True:
             turned = self._pulse.event()
             asked = self._lifecycle.stalled_since = time.monotonic()
-            self._pulse.tell(turned.set)
+            self._pulse.post(turned.set)
             await self._answered(turned, asked)
             self._lifecycle.stalled_since = None
             await asyncio.sleep(self._limit / 4)
 
     async def _answered(self, turned: asyncio.Event, asked: float) -> None:
-        told = 0.0  # when we last logged it
+        logged_at = 0.0
         while True:
             since = time.monotonic()
             if await _within(turned, self._limit):
@@ -167,16 +166,16 @@ class StallWatch:
             if now - since > self._limit + LATE_S:  # we were late ourselves: the whole process was suspended
                 asked += now - since
                 self._lifecycle.stalled_since = asked
-            elif (not told or now - told >= AGAIN_AFTER_S) and self._tell(now - asked, now):
-                told = now
-        if told:
+            elif (not logged_at or now - logged_at >= LOG_AGAIN_S) and self._log_block(now - asked, now):
+                logged_at = now
+        if logged_at:
             log_event("loop_unblocked", "after %.1f s", time.monotonic() - asked, worker=self._worker)
 
     @property
     def _worker(self) -> str:
         return self._lifecycle.consumers[0].worker
 
-    def _tell(self, seconds: float, now: float) -> bool:
+    def _log_block(self, seconds: float, now: float) -> bool:
         """Log the code that blocks the loop. Return false if it was logged a short while ago."""
         task = asyncio.current_task(self._loop)
         found = self._running(task)
@@ -200,7 +199,7 @@ class StallWatch:
             what = "a callback"
         if now < self._quiet_until.get(name, 0.0):
             return False
-        self._quiet_until[name] = now + AGAIN_AFTER_S
+        self._quiet_until[name] = now + LOG_AGAIN_S
         where = "" if frame is None else _place(frame, code)
         words = "for %.1f s now, by %s%s; nothing else goes on there meanwhile: %s"
         fields: dict[str, Any] = {"handler": name, "where": where, "seconds": round(seconds, 1)}

@@ -296,8 +296,8 @@ class Engine(BaseEngine):
 
     def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
-            there = PulseDriver(self, name, owner, channel, self.pulse.event())
-            return self.pulse.run(there.run(role), f"headrace-{name}")
+            driver_in_pulse = PulseDriver(self, name, owner, channel, self.pulse.event())
+            return self.pulse.run(driver_in_pulse.run(role), f"headrace-{name}")
         driver = RoleDriver(self, name, owner, channel, asyncio.Event())
         return asyncio.create_task(driver.run(role), name=f"headrace-{name}")
 
@@ -533,10 +533,10 @@ class PulseDriver(RoleDriver):
     """The driver of a role in the pulse. The worker's loop performs the effects on its handlers."""
 
     def _failed(self, error: BaseException) -> None:
-        self._engine.pulse.tell(self._engine.failed, error, self._channel)
+        self._engine.pulse.post(self._engine.failed, error, self._channel)
 
     def _perform_at_once(self, effect: Immediate) -> None:
         if isinstance(effect, Abort):
             for one in effect.held:  # at once: handlers in threads check this flag
                 one.job.lost.set()
-        self._engine.pulse.tell(self._engine.perform, effect, self._consumer)
+        self._engine.pulse.post(self._engine.perform, effect, self._consumer)

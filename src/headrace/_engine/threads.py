@@ -27,7 +27,7 @@ from headrace._net.sync.subscription import Subscription
 from headrace._protocol.op import Op
 from headrace.errors import OutcomeUnknown
 
-HAND_OVER_S = 3e-5  # seconds that a role sleeps after it starts a handler, whose thread needs the interpreter's lock
+GIVE_WAY_S = 3e-5  # seconds that a role sleeps after it starts a handler, whose thread needs the interpreter's lock
 
 
 def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
@@ -106,7 +106,7 @@ class Engine(BaseEngine):
     def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> RoleDriver:
         driver = RoleDriver(self, name, owner, channel, role)
         if name == "wait" and isinstance(owner, Consumer) and owner.shared is None and owner.handler.concurrency > 1:
-            driver.hands_over = True
+            driver.delegates = True
             number = owner.handler.concurrency
             driver.thread = self._thread(f"{owner.handler.queue}-{number}", self._handle, owner, driver)
         else:
@@ -125,7 +125,7 @@ class Engine(BaseEngine):
 
     def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
         """Block on the server, and send the operation that follows."""
-        time.sleep(HAND_OVER_S)
+        time.sleep(GIVE_WAY_S)
         with suppress(OutcomeUnknown):  # as in `send`
             return self.followed(effect, *executor.wait_then(effect))
         return True, None
@@ -139,7 +139,7 @@ class Engine(BaseEngine):
                 begun.add(id(unit))
                 put((consumer, unit))
 
-    def hand_over(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
+    def delegate(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
         """Let an idle thread continue to drive a role, so that the thread of the role can handle *unit*. A lone job
         then waits for no other thread, and starts in a fifth less time. Return false if no thread is idle.
         """
@@ -223,7 +223,7 @@ class Engine(BaseEngine):
 
     def runs_this(self) -> bool:
         """Tell whether one of our handlers is the caller."""
-        roles = (role.thread for role in self._running["wait"] if role.hands_over)
+        roles = (role.thread for role in self._running["wait"] if role.delegates)
         return threading.current_thread() in (*self._runners, *roles)
 
     def finish(self) -> None:
@@ -272,7 +272,7 @@ class RoleDriver(BaseRoleDriver, Driver):
 
     _engine: Engine
     thread: threading.Thread  # the first thread
-    hands_over = False  # whether the thread may handle a leased job while another thread drives the role
+    delegates = False  # whether the thread may handle a leased job while another thread drives the role
 
     def __init__(self, engine: Engine, name: str, owner: RoleOwner, channel: Channel, role: Role) -> None:
         super().__init__(engine, name, owner, channel, Wakeup())
@@ -309,9 +309,9 @@ class RoleDriver(BaseRoleDriver, Driver):
     def _mine(self, units: Sequence[Unit]) -> tuple[Consumer, Unit] | None:
         """Return a unit for the caller to handle, if there is one and another thread is free to drive the role."""
         consumer = self._consumer
-        if not self.hands_over or consumer is None or len(units) != 1:
+        if not self.delegates or consumer is None or len(units) != 1:
             return None
-        return (consumer, units[0]) if self._engine.hand_over(consumer, units[0], self) else None
+        return (consumer, units[0]) if self._engine.delegate(consumer, units[0], self) else None
 
     def _sleep(self, seconds: float) -> None:
         self._event.sleep(seconds)

@@ -154,8 +154,8 @@ class Declared:
     """The schedules that a worker's code declares for one queue, and name and time of the last declaration."""
 
     schedules: Sequence[Recurring]
-    said_as: str = ""
-    again_at: float = 0.0
+    declared_as: str = ""
+    declare_again_at: float = 0.0
     set: str = field(init=False)  # differs for each set of schedules that another version could declare
 
     def __attrs_post_init__(self) -> None:

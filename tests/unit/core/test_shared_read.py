@@ -22,9 +22,8 @@ from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle
 from headrace._core.worker.reclaimer import SWEEPS_AT_ONCE, reclaim
 from headrace._core.worker.roles import all_roles
 from headrace._core.worker.shared_read import (
-    FORGOTTEN_EVERY_S,
-    LEASED_LOOKS,
-    LOOK_S,
+    LEASED_CHECKS,
+    ORPHANS_EVERY_S,
     READ_AT_MOST,
     READ_WELL,
     SHORT_S,
@@ -118,7 +117,7 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     assert queues(hand.go()) == ["q0"]
     consumers[0].leasing.available = True
     hand.go([])
-    assert hand.go() == Sleep(LOOK_S)
+    assert hand.go() == Sleep(SHORT_S)
     consumers[0].phase = Phase.DRAINING
     assert hand.go() is None
 
@@ -149,7 +148,7 @@ def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
     consumers[1].leasing.available, consumers[1].leasing.asking = False, 0
     assert queues(hand.go()) == ["q0", "q1", "q2"]
     effect = hand.go([jobs(consumers[1])])
-    for _ in range(LEASED_LOOKS + 1):
+    for _ in range(LEASED_CHECKS + 1):
         assert isinstance(effect, Sleep)
         effect = hand.go()
     assert queues(effect) == ["q0", "q2"]
@@ -381,7 +380,7 @@ def test_what_other_readers_have_left_is_looked_for_where_all_rest() -> None:
     hand.go([])
     assert "BLOCK" in hand.go().command
     hand.go([])
-    hand.now += FORGOTTEN_EVERY_S
+    hand.now += ORPHANS_EVERY_S
     assert "BLOCK" not in hand.go().command
 
 

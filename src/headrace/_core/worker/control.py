@@ -10,8 +10,8 @@ from headrace._core.worker.idle import note_activity
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.reclaimer import sweep
 from headrace._core.worker.renewal import check, check_named
+from headrace._protocol.limits import BLOCK_S
 
-RECEIVE_S = 5.0  # seconds of one read at most
 RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions
 STIR = b"stir"  # a worker has started here, or has left idle mode
 
@@ -24,7 +24,7 @@ def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     by_channel = {consumer.ops.keys.key("control"): consumer for consumer in consumers}
     pause = 0.05
     while worker.phase < Phase.HALTING:
-        received = yield from Receive(tuple(by_channel), RECEIVE_S)
+        received = yield from Receive(tuple(by_channel), BLOCK_S)
         if received.state != "on":
             for consumer in consumers:
                 note_activity(consumer)

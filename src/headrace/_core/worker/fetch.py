@@ -38,13 +38,12 @@ from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import enter_idle, leave_idle
 from headrace._core.worker.renewal import check, died, lose
-from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT
+from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT, POLL_S
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Verdicts
 
 TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting batches go back to the queue
-PAUSED_S = 1.0  # the same while the queue is paused: the queue may be resumed between two such reads
 
 
 @define(eq=False)
@@ -173,7 +172,7 @@ def wait(consumer: Consumer) -> Role:
             woken = yield from _piggyback(consumer, limit)
         else:
             paused = consumer.leasing.paused
-            woken = (yield from Block(consumer.ops.wait(PAUSED_S if paused else BLOCK_S, paused=paused))) or paused
+            woken = (yield from Block(consumer.ops.wait(POLL_S if paused else BLOCK_S, paused=paused))) or paused
         if woken and not consumer.leasing.shard_gone:  # or the queue may have been resumed
             consumer.leasing.woken = consumer.leasing.available = True
             yield Wake()

@@ -17,7 +17,7 @@ EACH_S = 0.25  # seconds for each queue between two calls for one queue: 4 calls
 LEAST_S = 30.0  # the shortest and the longest time between two calls for one queue
 MOST_S = 1200.0
 SLACK_S = 120.0  # seconds for which a worker stays registered beyond that time: its next call may be late
-AGAIN_S = 30.0  # seconds until the next try, if other workers were active or the queue had work
+AGAIN_S = LEAST_S  # seconds until the next try, if other workers were active or the queue had work
 
 ALL_IDLE = 2  # the answer to `rest` if all other workers are idle, too
 

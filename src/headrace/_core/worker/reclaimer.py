@@ -10,19 +10,18 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import AGAIN_S, ask_for_idle
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._model.checks import FOREVER_S
+from headrace._protocol.limits import POLL_S
 from headrace._protocol.replies import Reclaimed
 
 SWEEP_EVERY_HEARTBEATS = 0.75  # heartbeats between two sweeps for dead workers, at most
 SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
-SWEEP_EVERY_S = 1.0  # seconds between two sweeps at most, except in idle mode: an expired lease is found in time
-
 REST_AT_MOST_S = 5.0  # seconds between two sweeps of an idle queue, unless the worker has many queues
 
 
 def reclaim(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
     """Put back the jobs of dead workers and of expired leases; promote due jobs."""
     consumers = worker.consumers if some is None else some
-    spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, SWEEP_EVERY_S]
+    spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, POLL_S]
     for consumer in consumers:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)
     tick = min(spans)
@@ -44,7 +43,7 @@ def _due(consumer: Consumer, now: float) -> bool:
     return bool(consumer.jobs.held) or consumer.timers.sweep_at <= now
 
 
-def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = SWEEP_EVERY_S) -> Step[float]:
+def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S) -> Step[float]:
     """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the next time."""
     now = yield from Now()
     swept: list[Consumer] = []

@@ -9,14 +9,14 @@ from headrace._core.queue.calls import run_due_schedules, schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace.errors import TooManySchedules, describe_error
 
-SAY_EVERY_S = 30.0  # seconds after which a worker repeats which schedules its code declares
+DECLARE_EVERY_S = 30.0  # seconds after which a worker repeats which schedules its code declares
 
 
 def tick(consumer: Consumer) -> Role:
     """Enqueue the jobs of due schedules. If several workers try, the first one wins; the others find nothing to do."""
     logged: set[str] = set()
     while consumer.phase is Phase.RUNNING:
-        yield from _say(consumer)
+        yield from _declare(consumer)
         now = yield from Now()
         if consumer.timers.tick_at is None or consumer.timers.tick_at > now:
             most = IDLE_S if consumer.recurring is None else 1.0
@@ -35,7 +35,7 @@ def ticks(consumer: Consumer) -> bool:
     return not (consumer.timers.tick_at is None and consumer.recurring is None and consumer.phase is Phase.RUNNING)
 
 
-def _say(consumer: Consumer) -> Role:
+def _declare(consumer: Consumer) -> Role:
     """Declare the code's schedules when the worker starts, and every 30 seconds; make the missing ones.
 
     In a sharded queue, a schedule is declared in each shard of its name. It is made in the shard that takes new jobs,
@@ -43,7 +43,11 @@ def _say(consumer: Consumer) -> Role:
     """
     declared, name = consumer.recurring, consumer.name
     now = yield from Now()
-    if declared is None or not consumer.registered or (declared.said_as == name and now < declared.again_at):
+    if (
+        declared is None
+        or not consumer.registered
+        or (declared.declared_as == name and now < declared.declare_again_at)
+    ):
         return
     ops, shared = consumer.ops, consumer.shared
     takes = True if shared is None else shared.takes_schedules(ops)
@@ -52,7 +56,7 @@ def _say(consumer: Consumer) -> Role:
     changed, ended = yield from send(ops.declare_schedules(declared, name))
     for gone in ended:
         yield Log("schedule_ended", f"{gone!r} of queue {ops.keys.queue!r} is declared by no worker any more")
-    if takes and (changed or declared.said_as != name):
+    if takes and (changed or declared.declared_as != name):
         for one in declared.schedules:
             if shared is not None:
                 yield from shared.gather_schedule(ops, one.name)
@@ -61,4 +65,4 @@ def _say(consumer: Consumer) -> Role:
             except TooManySchedules as error:
                 yield Log("schedule_failed", f"{one.name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
         consumer.timers.tick_at = now
-    declared.said_as, declared.again_at = name, now + SAY_EVERY_S
+    declared.declared_as, declared.declare_again_at = name, now + DECLARE_EVERY_S

@@ -24,10 +24,9 @@ READS_AT_REST = 2  # besides the connections for calls, heartbeats and Pub/Sub
 READ_EACH_S = 2e-6  # seconds that each queue costs, about: 0.8 us, or 2.4 if the server did other work meanwhile
 LEAST_S = 0.0005  # seconds between two reads at least: the job that ended a read is leased first
 LONG_S = 1.0  # seconds that a long read lasts at most
-SHORT_S = 0.05  # seconds that a short read lasts at most
-LOOK_S = 0.05  # seconds between two checks whether a consumer waits
-FORGOTTEN_EVERY_S = 2.0  # seconds between two looks for jobs that other readers received, and that nobody leased
-LEASED_LOOKS = 10  # pauses at most until the job that ended a read is leased
+SHORT_S = 0.05  # seconds that a short read lasts at most, and between two checks whether a consumer waits
+ORPHANS_EVERY_S = 2.0  # seconds between two searches for jobs that other readers received, and that nobody leased
+LEASED_CHECKS = 10  # pauses at most until the job that ended a read is leased
 PAUSE_AT_MOST = 4  # longest pause between two reads, in costs of a read: longer if reads end soon after each other
 
 
@@ -105,15 +104,15 @@ def idle(members: Sequence[Consumer]) -> list[Consumer]:
 
 def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
     """Block for all waiting consumers of *members*, again and again."""
-    pause, looked = 0.0, float("-inf")
+    pause, searched_at = 0.0, float("-inf")
     while shared.running:
         now = yield from Now()
-        if now - looked >= FORGOTTEN_EVERY_S:
-            looked = now
+        if now - searched_at >= ORPHANS_EVERY_S:
+            searched_at = now
             yield from _find_orphans([consumer for consumer in idle(members) if consumer.idle.all_idle])
         some = idle(members)
         if not some:
-            yield Sleep(LOOK_S)
+            yield Sleep(SHORT_S)
             continue
         began = yield from Now()
         ids = set(map(id, some))
@@ -127,7 +126,7 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
         soon = (yield from Now()) - began < 2 * PAUSE_AT_MOST * least
         pause = min(PAUSE_AT_MOST * least, 2 * pause) if soon and pause else least
         yield Sleep(pause)
-        for _ in range(LEASED_LOOKS):  # the server would run the read before the lease call, which takes longer
+        for _ in range(LEASED_CHECKS):  # the server would run the read before the lease call, which takes longer
             if not any(one.leasing.woken or one.leasing.asking for one in found):
                 break
             yield Sleep(least)

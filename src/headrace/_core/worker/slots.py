@@ -9,12 +9,15 @@ from attrs import define, field
 
 from headrace._core.effects import Step
 from headrace._model.checks import FOREVER_S
+from headrace._protocol.limits import LEASED_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
 
-WORTH_A_CALL = 250  # jobs that are leased at once, if there are slots for twice as many, or they start soon
+WORTH_A_CALL = (
+    LEASED_PER_SCRIPT  # jobs that are leased at once, if there are slots for twice as many, or they start soon
+)
 ROUND_S = 0.1  # seconds in which each shard should have a turn, if all shards have a backlog
 TURNS_AT_ONCE = 2  # shards with a backlog that lease at the same time: more only use memory
 CALLS_A_TURN = 8  # lease calls in a turn at most: jobs leased by one call are settled with a later call
