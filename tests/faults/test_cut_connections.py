@@ -82,7 +82,7 @@ def begins(queue: Any) -> Any:
 
 def is_declared(queue: Queue, prepared: Any, answer: Any) -> None:
     is_added(queue, prepared, answer)
-    assert queue._executor.send([pack(("HEXISTS", queue.ops.keys.key("stats"), "declared"))]) == [1]
+    assert queue._executor.connections.send([pack(("HEXISTS", queue.ops.keys.key("stats"), "declared"))]) == [1]
 
 
 def are_added(queue: Queue, prepared: Any, answer: Any) -> None:
@@ -146,7 +146,7 @@ def soon(queue: Any) -> Any:
 
 def forgets(queue: Queue) -> None:
     """Make the server forget the scripts."""
-    queue._executor.send([pack(("SCRIPT", "FLUSH"))])
+    queue._executor.connections.send([pack(("SCRIPT", "FLUSH"))])
 
 
 def arrives(queue: Queue, request: bytes) -> None:

@@ -278,13 +278,13 @@ def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
                 for connection in both:
                     pools.give(connection)
                 pools.timeout = 60.0
-                assert await asyncio.gather(*(executor.send([PING]) for _ in both)) == [[b"PONG"]] * 2
+                assert await asyncio.gather(*(pools.send([PING]) for _ in both)) == [[b"PONG"]] * 2
                 pools.timeout = 0.2
                 proxy.mute()
-                first = asyncio.create_task(executor.send([PING]))
+                first = asyncio.create_task(pools.send([PING]))
                 await asyncio.sleep(0.05)
                 start = time.monotonic()
-                for call in (first, asyncio.create_task(executor.send([PING]))):
+                for call in (first, asyncio.create_task(pools.send([PING]))):
                     with pytest.raises(redis.TimeoutError, match=r"no answer within 0.2 s"):
                         await call
                 assert 0.15 < time.monotonic() - start < LATE_S

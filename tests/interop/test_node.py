@@ -265,7 +265,11 @@ def test_what_a_blocked_read_brought_is_for_whoever_comes(agent: Agent, python: 
     """It was for nobody: a reader that dies on it costs the job no time and no attempt."""
     assert agent("lease", "w", 1, {"ttl": 70_000})["jobs"] == []
     agent.tell("waited", 60_000)
-    until(lambda: python._executor.send([b"*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n"])[0].find(b"cmd=xreadgroup") > 0)
+    until(
+        lambda: (
+            python._executor.connections.send([b"*2\r\n$6\r\nCLIENT\r\n$4\r\nLIST\r\n"])[0].find(b"cmd=xreadgroup") > 0
+        )
+    )
     python.enqueue(b"1")
     agent.answer()
     assert python.counts().waiting == 1

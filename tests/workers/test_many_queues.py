@@ -15,8 +15,9 @@ from headrace import Job, Queue
 from headrace._core.effects import HeldJob
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import ALL_IDLE, LEAST_S
-from headrace._net.base.executor import BaseExecutor
+from headrace._net.aio.trips import AsyncTrips
 from headrace._net.base.pool import SPARE_S
+from headrace._net.sync.trips import Trips
 from tests.support.awaiting import until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
@@ -225,7 +226,8 @@ def test_queues_of_several_places_share_no_read(
     work: Work, queues: list[Queue], record: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an executor says of its places, as one of a cluster may, is heard: here two, of 20 queues each."""
-    monkeypatch.setattr(BaseExecutor, "place", lambda _, keys: int(keys.queue[-1]) % 2)
+    for kind in (AsyncTrips, Trips):
+        monkeypatch.setattr(kind, "place", lambda _, keys: int(keys.queue[-1]) % 2)
     worker = work()
     serve(worker, record)
     with worker:

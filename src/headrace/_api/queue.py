@@ -27,8 +27,7 @@ from headrace._model.policy import full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._net.base.address import Address, Connected, Timeout, Unpicklable
-from headrace._net.base.executor import SETTLING
-from headrace._net.base.retries import bounding, place
+from headrace._net.base.retries import SETTLING, bounding, place
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import Keys, job_id

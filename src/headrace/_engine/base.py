@@ -36,7 +36,6 @@ from headrace._core.worker.roles import WAKE_IF, Channel, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._engine.hooks import Contexts, Hook
 from headrace._net.base.address import Address
-from headrace._net.base.executor import BaseExecutor
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
 from headrace._protocol.op import Op
@@ -108,7 +107,7 @@ class BaseEngine(ABC):
     def __init__(
         self,
         lifecycle: Lifecycle,
-        executors: Mapping[Channel, BaseExecutor],
+        executors: Mapping[Channel, Any],
         address: Address,
         trace_parent: str,
         stops: list[Hook],
@@ -173,7 +172,8 @@ class BaseEngine(ABC):
         """Start the threads of roles that are added while the worker runs. Tasks run already."""
 
     def _place(self, consumer: Consumer) -> Hashable:
-        return self._where(consumer.ops.keys)
+        place: Hashable = self._where(consumer.ops.keys)
+        return place
 
     def _parts(self) -> list[list[Consumer]]:
         """Return the consumers, grouped by place, such as a node of a cluster. No role serves two places."""

@@ -15,7 +15,7 @@ from headrace._model.event import Event
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.listening import AsyncListening
 from headrace._net.aio.subscription import PING_AFTER_S, AsyncSubscription, channels_of
-from headrace._net.base.retries import RETRY_PAUSE_S
+from headrace._net.base.retries import RECONNECT_PAUSE_S
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
@@ -83,7 +83,7 @@ class AsyncEventStream:
         self._cut_since = self._cut_since if self._cut_since is not None else now
         if received.error is not None and (received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
             raise received.error
-        return RETRY_PAUSE_S / 10
+        return RECONNECT_PAUSE_S
 
     async def _subscribe(self) -> None:
         while not (self._subscribed or self._over):

@@ -13,7 +13,7 @@ from headrace._api.sync.colour import Driven, sleep
 from headrace._core.effects import Step
 from headrace._core.notices import Received, events
 from headrace._model.event import Event
-from headrace._net.base.retries import RETRY_PAUSE_S
+from headrace._net.base.retries import RECONNECT_PAUSE_S
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.listening import Listening
 from headrace._net.sync.subscription import PING_AFTER_S, Subscription, channels_of
@@ -84,7 +84,7 @@ class EventStream:
         self._cut_since = self._cut_since if self._cut_since is not None else now
         if received.error is not None and (received.state == "refused" or now - self._cut_since >= RETRY_BUDGET_S):
             raise received.error
-        return RETRY_PAUSE_S / 10
+        return RECONNECT_PAUSE_S
 
     def _subscribe(self) -> None:
         while not (self._subscribed or self._over):

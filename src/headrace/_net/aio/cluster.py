@@ -19,11 +19,9 @@ from typing import Any, TypeVar
 
 from redis import exceptions as errors
 
-from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.aio.colour import (
     Background,
     ConnectionPool,
-    Driven,
     Queue,
     all_of,
     event,
@@ -31,12 +29,11 @@ from headrace._net.aio.colour import (
     here,
     lock,
     next_of,
-    sleep,
 )
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.base.cluster import (
+    ASK_EVERY_S,
     ASK_MAP,
-    ASK_NEXT_S,
     ASK_WITHIN_S,
     LEARN_WITHIN_S,
     PROBE,
@@ -55,16 +52,14 @@ from headrace._net.base.cluster import (
     slot_of,
 )
 from headrace._net.base.connections import Attend
-from headrace._net.base.retries import Lane, Meanwhile, Trip, since_boot, unwelcome
+from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, since_boot, unwelcome
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, Prepared, pack
-from headrace._protocol.queue_ops import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
 Answers = Sequence[Any] | Exception
-RETRY_PAUSE_S = 0.5  # seconds between two attempts, at most: another node takes over in a second or two
 SCANNED_AT_ONCE = 1 << 14  # nodes that the cursor of a scan can tell apart
 
 
@@ -88,7 +83,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         super().__init__(None, client, budget, outage)
         self._seeds = seeds
         self.slots = Slots(seeds.nodes, seeds.remap)
-        self.pause = RETRY_PAUSE_S
+        self.pause = FAILOVER_PAUSE_S
         self.sharded = True  # until a node refuses sharded channels
         self._links: dict[Node, AsyncExecutor] = {}
         self._answer_within: float | None = None  # seconds; `None`: as connections are set
@@ -161,7 +156,7 @@ class AsyncClusterExecutor(AsyncExecutor):
                 if search.places:
                     asked.append(search.places.pop(0))
                     self._background.start("headrace-map", self._ask, asked[-1], answers)
-                found = await next_of(answers, ASK_NEXT_S if search.places else SILENT_AFTER_S)
+                found = await next_of(answers, ASK_EVERY_S if search.places else SILENT_AFTER_S)
                 if found is None and search.places:
                     continue
                 node, answer = found or (asked[0], errors.TimeoutError("no answer"))
@@ -180,7 +175,7 @@ class AsyncClusterExecutor(AsyncExecutor):
 
     async def _ask(self, node: Node, answers: Queue[tuple[Node, Answers]]) -> None:
         try:
-            answer: Answers = await self._link(node).send(ASK_MAP, within=ASK_WITHIN_S)
+            answer: Answers = await self._link(node).connections.send(ASK_MAP, within=ASK_WITHIN_S)
         except Exception as error:
             answer = error
         answers.put_nowait((node, answer))
@@ -196,7 +191,7 @@ class AsyncClusterExecutor(AsyncExecutor):
     async def _probe(self, node: Node) -> None:
         """Ask a silent node for a sign of life. If it does not answer, have the map read again."""
         try:
-            await self._link(node).send(PROBE, within=PROBE_EVERY_S)
+            await self._link(node).connections.send(PROBE, within=PROBE_EVERY_S)
         except Exception as error:  # calls will meet the same error
             self.slots.missed(node, error)
             self._refresh_soon()
@@ -248,7 +243,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         link = self._link(batch.node)
         try:
             await link._try_waiting(trip)
-            answers = await link.send(batch.commands, meanwhile, trip.leaves, trip.rest)
+            answers = await link.connections.send(batch.commands, meanwhile, trip.leaves, trip.rest)
         except (errors.RedisError, OSError) as cut:
             refusal = await link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None
             if refusal is not None:
@@ -265,12 +260,9 @@ class AsyncClusterExecutor(AsyncExecutor):
         result: R = (await self.run_all([prepared.of(item)]))[0]
         return result
 
-    def send(
-        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
-        within: float | None = None,
-    ) -> Driven[list[Any]]:  # fmt: skip
-        """Send packed commands without keys to any node."""
-        return self._link(self.slots.places()[0]).send(commands, meanwhile, leaves, within)
+    async def ping(self) -> None:
+        """Ask any node for a sign of life. Raises its error."""
+        await self._link(self.slots.places()[0]).ping()
 
     async def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
         """Scan one node after another, in steps. The cursor holds the number of the node, and the node's own cursor."""
@@ -307,16 +299,6 @@ class AsyncClusterExecutor(AsyncExecutor):
         asked = self.slots.owner(slot) or ("", 0)
         self.slots.moved(slot, self.slots.redirected(error, asked))
 
-    def _waited(self, command: tuple[Arg, ...]) -> int:
-        """Return the slot of the stream on which *command* blocks."""
-        return slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
-
-    def _woke(self, slot: int, reply: Any) -> bool:
-        """Process the reply to a blocked read. Tell whether it found something; an error counts as yes."""
-        if isinstance(reply, errors.MovedError):
-            self._moved(reply, slot)
-        return bool(reply)
-
     def _owner(self, slot: int) -> Node:
         node = self.slots.owner(slot)
         if node is None:
@@ -337,60 +319,28 @@ class AsyncClusterExecutor(AsyncExecutor):
             await self._refresh(None)
         return self._link(self._owner(slot))
 
-    async def wait(self, command: tuple[Arg, ...]) -> bool:
-        """Like `AsyncTrips.wait`."""
-        slot = self._waited(command)
+    async def _block(
+        self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None
+    ) -> list[Any]:
+        """Like `AsyncTrips._block`, at the node of the stream on which *command* blocks."""
+        slot = slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
         try:
-            link = await self._home(slot)
-            return self._woke(slot, (await link._block([pack(command)], None))[0])
+            replies = await (await self._home(slot))._block(command, behind, leaves)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            self._refresh_soon()
-            await sleep(0.01)
-            return True
+            if not self._waits_no_more:
+                self._refresh_soon()
+            raise
+        if isinstance(replies[0], errors.MovedError):
+            self._moved(replies[0], slot)
+        return replies
 
-    async def wait_among(self, effect: BlockAmong) -> list[str]:
-        """Like `AsyncTrips.wait_among`. All keys belong to one group."""
-        slot = slot_of(next(iter(effect.keys)))
-        try:
-            link = await self._home(slot)
-            reply = (await link._block([pack(effect.command)], None))[0]
-            self._woke(slot, reply)
-            return woken_keys(reply, effect.keys)
-        except (errors.ConnectionError, errors.TimeoutError, OSError):
-            self._refresh_soon()
-            await sleep(0.01)
-            return list(effect.keys)
-
-    async def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
-        """Like `AsyncTrips.wait_then`."""
-        lane, trip, found = self._lane(effect.op), Scattered([effect.op]), True
-        slot = slot_of(effect.op.keys[0])
-        try:
-            link = await self._home(slot)
-            scatter = Scatter(self.slots, trip, [lane])
-            (batch,) = scatter.batches()
-            commands = [pack(effect.command), *batch.commands]
-            reply, *answers = await link._block(commands, trip.leaves)
-            trip.answered()
-            found = self._woke(slot, reply)
-            scatter.take(batch, answers)
-            replies = await self._complete(scatter, trip)
-        except Exception as error:
-            if self._waits_no_more:
-                await self._undo_riding(effect, lane)
-                return False, None
-            self._refresh_soon()
-            await sleep(0.01)
-            replies = await self._again(error, trip, [lane], None)
-        else:
-            self._lanes.give(trip.ops, [lane])
-        return bool(found), self._answered(trip, replies)[0]
-
-    def stop_waiting(self) -> None:
-        """Like `AsyncTrips.stop_waiting`."""
-        self._waits_no_more = True
-        for link in self.links():
-            link.stop_waiting()
+    async def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
+        """Like `AsyncTrips._checked`, for an operation behind a blocked read."""
+        assert isinstance(trip, Scattered)  # noqa: S101
+        scatter = Scatter(self.slots, trip, lanes)
+        for batch in scatter.batches():
+            scatter.take(batch, replies)
+        return await self._complete(scatter, trip)
 
     async def close(self, last: Sequence[Op[Any]] = ()) -> None:
         """Like `AsyncExecutor.close`."""
@@ -407,4 +357,4 @@ class AsyncClusterExecutor(AsyncExecutor):
         for command in clearing:
             with suppress(Exception):
                 link = await self._home(slot_of(command[1]))
-                await link.send([pack(command)], within=ASK_WITHIN_S)
+                await link.connections.send([pack(command)], within=ASK_WITHIN_S)

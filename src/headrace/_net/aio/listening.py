@@ -15,12 +15,12 @@ from headrace._core.shards.map import ShardMap
 from headrace._net.aio.colour import Background, Driven, condition, here, holds
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import LISTEN_S, AsyncSubscription, channels_of
+from headrace._net.base.retries import RECONNECT_PAUSE_S
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
 
 REFRESH_EVERY_S = 1.0  # seconds between two reads of the table of shards
-CUT_PAUSE_S = 0.2  # seconds between two tries to reach a node
 
 
 @define(eq=False)
@@ -112,7 +112,7 @@ class AsyncListening:
                         self._assign()
                     self._changed.notify_all()
                     if received.state == "cut":
-                        await self._wait(lambda: not listener.channels, CUT_PAUSE_S)
+                        await self._wait(lambda: not listener.channels, RECONNECT_PAUSE_S)
                     while not (self._inbox.room or self._closed):
                         await self._wait(lambda: self._inbox.room, LISTEN_S)
         except Exception as error:

@@ -19,7 +19,7 @@ from headrace._net.aio.colour import access, bounded, here
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.pool import abandon, abort, disconnect, pushed, subscription_maker
 from headrace._net.base.cluster import slot_of
-from headrace._net.base.retries import heals
+from headrace._net.base.retries import REDIRECTED_AT_MOST, heals
 from headrace._protocol.op import Op, pack
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.log import log_event
@@ -28,7 +28,6 @@ PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for 
 ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
 LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or between two tries to connect
 PING = pack(("PING",))
-REDIRECTED_AT_MOST = 5  # redirections in a row
 
 
 def channels_of(some: Iterable[Ops], kinds: Sequence[str]) -> list[str]:

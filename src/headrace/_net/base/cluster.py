@@ -17,7 +17,7 @@ from redis import exceptions as errors
 from redis.crc import key_slot
 
 from headrace._model.shards import SLOTS
-from headrace._net.base.retries import Lane, Trip, first_error, missing, refuses, since_boot
+from headrace._net.base.retries import REDIRECTED_AT_MOST, Lane, Trip, first_error, missing, refuses, since_boot
 from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op, pack
@@ -28,10 +28,9 @@ ASK_MAP = pack(("CLUSTER", "SLOTS")), pack(("CLUSTER", "INFO"))
 ASKING = pack(("ASKING",))
 PROBE = (pack(("PING",)),)
 ASK_WITHIN_S = 2.0  # seconds for a node's answer
-ASK_NEXT_S = 0.2  # seconds without an answer, after which another node is asked, too
 SILENT_AFTER_S = 3.0  # seconds to wait for the last node: looking up a name has no bound of its own
 LEARN_WITHIN_S = 5.0  # seconds for which a call without a bound waits for the map
-ASK_EVERY_S = 0.2  # seconds between two questions, at least
+ASK_EVERY_S = 0.2  # seconds between two questions for the map, at least; in a search: before the next node is asked
 PROBE_EVERY_S = 1.0  # seconds between two probes of a node that is silent, at least
 
 _EPOCH = re.compile(r"^cluster_current_epoch:(\d+)", re.MULTILINE)
@@ -230,7 +229,6 @@ def _text(value: Any) -> str:
 
 
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}  # and the schemes of one node
-DEFAULT_PORT = 6379
 USUAL = (type(None), redis.Redis, redis.asyncio.Redis)  # an `isinstance` check of these for a cluster client takes long
 
 
@@ -302,7 +300,7 @@ def _node(host: str) -> Node:
     place = urlsplit(f"//{host}")
     if not place.hostname:
         raise ValueError("a host is missing")
-    return place.hostname, place.port or DEFAULT_PORT
+    return place.hostname, place.port or 6379
 
 
 def misled(error: errors.MovedError, settings: Mapping[str, Any]) -> ConfigurationError:
@@ -313,9 +311,6 @@ def misled(error: errors.MovedError, settings: Mapping[str, Any]) -> Configurati
         f"{host}:{port} is a node of a cluster, and the queue is served by another ({there.host}:{there.port}): "
         f"use redis+cluster://{host}:{port} (rediss+cluster:// with TLS), or give client=RedisCluster(…)"
     )
-
-
-ROUNDS = 8  # redirections in a row; then there is a pause, as after an error
 
 
 @define(eq=False)
@@ -379,7 +374,7 @@ class Scatter:
             node = self._asked.get(i) or self._slots.owner(slot)
             if node is None:
                 self._failed(errors.ClusterDownError(f"CLUSTERDOWN no node serves slot {slot}"))
-            elif self._rounds > ROUNDS:
+            elif self._rounds > REDIRECTED_AT_MOST:
                 self._failed(errors.TryAgainError(f"TRYAGAIN slot {slot} is passed from node to node"))
             else:
                 groups.setdefault((node, i in self._asked), []).append(i)

@@ -29,10 +29,14 @@ from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
 R = TypeVar("R")
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
+RECONNECT_PAUSE_S = RETRY_PAUSE_S / 10  # the same, of a subscription
+FAILOVER_PAUSE_S = 0.5  # the same, where another node, or a replica, takes over in a second or two
+REDIRECTED_AT_MOST = 8  # redirections in a row; then there is a pause, as after an error
 FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
 SLACK_S = 1.0  # seconds by which a step may be late; a later step means that the process or the machine was suspended
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
 _RIGHTS = re.compile(r"ACL failure in script|user executing the script can't")
+SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
 REPEATABLE = frozenset(("complete", "retry", "dead_letter", "release", "lease", "flow_advance"))
 """Recorded operations that free entries first. A repetition after a missing right doubles nothing, as it might for
 operations that add jobs.
@@ -366,7 +370,7 @@ class Lane:
 _SHARED: dict[Hashable, Lanes] = {}  # by server
 
 
-def shared(pool: Any) -> Lanes:
+def lanes_of(pool: Any) -> Lanes:
     """Return the lanes of this process for the server of *pool*.
 
     A server under two names has two sets of lanes; two servers under one name share a set. Either way, a lane has one

@@ -39,7 +39,6 @@ ANSWER_WITHIN_S = 1.0  # seconds for a Sentinel's answer
 FIND_WITHIN_S = 2.0  # seconds to wait for the first answer of any Sentinel
 LINGER_S = 10.0  # seconds without a connection, after which watching ends
 CHANNELS = ("+switch-master", "+promoted-slave")  # the primary has changed; the chosen replica has become the primary
-PAUSE_S = 0.5  # seconds between two attempts of a call, at most: a new primary takes a second or two
 
 
 @frozen

@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 
 from redis import exceptions as errors
 
-from headrace._core.effects import BlockAmong, BlockThen
 from headrace._net.base.cluster import (
+    ASK_EVERY_S,
     ASK_MAP,
-    ASK_NEXT_S,
     ASK_WITHIN_S,
     LEARN_WITHIN_S,
     PROBE,
@@ -42,11 +41,10 @@ from headrace._net.base.cluster import (
     slot_of,
 )
 from headrace._net.base.connections import Attend
-from headrace._net.base.retries import Lane, Meanwhile, Trip, since_boot, unwelcome
+from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, since_boot, unwelcome
 from headrace._net.sync.colour import (
     Background,
     ConnectionPool,
-    Driven,
     Queue,
     all_of,
     event,
@@ -54,18 +52,15 @@ from headrace._net.sync.colour import (
     here,
     lock,
     next_of,
-    sleep,
 )
 from headrace._net.sync.executor import Executor
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, Prepared, pack
-from headrace._protocol.queue_ops import woken_keys
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
 Answers = Sequence[Any] | Exception
-RETRY_PAUSE_S = 0.5  # seconds between two attempts, at most: another node takes over in a second or two
 SCANNED_AT_ONCE = 1 << 14  # nodes that the cursor of a scan can tell apart
 
 
@@ -89,7 +84,7 @@ class ClusterExecutor(Executor):
         super().__init__(None, client, budget, outage)
         self._seeds = seeds
         self.slots = Slots(seeds.nodes, seeds.remap)
-        self.pause = RETRY_PAUSE_S
+        self.pause = FAILOVER_PAUSE_S
         self.sharded = True  # until a node refuses sharded channels
         self._links: dict[Node, Executor] = {}
         self._answer_within: float | None = None  # seconds; `None`: as connections are set
@@ -162,7 +157,7 @@ class ClusterExecutor(Executor):
                 if search.places:
                     asked.append(search.places.pop(0))
                     self._background.start("headrace-map", self._ask, asked[-1], answers)
-                found = next_of(answers, ASK_NEXT_S if search.places else SILENT_AFTER_S)
+                found = next_of(answers, ASK_EVERY_S if search.places else SILENT_AFTER_S)
                 if found is None and search.places:
                     continue
                 node, answer = found or (asked[0], errors.TimeoutError("no answer"))
@@ -181,7 +176,7 @@ class ClusterExecutor(Executor):
 
     def _ask(self, node: Node, answers: Queue[tuple[Node, Answers]]) -> None:
         try:
-            answer: Answers = self._link(node).send(ASK_MAP, within=ASK_WITHIN_S)
+            answer: Answers = self._link(node).connections.send(ASK_MAP, within=ASK_WITHIN_S)
         except Exception as error:
             answer = error
         answers.put_nowait((node, answer))
@@ -197,7 +192,7 @@ class ClusterExecutor(Executor):
     def _probe(self, node: Node) -> None:
         """Ask a silent node for a sign of life. If it does not answer, have the map read again."""
         try:
-            self._link(node).send(PROBE, within=PROBE_EVERY_S)
+            self._link(node).connections.send(PROBE, within=PROBE_EVERY_S)
         except Exception as error:  # calls will meet the same error
             self.slots.missed(node, error)
             self._refresh_soon()
@@ -249,7 +244,7 @@ class ClusterExecutor(Executor):
         link = self._link(batch.node)
         try:
             link._try_waiting(trip)
-            answers = link.send(batch.commands, meanwhile, trip.leaves, trip.rest)
+            answers = link.connections.send(batch.commands, meanwhile, trip.leaves, trip.rest)
         except (errors.RedisError, OSError) as cut:
             refusal = link._refusal(batch.ops) if isinstance(cut, errors.ConnectionError) else None
             if refusal is not None:
@@ -266,12 +261,9 @@ class ClusterExecutor(Executor):
         result: R = self.run_all([prepared.of(item)])[0]
         return result
 
-    def send(
-        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
-        within: float | None = None,
-    ) -> Driven[list[Any]]:  # fmt: skip
-        """Send packed commands without keys to any node."""
-        return self._link(self.slots.places()[0]).send(commands, meanwhile, leaves, within)
+    def ping(self) -> None:
+        """Ask any node for a sign of life. Raises its error."""
+        self._link(self.slots.places()[0]).ping()
 
     def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
         """Scan one node after another, in steps. The cursor holds the number of the node, and the node's own cursor."""
@@ -308,16 +300,6 @@ class ClusterExecutor(Executor):
         asked = self.slots.owner(slot) or ("", 0)
         self.slots.moved(slot, self.slots.redirected(error, asked))
 
-    def _waited(self, command: tuple[Arg, ...]) -> int:
-        """Return the slot of the stream on which *command* blocks."""
-        return slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
-
-    def _woke(self, slot: int, reply: Any) -> bool:
-        """Process the reply to a blocked read. Tell whether it found something; an error counts as yes."""
-        if isinstance(reply, errors.MovedError):
-            self._moved(reply, slot)
-        return bool(reply)
-
     def _owner(self, slot: int) -> Node:
         node = self.slots.owner(slot)
         if node is None:
@@ -338,60 +320,26 @@ class ClusterExecutor(Executor):
             self._refresh(None)
         return self._link(self._owner(slot))
 
-    def wait(self, command: tuple[Arg, ...]) -> bool:
-        """Like `Trips.wait`."""
-        slot = self._waited(command)
+    def _block(self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None) -> list[Any]:
+        """Like `Trips._block`, at the node of the stream on which *command* blocks."""
+        slot = slot_of(next(arg for arg in command if isinstance(arg, str) and "{" in arg))
         try:
-            link = self._home(slot)
-            return self._woke(slot, link._block([pack(command)], None)[0])
+            replies = (self._home(slot))._block(command, behind, leaves)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
-            self._refresh_soon()
-            sleep(0.01)
-            return True
+            if not self._waits_no_more:
+                self._refresh_soon()
+            raise
+        if isinstance(replies[0], errors.MovedError):
+            self._moved(replies[0], slot)
+        return replies
 
-    def wait_among(self, effect: BlockAmong) -> list[str]:
-        """Like `Trips.wait_among`. All keys belong to one group."""
-        slot = slot_of(next(iter(effect.keys)))
-        try:
-            link = self._home(slot)
-            reply = link._block([pack(effect.command)], None)[0]
-            self._woke(slot, reply)
-            return woken_keys(reply, effect.keys)
-        except (errors.ConnectionError, errors.TimeoutError, OSError):
-            self._refresh_soon()
-            sleep(0.01)
-            return list(effect.keys)
-
-    def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
-        """Like `Trips.wait_then`."""
-        lane, trip, found = self._lane(effect.op), Scattered([effect.op]), True
-        slot = slot_of(effect.op.keys[0])
-        try:
-            link = self._home(slot)
-            scatter = Scatter(self.slots, trip, [lane])
-            (batch,) = scatter.batches()
-            commands = [pack(effect.command), *batch.commands]
-            reply, *answers = link._block(commands, trip.leaves)
-            trip.answered()
-            found = self._woke(slot, reply)
-            scatter.take(batch, answers)
-            replies = self._complete(scatter, trip)
-        except Exception as error:
-            if self._waits_no_more:
-                self._undo_riding(effect, lane)
-                return False, None
-            self._refresh_soon()
-            sleep(0.01)
-            replies = self._again(error, trip, [lane], None)
-        else:
-            self._lanes.give(trip.ops, [lane])
-        return bool(found), self._answered(trip, replies)[0]
-
-    def stop_waiting(self) -> None:
-        """Like `Trips.stop_waiting`."""
-        self._waits_no_more = True
-        for link in self.links():
-            link.stop_waiting()
+    def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
+        """Like `Trips._checked`, for an operation behind a blocked read."""
+        assert isinstance(trip, Scattered)  # noqa: S101
+        scatter = Scatter(self.slots, trip, lanes)
+        for batch in scatter.batches():
+            scatter.take(batch, replies)
+        return self._complete(scatter, trip)
 
     def close(self, last: Sequence[Op[Any]] = ()) -> None:
         """Like `Executor.close`."""
@@ -408,4 +356,4 @@ class ClusterExecutor(Executor):
         for command in clearing:
             with suppress(Exception):
                 link = self._home(slot_of(command[1]))
-                link.send([pack(command)], within=ASK_WITHIN_S)
+                link.connections.send([pack(command)], within=ASK_WITHIN_S)

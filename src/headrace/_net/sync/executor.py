@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import redis
@@ -14,8 +14,7 @@ from tenacity import Retrying, sleep_using_event
 from headrace import _forks
 from headrace._core.effects import Undoable
 from headrace._net.base.connections import Attend
-from headrace._net.base.executor import UNDO_WITHIN_S, undecoded
-from headrace._net.base.retries import Meanwhile, RetryBudget, Trip, bound, first_error, policy, since_boot
+from headrace._net.base.retries import Meanwhile, RetryBudget, Trip, bound, policy, since_boot
 from headrace._net.sync.pool import Pool, exchanged
 from headrace._net.sync.trips import Trips
 from headrace._protocol.limits import COURTESY_S, RETRY_BUDGET_S
@@ -24,6 +23,8 @@ from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
 R = TypeVar("R")
+UNDO_WITHIN_S = 2 * COURTESY_S  # for undoing the effects of a cancelled call
+NO_LIMIT = nullcontext()  # threads are few
 
 
 class Executor(Trips):
@@ -54,7 +55,7 @@ class Executor(Trips):
         """Run an operation. If interrupted, fetch the reply again, and run the operation that undoes it."""
         op, undo = effect.op, effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
-        bare: Op[Any] = evolve(op, decode=undecoded)
+        bare: Op[Any] = evolve(op, decode=lambda reply: reply)
         reply: Any = None
         try:
             reply = self.run_all([bare], lanes=[lane], within=within)[0]
@@ -111,6 +112,9 @@ class Executor(Trips):
         self._heard()
         return prepared.op.decode(answer)
 
+    def _permit(self, _trip: Trip) -> AbstractContextManager[None]:
+        return NO_LIMIT
+
     def _heals(self, error: Exception, trip: Trip) -> bool:
         return super()._heals(error, trip) and not self._given_up.is_set()
 
@@ -155,17 +159,11 @@ class Executor(Trips):
 def meet(executor: Executor) -> None:
     """Return once a server answers, even with an error. Raises the last error after `FIRST_ANSWER_S`."""
     outage = executor.outage
-
-    def greet() -> None:
-        error = first_error(executor.send([pack(("PING",))]))
-        if error is not None:
-            raise error
-
     budget = RetryBudget(
         outage, lambda: 0.0 if outage.there else bound(outage, RETRY_BUDGET_S), executor.timeout, Trip([])
     )
     try:
-        Retrying(**policy(budget, executor.pause))(greet)
+        Retrying(**policy(budget, executor.pause))(executor.ping)
     except Exception:
         if not outage.there:
             raise

@@ -13,6 +13,7 @@ from redis import exceptions as errors
 from headrace._core.effects import Step
 from headrace._core.notices import Inbox, Received
 from headrace._core.shards.map import ShardMap
+from headrace._net.base.retries import RECONNECT_PAUSE_S
 from headrace._net.sync.colour import Background, Driven, condition, here, holds
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import LISTEN_S, Subscription, channels_of
@@ -21,7 +22,6 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
 
 REFRESH_EVERY_S = 1.0  # seconds between two reads of the table of shards
-CUT_PAUSE_S = 0.2  # seconds between two tries to reach a node
 
 
 @define(eq=False)
@@ -113,7 +113,7 @@ class Listening:
                         self._assign()
                     self._changed.notify_all()
                     if received.state == "cut":
-                        self._wait(lambda: not listener.channels, CUT_PAUSE_S)
+                        self._wait(lambda: not listener.channels, RECONNECT_PAUSE_S)
                     while not (self._inbox.room or self._closed):
                         self._wait(lambda: self._inbox.room, LISTEN_S)
         except Exception as error:

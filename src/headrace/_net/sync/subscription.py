@@ -17,7 +17,7 @@ from redis import exceptions as errors
 
 from headrace._core.notices import Received
 from headrace._net.base.cluster import slot_of
-from headrace._net.base.retries import heals
+from headrace._net.base.retries import REDIRECTED_AT_MOST, heals
 from headrace._net.sync.colour import access, bounded, here
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.pool import abandon, abort, disconnect, pushed, subscription_maker
@@ -29,7 +29,6 @@ PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for 
 ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
 LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or between two tries to connect
 PING = pack(("PING",))
-REDIRECTED_AT_MOST = 5  # redirections in a row
 
 
 def channels_of(some: Iterable[Ops], kinds: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -18,22 +18,31 @@ from redis import exceptions as errors
 from tenacity import Retrying
 
 from headrace._core.effects import BlockAmong, BlockThen
+from headrace._model.policy import Durability
 from headrace._net.base.cluster import misled
-from headrace._net.base.executor import BaseExecutor
+from headrace._net.base.pool import SHARED
 from headrace._net.base.retries import (
+    FAILOVER_PAUSE_S,
     REFUSED_WITHIN_S,
+    RETRY_PAUSE_S,
+    SETTLING,
     SIZE_LIMIT_AT_LEAST,
     Lane,
     Meanwhile,
+    RetryBudget,
     Trip,
     announced,
+    bound,
     faultless,
     first_error,
+    heals,
     known,
+    lanes_of,
     largest,
     missing,
     pack_all,
     policy,
+    refuse_signalled,
     refuses,
     remaining,
     since_boot,
@@ -44,24 +53,72 @@ from headrace._net.base.retries import (
 )
 from headrace._net.sync.colour import Driven, bounded, sleep
 from headrace._net.sync.pool import Pool, reply_within
-from headrace._protocol.durability import trials, tried
+from headrace._protocol.durability import DurabilityWait, trials, tried
+from headrace._protocol.keys import Keys
 from headrace._protocol.limits import COURTESY_S
-from headrace._protocol.op import Arg, Op, TooLarge, pack
+from headrace._protocol.op import Arg, Op, Prepared, TooLarge, pack
 from headrace._protocol.queue_ops import woken_keys
 from headrace._protocol.replies import text
 
 R = TypeVar("R")
+PING = pack(("PING",))
 
 
-class Trips(BaseExecutor):
+class Trips:
     """Runs operations in round trips; the base of `Executor`."""
 
-    connections: Pool
     _sleep: Callable[[float], Driven[None]]  # between two attempts
+    _permit: Callable[[Trip], Any]  # the context within which a trip may take connections
+    _insist: Callable[[Op[Any]], Driven[None]]  # sends an operation, without retries
+    sharded = False  # whether the channels of events belong to a slot, as on a cluster
+    _trip: type[Trip] = Trip
 
-    def _insist(self, op: Op[Any]) -> Driven[None]:
-        """Send an operation, without retries."""
-        raise NotImplementedError
+    def __init__(self, connections: Pool, budget: float) -> None:
+        self.connections = connections
+        self.pool = pool = connections.maker
+        behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
+        self.budget, self.pause = budget, FAILOVER_PAUSE_S if behind_sentinel else RETRY_PAUSE_S
+        self.durable: Durability | None = None  # the durability that settlements wait for by default
+        self.rights = False  # for a worker: whether its user has shown that it has the necessary rights
+        self._can_wait: set[Durability] = set()  # durability that the server supports, as it said
+        self.within: float | None = None  # seconds that bound each trip, its last attempt included
+        self.outage = connections.outage
+        self._lanes = lanes_of(pool)
+        self._blocked: set[Any] = set()  # connections on which a read blocks
+        self._waits_no_more = False
+        self._prefixes: set[str] = set()  # prefixes of the records of our calls
+
+    @property
+    def timeout(self) -> float:
+        """The time limit in seconds of an attempt, for calls without a limit of their own."""
+        timeout: float = self.connections.timeout
+        return timeout
+
+    def hasten(self, seconds: float) -> None:
+        """Wait at most *seconds* for an answer or a connection from now on."""
+        self.connections.hasten(seconds)
+
+    def combine(self) -> None:
+        """Let calls share round trips from now on, on few connections."""
+        self.connections.combine()
+
+    def links(self) -> Sequence[Any]:
+        """Return the executors of the nodes of a cluster."""
+        return ()
+
+    def sound(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
+        """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
+        return True
+
+    def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
+        """Return the address of the node of these keys; `None` if it is not known."""
+        settings = self.pool.connection_kwargs
+        path: str | None = settings.get("path")
+        return path or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+
+    def place(self, keys: Keys) -> Hashable:  # noqa: ARG002 - there is one
+        """Return the place of a queue's keys, such as a primary. Queues in the same place may share a blocked read."""
+        return None
 
     def attempt(self, op: Op[R], within: float | None = None) -> R | None:
         """Run an operation once, in *within* seconds; return `None` if that fails."""
@@ -124,10 +181,10 @@ class Trips(BaseExecutor):
     def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
         """Send the operations of a trip, with its wait for replicas."""
         if trip.durability is None:
-            return self.send(commands, meanwhile, trip.leaves, trip.left)
+            return self.connections.send(commands, meanwhile, trip.leaves, trip.left)
         left = self._try_waiting(trip)
         wrapped = trip.durability.wrapped(commands, left)
-        return trip.durability.unwrapped(self.send(wrapped, meanwhile, trip.leaves, left))
+        return trip.durability.unwrapped(self.connections.send(wrapped, meanwhile, trip.leaves, left))
 
     def _try_waiting(self, trip: Trip) -> float | None:
         """Find out whether the server can wait for the durability of *trip*; return the remaining seconds. If it can't,
@@ -136,16 +193,9 @@ class Trips(BaseExecutor):
         if trip.durability is None or trip.durability.wanted in self._can_wait:
             return trip.left
         began, wanted = since_boot(), trip.durability.wanted
-        if tried(wanted, self.send(trials(wanted), within=trip.left)):
+        if tried(wanted, self.connections.send(trials(wanted), within=trip.left)):
             self._can_wait.add(wanted)
         return remaining(trip, since_boot() - began)
-
-    def send(
-        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
-        within: float | None = None,
-    ) -> Driven[list[Any]]:  # fmt: skip
-        """Send packed commands once, and return the replies, as a pool does. On a cluster: to any node."""
-        return self.connections.send(commands, meanwhile, leaves, within)
 
     def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
         """Send the source of scripts that the server does not know; raise its other errors."""
@@ -190,10 +240,16 @@ class Trips(BaseExecutor):
     def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
         """Return the keys that a step of a scan finds, and the cursor of the next step."""
         command = pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
-        reply = self.send([command], within=within)[0]
+        reply = self.connections.send([command], within=within)[0]
         if isinstance(reply, Exception):
             raise reply
         return int(reply[0]), [text(key) for key in reply[1]]
+
+    def ping(self) -> None:
+        """Ask the server for a sign of life. Raises its error."""
+        error = first_error(self.connections.send([PING]))
+        if error is not None:
+            raise error
 
     def source(self, _channels: Sequence[str]) -> Any:
         """Return the pool of connections to the server of these channels, which belong to one group of queues."""
@@ -205,7 +261,7 @@ class Trips(BaseExecutor):
         An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry: the next call repairs it.
         """
         try:
-            return bool(self._block([pack(command)], None)[0])
+            return bool(self._block(command)[0])
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             sleep(0.01)
             return True
@@ -213,7 +269,7 @@ class Trips(BaseExecutor):
     def wait_among(self, effect: BlockAmong) -> list[str]:
         """Block like `wait`, on several keys. Return the keys that had entries, or all keys after an error."""
         try:
-            return woken_keys(self._block([pack(effect.command)], None)[0], effect.keys)
+            return woken_keys(self._block(effect.command)[0], effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
             sleep(0.01)
             return list(effect.keys)
@@ -224,8 +280,8 @@ class Trips(BaseExecutor):
         """
         lane, trip, found = self._lane(effect.op), self._trip([effect.op]), True
         try:
-            packed = [pack(effect.command), *pack_all(trip.ops, [lane], "EVALSHA")]
-            found, *answers = self._block(packed, trip.leaves)
+            packed = pack_all(trip.ops, [lane], "EVALSHA")
+            found, *answers = self._block(effect.command, packed, trip.leaves)
             trip.answered()
             answers = self._checked(answers, trip, [lane])
         except Exception as error:
@@ -246,8 +302,8 @@ class Trips(BaseExecutor):
             if undoing is not None:
                 self._insist(undoing)
 
-    def _block(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
-        """Like `send`, on a connection that `stop_waiting` closes."""
+    def _block(self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None) -> list[Any]:
+        """Send *command*, and packed commands behind it, on a connection that `stop_waiting` closes."""
         with bounded(self.timeout):
             connection = self.connections.take()
             self._blocked.add(connection)
@@ -255,7 +311,7 @@ class Trips(BaseExecutor):
                 if self._waits_no_more:
                     self.connections.give(connection)
                     raise errors.ConnectionError("the worker stops")
-                return self.connections.exchange(connection, commands, None, leaves)
+                return self.connections.exchange(connection, [pack(command), *behind], None, leaves)
             finally:
                 self._blocked.discard(connection)
 
@@ -266,6 +322,8 @@ class Trips(BaseExecutor):
         self._waits_no_more = True
         for connection in list(self._blocked):
             self.connections.abort(connection)
+        for link in self.links():
+            link.stop_waiting()
 
     def _leave(self, last: Sequence[Op[Any]], clearing: Sequence[tuple[str, ...]]) -> None:
         """Run *last* and delete records, within the time that closing may take."""
@@ -274,4 +332,73 @@ class Trips(BaseExecutor):
                 if last:
                     self._attempt(self._trip(last), [Lane() for _ in last], None)
                 if clearing:
-                    self.send([pack(command) for command in clearing])
+                    self.connections.send([pack(command) for command in clearing])
+
+    def _durability_wait(self, ops: Sequence[Op[Any]]) -> DurabilityWait | None:
+        """Return the durability that a round trip of these operations waits for."""
+        for op in ops:
+            if op.durability is not None:
+                return op.durability
+            if self.durable is not None and op.name in SETTLING:
+                return DurabilityWait(self.durable)
+        return None
+
+    def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
+        self._prefixes.add(op.lane_prefix)
+        return self._lanes.take(op.lane_prefix)
+
+    def _clearing(self) -> list[tuple[str, ...]]:
+        """Make commands that delete the records of free lanes. Records expire, so none are made during an outage."""
+        prefixes, self._prefixes = self._prefixes - {""}, set()
+        keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
+        return [("DEL", *some) for some in keys if some]
+
+    def _last(self) -> bool:
+        """Release our share of the connections. Tell whether they have no other users."""
+        return SHARED.leave(self.connections, self)
+
+    def leads(self, source: Any, _channels: Sequence[str]) -> bool:
+        """Tell whether the pool *source*, which `source` returned, leads to the server of these channels."""
+        return source is self.pool
+
+    def redirected(self, error: errors.MovedError) -> None:
+        """Record that another node serves the slot of a channel."""
+        raise error
+
+    def missed(self, channels: Sequence[str]) -> None:
+        """Record that the server of these channels was unreachable."""
+
+    def _heals(self, error: Exception, trip: Trip) -> bool:
+        """Tell whether trying again can help. Raises the program's own errors."""
+        refuse_signalled(error)
+        return heals(error, trip.ops, good=self.outage.answers > 0, rights=self.rights)
+
+    def _failed(self, error: Exception, trip: Trip, lanes: Sequence[Lane]) -> RetryBudget:
+        """Record the failure of the first attempt, and return the counter of the others."""
+
+        def limit() -> float:
+            return bound(self.outage, self.budget if trip.within is None else trip.within)
+
+        budget = RetryBudget(self.outage, limit, self.timeout, trip, self.rights)
+        budget.failed(error)
+        for lane in lanes:
+            lane.repeated = True
+        self.outage.begins()
+        return budget
+
+    def _heard(self) -> None:
+        """Record that the server has answered."""
+        self.outage.answers += 1
+        if self.outage.since:
+            self.outage.over()
+
+    def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
+        """Decode the replies. Raises `NotDurable`, with the decoded answers."""
+        self._heard()
+        for op, reply in zip(trip.ops, replies, strict=True):
+            if op.name == "complete" and (number := reply.count(2)):  # without their results
+                self.outage.dropped(op.keys[0].split(":")[-2], number)
+        answers = [op.decode(reply) for op, reply in zip(trip.ops, replies, strict=True)]
+        if trip.durability is not None:
+            trip.durability.judge(answers)
+        return answers
