@@ -15,7 +15,7 @@ import typer
 from headrace._api.sync.queue import Queue
 from headrace._cli.console import opened, reported, say
 from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm, on_queue
-from headrace._cli.output import all_of, outcome, print_json, print_out, show, succeed
+from headrace._cli.output import all_of, changed, outcome, print_json, print_out, show, succeed
 from headrace._protocol.keys import worker_name
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -75,9 +75,7 @@ def cancel(
             if payload is None:
                 each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
                 return
-            number = queue.admin.cancel_payload(os.fsencode(payload))
-            outcome(in_json, f"cancelled {number}", {"queue": name, "cancelled": number})
-            succeed(number)
+            changed(name, "cancelled", queue.admin.cancel_payload(os.fsencode(payload)), in_json)
 
 
 def reschedule(
@@ -119,8 +117,7 @@ def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = Fals
     if not ids:
         confirm(f"End all {queue.counts().leased} leases of {queue.name}, whose jobs will run again?", yes)
     number = queue.admin.expire(*ids or ())
-    outcome(in_json, f"expired {number}", {"queue": queue.name, "expired": number})
-    all_of(number, ids, f"no such job is leased in {queue.name}")
+    changed(queue.name, "expired", number, in_json, ids, f"no such job is leased in {queue.name}")
 
 
 def move(
@@ -193,9 +190,7 @@ def purge(queue: Queue, yes: Yes = False, in_json: Json = False) -> None:
     """
     counts = queue.counts()
     confirm(f"Remove all {counts.waiting + counts.parked + counts.delayed} jobs that wait in {queue.name}?", yes)
-    number = queue.admin.purge()
-    outcome(in_json, f"purged {number}", {"queue": queue.name, "purged": number})
-    succeed(number)
+    changed(queue.name, "purged", queue.admin.purge(), in_json)
 
 
 @on_queue
@@ -283,5 +278,4 @@ def all_matching(queue: Queue[Any], action: str, state: str, reason: str, kind: 
             break
         if sys.stderr.isatty():
             say(f"{word} {done} of {looked}")
-    outcome(in_json, f"{word} {done}", {"queue": queue.name, word: done})
-    succeed(done)
+    changed(queue.name, word, done, in_json)

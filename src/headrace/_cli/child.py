@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import reduce
-from typing import Any, NoReturn
+from typing import Any
 
 import redis
 from attrs import asdict, evolve, frozen
@@ -191,10 +191,6 @@ def load(target: str) -> Worker | AsyncWorker:
     return worker
 
 
-def _refuse(why: str) -> NoReturn:
-    raise ConfigurationError(why)
-
-
 def _send(link: socket.socket, line: bytes) -> None:
     with suppress(OSError):  # the supervisor has gone
         link.send(line)
@@ -224,7 +220,8 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
                 worker.settings = evolve(worker.settings, max_outage=options.max_outage)
             url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             if options.burst and url is None:
-                _refuse("--burst needs a worker with url=, or the server in the environment, no client=")
+                why = "--burst needs a worker with url=, or the server in the environment, no client="
+                return _explain(link, f"{target}: {why}", REFUSED)
             if options.metrics_port is not None:
                 serve(options.metrics_port)
             if url is not None:  # with a client of the user's it will show

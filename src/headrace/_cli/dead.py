@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace._api.sync.queue import Queue
 from headrace._cli.change import all_matching, is_bulk
 from headrace._cli.options import Ids, Json, Jsonl, Kind, Limit, Reason, Yes, confirm, on_queue, verbs
-from headrace._cli.output import all_of, bounded, outcome, show_jobs
+from headrace._cli.output import bounded, changed, show_jobs
 
 group = verbs("List dead letters, send them back, remove them.")
 
@@ -26,8 +26,7 @@ def redrive(queue: Queue, ids: Ids = None, reason: Reason = "", kind: Kind = "",
         all_matching(queue, "redrive", "dead", reason, kind, "redriven", in_json)
         return
     number = queue.admin.redrive(*ids or ())
-    outcome(in_json, f"redriven {number}", {"queue": queue.name, "redriven": number})
-    all_of(number, ids, "no such dead letter, or its id is taken again")
+    changed(queue.name, "redriven", number, in_json, ids, "no such dead letter, or its id is taken again")
 
 
 @group.command()
@@ -43,5 +42,4 @@ def purge(
     if not ids:
         confirm(f"Remove all {queue.counts().dead} dead letters of {queue.name} for good?", yes)
     number = queue.admin.purge_dead(*ids or ())
-    outcome(in_json, f"purged {number}", {"queue": queue.name, "purged": number})
-    all_of(number, ids, "no such dead letter")
+    changed(queue.name, "purged", number, in_json, ids, "no such dead letter")

@@ -21,9 +21,8 @@ from headrace._cli.output import (
     missing,
     plain,
     print_json,
-    print_out,
     show,
-    show_fields,
+    show_each,
     start_of,
 )
 from headrace._core.flows import sharded as flow_shards
@@ -155,13 +154,7 @@ def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds,
     stages = _stages(client, flow, namespace)
     with Found(flow, client, namespace, stages) as found:
         runs = [run for run in found.states(ids) if run is not None]
-    for number, run in enumerate(runs):
-        if in_json:
-            print_json(_run_as_json(flow, run, stages))
-            continue
-        if number:
-            print_out("")
-        show_fields(_fields(run, stages))
+    show_each(runs, in_json, lambda run: _run_as_json(flow, run, stages), lambda run: _fields(run, stages))
     missing(len(ids) - len(runs), len(ids), f"no such run in {flow}")
 
 

@@ -31,6 +31,7 @@ from headrace._cli.output import (
     print_json,
     print_out,
     show,
+    show_each,
     show_fields,
     show_jobs,
     show_values,
@@ -238,20 +239,13 @@ def show_job(client: redis.Redis, namespace: str, name: Name, ids: IdsOrQueue = 
         _show_queue(client, namespace, name, in_json)
         return
     with open_queue(client, name, namespace) as queue:
-        absent = 0
-        for number, one in enumerate(ids):
-            state = queue.find(one)
-            if state is None:
-                absent += 1
-                continue
-            position = queue.admin.position(one) if state.state in ("waiting", "parked") else None
-            if in_json:
-                print_json({**job_as_json(state), "position": position})
-            else:
-                if number > absent:
-                    print_out("")
-                show_fields(_fields(state, position))
-        missing(absent, len(ids), f"no such job in {name}")
+        found: list[tuple[JobState, int | None]] = []
+        for one in ids:
+            if (state := queue.find(one)) is not None:
+                waits = state.state in ("waiting", "parked")
+                found.append((state, queue.admin.position(one) if waits else None))
+        show_each(found, in_json, lambda row: {**job_as_json(row[0]), "position": row[1]}, lambda row: _fields(*row))
+        missing(len(ids) - len(found), len(ids), f"no such job in {name}")
 
 
 def _show_queue(client: redis.Redis, namespace: str, name: str, in_json: bool) -> None:

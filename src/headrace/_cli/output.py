@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from headrace._ui.texts import clock as in_utc
 from headrace.errors import HeadraceError
 
 T = TypeVar("T")
+Fields = Iterable[tuple[str, object]]  # names and values
 ON_A_TERMINAL = 100  # rows of a listing, unless --limit says otherwise
 CUT = ("reason", "payload", "result")  # columns that give way where a line is too long
 
@@ -71,6 +72,12 @@ def all_of(number: int, ids: Sequence[str] | None, why: str) -> None:
         wanted = len(set(ids))
         missing(wanted - number, wanted, why)
     succeed(number)
+
+
+def changed(queue: str, word: str, number: int, in_json: bool, ids: Sequence[str] | None = None, why: str = "") -> None:
+    """Print the number of jobs that were changed, and end like `all_of`."""
+    outcome(in_json, f"{word} {number}", {"queue": queue, word: number})
+    all_of(number, ids, why)
 
 
 def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
@@ -132,7 +139,18 @@ def show_values(
         print_json(attrs.asdict(value))
 
 
-def show_fields(rows: Iterable[tuple[str, object]]) -> None:
+def show_each(found: Iterable[T], in_json: bool, value: Callable[[T], object], fields: Callable[[T], Fields]) -> None:
+    """Print everything about each of several jobs or runs, with an empty line between them."""
+    for number, one in enumerate(found):
+        if in_json:
+            print_json(value(one))
+            continue
+        if number:
+            print_out("")
+        show_fields(fields(one))
+
+
+def show_fields(rows: Fields) -> None:
     """Print names and values, one a line: aligned on a terminal, with a tab between them elsewhere."""
     texts = [(plain(name), plain(str(value))) for name, value in rows if value not in (None, "")]
     width = max((len(name) for name, _ in texts), default=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -14,8 +13,8 @@ from headrace._api.sync.queue import Queue
 from headrace._cli.console import opened, reported
 from headrace._cli.enqueue import header_of
 from headrace._cli.options import Create, Json, Name, Namespace, Url, on_queue, verbs
-from headrace._cli.output import clock, outcome, plain, show_values
-from headrace.errors import ConfigurationError, HeadraceError
+from headrace._cli.output import clock, missing, outcome, plain, show_values
+from headrace.errors import ConfigurationError
 
 group = verbs("List, add and remove jobs that recur.")
 
@@ -84,6 +83,5 @@ def remove(
     """End schedules; jobs that they have enqueued stay."""
     done = [one for one in dict.fromkeys(names) if queue.admin.unschedule(one)]
     outcome(in_json, f"removed {len(done)}", {"queue": queue.name, "removed": len(done), "names": done})
-    if missing := len(set(names)) - len(done):
-        sys.stdout.flush()
-        raise HeadraceError(f"{missing} of {len(set(names))}: no such schedule in {queue.name}")
+    wanted = len(set(names))
+    missing(wanted - len(done), wanted, f"no such schedule in {queue.name}")
