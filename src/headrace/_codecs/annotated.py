@@ -245,47 +245,48 @@ def _tuple(items: list[TypeCodec]) -> TypeCodec:
     """Make the shape of a tuple of a certain length."""
 
     def pack(value: Any) -> Any:
-        some: Any = value
-        if not isinstance(value, tuple) or len(some) != len(items):
+        values: Any = value
+        if not isinstance(value, tuple) or len(values) != len(items):
             raise TypeMismatch(f"must be a tuple of {len(items)}")
-        return [inside(item.pack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True))]
+        return [inside(item.pack, part, f"[{n}]") for n, (item, part) in enumerate(zip(items, values, strict=True))]
 
     def unpack(data: Any) -> Any:
-        some = must_be(list, data, tuple)
-        if len(some) != len(items):
+        values = must_be(list, data, tuple)
+        if len(values) != len(items):
             raise TypeMismatch(f"must be an array of {len(items)}")
-        return tuple(inside(item.unpack, one, f"[{n}]") for n, (item, one) in enumerate(zip(items, some, strict=True)))
+        pairs = enumerate(zip(items, values, strict=True))
+        return tuple(inside(item.unpack, part, f"[{n}]") for n, (item, part) in pairs)
 
     return TypeCodec(pack, unpack, frozenset(("array",)))
 
 
 def _mapping(key: TypeCodec, value: TypeCodec, hint: Any) -> TypeCodec:
+    """Make the shape of a mapping. JSON's keys are texts, so numbers are written as such."""
     numbered = set(key.kinds) == {"integer"}
     if not (numbered or key.kinds <= {"string"} or key is PLAIN):
         raise unfit(hint)
 
+    def read_key(text: str) -> Any:
+        return key.unpack(_int(text) if numbered else text)
+
     def pack(found: Any) -> Any:
-        some: Any = found
+        mapping: Any = found
         if not isinstance(found, abc.Mapping):
             raise TypeMismatch(f"must be dict, not {type(found).__name__}")
-        if key is PLAIN and not all(type(one) is str for one in some):
+        if key is PLAIN and not all(type(k) is str for k in mapping):
             raise TypeMismatch("a dict whose keys are no str: annotate their type, such as dict[int, str]")
-        names = (inside(key.pack, one, f"[{one!r}]") for one in some)
-        return {str(n): inside(value.pack, one, f"[{k!r}]") for n, (k, one) in zip(names, some.items(), strict=True)}
+        return {
+            str(inside(key.pack, k, f"[{k!r}]")): inside(value.pack, item, f"[{k!r}]") for k, item in mapping.items()
+        }
 
     def unpack(data: Any) -> Any:
-        some = must_be(dict, data, dict)
-        return {
-            inside(lambda k: key.unpack(_whole(k) if numbered else k), k, f"[{k!r}]"): inside(
-                value.unpack, one, f"[{k!r}]"
-            )
-            for k, one in some.items()
-        }
+        items = must_be(dict, data, dict).items()
+        return {inside(read_key, k, f"[{k!r}]"): inside(value.unpack, item, f"[{k!r}]") for k, item in items}
 
     return TypeCodec(pack, unpack, frozenset(("object",)))
 
 
-def _whole(text: str) -> int:
+def _int(text: str) -> int:
     try:
         return int(text)
     except ValueError:
