@@ -67,11 +67,11 @@ def web(
         address = stack.enter_context(running()) if demo else server(url)
         stack.enter_context(connected(address))  # is there, and stays if it is an embedded one
         listening = stack.enter_context(_listen(host, port))
-        shown = f"[{host}]" if ":" in host else host
-        auth = TokenAuth(shown, listening.getsockname()[1], read_only=read_only)
+        name = f"[{host}]" if ":" in host else host
+        auth = TokenAuth(name, listening.getsockname()[1], read_only=read_only)
         pages = Pages({"url": address}, namespace, auth.access, hide, auth=auth)
-        print_out(f"http://{shown}:{auth.port}/?token={auth.token}")
-        sys.stdout.flush()  # it is wanted now, and a pipe's or a file's reader would have it at the end
+        print_out(f"http://{name}:{auth.port}/?token={auth.token}")
+        sys.stdout.flush()  # a reader of a pipe or a file would get it at the end only
         say("serves the pages there, to one browser; Ctrl-C ends it")
         _log_actions()
         config: Any = uvicorn.Config(

@@ -275,9 +275,8 @@ class Supervisor:
         if self._asked == 1:
             words = "stopping: jobs under way are finished; a second signal gives them back, a third kills"
             self._say("stopping", None, words)
-        number = {1: signal.SIGTERM, 2: signal.SIGINT}.get(
-            self._asked, signal.SIGKILL
-        )  # two kinds never merge into one
+        # Different signals, as two of one kind may be delivered as one.
+        number = {1: signal.SIGTERM, 2: signal.SIGINT}.get(self._asked, signal.SIGKILL)
         for process in self._running:
             process.signal(number)
 
