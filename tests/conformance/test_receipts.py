@@ -318,7 +318,7 @@ def test_what_is_no_receipt_is_refused(newest: Server) -> None:
     refused: Any = as_completed
     with Queue("q", url=newest.url) as queue:
         receipt = queue.enqueue(b"x")
-        with pytest.raises(TypeError, match="receipts must be what enqueue"):
+        with pytest.raises(TypeError, match="receipts must be receipts of enqueue"):
             refused([receipt.id])
         with pytest.raises(ConfigurationError, match="knows no queue"):
             refused([Receipt("i", True)])

@@ -76,7 +76,7 @@ DIFFERENCES = {  # the reasons that a body may name
     ),
     "enqueue_many": Difference(
         "conditions are checked in one script with the jobs, and these go to several",
-        refused=r"conditions .* of jobs of a sharded queue: for enqueue, one job at a time",
+        refused=r"conditions .* of jobs of a sharded queue: only with enqueue, one job at a time",
     ),
     "ops": Difference(
         "an operation is one script, and that reaches one shard",

@@ -106,7 +106,7 @@ class BaseFlow(Connected, Stages):
         self, lease: object, outcome: Any, fenced: bool | None, durable: str | None
     ) -> tuple[Step[list[bool]], SettleSpan | None]:
         if not isinstance(lease, BaseLease):
-            raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
+            raise TypeError(f"lease must be a lease of lease() or lease_many(), not {type(lease).__name__}")
         claim: Claim = lease.claim
         place = Place(claim.job.queue, self._settings, claim.worker)
         settling = SettleSpan(place, "complete", [claim.job]) if wanted() else None

@@ -225,7 +225,7 @@ class BaseQueue(Connected):
         asks = settings.unique_for is not None or (mixed and any(map(conditional, filter(is_new, jobs))))
         if asks and settings.shards > 1:
             raise ConfigurationError(
-                "conditions and unique_for of jobs of a sharded queue: for enqueue, one job at a time"
+                "conditions and unique_for of jobs of a sharded queue: only with enqueue, one job at a time"
             )
         if asks or settings.max_waiting is not None:
             whole, admission = timeout is not None, self._admission.with_durability(durability)
@@ -240,7 +240,7 @@ class BaseQueue(Connected):
         checks.count("n", limit)
         if once and self.ops.settings.ordered:
             raise ConfigurationError(
-                "at_most_once: not where the queue is ordered, as a job's turn ends as it completes, before it runs"
+                "at_most_once: not for an ordered queue, as the next job of the key would start before this one runs"
             )
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
@@ -341,7 +341,7 @@ class BaseQueue(Connected):
 
     def _claim(self, lease: object) -> Claim:
         if not isinstance(lease, BaseLease):
-            raise TypeError(f"lease must be what lease() or lease_many() gave, not {type(lease).__name__}")
+            raise TypeError(f"lease must be a lease of lease() or lease_many(), not {type(lease).__name__}")
         claim: Claim = lease.claim
         if claim.job.queue != self.name:  # entries of two queues may have the same ID
             raise ValueError(f"lease of a job of queue {claim.job.queue!r}: settle it there, not in {self.name!r}")

@@ -189,7 +189,7 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
     kinds: set[type] = set()
     for receipt in receipts:
         if not is_receipt(receipt):
-            raise TypeError(f"receipts must be what enqueue() gave, not {type(receipt).__name__}")
+            raise TypeError(f"receipts must be receipts of enqueue(), not {type(receipt).__name__}")
         source = source_of(receipt)
         if isinstance(source, _EndedSource):
             source = source.source
@@ -198,7 +198,7 @@ def as_completed(receipts: Iterable[Any], timeout: float | timedelta | None = No
         tracker = trackers.setdefault(id(source.queue), CompletionTracker(source.queue))
         tracker.receipts.setdefault(receipt.id, []).append(receipt)
     if len(kinds) > 1:
-        raise TypeError("receipts must be those of queues for threads, or of queues for asyncio, not of both")
+        raise TypeError("receipts must all be of queues for threads, or all for asyncio, not of both")
     for tracker in trackers.values():
         return tracker.queue._completed([*trackers.values()], limit)  # noqa: SLF001
     return _Nothing()

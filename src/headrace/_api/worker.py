@@ -65,7 +65,7 @@ def merged(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSe
         for other in given[1:]:
             if other != given[0]:
                 raise ConfigurationError(
-                    f"queue {queue!r}: {name}={given[0]!r} and {name}={other!r}: its handlers share one, give it once"
+                    f"queue {queue!r}: {name}={given[0]!r} and {name}={other!r}: its handlers share it: give it once"
                 )
         return given[0] if given else default
 

@@ -204,7 +204,7 @@ def meant(name: str, error: BaseException | None, result: Any, *, batch: bool) -
             own: Any = cast("Mapping[str, Any]", each).get(name)
             error = own if isinstance(own, BaseException) else returned_verdict(own)
             if own is not None and error is None:
-                error = TypeError(f"BatchError names {own!r} for this job, which is no exception")
+                error = TypeError(f"BatchError names {own!r} for this job: give an exception")
         elif error is None:
             error = returned_verdict(result)
         result = None  # of a batch it would belong to no job

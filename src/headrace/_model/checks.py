@@ -108,8 +108,8 @@ def fits(what: str, values: Sequence[str | bytes | int]) -> None:
         total = sum(len(value.encode()) if isinstance(value, str) else len(value) for value in texts)
         if total > VALUE_BYTES:
             raise ValueError(
-                f"{what}: {total:,} bytes; a server takes {VALUE_BYTES:,} at most: keep elsewhere what is so large, "
-                "and say in the job where it is"
+                f"{what}: {total:,} bytes; a server takes {VALUE_BYTES:,} at most: store large values elsewhere, "
+                "and enqueue a reference"
             )
 
 

@@ -160,7 +160,7 @@ def _on(value: On | None) -> On:
         if issubclass(kind, Verdict):
             raise ConfigurationError(f"on: {kind.__name__} says itself how its job ends")
         if kind is BaseException:
-            raise ConfigurationError("on: BaseException is every end of a handler: give Exception, or what you mean")
+            raise ConfigurationError("on: BaseException is every end of a handler: give Exception, or narrower classes")
         if isinstance(rule, RetryLater):
             delay(rule.delay)
         elif isinstance(rule, type) and rule not in (DeadLetter, Release, Complete):

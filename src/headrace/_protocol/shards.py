@@ -256,7 +256,7 @@ class WholeOps(BaseShardOps):
     def op(self, name: str, *_: Any, **__: Any) -> Op[Any]:
         raise ConfigurationError(
             f"queue {self.keys.queue!r} has {self.shards} shards, and {name} reaches one: it is not for whole sharded "
-            "queues; Queue(…, shards=…) has what is"
+            "queues; Queue(…, shards=…) has methods for these"
         )
 
     def result(self, name: str) -> Op[Any]:  # noqa: ARG002 - it refuses

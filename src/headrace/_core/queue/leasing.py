@@ -190,7 +190,7 @@ class DirectLeaser:
         The *claims* of this call are lost, or go back to the front. Raises `ReplyError` the third time in a row.
         """
         if times == REFUSALS_AT_MOST:
-            raise ReplyError("lease: the server goes on saying that workers are dead which have just come")
+            raise ReplyError("lease: the server rejected three new registrations of this client as dead")
         for op in self.release(claims):
             yield from send(op)
         claims.clear()

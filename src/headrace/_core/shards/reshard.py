@@ -50,7 +50,7 @@ def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
 def checked(shards: int) -> int:
     """Return *shards*, if it is a valid number of shards. Raises `ConfigurationError`."""
     if not 2 <= shards <= SHARDS_AT_MOST:  # a queue with one shard has no table
-        raise ConfigurationError(f"reshard({shards}): give 2-{SHARDS_AT_MOST}; a queue with one shard is another")
+        raise ConfigurationError(f"reshard({shards}): give 2-{SHARDS_AT_MOST}; a sharded queue keeps at least two")
     return shards
 
 

@@ -207,7 +207,7 @@ class QueueVerbs(Generic[M]):
     def reshard(self, shards: int | None) -> Step[Resharding]:  # noqa: ARG002 - it refuses
         """Change the number of shards, or continue a change; return the progress. Raises `ConfigurationError`."""
         raise ConfigurationError(
-            f"queue {self.map.ops.keys.queue!r} has no shards, and gets none: use another, with shards="
+            f"queue {self.map.ops.keys.queue!r} has no shards, and can't get any: use another, with shards="
         )
 
     def pages(self, state: str, limit: int) -> Pages:

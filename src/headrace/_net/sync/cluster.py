@@ -126,7 +126,7 @@ class ClusterExecutor(Executor):
         """Wait until the map of the cluster is known, *within* seconds at most. Raises the error of a failed search."""
         search, within = self._begin_search(), LEARN_WITHIN_S if within is None else within
         if not happens(search.over, min(within, LEARN_WITHIN_S)):
-            raise errors.TimeoutError(f"no node has told the map of the cluster within {within:.3g} s")
+            raise errors.TimeoutError(f"no node has sent the map of the cluster within {within:.3g} s")
         if search.error is not None:
             raise copy(search.error) from search.error
 
