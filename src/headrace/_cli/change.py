@@ -26,11 +26,11 @@ def each(ids: Sequence[str], act: Callable[[str], bool], done: str, in_json: boo
     """Change one job or run after another, and report each."""
     number = 0
     wanted = list(dict.fromkeys(ids))
-    for one in wanted:
-        yes = act(one)
-        number += yes
+    for name in wanted:
+        was_changed = act(name)
+        number += was_changed
         if in_json:
-            print_json({"id": one, done: yes})
+            print_json({"id": name, done: was_changed})
     if not in_json:
         print_out(f"{done} {number}")
     all_of(number, wanted, why)

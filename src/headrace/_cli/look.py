@@ -89,9 +89,10 @@ def views_of(inspector: Inspector, client: redis.Redis, names: Sequence[str] | N
 
 def _stats(inspector: Inspector, view: QueueView, *, rates: bool = False) -> dict[str, Any]:
     counts = view.counts
-    workers = [attrs.asdict(one, filter=lambda a, _: a.name != "queue") for one in view.workers if one.alive]
+    alive = [worker for worker in view.workers if worker.alive]
+    workers = [attrs.asdict(worker, filter=lambda field, _: field.name != "queue") for worker in alive]
     due = next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
-    more: dict[str, Any] = {"reason": None if due is None else due.reason}  # why the one due next was retried
+    more: dict[str, Any] = {"reason": None if due is None else due.reason}  # of the next due job: why it was retried
     if rates:
         more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
     return {**attrs.asdict(counts), "lost": counts.lost, "paused": view.paused, "workers": workers, **more}
@@ -364,7 +365,7 @@ def events(
             sys.stdout.flush()
 
 
-SETTINGS = ("appendfsync", "save", "min-replicas-to-write")
+# -- doctor ---------------------------------------------------------------------------------------------
 
 
 @on_server
@@ -406,7 +407,7 @@ def _facts(client: Any, trial: Any, namespace: str, cluster: bool) -> Facts:
     info = _asked(client.info)
     now = _asked(client.time)
     settings: dict[str, str] = {}
-    for name in SETTINGS:
+    for name in ("appendfsync", "save", "min-replicas-to-write"):
         found = _asked(client.config_get, name)
         settings |= found if isinstance(found, dict) else {}
     channel = Keys.of("doctor", namespace).key("told")
