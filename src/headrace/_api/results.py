@@ -74,7 +74,6 @@ class QueueSource:
 
 
 R = TypeVar("R")
-PAUSE_FACTOR = 9  # times as long as a look took it waits at least for the next: many jobs are asked for less often
 
 
 @frozen
@@ -148,7 +147,7 @@ class CompletionTracker:
                 found.append(receipt)
         self.alive = True
         now = yield from Now()
-        self.look_at = now + max(next(self._pauses), PAUSE_FACTOR * (now - start))
+        self.look_at = now + max(next(self._pauses), 9 * (now - start))  # asking takes a tenth of the time at most
         return found
 
 

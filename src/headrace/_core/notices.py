@@ -14,8 +14,9 @@ from attrs import define, field, frozen
 
 from headrace._model.event import Event
 from headrace._model.shards import is_entry, number_in
+from headrace._protocol.limits import JOBS_PER_SCRIPT
 
-MESSAGES_AT_MOST = 1000  # messages that wait to be read; beyond that, receivers wait
+MESSAGES_AT_MOST = JOBS_PER_SCRIPT  # messages that wait to be read; beyond that, receivers wait
 
 
 @frozen

@@ -38,6 +38,7 @@ from headrace._engine.hooks import Contexts, Hook
 from headrace._net.base.address import Address
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
+from headrace._protocol.limits import LOG_AGAIN_S
 from headrace._protocol.op import Op
 from headrace._telemetry.log import log_event
 from headrace._telemetry.worker import WorkerTelemetry
@@ -45,7 +46,6 @@ from headrace.errors import LeasesLeft, NotDurable, OutcomeUnknown, describe_err
 
 Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
-LOG_AGAIN_S = 60.0  # seconds between two messages about the same trouble
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
 FEATURES = (shard_roles,)  # features that add their own roles

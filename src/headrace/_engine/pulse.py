@@ -18,9 +18,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from headrace._core.worker.lifecycle import Lifecycle
-from headrace._engine.base import LOG_AGAIN_S, Unit
+from headrace._engine.base import Unit
 from headrace._engine.hooks import called
 from headrace._net.aio.executor import AsyncExecutor
+from headrace._protocol.limits import LOG_AGAIN_S
 from headrace._telemetry.log import log_event
 
 END_WITHIN_S = 2.0  # seconds that a stopping worker waits for its pulse

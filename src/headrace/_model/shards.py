@@ -11,6 +11,7 @@ from binascii import crc32, crc_hqx
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal, cast, get_args
 
 from attrs import evolve, field, frozen
@@ -23,7 +24,6 @@ SHARDS_AT_MOST = 256
 ROWS_AT_MOST = 4 * SHARDS_AT_MOST  # shards of a table, draining ones included
 RANGE = 1 << 32  # of the checksum of a key
 SLOTS = 16_384  # of a cluster
-VERSION = 1  # of a table that nothing has divided
 ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 _TAG = re.compile(r"\{(.*?)~(\d+)\.\d+\}")  # in keys and channels of a shard
 _AT_SHARD = re.compile(r"(\d+-\d+(?:\.\d)?)@(\d+)")
@@ -82,7 +82,7 @@ class Table:
 
     group: str
     shards: tuple[ShardRow, ...]
-    version: int = VERSION
+    version: int = 1  # 1: nothing has divided it
     numbers: tuple[int, ...] = ()  # how many shards it was divided into, the last time last
     next: int = 0  # the number of the next shard to be made
     queues: frozenset[str] = frozenset()  # that anybody uses
@@ -102,7 +102,9 @@ class Table:
     def parse(cls, group: str, rows: Mapping[str, str]) -> Table | None:
         """Read totals from the server's text; `None` if the text has another form."""
         try:
-            all_shards = sorted((_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=_number)
+            all_shards = sorted(
+                (_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=attrgetter("number")
+            )
             numbers = tuple(map(int, rows["numbers"].split())) if "numbers" in rows else (len(all_shards),)
             past = {name.removeprefix(_PAST): row for name, row in rows.items() if name.startswith(_PAST)}
             made = cls(
@@ -121,7 +123,7 @@ class Table:
     def rows(self) -> dict[str, str]:
         """Return the fields of the table on the server, except for the names of queues."""
         rows = {"version": str(self.version), **dict(shard.row() for shard in self.shards)}
-        if self.version > VERSION:
+        if self.version > 1:
             rows |= {"numbers": " ".join(map(str, self.numbers)), "next": str(self.next)}
         return rows | {_PAST + name: " ".join(map(str, row)) for name, row in self.past.items()}
 
@@ -132,12 +134,12 @@ class Table:
     @cached_property
     def takers(self) -> Sequence[ShardRow]:
         """The shards to which jobs go, in the order of their ranges, without gaps."""
-        return sorted((shard for shard in self.shards if shard.state in TAKING), key=_first)
+        return sorted((shard for shard in self.shards if shard.state in TAKING), key=attrgetter("first"))
 
     @cached_property
     def successors(self) -> Sequence[ShardRow]:
         """The shards that take over from sealed shards, in the order of their ranges."""
-        return sorted((shard for shard in self.shards if shard.state == "opening"), key=_first)
+        return sorted((shard for shard in self.shards if shard.state == "opening"), key=attrgetter("first"))
 
     @cached_property
     def _bounds(self) -> tuple[list[int], list[int]]:
@@ -197,14 +199,6 @@ class Table:
             past[name] = cast("Totals", tuple(map(sum, zip(past.get(name, (0,) * 5), some, strict=True))))
         all_shards = tuple(shard for shard in self.shards if shard.number != number)
         return evolve(self, shards=all_shards, version=self.version + 1, past=past)
-
-
-def _number(shard: ShardRow) -> int:
-    return shard.number
-
-
-def _first(shard: ShardRow) -> int:
-    return shard.first
 
 
 def _parsed(number: str, row: str) -> ShardRow:

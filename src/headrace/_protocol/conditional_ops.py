@@ -14,7 +14,7 @@ from headrace._model.policy import UNIQUE, Durability, Outcome, conditional, con
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Sealed
 from headrace._protocol.durability import with_durability
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, POLL_S
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
@@ -22,7 +22,7 @@ from headrace.errors import QueueFull
 
 OUTCOMES: tuple[Outcome, ...] = ("present", "added", "replaced", "moved", "dropped")  # by their numbers
 REFUSED, SEALED = 5, 7  # refused for lack of room; a new job in a sealed shard. 6: not looked at, for lack of time
-AWAITS_S = 10.0  # seconds for which a waiting producer is notified of room; it asks again every second
+AWAITS_S = 10 * POLL_S  # seconds for which a waiting producer is notified of room; it asks again every second
 Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
 
 

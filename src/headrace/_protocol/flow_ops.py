@@ -21,7 +21,7 @@ from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
 from headrace._protocol import replies
 from headrace._protocol.keys import FLOW, Keys, job_id
-from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
+from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Verdicts
@@ -30,7 +30,7 @@ from headrace._protocol.shards import ShardOps, shard_ops
 from headrace.errors import ConfigurationError
 
 CHILDREN_AT_MOST = JOBS_PER_SCRIPT  # of one fan-out: one script creates them
-STEPS_PER_SCRIPT = 50  # items of one script
+STEPS_PER_SCRIPT = REWRITES_PER_SCRIPT // 2  # each step writes a run and a job
 FAILED_CHOICES = ("fail", "continue", "cancel")
 DEFAULTS = QueueSettings()
 _PARTS = [
@@ -50,7 +50,6 @@ _PARTS = [
     "limited",
 ]
 _NO_RESULT = (0, "")
-_RESULT_AT = 5  # the position in a step of the flag for a result, before the result itself
 _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
 
 
@@ -78,7 +77,8 @@ class Step:
         """Return the step without the stage's result."""
         if self.args[0] != "move":
             return self
-        return evolve(self, args=[*self.args[:_RESULT_AT], *_NO_RESULT, *self.args[_RESULT_AT + 2 :]])
+        name, job, stage, entry, count, _, _, *rest = self.args
+        return evolve(self, args=[name, job, stage, entry, count, *_NO_RESULT, *rest])
 
 
 class FlowOps:

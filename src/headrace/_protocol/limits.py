@@ -15,6 +15,7 @@ OPS_PER_TRIP = 50  # operations in one round trip, each of which may be as large
 PAGES_IN_A_ROW = 100  # of one queue: then another queue has its turn
 POLL_S = 1.0  # seconds between two looks at data that others change, while no message says that they did
 COURTESY_S = 1.0  # seconds that a call may take on which nothing depends, such as a declaration or a good-bye
+LOG_AGAIN_S = 60.0  # seconds between two warnings of the same cause
 ATTEMPT_S = 0.05  # seconds that an attempt needs at least: a shorter one would only make a known outcome unknown
 BLOCK_S = 5.0  # seconds that a blocked read of a worker lasts at most
 RETRY_BUDGET_S = 45.0  # seconds of retries: longer than a Sentinel or cluster failover takes

@@ -29,8 +29,6 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import DueSchedules, SchedulePlan
 from headrace.errors import NotDurable, TooManySchedules
 
-TICKS_LEFT = 2  # what `tick` answers when one script was not enough
-
 
 @define
 class _Chunks:
@@ -252,7 +250,7 @@ def run_due_schedules(ops: Ops) -> Step[SchedulePlan]:
     """Enqueue the jobs of due schedules. Return the plan, which has the time of the next call."""
     plan = ops.plan_ticks((yield from _ticking(ops, "due")))
     answers = (yield from send_all(plan.ops)) if plan.ops else []
-    return evolve(plan, wait=0.0) if TICKS_LEFT in answers else plan
+    return evolve(plan, wait=0.0) if 2 in answers else plan  # 2: one script was not enough for all ticks
 
 
 def _ticking(ops: Ops, which: str) -> Step[DueSchedules]:

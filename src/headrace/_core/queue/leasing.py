@@ -29,8 +29,6 @@ from headrace.errors import ReplyError
 
 CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end as late
 
-REFUSALS_AT_MOST = 3  # names in a row that are declared dead
-
 
 def new_name() -> str:
     """Make a name under which no other client leases."""
@@ -189,7 +187,7 @@ class DirectLeaser:
 
         The *claims* of this call are lost, or go back to the front. Raises `ReplyError` the third time in a row.
         """
-        if times == REFUSALS_AT_MOST:
+        if times == 3:
             raise ReplyError("lease: the server rejected three new registrations of this client as dead")
         for op in self.release(claims):
             yield from send(op)

@@ -10,9 +10,8 @@ from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import AGAIN_S
 from headrace._core.worker.lifecycle import Lifecycle
+from headrace._protocol.limits import LOG_AGAIN_S
 from headrace._protocol.shards import ShardOps
-
-SAID_EVERY_S = 60.0  # seconds between two messages that jobs do not reach their shard
 
 
 def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
@@ -38,7 +37,7 @@ def hand(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
             outboxes = [one.ops for one in there if isinstance(one.ops, ShardOps)]
             if outboxes:
                 wrong += yield from hand_over(shared.map, outboxes, targets)
-        if wrong and now - said_at >= SAID_EVERY_S:
+        if wrong and now - said_at >= LOG_AGAIN_S:
             said_at = now
             yield Log("handing_failed", f"jobs wait in the outbox of their shard: {wrong[0]}")
         yield Sleep(worker.settings.heartbeat)

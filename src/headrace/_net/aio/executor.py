@@ -181,7 +181,7 @@ class Permit:
 
 
 COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
-COALESCED_AT_MOST = 500  # items of one joint call, but for its last
+COALESCED_AT_MOST = 5 * COALESCED_BELOW  # items of one joint call, but for its last
 T = TypeVar("T")
 Waiting = tuple[Sequence[Any], int, bool, "asyncio.Future[Any]"]  # items and their size; whether one is the call
 

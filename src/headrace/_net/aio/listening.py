@@ -16,11 +16,9 @@ from headrace._net.aio.colour import Background, Driven, condition, here, holds
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.subscription import LISTEN_S, AsyncSubscription, channels_of
 from headrace._net.base.retries import RECONNECT_PAUSE_S
-from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.limits import POLL_S, RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
-
-REFRESH_EVERY_S = 1.0  # seconds between two reads of the table of shards
 
 
 @define(eq=False)
@@ -75,7 +73,7 @@ class AsyncListening:
             async with self._changed:
                 self._assign()
                 self._changed.notify_all()
-                await self._wait(lambda: self._inbox.error is not None, REFRESH_EVERY_S)
+                await self._wait(lambda: self._inbox.error is not None, POLL_S)
 
     def _assign(self) -> None:
         """Listen to each shard at its node, if the node is known. The caller holds the lock."""

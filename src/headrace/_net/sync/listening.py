@@ -17,11 +17,9 @@ from headrace._net.base.retries import RECONNECT_PAUSE_S
 from headrace._net.sync.colour import Background, Driven, condition, here, holds
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.subscription import LISTEN_S, Subscription, channels_of
-from headrace._protocol.limits import RETRY_BUDGET_S
+from headrace._protocol.limits import POLL_S, RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.shards import WholeOps
-
-REFRESH_EVERY_S = 1.0  # seconds between two reads of the table of shards
 
 
 @define(eq=False)
@@ -76,7 +74,7 @@ class Listening:
             with self._changed:
                 self._assign()
                 self._changed.notify_all()
-                self._wait(lambda: self._inbox.error is not None, REFRESH_EVERY_S)
+                self._wait(lambda: self._inbox.error is not None, POLL_S)
 
     def _assign(self) -> None:
         """Listen to each shard at its node, if the node is known. The caller holds the lock."""

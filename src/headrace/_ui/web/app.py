@@ -48,7 +48,6 @@ PAGE_WITHIN_S = 5.0  # seconds that a page may take, behind those of other viewe
 RETRY_S = 5  # seconds until a page that could not be read is asked for again, without JavaScript
 OUTCOMES = 500  # of actions, that are kept to be shown once
 FORM_BYTES = 2 << 20  # of a form at most
-FORM_FIELDS = 50
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -252,9 +251,7 @@ async def form_of(request: Request) -> Form:
         if len(body) > FORM_BYTES:
             raise Refused(f"The form has more than {FORM_BYTES:,} bytes.")
     try:
-        pairs = parse_qsl(
-            bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS
-        )
+        pairs = parse_qsl(bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
     except ValueError as error:  # UnicodeDecodeError, too
         raise Refused("The form can't be read.") from error
     return Form(dict(pairs))
