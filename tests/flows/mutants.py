@@ -36,6 +36,6 @@ MUTANTS: dict[str, Sequence[Edit]] = {
 SEEDS: dict[str, int] = {
     "a child that goes on is not taken over by the next fan-out": 11,
     "nobody hears of a purge": 4,
-    "what is redriven has failed all the same": 5,
+    "what is redriven has failed all the same": 6,
 }
 """With what seed a bug is found in a few examples, where it is not 1. Any finds it, sooner or later."""

@@ -188,10 +188,16 @@ SEEDS: dict[str, int] = {
     "a job of a later level can't be cancelled": 8,
     "a job that has begun is replaced": 10,
     "a replaced job has its old payload": 11,
-    "a replaced job forgets its releases": 16,
-    "what is there needs room": 16,
+    "a replaced job forgets its releases": 22,
+    "what is there needs room": 27,
     "a throttled job is added": 24,
     "an id is free with its job": 24,
+    "no worker makes room for a suspect": 10,
+    "innocents die beside a poison job": 2,
+    "a retry spends the deaths beside others": 10,
+    "a death is not counted": 2,
+    "others run beside a suspect": 10,
+    "a suspect is one of several": 10,
 }
 """With what seed a bug is found in the first few examples, where it is not 1. Any finds it, sooner or later."""
 
