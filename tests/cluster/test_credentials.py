@@ -64,6 +64,7 @@ def behind_sentinel(provider: Late) -> Iterator[tuple[Sequence[Node], Callable[[
         yield sentinels.nodes, client, ["q"]
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 @pytest.mark.parametrize("place", [on_a_cluster, behind_sentinel], ids=lambda place: place.__name__)

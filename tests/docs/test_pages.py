@@ -81,6 +81,7 @@ def program(page: Path, url: str) -> str:
 RUN = [page for page in PAGES if code(page) and name(page) not in ELSEWHERE]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_a_page_runs(page: Path, server: Server, tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(program(page, server.url), "utf-8")

@@ -212,6 +212,7 @@ def test_the_law_in_words(tell: Tell, queue: Queue, newest: Server) -> None:
     tell(story)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (200, 60)], ids=str)
 def test_any_terminal(tell: Tell, some: Queue, size: tuple[int, int]) -> None:
     async def story(screen: Screen) -> None:

@@ -135,6 +135,7 @@ with freeze_time("2030-01-01", **cures[cure]):
 """
 
 
+@pytest.mark.sampled("colour")
 @pytest.mark.parametrize("cure", ["ignore", "tick"])
 def test_time_limits_end_under_freezegun(newest: Server, colour: str, cure: str) -> None:
     """As the page on testing says; without these options its clocks stand still, and so do ours."""

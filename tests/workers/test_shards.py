@@ -82,6 +82,7 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
     assert min(early[shard] for shard in range(SHARDS)) >= each / 8, early
 
 
+@pytest.mark.sampled("kind")
 @pytest.mark.parametrize(("shards", "rounds"), [(2, 8), (6, 6), (64, 2)])
 def test_a_shard_with_a_backlog_starves_no_other(newest: Server, kind: str, shards: int, rounds: int) -> None:
     """A job that comes to another shard waits for about a round, however long the backlog is, in a worker that never
