@@ -1,6 +1,8 @@
-"""The consumer of one queue in a worker: its jobs from lease to settlement, and its hooks.
+"""The consumer of one queue in a worker: the state of its jobs, from lease to settlement.
 
-The roles are functions of a consumer, in files named after them; kinds of consumers override its hooks.
+The roles work on consumers, in files named after them. A consumer decides how a job ends and how many jobs may be
+leased, and lists the jobs that need attention; it sends nothing. Its subclasses override the hooks: `variants.py`, and
+`_core/flows/consumer.py`.
 """
 
 from __future__ import annotations
@@ -79,9 +81,9 @@ class Consumer:
 
     def rename(self) -> None:
         """Begin a new registration, under a new name."""
-        ours = self.registration
-        ours.name, ours.name_claim = self.new_name(), NameClaim(self.ops, self.worker)
-        ours.registered = self.idle.on = self.idle.all_idle = False
+        registration = self.registration
+        registration.name, registration.name_claim = self.new_name(), NameClaim(self.ops, self.worker)
+        registration.registered = self.idle.on = self.idle.all_idle = False
 
     @property
     def stalls_at_most(self) -> float:
@@ -90,7 +92,7 @@ class Consumer:
         handlers = list(self.handler.kinds.values()) or [self.handler]
         return max(self.ops.settings.lease, *(handler.deadline or 0.0 for handler in handlers))
 
-    # -- hooks: what kinds of consumers do differently ---------------------------------------------
+    # -- hooks that subclasses override ------------------------------------------------------------
 
     def of(self, held: HeldJob) -> HandlerSettings:  # noqa: ARG002 - one for all, unless they are of several kinds
         """Return the handler for this job."""
@@ -125,7 +127,7 @@ class Consumer:
         """List the running jobs that do not end by themselves: none here."""
         return []
 
-    # -- what the engine tells us -----------------------------------------------------------------
+    # -- called by the engine ----------------------------------------------------------------------
 
     def begin(self, unit: Sequence[HeldJob], now: float) -> list[Job]:
         """Start a handler on *unit*. Return its jobs that are still ours; none if the worker stops."""
@@ -161,9 +163,6 @@ class Consumer:
                 held.ended = True
                 self.jobs.completed.append(held)
                 self.forget(held)
-                continue
-            if plain:
-                self.ended(held, None)
                 continue
             try:
                 ended = meant(held.job.id, error, result, batch=self.handler.batch)
@@ -231,13 +230,13 @@ class Consumer:
             return Settlement("release", held)  # the worker stops: other workers may have the job at once
         return verdict
 
-    def answered(self, some: Sequence[Settlement], verdicts: Verdicts) -> list[tuple[str, Died]]:
+    def answered(self, sent: Sequence[Settlement], verdicts: Verdicts) -> list[tuple[str, Died]]:
         """Note which of these jobs are dead letters now; return all other new dead letters, each with its queue."""
-        for at, (verdict, ours) in enumerate(zip(some, verdicts, strict=False)):
-            if ours and verdict.may_bury:
-                kind = "dead" if at in verdicts.buried else "retry"
+        for number, (verdict, settled) in enumerate(zip(sent, verdicts, strict=False)):
+            if settled and verdict.may_bury:
+                kind = "dead" if number in verdicts.buried else "retry"
                 self.note("settled", cast("HeldJob", verdict.claim), evolve(verdict, kind=kind), verdict.error)
-        return [letter for at, letter in verdicts.buried.items() if at < 0]
+        return [letter for number, letter in verdicts.buried.items() if number < 0]
 
     def encoded(self, held: HeldJob, result: Any) -> bytes | None:
         """Encode a result; `None` if that fails, which is logged: the handler succeeded, and does not run again."""
@@ -275,7 +274,7 @@ class Consumer:
         if self.jobs.held.get(held.entry) is held:
             self.jobs.held.pop(held.entry, None)
 
-    # -- what the roles ask ------------------------------------------------------------------------
+    # -- called by the roles -----------------------------------------------------------------------
 
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
         """Return the operation for a heartbeat: a beat, or the claim of our name."""

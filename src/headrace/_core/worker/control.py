@@ -16,11 +16,11 @@ RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscripti
 STIR = b"stir"  # a worker has started here, or has left idle mode
 
 
-def listen(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
+def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
     """Learn at once which leases this worker lost, and where other workers are active. The next renewal, or the next
     call of idle mode, makes up for a missed message.
     """
-    consumers = worker.consumers if some is None else some
+    consumers = worker.consumers if members is None else members
     by_channel = {consumer.ops.keys.key("control"): consumer for consumer in consumers}
     pause = 0.05
     while worker.phase < Phase.HALTING:

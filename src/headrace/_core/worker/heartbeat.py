@@ -15,9 +15,9 @@ from headrace._protocol.replies import Entered
 BEATS_AT_ONCE = 250  # heartbeats in one round trip: they occupy the server for one or two milliseconds
 
 
-def beat(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
-    """Send heartbeats of all consumers, or *some*. Rename a consumer that peers declared dead, and start it again."""
-    consumers = worker.consumers if some is None else some
+def beat(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
+    """Send heartbeats of all consumers, or *members*. Rename a consumer that was declared dead, and start it again."""
+    consumers = worker.consumers if members is None else members
     while worker.phase < Phase.STOPPED:
         began = yield from Now()
         wait = worker.settings.heartbeat

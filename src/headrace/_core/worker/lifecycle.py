@@ -38,11 +38,11 @@ class Lifecycle:
         for consumer in self.consumers:
             consumer.phase = self.phase
 
-    def join(self, some: Sequence[Consumer]) -> None:
+    def join(self, consumers: Sequence[Consumer]) -> None:
         """Add consumers while the worker runs."""
-        self.consumers = [*self.consumers, *some]
+        self.consumers = [*self.consumers, *consumers]
         self._introduce()
-        for consumer in some:
+        for consumer in consumers:
             consumer.phase = max(consumer.phase, self.phase)
 
     def running(self, now: float) -> bool:
@@ -59,9 +59,9 @@ class Lifecycle:
         claims = {claim.entry: claim for consumer in self.consumers if consumer.registered for claim in consumer.kept()}
         return [(claim.job.queue, claim.job.id) for claim in claims.values()]
 
-    def leave(self, some: Sequence[Consumer] | None = None) -> Role:
-        """Unregister all consumers, or *some*. This gives back all jobs that they still hold."""
-        for consumer in (one for one in (self.consumers if some is None else some) if one.registered):
+    def leave(self, members: Sequence[Consumer] | None = None) -> Role:
+        """Unregister all consumers, or *members*. This gives back all jobs that they still hold."""
+        for consumer in (one for one in (self.consumers if members is None else members) if one.registered):
             more = "1"
             while more == "1":
                 number, more = yield from send(consumer.ops.leave(consumer.name))

@@ -18,9 +18,9 @@ SWEEPS_AT_ONCE = 50  # sweeps in one round trip, each a script of its own
 REST_AT_MOST_S = 5.0  # seconds between two sweeps of an idle queue, unless the worker has many queues
 
 
-def reclaim(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
+def reclaim(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
     """Put back the jobs of dead workers and of expired leases; promote due jobs."""
-    consumers = worker.consumers if some is None else some
+    consumers = worker.consumers if members is None else members
     spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, POLL_S]
     for consumer in consumers:
         spans += (consumer.ops.settings.lease / 6, (consumer.handler.deadline or 60.0) / 4)

@@ -15,9 +15,9 @@ from headrace._core.worker.lifecycle import Lifecycle
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, POLL_S
 
 
-def renew(worker: Lifecycle, some: Sequence[Consumer] | None = None) -> Role:
+def renew(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
     """Renew leases in time. Give up a consumer's jobs if the engine of its handlers has hung for too long."""
-    consumers = worker.consumers if some is None else some
+    consumers = worker.consumers if members is None else members
     tick = min(POLL_S, *(consumer.ops.settings.lease / 6 for consumer in consumers))
     while worker.phase < Phase.HALTING:
         now = yield from Now()

@@ -46,20 +46,20 @@ def all_roles(
     worker: Lifecycle,
     fetchers: int = 1,
     place: Place = everywhere,
-    some: Sequence[Consumer] | None = None,
+    members: Sequence[Consumer] | None = None,
     features: Sequence[Feature] = (),
 ) -> Iterator[NamedRole]:
     """Yield every role of a worker.
 
-    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two places. *some*:
-    these consumers instead of all. *features*: each one adds its own roles.
+    *fetchers*: the number of `fetch` roles of each consumer. *place*: no role serves consumers of two places.
+    *members*: these consumers instead of all. *features*: each one adds its own roles.
     """
-    consumers = worker.consumers if some is None else some
-    for members in by_place(consumers, place):
-        yield "beat", beat(worker, members), None, "pulse"
-        yield "renew", renew(worker, members), None, "pulse"
-        yield "reclaim", reclaim(worker, members), None, "work"
-        yield "listen", listen(worker, members), None, "work"
+    consumers = worker.consumers if members is None else members
+    for group in by_place(consumers, place):
+        yield "beat", beat(worker, group), None, "pulse"
+        yield "renew", renew(worker, group), None, "pulse"
+        yield "reclaim", reclaim(worker, group), None, "work"
+        yield "listen", listen(worker, group), None, "work"
     for consumer in consumers:
         yield "tick", tick(consumer), consumer, "work"
         if consumer.handler.persistent:
@@ -69,9 +69,9 @@ def all_roles(
     for one in groups(consumers, place):
         if isinstance(one, SharedRead):
             yield "wait", wait_new(one), one, "blocking"
-            for some_of_it in one.chunks():
-                yield "wait", wait_for_all(one, some_of_it), None, "blocking"
-                yield "wait", wait_for_resumed(one, some_of_it), None, "blocking"
+            for chunk in one.chunks():
+                yield "wait", wait_for_all(one, chunk), None, "blocking"
+                yield "wait", wait_for_resumed(one, chunk), None, "blocking"
         else:
             yield "wait", wait(one), one, "blocking"
     for consumer in consumers:

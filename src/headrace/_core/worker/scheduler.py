@@ -43,11 +43,9 @@ def _declare(consumer: Consumer) -> Role:
     """
     declared, name = consumer.recurring, consumer.name
     now = yield from Now()
-    if (
-        declared is None
-        or not consumer.registered
-        or (declared.declared_as == name and now < declared.declare_again_at)
-    ):
+    if declared is None or not consumer.registered:
+        return
+    if declared.declared_as == name and now < declared.declare_again_at:
         return
     ops, shared = consumer.ops, consumer.shared
     takes = True if shared is None else shared.takes_schedules(ops)
@@ -57,12 +55,12 @@ def _declare(consumer: Consumer) -> Role:
     for gone in ended:
         yield Log("schedule_ended", f"{gone!r} of queue {ops.keys.queue!r} is declared by no worker any more")
     if takes and (changed or declared.declared_as != name):
-        for one in declared.schedules:
+        for wanted in declared.schedules:
             if shared is not None:
-                yield from shared.gather_schedule(ops, one.name)
+                yield from shared.gather_schedule(ops, wanted.name)
             try:
-                yield from schedule(ops, ops.schedule(one.name, one.timing, one.missed, one.job))
+                yield from schedule(ops, ops.schedule(wanted.name, wanted.timing, wanted.missed, wanted.job))
             except TooManySchedules as error:
-                yield Log("schedule_failed", f"{one.name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
+                yield Log("schedule_failed", f"{wanted.name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
         consumer.timers.tick_at = now
     declared.declared_as, declared.declare_again_at = name, now + DECLARE_EVERY_S
