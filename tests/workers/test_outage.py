@@ -241,7 +241,7 @@ def begun(worker: Running) -> None:
     """The worker has started, and had time to give up."""
     worker.start()
     outage = worker.engine._outage  # a full server answers, but for what would add jobs
-    until(lambda: outage.there or outage.answers or worker.engine.stopping.is_set())
+    until(lambda: outage.found or outage.answers or worker.engine.stopping.is_set())
     time.sleep(2 * retry.FIRST_ANSWER_S)
     assert not worker.engine.stopping.is_set(), worker.engine.error
 

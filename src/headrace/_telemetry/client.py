@@ -285,7 +285,7 @@ class Outage:
     An outage is logged when it begins, again at growing intervals, and when it is over.
     """
 
-    __slots__ = ("_drops", "_lock", "_next", "_place", "_trying", "answers", "opened", "since", "there")
+    __slots__ = ("_drops", "_lock", "_next", "_place", "_trying", "answers", "found", "opened", "since")
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._place = Place("", settings)
@@ -296,18 +296,18 @@ class Outage:
         self.since = 0.0
         self.answers = 0  # round trips that succeeded
         self.opened = False  # a server has accepted a connection
-        self.there = False  # there is a server at this address, even if it refuses, or hangs
+        self.found = False  # a server is at this address, even if it refuses, or hangs
 
     def begins(self) -> None:
         """Count a round trip that failed and is tried again from now on."""
         with self._lock:
             self._trying += 1
 
-    def failed(self, error: BaseException, *, there: bool) -> None:
-        """Record a failed attempt. *there*: the server itself reported the error; one that accepts but does not answer
-        has hung.
+    def failed(self, error: BaseException, *, reported: bool) -> None:
+        """Record a failed attempt. *reported*: the server itself sent the error. If a server accepts, but does not
+        answer, it hangs.
         """
-        self.there = self.there or there or (self.opened and isinstance(error, TIMEOUTS))
+        self.found = self.found or reported or (self.opened and isinstance(error, TIMEOUTS))
         now = time.monotonic()
         with self._lock:
             first, again = not self.since, bool(self.since) and now >= self._next
@@ -328,10 +328,10 @@ class Outage:
             meters.dropped.add(number, {tracing.DESTINATION: queue, **self._place.at})
         now = time.monotonic()
         with self._lock:
-            again, before = self._drops.get(queue, (now, 0))
-            said = now >= again
-            self._drops[queue] = (now + 60.0, 0) if said else (again, before + number)
-        if said:
+            next_log, before = self._drops.get(queue, (now, 0))
+            is_due = now >= next_log
+            self._drops[queue] = (now + 60.0, 0) if is_due else (next_log, before + number)
+        if is_due:
             words = "%d jobs of queue %r are complete without their results: the server is out of memory (maxmemory)"
             log_event("result_dropped", words, before + number, queue, queue=queue, number=before + number)
 

@@ -99,7 +99,7 @@ def answers(error: BaseException) -> bool:
 
 def bound(outage: Outage, budget: float) -> float:
     """Return the seconds for retries: *budget*, or less before the first answer of the server."""
-    return budget if outage.there or outage.answers else min(FIRST_ANSWER_S, budget)
+    return budget if outage.found or outage.answers else min(FIRST_ANSWER_S, budget)
 
 
 def bounding(timeout: float) -> float | None:
@@ -288,10 +288,10 @@ class RetryBudget:
     def failed(self, error: BaseException) -> None:
         """Record the error of an attempt."""
         took = self._passed(self.step)
-        if there := answers(error):
+        if reported := answers(error):
             self.slowest = max(self.slowest, took)
         self.trip.error = error
-        self.outage.failed(error, there=there)
+        self.outage.failed(error, reported=reported)
 
     def _passed(self, most: float) -> float:
         now = since_boot()

@@ -160,10 +160,10 @@ def meet(executor: Executor) -> None:
     """Return once a server answers, even with an error. Raises the last error after `FIRST_ANSWER_S`."""
     outage = executor.outage
     budget = RetryBudget(
-        outage, lambda: 0.0 if outage.there else bound(outage, RETRY_BUDGET_S), executor.timeout, Trip([])
+        outage, lambda: 0.0 if outage.found else bound(outage, RETRY_BUDGET_S), executor.timeout, Trip([])
     )
     try:
         Retrying(**policy(budget, executor.pause))(executor.ping)
     except Exception:
-        if not outage.there:
+        if not outage.found:
             raise

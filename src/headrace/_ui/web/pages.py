@@ -119,10 +119,10 @@ async def trends(request: PageRequest) -> Answer:
 
 async def job(request: PageRequest) -> Answer:
     """Show one job."""
-    name, called = request.queue("queue"), request.param("id")
-    found = await request.inspector.job(name, called)
+    name, wanted = request.queue("queue"), request.param("id")
+    found = await request.inspector.job(name, wanted)
     if found is None:
-        raise NotThere(f"Nothing is known of job {called!r} in queue {name!r}: it has ended, or never was.")
+        raise NotThere(f"Nothing is known of job {wanted!r} in queue {name!r}: it has ended, or never was.")
     now = (await request.inspector.queue(name)).now
     run = found.headers.get(FLOW, "").rpartition(":flow:")[2]
     flow = name.partition("/")[0] if run and "/" in name else ""
@@ -133,25 +133,26 @@ async def job(request: PageRequest) -> Answer:
 
 async def find(request: PageRequest) -> Answer:
     """Find a job by its id in whichever queue."""
-    called = request.param("id").strip()
+    wanted = request.param("id").strip()
     _, queues = await request.seen()
-    names = await request.inspector.find(called, [one.name for one in queues]) if called else []
-    return "find.html", {"id": called, "names": names[:PER_PAGE], "looked": len(queues)}
+    names = await request.inspector.find(wanted, [queue.name for queue in queues]) if wanted else []
+    return "find.html", {"id": wanted, "names": names[:PER_PAGE], "looked": len(queues)}
 
 
 async def workers(request: PageRequest) -> Answer:
     """Show the workers of all queues."""
     view, queues = await request.seen()
-    found = sorted((one for queue in queues for one in queue.workers), key=lambda one: (one.name, one.queue))
+    all_workers = (worker for queue in queues for worker in queue.workers)
+    found = sorted(all_workers, key=lambda worker: (worker.name, worker.queue))
     return "workers.html", {"workers": found, "now": view.now}
 
 
 async def worker(request: PageRequest) -> Answer:
     """Show a worker, and its running jobs."""
-    name, called = request.queue("queue"), request.param("name")
-    found = await request.inspector.worker(name, called)
+    name, wanted = request.queue("queue"), request.param("name")
+    found = await request.inspector.worker(name, wanted)
     if found is None:
-        raise NotThere(f"There is no worker {called!r} in queue {name!r}.")
+        raise NotThere(f"There is no worker {wanted!r} in queue {name!r}.")
     now = (await request.inspector.queue(name)).now
     return "worker.html", {"view": found, "queue": name, "now": now, "buttons": _buttons(request, "worker", name)}
 
@@ -159,8 +160,9 @@ async def worker(request: PageRequest) -> Answer:
 async def schedules(request: PageRequest) -> Answer:
     """Show the schedules of all queues."""
     view, queues = await request.seen()
-    found = await request.inspector.schedules([one.name for one in queues])
-    rows = sorted(((name, one) for name, some in found.items() for one in some), key=lambda row: row[1].next_due)
+    found = await request.inspector.schedules([queue.name for queue in queues])
+    rows = [(name, schedule) for name, schedules in found.items() for schedule in schedules]
+    rows.sort(key=lambda row: row[1].next_due)
     return "schedules.html", {"rows": rows[:1000], "now": view.now}
 
 
@@ -168,7 +170,7 @@ async def dead(request: PageRequest) -> Answer:
     """Show the dead letters of all queues, or of one queue by reason."""
     if not request.param("name"):
         view, queues = await request.seen()
-        return "deaths.html", {"queues": [one for one in queues if one.counts.dead], "now": view.now}
+        return "deaths.html", {"queues": [queue for queue in queues if queue.counts.dead], "now": view.now}
     name = request.queue()
     page = await request.inspector.dead(name)
     return "dead.html", {"page": page, "queue": name, "now": page.now}
@@ -178,10 +180,10 @@ async def flows(request: PageRequest) -> Answer:
     """Show the groups of queues that may be flows."""
     view, queues = await request.seen()
     groups: dict[str, list[QueueView]] = {}
-    for one in queues:
-        group, _, stage = one.name.partition("/")
+    for queue in queues:
+        group, _, stage = queue.name.partition("/")
         if stage:
-            groups.setdefault(group, []).append(one)
+            groups.setdefault(group, []).append(queue)
     return "flows.html", {"groups": groups, "now": view.now}
 
 
@@ -194,13 +196,13 @@ async def flow(request: PageRequest) -> Answer:
 
 async def run(request: PageRequest) -> Answer:
     """Show a run of a flow, or a child of one."""
-    name, called = request.queue("flow"), request.param("id")
-    found = await request.inspector.run(name, called)
+    name, wanted = request.queue("flow"), request.param("id")
+    found = await request.inspector.run(name, wanted)
     if found is None:
-        raise NotThere(f"Nothing is known of run {called!r} of flow {name!r}.")
+        raise NotThere(f"Nothing is known of run {wanted!r} of flow {name!r}.")
     page = await request.inspector.runs(name)
     show = request.inspector.views.showing.result_text
-    results = {stage: show(name, called, data) for stage, data in found.results.items()}
+    results = {stage: show(name, wanted, data) for stage, data in found.results.items()}
     attributes = request.inspector.views.showing.attributes(name, found)
     return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, "now": page.now}
 
