@@ -89,7 +89,7 @@ def listed(jobs: Any) -> Sequence[Any]:
     return batch if isinstance(jobs, (list, tuple)) else [*batch]
 
 
-def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:
+def limit_batch(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, size: int, instead: str) -> None:
     """Refuse more *jobs* (their fields) than one script may add: *most* jobs, and, except for a single job, *size*
     bytes.
     """
@@ -101,7 +101,7 @@ def together(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: int, 
         )
 
 
-def fits(what: str, values: Sequence[str | bytes | int]) -> None:
+def check_size(what: str, values: Sequence[str | bytes | int]) -> None:
     """Refuse more bytes than a server accepts in one command: it would close the connection at each attempt."""
     texts = [value for value in values if not isinstance(value, int)]
     if 4 * sum(map(len, texts)) > VALUE_BYTES:  # it may be: no character has more bytes in UTF-8
@@ -169,7 +169,7 @@ def headers(value: object) -> list[str]:
     return flat
 
 
-def joined(headers: Mapping[str, str] | None, context: Context) -> Sequence[str]:
+def trace_headers(headers: Mapping[str, str] | None, context: Context) -> Sequence[str]:
     """Return the headers that *context* adds to a job's *headers*: none if the caller set trace headers already."""
     flat = context()
     return () if headers and not headers.keys().isdisjoint(flat[::2]) else flat
@@ -188,7 +188,7 @@ def refuse_unknown(caller: Callable[..., Any], unknown: Iterable[str]) -> None:
         raise TypeError(f"{caller.__name__}() got an unexpected keyword argument {name!r}{meant}")
 
 
-def spelled_out(kind: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
+def show_options(kind: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
     """Show a function's `**options` in its signature: each of *defaults* by its name, annotated as in *kind*, a
     `TypedDict`. The function itself is left as it is.
     """

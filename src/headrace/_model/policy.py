@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from attrs import field, frozen
 
-from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, flag, headers, millis, seconds, spelled_out
+from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, flag, headers, millis, seconds, show_options
 from headrace._model.job import Claim, NewJob
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
@@ -215,7 +215,7 @@ class Conditions(TypedDict, total=False):
     if_exists: IfExists | None
 
 
-with_conditions = spelled_out(Conditions, dict.fromkeys(Conditions.__annotations__))
+with_conditions = show_options(Conditions, dict.fromkeys(Conditions.__annotations__))
 
 
 def full(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, cast
 import attrs
 from attrs import field, frozen
 
-from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, F, count, flag, refuse_unknown, seconds, spelled_out
+from headrace._model.checks import FOREVER_S, LEVELS_AT_MOST, F, count, flag, refuse_unknown, seconds, show_options
 from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
 from headrace._model.policy import full as checked_full
@@ -230,7 +230,7 @@ def _agreed() -> list[tuple[str, str, Any]]:
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
     """Show the `**options` of a function in its signature: each option by its name, with its default."""
-    return spelled_out(kind, QueueSettings.defaults(kind))
+    return show_options(kind, QueueSettings.defaults(kind))
 
 
 def _max_outage(value: object) -> float:

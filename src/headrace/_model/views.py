@@ -250,7 +250,7 @@ def readable(data: bytes) -> tuple[str, str]:
     return "text", text
 
 
-def spelled(value: Any) -> tuple[str, str]:
+def text_of(value: Any) -> tuple[str, str]:
     """Return the kind of a decoded payload, and its text: bytes as `readable` has them, all else as JSON."""
     if isinstance(value, (bytes, bytearray)):
         return readable(bytes(value))
@@ -301,42 +301,42 @@ class Trends:
     points: tuple[TrendPoint, ...]
 
 
-def together(some: Sequence[Trends]) -> Trends:
+def sum_trends(shards: Sequence[Trends]) -> Trends:
     """Sum the trends of a queue's shards, minute by minute, or hour by hour.
 
     A shard without a record, as it was not swept then, counts with the jobs of its last record.
     """
-    first, length = some[0], EVERY_S[some[0].every]
+    first, length = shards[0], EVERY_S[shards[0].every]
     sums: dict[int, TrendPoint] = {}
-    turns = sorted({int(one.at) // length for part in some for one in part.points})
-    for part in some:
-        own = {int(one.at) // length: one for one in part.points}
+    times = sorted({int(one.at) // length for shard in shards for one in shard.points})
+    for shard in shards:
+        own = {int(one.at) // length: one for one in shard.points}
         last: TrendPoint | None = None
-        for turn in turns:
-            if turn in own:
-                last = own[turn]
+        for time in times:
+            if time in own:
+                last = own[time]
             elif last is not None:
                 last = evolve(last, at=0.0, seconds=0.0, enqueued=0, completed=0, removed=0, lag=0.0)
             if last is not None:
-                sums[turn] = _both(sums[turn], last) if turn in sums else last
+                sums[time] = _both(sums[time], last) if time in sums else last
     return evolve(
         first,
-        now=max(part.now for part in some),
-        kept=any(part.kept for part in some),
-        points=tuple(sums[turn] for turn in turns),
+        now=max(shard.now for shard in shards),
+        kept=any(shard.kept for shard in shards),
+        points=tuple(sums[time] for time in times),
     )
 
 
-def _both(one: TrendPoint, other: TrendPoint) -> TrendPoint:
+def _both(a: TrendPoint, b: TrendPoint) -> TrendPoint:
     return TrendPoint(
-        max(one.at, other.at),
-        max(one.seconds, other.seconds),
-        one.enqueued + other.enqueued,
-        one.completed + other.completed,
-        one.removed + other.removed,
-        one.waiting + other.waiting,
-        one.leased + other.leased,
-        one.delayed + other.delayed,
-        one.dead + other.dead,
-        max(one.lag, other.lag),
+        max(a.at, b.at),
+        max(a.seconds, b.seconds),
+        a.enqueued + b.enqueued,
+        a.completed + b.completed,
+        a.removed + b.removed,
+        a.waiting + b.waiting,
+        a.leased + b.leased,
+        a.delayed + b.delayed,
+        a.dead + b.dead,
+        max(a.lag, b.lag),
     )

@@ -70,17 +70,17 @@ class DurabilityWait:
             return rest  # no write happened
         self.first[:] = [first]
         if self.waits and self.wanted.fsync:
-            told: Any = self._told(fsynced)
-            here: int = told[0] if told else 0
-            self.fsynced = min(here if self.fsynced is None else self.fsynced, here)
+            numbers: Any = self._checked(fsynced)
+            number: int = numbers[0] if numbers else 0
+            self.fsynced = min(number if self.fsynced is None else self.fsynced, number)
         if self.waits and self.wanted.replicas:
-            told = self._told(replicas)
-            self.replicas = min(told if self.replicas is None else self.replicas, told)
+            number = self._checked(replicas)
+            self.replicas = min(number if self.replicas is None else self.replicas, number)
         if not first or first != last:
             self.reason = "the primary changed meanwhile, or may not be asked (INFO)"
         return rest
 
-    def _told(self, reply: Any) -> Any:
+    def _checked(self, reply: Any) -> Any:
         if isinstance(reply, Exception):
             self.reason = str(reply)
             return 0

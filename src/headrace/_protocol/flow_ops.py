@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from headrace._model.checks import Context, fits, millis, text, together
+from headrace._model.checks import Context, check_size, limit_batch, millis, text
 from headrace._model.codec import Codec, chosen, grouped
 from headrace._model.flow import FanOut, FlowState, Next
 from headrace._model.job import Claim, Job, NewJob, is_new
@@ -227,7 +227,7 @@ class FlowOps:
         args += (target, failed, len(children))
         for child in children:
             args += child
-        fits("FanOut", args)
+        check_size("FanOut", args)
         return Step(self.run(job.id), args, len(children))
 
     def has(self, job: Job) -> bool:
@@ -265,7 +265,7 @@ class FlowOps:
             fields = [*item[2][:2], *item[2][4:], FLOW, self.run(parent)]  # without the id, which the script knows
             made.append([name, first, item[1], len(fields), *fields])
         instead = "let some of the children fan out in turn, or give references to what is large"
-        together("FanOut", [child[4:] for child in made], CHILDREN_AT_MOST, BYTES_PER_SCRIPT, instead)
+        limit_batch("FanOut", [child[4:] for child in made], CHILDREN_AT_MOST, BYTES_PER_SCRIPT, instead)
         return made
 
     def _known(self, what: str, name: str) -> str:

@@ -128,7 +128,7 @@ class Ops:
             raise ValueError(f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue")
         name, delay, fields = self._item(job)
         if context is not None:
-            fields += checks.joined(job.headers, context)
+            fields += checks.trace_headers(job.headers, context)
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
 
     def payload(self, payload: Any) -> bytes:
@@ -136,7 +136,7 @@ class Ops:
         encoded: Any = self.bound.encode(payload)
         data: bytes = encoded if type(encoded) is bytes else as_bytes(encoded)
         if len(data) > checks.VALUE_BYTES:
-            checks.fits("payload", [data])
+            checks.check_size("payload", [data])
         return data
 
     def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
@@ -148,7 +148,7 @@ class Ops:
         headers = self._headers(job, priorities)
         name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
         fields: list[str | bytes] = ["data", self._encoded(job.payload, of_job(codec or self.bound, _given(job.id)))]
-        checks.fits("payload and headers" if headers else "payload", [fields[1], *headers])
+        checks.check_size("payload and headers" if headers else "payload", [fields[1], *headers])
         if name:
             fields += ("id", name)
         return name, delay, [*fields, *headers]
@@ -198,7 +198,7 @@ class Ops:
         items: list[bytes | Item] = [encode(job) if type(job) is plain else self.item(job, context) for job in jobs]
         if max(map(len, items), default=0) > checks.VALUE_BYTES:  # others were checked one by one
             for item in items:
-                checks.fits("payload", [item] if isinstance(item, bytes) else [])
+                checks.check_size("payload", [item] if isinstance(item, bytes) else [])
         start = 0
         while start < len(items):
             some = items[start : start + JOBS_PER_SCRIPT]
@@ -276,9 +276,11 @@ class Ops:
                 extra.append(self.keys.result(claim.job.id if claim.named else claim.entry))
         follows = [self.follow(job) for job in then]
         instead = "enqueue the others before, with ids of their own"
-        checks.together("then", [fields for _, _, _, fields in follows], JOBS_PER_SCRIPT, BYTES_PER_SCRIPT, instead)
+        checks.limit_batch("then", [fields for _, _, _, fields in follows], JOBS_PER_SCRIPT, BYTES_PER_SCRIPT, instead)
         if results and then:
-            checks.fits("result and then", [*results.values(), *(x for _, _, _, fields in follows for x in fields)])
+            checks.check_size(
+                "result and then", [*results.values(), *(x for _, _, _, fields in follows for x in fields)]
+            )
         handed: list[Arg] = []
         for job, outbox, (keys, name, delay, fields) in zip(then, away, follows, strict=True):
             if outbox:
@@ -425,7 +427,7 @@ class Ops:
 
     def cancel_payload(self, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
         """Remove the jobs of one payload from one page."""
-        checks.fits("payload", [payload])
+        checks.check_size("payload", [payload])
         return self.op("cancel_payload", [payload, place, cursor, LOOKS_PER_SCRIPT], replies.place)
 
     def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
@@ -534,7 +536,7 @@ class Ops:
             data = self._encoded(result, untyped(self.bound))
         except (TypeError, CodecError) as error:
             raise type(error)(f"result: {error}") from error
-        checks.fits("result", [data])
+        checks.check_size("result", [data])
         return data
 
     def result(self, name: str) -> Op[bytes | None]:
@@ -560,7 +562,7 @@ class Ops:
         if len(job_id(name).encode()) > 400:
             raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
         fields: list[Arg] = ["data", self._encoded(job.payload, inline(self.bound)), *self._headers(job)]
-        checks.fits("payload and headers", fields)
+        checks.check_size("payload and headers", fields)
         head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
 
         def at(now: int) -> Op[int]:

@@ -87,30 +87,34 @@ def _intents(rows: Any) -> Iterator[Intent]:
 
 
 def hand(
-    ops: Ops, at: int = 0, come: Sequence[tuple[str, str]] = (), over: Sequence[str] = (), away: Sequence[ShardRow] = ()
+    ops: Ops,
+    cursor: int = 0,
+    arrived: Sequence[tuple[str, str]] = (),
+    closed: Sequence[str] = (),
+    skipped: Sequence[ShardRow] = (),
 ) -> Op[Pending]:
-    """Record the jobs that have arrived (*come*: names in the outbox, and for closing) and the finished transfers
-    (*over*). Return the jobs to send, except for the shards *away*.
+    """Record the jobs that have *arrived* (names in the outbox, and for closing) and the *closed* transfers. Return the
+    jobs to send, except for *skipped* shards.
     """
 
     def decode(reply: Any) -> Pending:
         following, rows, closing = reply
         return Pending(following, list(_intents(rows)), list(map(text, closing)))
 
-    args: list[Arg] = [at, JOBS_PER_SCRIPT, len(come), len(over)]
-    for names in come:
+    args: list[Arg] = [cursor, JOBS_PER_SCRIPT, len(arrived), len(closed)]
+    for names in arrived:
         args += names
-    args += over
-    for part in away:
-        args += (str(part.number), part.first, part.last)
+    args += closed
+    for shard in skipped:
+        args += (str(shard.number), shard.first, shard.last)
     return ops.op("hand", args, decode)
 
 
 def accept(ops: Ops, since: int, intents: Sequence[Intent]) -> Op[Accepted]:
     """Add jobs to the shard of *ops*, each once. *since*: a time of that shard from before the jobs were read."""
     args: list[Arg] = [since]
-    for one in intents:
-        args += (one.nonce, *one.args)
+    for intent in intents:
+        args += (intent.nonce, *intent.args)
 
     def decode(reply: Any) -> Accepted:
         taken, now, replicas, refused = reply

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace._model.views import LINE_CHARACTERS, READ_BYTES, Payload, bounded, one_line, readable, spelled, visible
+from headrace._model.views import LINE_CHARACTERS, READ_BYTES, Payload, bounded, one_line, readable, text_of, visible
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ class Endless:
     ],
 )
 def test_a_decoded_payload(value: Any, shown: tuple[str, str]) -> None:
-    assert spelled(value) == shown
+    assert text_of(value) == shown

@@ -10,7 +10,7 @@ from attrs import evolve
 from headrace._model.flow import FlowState
 from headrace._model.job import Job
 from headrace._model.state import JobState
-from headrace._model.views import ENDED, READ_BYTES, JobView, Moment, Payload, bounded, one_line, readable, spelled
+from headrace._model.views import ENDED, READ_BYTES, JobView, Moment, Payload, bounded, one_line, readable, text_of
 
 Redact = Callable[[str, str, Job[Any]], str]
 WITHHELD = "(not shown: redact= failed)"
@@ -68,7 +68,7 @@ class Redaction:
             return WITHHELD
 
     def payload(self, job: Job[Any], value: Any, what: str) -> Payload:
-        kind, text = spelled(value)
+        kind, text = text_of(value)
         size = len(value) if isinstance(value, (bytes, str)) else len(text)
         shown, cut = bounded(self.text(what, text, job))
         return Payload(kind, shown, size, cut or (isinstance(value, bytes) and size > READ_BYTES))

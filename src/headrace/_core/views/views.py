@@ -40,7 +40,7 @@ from headrace._model.views import (
     Trends,
     WorkerView,
     one_line,
-    together,
+    sum_trends,
 )
 from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import FlowOps
@@ -220,7 +220,7 @@ class Views:
 
         def build() -> Step[Trends]:
             parts = (yield from self._ops_factory.of([name]))[name]
-            return together(
+            return sum_trends(
                 (yield from send_all([view_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
             )
 
