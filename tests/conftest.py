@@ -15,7 +15,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -30,6 +30,7 @@ from tests.support.awaiting import until
 from tests.support.cases import RINGS, chosen, difference
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
+from tests.support.engines import KINDS, Running, making
 from tests.support.masters import Masters
 from tests.support.servers import Binary, Server, binaries
 
@@ -242,3 +243,16 @@ def connect(colour: str, server: Server) -> Iterator[Connect]:
 def queue(connect: Connect) -> Any:
     """The queue `q`."""
     return connect()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """`Worker`; `AsyncWorker` with async handlers; `AsyncWorker` with plain functions."""
+    return str(request.param)
+
+
+@pytest.fixture
+def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
+    """Makes workers of the kind, for the newest server."""
+    with making(kind, newest.url) as make:
+        yield make

@@ -12,8 +12,9 @@ from redis.cluster import ClusterNode
 from redis.credentials import CredentialProvider
 
 from tests.cluster.load import Load
+from tests.cluster.sentinels import Sentinels
 from tests.support.awaiting import until
-from tests.support.cluster import Cluster, Node, Sentinels
+from tests.support.cluster import Cluster, Node
 from tests.support.servers import binaries
 
 USER = "app"

@@ -15,8 +15,8 @@ from headrace._net.base import sentinel
 from headrace.errors import HeadraceError
 from tests.cluster.load import Load
 from tests.cluster.mutants import SENTINEL
+from tests.cluster.sentinels import Sentinels
 from tests.support.awaiting import until
-from tests.support.cluster import Sentinels
 from tests.support.planted import plant
 from tests.support.servers import binaries
 

@@ -23,7 +23,7 @@ from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
 from tests.support.listeners import listening
-from tests.support.planted import check, plant_functions
+from tests.support.planted import check, plant
 from tests.support.servers import binaries
 
 
@@ -336,7 +336,7 @@ def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) ->
 def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of these finds it."""
     bug = SHARDS[mutant]
-    plant_functions(monkeypatch, bug.module, bug.old, bug.new)
+    plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for what does not come
     given = {"cluster": cluster, "kind": "threads"}
     with pytest.raises(AssertionError):

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from headrace._core.shards import reshard as resharding
 from tests.chaos.test_chaos import SEED
 from tests.cluster.faults import STEADY
 from tests.cluster.mutants import DURABLE_STORM, STORM
 from tests.cluster.storm import Storm
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster
-from tests.support.planted import plant, plant_functions
+from tests.support.planted import plant
 from tests.support.servers import Binary, binaries
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "0"))
@@ -76,8 +75,7 @@ def test_what_is_not_durable_is_lost() -> None:
 def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The storm finds it, and says what is wrong."""
     bug = STORM[mutant]
-    put = plant_functions if bug.module is resharding else plant
-    put(monkeypatch, bug.module, bug.old, bug.new)
+    plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 10.0))  # seconds to wait for what does not come
     with Cluster(NEWEST, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED) as storm:

@@ -12,7 +12,7 @@ import redis
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import Running
-from tests.support.tls import TLSProxy
+from tests.support.proxy import TLSProxy
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from tests.conformance.test_events import listening
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
 from tests.support.program import Script
+from tests.support.proxy import TLSProxy
 from tests.support.servers import Server, binaries
 from tests.support.steps import LONG, leased, payloads, present
-from tests.support.tls import TLSProxy
 
 BYTES = b"\x00\xff\r\n\xc3\xa9"
 

@@ -109,7 +109,7 @@ def heals(asked: Asked, proxy: Proxy, code: str, heal: Callable[[], object], cal
     """Call until the error has been answered twice, then *heal*: the call's answer."""
     proxy.reset()
     future = asked.begin(call)
-    until(lambda: (proxy.said(code.encode()) and proxy.calls(b"EVALSHA") >= 2) or future.done(), code)
+    until(lambda: (proxy.answered(code.encode()) and proxy.calls(b"EVALSHA") >= 2) or future.done(), code)
     assert not future.done(), f"did not wait for {code}: {future.result(0)}"
     heal()
     return future.result(PATIENCE)
@@ -206,7 +206,7 @@ def test_loading(binary: Binary, colour: str, tmp_path: Path) -> None:
         future = asked.begin(enqueue)
         server.start()
         assert future.result(PATIENCE).added
-        assert proxy.said(b"-LOADING")
+        assert proxy.answered(b"-LOADING")
         assert asked(counts) == Counts(waiting=2, enqueued=2)
 
 
@@ -372,7 +372,7 @@ def test_noscript(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     admin.script_flush()
     proxy.reset()
     assert asked(enqueue).added
-    assert proxy.said(b"-NOSCRIPT")
+    assert proxy.answered(b"-NOSCRIPT")
     assert (proxy.calls(b"EVALSHA"), proxy.calls(b"EVAL\r\n")) == (1, 1)
     assert asked(counts) == Counts(waiting=2, enqueued=2)
 
@@ -429,7 +429,7 @@ def test_unblocked(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
     for client in admin.client_list():
         if client["cmd"] == "xreadgroup":
             admin.client_unblock(int(client["id"]), error=True)
-    until(lambda: proxy.said(b"-UNBLOCKED"))
+    until(lambda: proxy.answered(b"-UNBLOCKED"))
     with Queue("q", url=proxy.url) as other:
         receipt = other.enqueue(b"x")
     assert future.result(PATIENCE).job.id == receipt.id

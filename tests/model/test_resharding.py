@@ -14,7 +14,7 @@ import pytest
 from tests.model.mutants import RESHARDING, RESHARDING_IN_MODULES, SEEDS
 from tests.model.resharding import Machine
 from tests.support.machines import hunt, run_machine, share
-from tests.support.planted import plant_functions, plant_scripts
+from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("RESHARDING_EXAMPLES", "6"))
@@ -36,6 +36,6 @@ def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatc
     if mutant in RESHARDING:
         plant_scripts(monkeypatch, RESHARDING[mutant])
     else:
-        plant_functions(monkeypatch, *RESHARDING_IN_MODULES[mutant])
+        plant(monkeypatch, *RESHARDING_IN_MODULES[mutant])
     with pytest.raises(AssertionError):
         hunt(lambda: Machine(newest), SEEDS.get(mutant, 1), STEPS)

@@ -87,12 +87,6 @@ class Lua:
         self.lease(worker, **options)
         return entries
 
-    def looked_after(self) -> None:
-        """As if somebody had looked after the queue for long, without a gap."""
-        seconds, micros = self.redis.time()
-        run = self.redis.info("server")["run_id"]
-        self.redis.hset(self.key("stats"), "pulse", f"1000 {seconds * 1000 + micros // 1000} 0 0 600000 {run}")
-
     def key(self, part: str) -> str:
         """The full name of a key of the queue."""
         return PREFIX + part

@@ -15,6 +15,7 @@ from tests.scripts.stands import (
     with_levels,
 )  # fmt: skip
 from tests.support.awaiting import until
+from tests.support.steps import looked_after
 
 
 @stand("enqueue")
@@ -97,7 +98,7 @@ def an_heritage(lua: Lua, levels: list[str]) -> int:
 
 def a_lost_group(lua: Lua, levels: list[str]) -> int:
     """Foreign jobs, of which some had been handed out when the group was lost."""
-    lua.looked_after()
+    looked_after(lua.redis)
     for _ in range(MANY):
         lua.redis.xadd(lua.key("jobs"), {"data": PAYLOAD})
     lua.lease("old", 3, extra=levels)
@@ -141,7 +142,7 @@ def died(lua: Lua) -> None:
     """Their worker died."""
     lua("beat", "v", 60_000, TERM, 1)
     lua.redis.zadd(lua.key("workers"), {"w": 1})
-    lua.looked_after()
+    looked_after(lua.redis)
 
 
 def overdue(lua: Lua) -> None:

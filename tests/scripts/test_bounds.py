@@ -11,6 +11,7 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_
 from headrace._protocol.queue_ops import Ops
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
+from tests.support.steps import looked_after
 
 PAGE = 500  # what the client asks of scripts that go page by page
 MANY = 2 * PAGE + 1
@@ -131,7 +132,7 @@ def test_a_dead_worker_with_more_than_a_page(lua: Lua) -> None:
     lua.lease(limit=JOBS_PER_SCRIPT)
     lua.lease(limit=JOBS_PER_SCRIPT)
     lua("beat", "v", 600_000, TERM, 1)
-    lua.looked_after()
+    looked_after(lua.redis)
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     pages = [lua("reclaim", "v", 10_000, TERM, PAGE, 0) for _ in range(4)]
     assert [(moved, declared, more) for moved, _, declared, more, *_ in pages] == [

@@ -11,6 +11,7 @@ from headrace._protocol import limits
 from headrace._protocol.script import script
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
+from tests.support.steps import looked_after
 
 LANES = 7
 LANE = 600_000  # ms that the record of a call is kept
@@ -79,7 +80,7 @@ def use(story: Story, jobs: int) -> None:
     rows = story.lease("dying", duration=TERM, woken=1)
     assert len(rows) == 2 * jobs
     lua("beat", "peer", 600_000, TERM, 1)
-    lua.looked_after()
+    looked_after(lua.redis)
     lua.redis.zadd(lua.key("workers"), {"dying": 1})
     assert story("reclaim", "peer", 10_000, TERM, 1000, 0)[0] == 2 * jobs
     story.complete(story.lease("peer"))

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from tests.scripts.conftest import TERM, Lua
+from tests.support.steps import looked_after
 
 FULL = "OOM|command not allowed when used memory"  # 6.2 wraps the error, redis-py drops its code
 
@@ -167,7 +168,7 @@ def test_the_dead_and_the_expired_are_reclaimed(lua: Lua) -> None:
     lua.lease(limit=1)
     lua.lease("x", duration=1)
     lua("beat", "v", 600_000, TERM, 1)
-    lua.looked_after()
+    looked_after(lua.redis)
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua.redis.zadd(lua.key("leases"), {b: 1})
     fill(lua)

@@ -11,6 +11,7 @@ from attrs import frozen
 from headrace._protocol.script import script
 from tests.scripts.calls import CALLS, Call, agrees, arguments, cases, fill
 from tests.scripts.conftest import TERM, Lua
+from tests.support.steps import looked_after
 
 FLOWS = {"flow_start", "flow_advance", "flow_events", "flow_find", "flow_read"}
 TIMES = {"closing", "outdue", "registered", "workers"}  # keys whose values are times of the server
@@ -39,7 +40,7 @@ def _dead(lua: Lua) -> list[Any]:
 def _dying(lua: Lua) -> list[Any]:
     lua.leased("a")
     lua("beat", "v", 600_000, TERM, 1)
-    lua.looked_after()
+    looked_after(lua.redis)
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     return ["v", 10_000, TERM, 500, 0]
 

@@ -10,6 +10,7 @@ import redis
 
 from tests.scripts.conftest import TERM, Lua
 from tests.support.awaiting import until
+from tests.support.steps import looked_after
 
 LATER = "+60000"
 
@@ -443,7 +444,7 @@ def test_beat_after_its_deadline(lua: Lua) -> None:
 def veteran(lua: Lua, worker: str = "v") -> None:
     """Register *worker*, long ago."""
     lua("beat", worker, 600_000, TERM, 1)
-    lua.looked_after()
+    looked_after(lua.redis)
 
 
 def test_reclaim_of_the_dead(lua: Lua) -> None:

@@ -15,9 +15,11 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Self
+
+from anyio.from_thread import start_blocking_portal
 
 from headrace import AsyncWorker, Worker
 from tests.support.awaiting import PATIENCE, until
@@ -79,10 +81,7 @@ class Running:
         self.kind = kind
         self.worker: Any = Worker(**options) if kind == "threads" else AsyncWorker(**options)
         self._adapt = coroutine if kind == "tasks" else blocking
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event | None = None
-        self._error: BaseException | None = None
+        self._stack = ExitStack()
 
     def handler(self, queue: str, **options: Any) -> Callable[[Body], Body]:
         """Register a body like the worker's `handler`."""
@@ -104,60 +103,26 @@ class Running:
         """The run that is under way."""
         return self.worker._running
 
-    @property
-    def running(self) -> bool:
-        """Whether it was started and not yet closed."""
-        return self._thread is not None if self.kind != "threads" else self.engine and not self.engine.finished
-
     def start(self) -> None:
-        """Start the worker."""
-        if self.kind == "threads":
-            self.worker.start()
-            return
-        up = threading.Event()
-        self._error = None
-        self._thread = threading.Thread(target=self._run, args=(up,))
-        self._thread.start()
-        assert up.wait(PATIENCE)
-
-    def _run(self, up: threading.Event) -> None:
-        async def main() -> None:
-            self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-            async with self.worker:
-                up.set()
-                await self._over.wait()
-
-        try:
-            asyncio.run(main())
-        except BaseException as error:
-            self._error = error
-        finally:
-            up.set()
+        """Start the worker: one of asyncio on an event loop in a thread of its own."""
+        with ExitStack() as stack:
+            worker = self.worker
+            if self.kind != "threads":
+                self._portal = stack.enter_context(start_blocking_portal())
+                worker = self._portal.wrap_async_context_manager(worker)
+            stack.enter_context(worker)
+            self._stack = stack.pop_all()
 
     def stop(self, *, wait: bool = True) -> None:
         """Stop it like the worker's `stop`."""
         if self.kind == "threads":
             self.worker.stop(wait)
         else:
-            assert self._loop is not None
-            asyncio.run_coroutine_threadsafe(self.worker.stop(wait), self._loop).result(PATIENCE)
+            self._portal.call(self.worker.stop, wait)
 
     def close(self) -> None:
         """Leave the worker's `with`; raises the error that ended it."""
-        if self.kind == "threads":
-            self.worker.__exit__(None, None, None)
-            return
-        if self._thread is None:
-            return
-        assert self._loop is not None
-        assert self._over is not None
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive(), "the worker does not stop"
-        self._thread = None
-        if self._error is not None:
-            raise self._error
+        self._stack.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -180,11 +145,11 @@ def making(kind: str, url: str) -> Iterator[Callable[..., Running]]:
 
     yield make
     for running in made:
-        if running.running:
-            with suppress(BaseException):
+        with suppress(BaseException):
+            if running.engine and not running.engine.finished:
                 running.stop(wait=False)
                 running.stop(wait=False)
-                running.close()
+            running.close()
 
 
 class Recorder:
@@ -196,8 +161,17 @@ class Recorder:
         self.ended: list[Any] = []
         self.most = 0
 
-    def __call__(self, what: Any) -> Recording:
-        return Recording(self, what)
+    @contextmanager
+    def __call__(self, what: Any) -> Iterator[None]:
+        """Note one run of a handler, with `with`."""
+        with self._lock:
+            self.started.append(what)
+            self.most = max(self.most, len(self.started) - len(self.ended))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.ended.append(what)
 
     def await_started(self, number: int) -> None:
         """Wait until so many have started."""
@@ -206,20 +180,3 @@ class Recorder:
     def await_ended(self, number: int) -> None:
         """Wait until so many have ended."""
         until(lambda: len(self.ended) >= number, f"{len(self.ended)} of {number} have ended")
-
-
-class Recording:
-    """One run of a handler, with `with`."""
-
-    def __init__(self, recorder: Recorder, what: Any) -> None:
-        self._recorder, self._what = recorder, what
-
-    def __enter__(self) -> None:
-        with self._recorder._lock:
-            self._recorder.started.append(self._what)
-            now = len(self._recorder.started) - len(self._recorder.ended)
-            self._recorder.most = max(self._recorder.most, now)
-
-    def __exit__(self, *_: object) -> None:
-        with self._recorder._lock:
-            self._recorder.ended.append(self._what)

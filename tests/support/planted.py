@@ -65,31 +65,20 @@ def plant_scripts(monkeypatch: pytest.MonkeyPatch, edits: Sequence[Edit]) -> Non
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
-    """Change a text of a module, in the methods of its classes that have it."""
-    source = inspect.getsource(module)
-    assert old in source, f"{module.__name__} has changed: {old!r} is not in it"
-    changed: dict[str, Any] = {"__name__": module.__name__}
-    exec(compile(source.replace(old, new), str(module.__file__), "exec", dont_inherit=True), changed)
-    planted = False
-    for name, kind in list(vars(module).items()):
-        if not isinstance(kind, type) or kind.__module__ != module.__name__:
-            continue
-        for method, made in list(vars(changed[name]).items()):
-            if isinstance(made, FunctionType) and made.__code__ != vars(kind)[method].__code__:
-                monkeypatch.setattr(kind, method, made)
-                planted = True
-    assert planted, f"{old!r} is in no method"
-
-
-def plant_functions(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
-    """Change a text of a module, in its functions that have it."""
+    """Change a text of a module, in its functions and the methods of its classes."""
     source = inspect.getsource(module)
     assert old in source, f"{module.__name__} has changed: {old!r} is not in it"
     changed: dict[str, Any] = dict(vars(module))
     exec(compile(source.replace(old, new), str(module.__file__), "exec", dont_inherit=True), changed)
     planted = False
-    for name, made in list(vars(module).items()):
-        if isinstance(made, FunctionType) and made.__code__ != changed[name].__code__:
-            monkeypatch.setattr(made, "__code__", changed[name].__code__)
-            planted = True
+    for name, kind in [*vars(module).items()]:
+        if getattr(kind, "__module__", None) != module.__name__:
+            continue
+        pairs = [(kind, changed[name])]
+        if isinstance(kind, type):
+            pairs = [(made, vars(changed[name]).get(method)) for method, made in vars(kind).items()]
+        for made, other in pairs:
+            if isinstance(made, FunctionType) and isinstance(other, FunctionType) and made.__code__ != other.__code__:
+                monkeypatch.setattr(made, "__code__", other.__code__)
+                planted = True
     assert planted, f"{old!r} is in no function"

@@ -1,6 +1,7 @@
 """Worker processes: payloads say what their handlers do, and a file what they did.
 
-`hold…` runs until the gate is open, on the first attempt; `die…` kills its process; anything else is quick.
+`hold…` runs until the gate is open, on the first attempt; `keep…` until its lease is lost; `die…` kills its process;
+anything else is quick.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], hand
     worker: Any = Worker(url=url, **worker_options) if kind == "threads" else AsyncWorker(url=url, **worker_options)
 
     def note(event: str, job: Job | None = None) -> None:
-        row = [event, job.payload.decode() if job else "", job.attempt if job else 0, os.getpid(), time.monotonic()]
+        row = [event, job.payload.decode() if job else "", job.attempt if job else 0, os.getpid(), time.time()]
         with (folder / "log").open("a") as log:
             log.write(json.dumps(row) + "\n")
 
@@ -39,8 +40,9 @@ def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], hand
         note("began", job)
         if job.payload.startswith(b"die"):
             os.kill(os.getpid(), signal.SIGKILL)
+        holds = job.payload.startswith(b"hold") and job.attempt == 1
         try:
-            while job.payload.startswith(b"hold") and job.attempt == 1 and not (folder / "gate").exists():
+            while job.payload.startswith(b"keep") or (holds and not (folder / "gate").exists()):
                 if job.lost:
                     note("lost", job)
                     return
@@ -71,6 +73,7 @@ class Note:
     attempt: int
     pid: int
     at: float
+    """In seconds of the machine's clock, which is the server's, too."""
 
 
 @define
@@ -83,11 +86,18 @@ class Processes:
     _started: list[Any] = field(factory=list, init=False)
 
     def start(
-        self, name: str, *, concurrency: int, heartbeat: float = 0.3, timeout: float = 1.0, **handler: Any
+        self,
+        name: str,
+        *,
+        concurrency: int,
+        heartbeat: float = 0.3,
+        timeout: float = 1.0,
+        url: str = "",
+        **handler: Any,
     ) -> Any:
-        """Start one; its `pid`, `kill()` and `join()`."""
+        """Start one; its `pid`, `kill()` and `join()`. *url*: another address of the server."""
         worker = {"name": name, "heartbeat": heartbeat, "timeout": timeout}
-        arguments = (self.kind, self.url, self.folder, worker, {"concurrency": concurrency} | handler)
+        arguments = (self.kind, url or self.url, self.folder, worker, {"concurrency": concurrency} | handler)
         process = CONTEXT.Process(target=main, args=arguments)
         process.start()
         self._started.append(process)

@@ -28,8 +28,6 @@ from typing import Any, Self
 import redis
 import redis.utils
 from attrs import frozen
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from headrace import Queue
 
@@ -48,6 +46,8 @@ MATRIX = {
 # earlier fsync is under way; with `always` it never does, and what was acknowledged is there after the restart.
 EXACT = ["--appendfsync", "always"]
 PATIENCE = 30.0  # seconds for a server to come up or to stop
+
+BUS = 10_000  # from the port of a cluster's node to that on which nodes talk to each other
 
 Process = subprocess.Popen[bytes]
 
@@ -150,7 +150,7 @@ class Server:
         fresh = self.port is None
         for _ in range(5):  # somebody may take the port that we found free
             if fresh and self._tcp:
-                self.port = self._choose_port()
+                self.port = free_port()
                 self.url = f"redis://127.0.0.1:{self.port}/0"
             self._process = self._spawn()
             if self._answers():
@@ -213,9 +213,6 @@ class Server:
         self.stop()
         shutil.rmtree(self._own, ignore_errors=True)
 
-    def _choose_port(self) -> int:
-        return free_port()
-
     def _spawn(self) -> Process:
         options = ["--unixsocket", self.path, "--unixsocketperm", "700", "--bind", "127.0.0.1"]
         options += ["--dir", str(self._data), "--save", "", "--port", str(self.port or 0)]
@@ -223,21 +220,15 @@ class Server:
         return spawn([self.binary.path, *options, *self._extra], self._own / "log", self._environment)
 
     def _answers(self) -> bool:
+        """Wait until it answers; `False` when it has ended, or takes too long."""
         assert self._process is not None
-        once = Retry(NoBackoff(), 0)
-        client = redis.Redis(unix_socket_path=self.path, socket_timeout=PATIENCE, retry=once)
         deadline = time.monotonic() + PATIENCE
-        try:
-            while self._process.poll() is None and time.monotonic() < deadline:
-                try:
-                    return client.ping()
-                except redis.AuthenticationError:
-                    return True  # `extra` asks for a password
-                except redis.ConnectionError:  # not yet listening, or loading
-                    time.sleep(0.01)
-            return False
-        finally:
-            client.close()
+        while self._process.poll() is None and time.monotonic() < deadline:
+            with suppress(OSError):  # not yet listening
+                if self.inline("PING").startswith(("+PONG", "-NOAUTH")):  # and not that it is loading
+                    return True
+            time.sleep(0.01)
+        return False
 
     def _reap(self) -> None:
         assert self._process is not None
@@ -263,11 +254,13 @@ def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, st
 
 
 def free_port() -> int:
-    """Find a port of the loopback that no program has; another may take it at any time."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Find a port of the loopback that no program has, with room for a bus; another may take it at any time."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port + BUS < 1 << 16:
+            return port
 
 
 def _die_with_parent() -> Callable[[], None] | None:

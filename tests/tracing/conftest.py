@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from headrace import Queue
 from headrace._telemetry import worker
 from tests.support.awaiting import until
-from tests.support.engines import KINDS, Running, making
 from tests.support.servers import Server
 
 
@@ -87,33 +86,25 @@ class Points:
         self._reader = InMemoryMetricReader()
         self.provider = MeterProvider([self._reader], shutdown_on_exit=False)
 
-    def read(self, name: str, **wanted: object) -> list[Any]:
-        """The points of an instrument whose attributes end in these names and have these values."""
+    @property
+    def _instruments(self) -> list[Any]:
         data = self._reader.get_metrics_data()
-        found = []
-        for resource in data.resource_metrics if data is not None else ():
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    found += [point for point in metric.data.data_points if metric.name == name]
-        return [
-            point
-            for point in found
-            if all(
-                any(key.endswith(last.replace("_", ".")) and value == given for key, value in point.attributes.items())
-                for last, given in wanted.items()
-            )
-        ]
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
+        return [metric for scope in scopes for metric in scope.metrics]
+
+    def read(self, name: str, **wanted: object) -> list[Any]:
+        """Return the points of an instrument whose attributes end in these names and have these values."""
+
+        def has(point: Any, last: str, given: object) -> bool:
+            ending = last.replace("_", ".")
+            return any(key.endswith(ending) and value == given for key, value in point.attributes.items())
+
+        points = [point for metric in self._instruments if metric.name == name for point in metric.data.data_points]
+        return [point for point in points if all(has(point, *pair) for pair in wanted.items())]
 
     def names(self) -> dict[str, str]:
-        """All instruments that have points, and their units."""
-        data = self._reader.get_metrics_data()
-        assert data is not None
-        return {
-            metric.name: metric.unit
-            for resource in data.resource_metrics
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-        }
+        """Return the units of all instruments that have points."""
+        return {metric.name: metric.unit for metric in self._instruments}
 
     def value(self, name: str, **wanted: object) -> float:
         """The sum of a counter, the count of a histogram, or the only value of a gauge."""
@@ -128,19 +119,6 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[Points]:
     monkeypatch.setattr(worker, "GAUGE_EVERY_S", 0.3)
     yield points
     points.provider.shutdown()
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """`Worker`; `AsyncWorker` with async handlers; `AsyncWorker` with plain functions."""
-    return str(request.param)
-
-
-@pytest.fixture
-def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
-    """Makes workers of the kind, for the newest server."""
-    with making(kind, newest.url) as make:
-        yield make
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headrace import Queue
 from headrace._engine import base as engine
-from tests.support.engines import KINDS, Recorder, Running, making
+from tests.support.engines import Recorder
 from tests.support.processes import Processes
 from tests.support.servers import Server
 
@@ -20,19 +20,6 @@ def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Have a stop wait for a slow machine's server, but where it is that which is shown."""
     if request.path.name != "test_outage.py":
         monkeypatch.setattr(engine, "LEAVE_WITHIN_S", 10.0)
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """`Worker`; `AsyncWorker` with async handlers; `AsyncWorker` with plain functions."""
-    return str(request.param)
-
-
-@pytest.fixture
-def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
-    """Makes workers of the kind, for the newest server."""
-    with making(kind, newest.url) as make:
-        yield make
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_a_job_of_an_unknown_level_stops_nothing(
         record.await_ended(6)
         assert sorted(record.ended) == [b"again", b"again", b"before", b"elsewhere", b"later", b"near"]
         until(lambda: more.counts() == Counts(waiting=1, enqueued=5, completed=4))
-        assert few.running
+        assert not few.engine.finished
         assert len(told(caplog)) == 1
         assert f"queue 'q' has 4 priority levels, and this worker knows {known}" in told(caplog)[0]
         full = work()
@@ -103,4 +103,4 @@ def test_a_schedule_of_an_unknown_level_ticks(work: Work, queue: Queue, newest: 
         record.await_ended(2)
         assert more.admin.unschedule("s")
         assert set(record.ended) == {b"tick"}
-        assert few.running
+        assert not few.engine.finished

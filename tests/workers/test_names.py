@@ -72,7 +72,7 @@ def test_a_killed_worker_resumes(
             new.release()
             front.release()
             os.kill(first.pid, signal.SIGKILL)
-            began = time.monotonic()
+            began = time.time()
             second = processes.start("w1", concurrency=1, heartbeat=0.5, timeout=NEVER)
             done = processes.await_notes(4, "done")
             record_property("seconds until its jobs ran", round(done[0].at - began, 2))

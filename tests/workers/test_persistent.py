@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import redis
 from headrace import Complete, Counts, DeadLetter, Job, Queue, Retry
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
-from tests.support.holders import Holders
+from tests.support.processes import Processes
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -148,13 +147,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def holders(kind: str, newest: Server, tmp_path: Path) -> Iterator[Holders]:
-    holders = Holders(kind, newest.url, tmp_path, clock=newest.path)
-    yield holders
-    holders.close()
-
-
-@pytest.fixture
 def clock(newest: Server) -> Iterator[Callable[[], float]]:
     """The server's time, in seconds."""
     with redis.Redis(unix_socket_path=newest.path) as client:
@@ -164,6 +156,11 @@ def clock(newest: Server) -> Iterator[Callable[[], float]]:
             return float(seconds + micros / 1e6)
 
         yield now
+
+
+def hold(processes: Processes, name: str, *, concurrency: int = 1, **options: Any) -> Any:
+    """Start a process whose jobs are persistent."""
+    return processes.start(name, concurrency=concurrency, **{"timeout": 1.2, "persistent": True, **options})
 
 
 def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeout: float) -> None:
@@ -178,102 +175,102 @@ def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeou
 
 @pytest.mark.slow
 def test_the_holder_is_killed(
-    holders: Holders, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
+    processes: Processes, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
 ) -> None:
     """W-21: exactly one holder before and after; what it costs is a gap of the timeout and a tick."""
-    queue.enqueue(b"c")
-    first = holders.start("first", concurrency=1)
-    holders.await_notes(1, "opened")
-    holders.start("second", concurrency=1)
-    holders.start("third", concurrency=1)
+    queue.enqueue(b"keep")
+    first = hold(processes, "first")
+    processes.await_notes(1, "began")
+    hold(processes, "second")
+    hold(processes, "third")
     await_seasoned(queue, clock, 3, 1.2)
-    assert len(holders.notes("opened")) == 1
+    assert len(processes.notes("began")) == 1
     killed = clock()
     os.kill(first.pid, signal.SIGKILL)
-    before, after = holders.await_notes(2, "opened")
+    before, after = processes.await_notes(2, "began")
     until(lambda: len(queue.admin.workers()) == 2)
     record_property("seconds without a holder", round(after.at - killed, 3))
     assert before.pid == first.pid != after.pid
     assert killed < after.at < killed + 6.0  # 0.9 to 1.4 on a machine that has nothing else to do
     assert (before.attempt, after.attempt) == (1, 2)
     await_seasoned(queue, clock, 2, 3.0)  # whoever would open a second one had the time for it
-    assert len(holders.notes("opened")) == 2
-    assert holders.notes("closed") == []
+    assert len(processes.notes("began")) == 2
+    assert processes.notes("lost") == []
     assert queue.counts() == Counts(leased=1, enqueued=1)
 
 
 @pytest.mark.slow
 def test_the_holder_is_frozen(
-    holders: Holders, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
+    processes: Processes, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
 ) -> None:
     """It can't let go of what it holds while it is; when it wakes it is told at once, and does not take it back."""
-    queue.enqueue(b"c")
-    first = holders.start("first", concurrency=1)
-    holders.await_notes(1, "opened")
-    holders.start("second", concurrency=1)
+    queue.enqueue(b"keep")
+    first = hold(processes, "first")
+    processes.await_notes(1, "began")
+    hold(processes, "second")
     await_seasoned(queue, clock, 2, 1.2)
     (name,) = [state.name for state in queue.admin.workers() if state.name.startswith("first.")]
     os.kill(first.pid, signal.SIGSTOP)
-    _, after = holders.await_notes(2, "opened")
+    _, after = processes.await_notes(2, "began")
     assert after.pid != first.pid
-    assert holders.notes("closed") == []
+    assert processes.notes("lost") == []
     woken = clock()
     os.kill(first.pid, signal.SIGCONT)
-    (closed,) = holders.await_notes(1, "closed")
+    (closed,) = processes.await_notes(1, "lost")
     record_property("seconds until a holder that wakes has let go", round(closed.at - woken, 3))
     assert closed.pid == first.pid
     assert closed.at - woken < 3.0  # 0.1 on a machine that has nothing else to do
     until(lambda: len({state.name.partition(".")[0] for state in queue.admin.workers()}) == 2)
     await_seasoned(queue, clock, 2, 1.2)
     assert name not in {state.name for state in queue.admin.workers()}
-    assert len(holders.notes("opened")) == 2
-    assert len(holders.notes("closed")) == 1
+    assert len(processes.notes("began")) == 2
+    assert len(processes.notes("lost")) == 1
 
 
 @pytest.mark.slow
 def test_the_holder_is_cut_off(
-    holders: Holders,
+    processes: Processes,
     newest: Server,
     queue: Queue,
     clock: Callable[[], float],
     record_property: Callable[[str, object], None],
 ) -> None:
     """Nobody can tell it, and nobody needs to: it lets go before anybody else takes over."""
-    queue.enqueue(b"c")
+    queue.enqueue(b"keep")
     timing = {"heartbeat": 1.2, "timeout": 4.0}
     with Proxy(newest.path) as proxy:
-        first = holders.start("first", concurrency=1, url=proxy.url, **timing)
-        holders.await_notes(1, "opened")
-        holders.start("second", concurrency=1, **timing)
+        first = hold(processes, "first", url=proxy.url, **timing)
+        processes.await_notes(1, "began")
+        hold(processes, "second", **timing)
         await_seasoned(queue, clock, 2, 4.0)
         proxy.refuse()
-        _, after = holders.await_notes(2, "opened")
-        (closed,) = holders.await_notes(1, "closed")
+        _, after = processes.await_notes(2, "began")
+        (closed,) = processes.await_notes(1, "lost")
         record_property("seconds between the holders", round(after.at - closed.at, 3))
         assert closed.pid == first.pid != after.pid
         assert closed.at <= after.at
         proxy.admit()
         until(lambda: len({state.name.partition(".")[0] for state in queue.admin.workers() if state.alive}) == 2)
-        assert len(holders.notes("opened")) == 2
+        assert len(processes.notes("began")) == 2
     assert queue.counts() == Counts(leased=1, enqueued=1)
 
 
 def test_a_holder_that_stops_has_let_go_before_the_next(
-    holders: Holders, queue: Queue, clock: Callable[[], float]
+    processes: Processes, queue: Queue, clock: Callable[[], float]
 ) -> None:
     """SIGTERM: no gap to speak of, no overlap, whatever the number of jobs."""
-    queue.enqueue_many([b"%d" % n for n in range(5)])
-    first = holders.start("first", concurrency=5)
-    holders.await_notes(5, "opened")
-    holders.start("second", concurrency=5)
+    queue.enqueue_many([b"keep%d" % n for n in range(5)])
+    first = hold(processes, "first", concurrency=5)
+    processes.await_notes(5, "began")
+    hold(processes, "second", concurrency=5)
     until(lambda: len(queue.admin.workers()) == 2)
     stopped = clock()
     os.kill(first.pid, signal.SIGTERM)
-    holders.await_notes(10, "opened")
-    closed = {note.payload: note.at for note in holders.await_notes(5, "closed", pid=first.pid)}
-    for note in holders.notes("opened"):
+    processes.await_notes(10, "began")
+    closed = {note.payload: note.at for note in processes.await_notes(5, "lost", pid=first.pid)}
+    for note in processes.notes("began"):
         if note.pid != first.pid:
             assert stopped <= closed[note.payload] <= note.at
             assert note.attempt == 1
-    assert len(holders.notes("opened")) == 10
-    assert len(holders.notes("closed")) == 5
+    assert len(processes.notes("began")) == 10
+    assert len(processes.notes("lost")) == 5
