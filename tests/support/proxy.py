@@ -32,6 +32,7 @@ class Proxy:
         self.target, self.port = target, 0
         self._tls = tls
         self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]] = []
         self._passing = asyncio.Lock()
         self._stack = ExitStack()
@@ -48,7 +49,7 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._portal.call(self._close, [writer for _, writer, _ in self._held])
+        self._portal.call(self._end)
         self._stack.close()
 
     # -- faults ------------------------------------------------------------------------------------
@@ -117,12 +118,21 @@ class Proxy:
         self._listener = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._listener.sockets[0].getsockname()[1]
 
-    async def _close(self, others: Sequence[asyncio.StreamWriter] = ()) -> None:
+    async def _close(self) -> None:
         self._listener.close()
-        for writer in [*self._open, *others]:
+        for writer in self._open:
             writer.transport.abort()
         self._open.clear()
         await asyncio.sleep(0)  # so that their sockets are closed
+
+    async def _end(self) -> None:
+        await self._close()
+        for _, writer, _ in self._held:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # a connection may have come before
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _deliver(self) -> None:
         held, self._held = self._held, []
@@ -133,22 +143,28 @@ class Proxy:
 
     async def _connected(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        ends, ways = {client}, list[asyncio.Task[None]]()
+        self._open.add(client)
         try:
             answers, server = await asyncio.open_unix_connection(self.target)
-        except OSError:
-            client.transport.abort()
-            return
-        ends = {client, server}
-        self._open |= ends
-        requests, replies = self._requests(reader, client, answers, server), self._replies(answers, client)
-        ways = [asyncio.create_task(requests), asyncio.create_task(replies)]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for end in ends & self._open:
-            end.transport.abort()
-        self._open -= ends
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+            ends.add(server)
+            self._open.add(server)
+            requests, replies = self._requests(reader, client, answers, server), self._replies(answers, client)
+            ways += [asyncio.create_task(requests), asyncio.create_task(replies)]
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:  # the server is not there
+            pass
+        finally:
+            for end in ends & self._open:
+                end.transport.abort()
+            self._open -= ends
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _requests(self, source: asyncio.StreamReader, client: Any, answers: Any, server: Any) -> None:
         while data := await source.read(1 << 16):
