@@ -139,8 +139,8 @@ class Servers:
             self._running[binary] = self._start(binary)
         self._used.add(binary)
         server: Server = self._running[binary]
-        said = server.inline("FLUSHALL")  # scripts stay: compiling them for each test is a quarter of all its work
-        assert said in ("+OK\r\n", ["+OK\r\n"] * binary.masters), said
+        reply = server.inline("FLUSHALL")  # scripts stay: compiling them for each test is a quarter of all its work
+        assert reply in ("+OK\r\n", ["+OK\r\n"] * binary.masters), reply
         return server
 
     def _start(self, binary: Binary) -> Any:
@@ -180,10 +180,10 @@ class Servers:
 
 def alone(server: Server) -> bool:
     """Whether the connection that asks is the only one."""
-    said = server.inline("CLIENT LIST")
-    lists = [said] if isinstance(said, str) else said
-    assert all(some.startswith("id=") for some in lists), said
-    return all(some.count("\n") == 1 for some in lists)
+    reply = server.inline("CLIENT LIST")
+    lists = [reply] if isinstance(reply, str) else reply
+    assert all(connections.startswith("id=") for connections in lists), reply
+    return all(connections.count("\n") == 1 for connections in lists)
 
 
 @pytest.fixture(scope="session")

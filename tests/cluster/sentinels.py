@@ -70,8 +70,8 @@ class Sentinels:
     def _knows(self, port: int) -> bool:
         with suppress(redis.RedisError):
             words = [bytes(word).decode() for word in self.ask(port, "SENTINEL", "MASTER", self.service)]
-            said = dict(zip(words[::2], words[1::2], strict=True))
-            return (said["num-other-sentinels"], said["num-slaves"]) == ("2", str(len(self.nodes) - 1))
+            state = dict(zip(words[::2], words[1::2], strict=True))
+            return (state["num-other-sentinels"], state["num-slaves"]) == ("2", str(len(self.nodes) - 1))
         return False
 
     @property

@@ -113,7 +113,7 @@ def headrace(newest: Server, tmp_path: Path) -> Program:
     def run(*arguments: str, given: str | bytes = b"", at: str | None = newest.url, **more: str) -> Any:
         data = given.encode() if isinstance(given, str) else given
         with started(*arguments, url=at, env=more, cwd=tmp_path) as running:
-            out, err = (said.decode() for said in running.communicate(data, PROGRAM_PATIENCE))
+            out, err = (output.decode() for output in running.communicate(data, PROGRAM_PATIENCE))
         assert "Traceback" not in err, err
         return subprocess.CompletedProcess(arguments, running.returncode, out, err)
 

@@ -61,9 +61,9 @@ def installed(npm: Sequence[str], folder: Path) -> Path:
             except (subprocess.SubprocessError, OSError) as error:
                 lines = str(getattr(error, "stderr", "") or error).splitlines()
                 why = next((line for line in reversed(lines) if "error" in line), str(error))
-                said = f"npm cannot install the client library, its registry is not to be had: {why:.200}"
-                failed.write_text(said, "utf-8")
-                pytest.skip(said)
+                reason = f"npm cannot install the client library, its registry is not to be had: {why:.200}"
+                failed.write_text(reason, "utf-8")
+                pytest.skip(reason)
             (place / "done").touch()
     return place / "node_modules"
 

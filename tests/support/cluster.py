@@ -44,17 +44,17 @@ class Node(Server):
 
     def info(self, *command: str) -> dict[str, str]:
         """Return what `INFO` or `CLUSTER INFO` says."""
-        return dict(line.split(":", 1) for line in self.told(*command).splitlines() if ":" in line)
+        return dict(line.split(":", 1) for line in self.text(*command).splitlines() if ":" in line)
 
-    def told(self, *command: str) -> str:
+    def text(self, *command: str) -> str:
         """Run a command whose reply is a text. Raises `redis.RedisError`."""
         try:
-            text = self.inline(" ".join(command))
+            reply = self.inline(" ".join(command))
         except OSError as error:
             raise redis.ConnectionError(str(error)) from error
-        if text.startswith("-"):
-            raise redis.ResponseError(text)
-        return text
+        if reply.startswith("-"):
+            raise redis.ResponseError(reply)
+        return reply
 
     def hand_over(self, replica: Node, pause_ms: int = 60_000) -> None:
         """Have it take no more writes until `CLIENT UNPAUSE`, and *replica* have everything that it acknowledged."""
@@ -146,10 +146,10 @@ class Cluster:
         self.until(self._in_step, "replicas in step")
 
     def _in_step(self, node: Node) -> bool:
-        said = node.info("INFO", "replication")
-        if said["role"] == "slave":
-            return said["master_link_status"] == "up"
-        return not self._replicas or int(said["connected_slaves"]) > 0
+        state = node.info("INFO", "replication")
+        if state["role"] == "slave":
+            return state["master_link_status"] == "up"
+        return not self._replicas or int(state["connected_slaves"]) > 0
 
     def until(self, holds: Any, what: str) -> None:
         """Wait until something holds of every node that is up."""
@@ -163,8 +163,8 @@ class Cluster:
 
     def ranges(self) -> Iterator[tuple[int, int, Node]]:
         """Yield the first and the last slot of each range, and the node that serves it, as a living node says."""
-        some = next(node for node in self.nodes if node.up)
-        for line in some.told("CLUSTER", "NODES").splitlines():
+        living = next(node for node in self.nodes if node.up)
+        for line in living.text("CLUSTER", "NODES").splitlines():
             _, address, flags, _, _, _, _, _, *slots = line.split()
             port = int(address.partition("@")[0].rpartition(":")[2])
             for first, _, last in (slot.partition("-") for slot in slots if slot[0] != "[" and "master" in flags):
@@ -224,8 +224,8 @@ class Cluster:
         to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", name[source])
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", name[to])
         keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000)
-        if some := keys[: len(keys) // 2 if first is None else first]:
-            source.ask("MIGRATE", *to.place, "", 0, 5000, "KEYS", *some)
+        if first_keys := keys[: len(keys) // 2 if first is None else first]:
+            source.ask("MIGRATE", *to.place, "", 0, 5000, "KEYS", *first_keys)
         try:
             if pause is not None:
                 pause()

@@ -35,8 +35,8 @@ def listening(queue: Any, *kinds: str, timeout: float = PATIENCE) -> Iterator[Ca
 
 def subscribed(client: redis.Redis) -> dict[str, int]:
     """Return how many listeners each channel has, of those that have any; by slot, on a cluster, too."""
-    some: Any = client
-    found = some.pubsub_numsub(*some.pubsub_channels())
+    server: Any = client
+    found = server.pubsub_numsub(*server.pubsub_channels())
     if client.info("server")["redis_version"] > "7":
-        found += some.pubsub_shardnumsub(*some.pubsub_shardchannels())
+        found += server.pubsub_shardnumsub(*server.pubsub_shardchannels())
     return {bytes(channel).decode(): number for channel, number in found if number}

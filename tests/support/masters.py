@@ -44,7 +44,7 @@ class Anywhere(redis.Redis):
         super().__init__(connection_pool=clients[0].connection_pool)
         self._clients = clients
 
-    def at(self, key: str) -> redis.Redis:
+    def client_of(self, key: str) -> redis.Redis:
         """Return the client of the node that has a key."""
         slot = key_slot(key.encode())
         return next(client for i, client in enumerate(self._clients, 1) if slot < i * SLOTS // len(self._clients))
@@ -53,10 +53,10 @@ class Anywhere(redis.Redis):
         """Run a command where its key is; one without keys on all nodes."""
         key = key_of([word.decode("latin1") if isinstance(word, bytes) else str(word) for word in args[:20]])
         if key is not None:
-            return self.at(key).execute_command(*args, **options)
-        some = sorted(self._clients, key=lambda client: client is not self.at("q"))  # which most tests mean
-        said = [client.execute_command(*args, **options) for client in some]
-        return MERGED.get(str(args[0]).upper(), first)(said)
+            return self.client_of(key).execute_command(*args, **options)
+        clients = sorted(self._clients, key=lambda client: client is not self.client_of("q"))  # which most tests mean
+        replies = [client.execute_command(*args, **options) for client in clients]
+        return MERGED.get(str(args[0]).upper(), first)(replies)
 
     def scan_iter(self, *args: Any, **options: Any) -> Any:
         """Yield the keys of all nodes."""
@@ -64,7 +64,7 @@ class Anywhere(redis.Redis):
 
     def pipeline(self, *args: Any, **options: Any) -> Any:
         """Make a pipeline to the node of the queue `q`."""
-        return self.at("q").pipeline(*args, **options)
+        return self.client_of("q").pipeline(*args, **options)
 
     def close(self) -> None:
         """Close the clients of all nodes."""
@@ -87,29 +87,30 @@ def key_of(words: Sequence[str]) -> str | None:
     return words[2 if words[0] in BEHIND_ONE else 3 if words[0] in SCRIPTS else 1]
 
 
-def first(said: Sequence[Any]) -> Any:
-    """Take the word of the node of the queue `q`."""
-    return said[0]
+def first(replies: Sequence[Any]) -> Any:
+    """Return the reply of the node of the queue `q`."""
+    return replies[0]
 
 
-def together(said: Sequence[Any]) -> list[Any]:
+def joined(replies: Sequence[Any]) -> list[Any]:
     """Join the lists of all nodes."""
-    return list(chain.from_iterable(said))
+    return list(chain.from_iterable(replies))
 
 
-def summed(said: Sequence[Any]) -> Any:
-    """Add up what nodes say in numbers, but memory, which is that of the fullest; of the rest take the first's word."""
-    some: Any = said[0]
-    if isinstance(some, dict) and "used_memory" in some:
-        return max(said, key=lambda one: int(one["used_memory"]))
-    if isinstance(some, dict):
-        return {name: summed([one[name] for one in said if name in one]) for name in dict.fromkeys(together(said))}
-    return sum(said) if isinstance(some, (int, float)) else some
+def summed(replies: Sequence[Any]) -> Any:
+    """Add up numbers of all nodes, but memory, which is that of the fullest; take other values from the first."""
+    reply: Any = replies[0]
+    if isinstance(reply, dict) and "used_memory" in reply:
+        return max(replies, key=lambda other: int(other["used_memory"]))
+    if isinstance(reply, dict):
+        names = dict.fromkeys(joined(replies))
+        return {name: summed([other[name] for other in replies if name in other]) for name in names}
+    return sum(replies) if isinstance(reply, (int, float)) else reply
 
 
 MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
     "INFO": summed,
     "DBSIZE": sum,
-    **dict.fromkeys(("KEYS", "CLIENT LIST", "PUBSUB CHANNELS", "PUBSUB SHARDCHANNELS"), together),
-    **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), together),
+    **dict.fromkeys(("KEYS", "CLIENT LIST", "PUBSUB CHANNELS", "PUBSUB SHARDCHANNELS"), joined),
+    **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), joined),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -31,6 +32,7 @@ class Proxy:
     def __init__(self, target: str, tls: ssl.SSLContext | None = None) -> None:
         self.target, self.port = target, 0
         self._tls = tls
+        self._listener: socket.socket | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]] = []
@@ -115,11 +117,23 @@ class Proxy:
         self._cut, self._hold, self._refuse, self._mute, self._injected = cut, hold, refuse, mute, list(injected)
 
     async def _listen(self) -> None:
-        self._listener = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=self._tls)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        self.connections += 1
+        task = asyncio.create_task(self._connected(listener, connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _close(self) -> None:
-        self._listener.close()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         for writer in self._open:
             writer.transport.abort()
         self._open.clear()
@@ -129,10 +143,8 @@ class Proxy:
         await self._close()
         for _, writer, _ in self._held:
             writer.transport.abort()
-        await asyncio.sleep(0)  # a connection may have come before
-        for task in self._tasks:
-            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)
 
     async def _deliver(self) -> None:
         held, self._held = self._held, []
@@ -141,30 +153,35 @@ class Proxy:
             assert await reader.read(1 << 16)
             writer.transport.abort()
 
-    async def _connected(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        ends, ways = {client}, list[asyncio.Task[None]]()
-        self._open.add(client)
+    async def _connected(self, listener: socket.socket, connection: socket.socket) -> None:
+        ends, ways = set[asyncio.StreamWriter](), list[asyncio.Task[None]]()
         try:
+            reader, client = await self._streams(connection)
+            ends.add(client)
             answers, server = await asyncio.open_unix_connection(self.target)
             ends.add(server)
-            self._open.add(server)
-            requests, replies = self._requests(reader, client, answers, server), self._replies(answers, client)
-            ways += [asyncio.create_task(requests), asyncio.create_task(replies)]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        except OSError:  # the server is not there
+            self._open |= ends
+            if listener is self._listener:  # else it was closed meanwhile
+                requests, replies = self._requests(reader, client, answers, server), self._replies(answers, client)
+                ways += [asyncio.create_task(requests), asyncio.create_task(replies)]
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                ends &= self._open  # a request that is held keeps its connection
+        except OSError:  # no TLS, or no server
             pass
         finally:
-            for end in ends & self._open:
+            for end in ends:
                 end.transport.abort()
             self._open -= ends
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _streams(self, connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Make streams of an accepted connection, when its TLS is ready."""
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _requests(self, source: asyncio.StreamReader, client: Any, answers: Any, server: Any) -> None:
         while data := await source.read(1 << 16):

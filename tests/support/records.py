@@ -19,8 +19,8 @@ def kept(queue: Queue | Ops, server: Server, minutes: Iterable[int], start: int 
     keys = (queue if isinstance(queue, Ops) else queue.ops).keys
     key = keys.key("trends")
     with server.client() as client:
-        told: Any = client.time()
-        now = now or told[0]
+        time: Any = client.time()
+        now = now or time[0]
         client.hset(keys.key("stats"), "trends", now * 1000)  # no other comes between
         client.set(key, bytes(36 * 5040))
         for ago in minutes:

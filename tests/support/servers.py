@@ -91,10 +91,10 @@ def on_path(program: str, version: str) -> Path | None:
         path = Path(folder, program)
         if os.access(path, os.X_OK):
             with suppress(OSError, subprocess.SubprocessError):  # not all that is called so is one
-                said = subprocess.check_output(
+                version_text = subprocess.check_output(
                     [path, "--version"], text=True, timeout=PATIENCE, stderr=subprocess.DEVNULL
                 )
-                if f"v={version}." in said:
+                if f"v={version}." in version_text:
                     return path
     return None
 

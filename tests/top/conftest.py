@@ -61,15 +61,15 @@ def tell(newest: Server) -> Callable[..., None]:
     def run(story: Story, size: tuple[int, int] = (80, 24), url: str = "", **options: Any) -> None:
         server = {"url": url or newest.url}
 
-        async def told() -> None:
-            async with AsyncInspector(**server, fresh=0.0) as look:
-                top = Top(look, server, "headrace", "redis://here", **{"every": 0.1, **options})
+        async def play() -> None:
+            async with AsyncInspector(**server, fresh=0.0) as inspector:
+                top = Top(inspector, server, "headrace", "redis://here", **{"every": 0.1, **options})
                 async with top.run_test(size=size) as pilot:
                     while not top.reads:
                         await pilot.pause(0.02)
                     await story(Screen(top, pilot))
 
-        asyncio.run(told())
+        asyncio.run(play())
 
     return run
 

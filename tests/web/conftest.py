@@ -76,8 +76,8 @@ def site(newest: Server, runner: asyncio.Runner) -> Iterator[Any]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for site in made:
+        site.close()
 
 
 @pytest.fixture
