@@ -26,7 +26,7 @@ SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 ATTEMPTS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100)
 STATE = "headrace.job.state"
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
-STALE_AFTER_INTERVALS = 3.0  # after so many intervals, counts that were read are reported no more
+STALE_AFTER_INTERVALS = 3.0  # after so many intervals, old counts are not reported any more
 
 
 class Instruments:

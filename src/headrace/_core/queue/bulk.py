@@ -74,7 +74,7 @@ def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence
         case "expire":
             return (yield from by_ids(ops.expire, ids, LISTED_PER_SCRIPT)) if ids else 0
         case _:
-            # by their places: dead letters may have one id, and another reason
+            # by position: dead letters of one id may have several reasons
             build, done = ops.redrive if action == "redrive" else ops.purge_dead, 0
             for first, last in _runs(found, wanted):
                 done += yield from through(build, (), f"{first} {last}")

@@ -14,7 +14,7 @@ from headrace._protocol.conditional_ops import Admission, Item, Refusal
 from headrace._protocol.limits import ATTEMPT_S, POLL_S
 from headrace.errors import NotDurable
 
-ROUND_S = 0.1  # seconds that must be left for a look at other shards
+ROUND_S = 0.1  # seconds that must remain to ask other shards
 Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
 
 

@@ -27,7 +27,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Jobs
 from headrace.errors import ReplyError
 
-CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end as late
+CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end this late
 
 
 def new_name() -> str:
@@ -127,18 +127,18 @@ class DirectLeaser:
                 yield from self.quarantine(grant)
             got = len(grant.claims) + len(grant.undecodable)
             if len(claims) >= limit or (claims and got < want and not grant.more):
-                if at_most_once:  # completed before the caller sees them, once all are there
+                if at_most_once:  # completed before the caller sees them, when all are leased
                     claims[:] = yield from self.completed(claims)
                 if claims:
                     return claims
             if got or grant.more:
-                continue  # there may be more than one script hands out, or passes
+                continue  # more jobs may be available than one script hands out, or passes
             now = yield from Now()
             left = 1.0 if block is None else start + block - now
             if left <= 0:
                 return claims
             pause = min(left, 1.0)
-            # From when the call was sent: the next one takes as long to come.
+            # From the sending of the call: the next call takes as long to arrive.
             dues = [] if grant.next_due is None else [asked + grant.next_due - now]
             dues += [] if self.tick_at is None else [self.tick_at - now]
             dues += [self.tidy_at - now] if self.soon else []
@@ -171,7 +171,7 @@ class DirectLeaser:
             except IndexError:
                 return
             if (yield from Now()) - since > RECORD_S / 2:
-                continue  # it may run again: jobs that it got then come back when their leases end
+                continue  # the call may run again: its jobs then come back when their leases end
             try:
                 grant = yield from whole
                 for op in [] if grant is None else self.release(Taken(whole=whole).all()):

@@ -20,7 +20,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Ended
 
 RESULTS_PER_SCRIPT = COALESCED_BELOW - 1  # as many as may join the calls of others
-TOLD_WITHIN_S = 1.0  # seconds in which a message comes about a job that was there and is gone
+TOLD_WITHIN_S = 1.0  # seconds within which a message about a job that has just ended arrives
 NOTHING: Mapping[str, Event] = {}
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 

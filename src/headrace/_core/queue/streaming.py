@@ -12,7 +12,7 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace.errors import StreamStopped
 
 JOBS_AT_ONCE = 10 * JOBS_PER_SCRIPT  # jobs that are held at most, packed while the server works
-BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far as they show before they are encoded
+BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far as they are known before encoding
 
 
 @define

@@ -64,7 +64,7 @@ class Redaction:
             return text
         try:
             return str(self._redact(what, text, job))
-        except Exception:  # of a function that the user gave: rather nothing than a secret
+        except Exception:  # of the user's function: show nothing rather than a secret
             return WITHHELD
 
     def payload(self, job: Job[Any], value: Any, what: str) -> Payload:

@@ -95,7 +95,7 @@ class Views:
             try:
                 read: Any = yield from build()
                 value = read
-            except Exception as raised:  # of a server that is away, say: not to be tried by each viewer in turn
+            except Exception as raised:  # such as of an unreachable server: not each viewer should wait for it
                 error = raised
             if len(self._kept) >= KEPT_AT_MOST:
                 self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self.fresh}
@@ -243,7 +243,7 @@ class Views:
             while at < len(parts) and len(states) < limit and reads < PARTS_A_PAGE:
                 some, inner, now = yield from send(view_ops.page(parts[at], state, inner, limit - len(states)))
                 states += some
-                reads += bool(some or inner)  # it ends with the jobs that are parked, with each level, and at 1 MiB
+                reads += bool(some or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
                 at += not inner
             more = inner if len(parts) == 1 else f"{at}:{inner}" if at < len(parts) else ""
             return JobsPage(now, name, state, tuple(self.showing.job(one) for one in states), more)

@@ -67,7 +67,7 @@ class AsyncExecutor(AsyncTrips):
             async def undone() -> None:
                 try:
                     replies = await asyncio.shield(task)
-                except asyncio.CancelledError:  # the loop is being closed, and has cancelled that task, too
+                except asyncio.CancelledError:  # the closing loop has cancelled that task, too
                     replies = await self._attempt(self._trip([bare]), [lane], None)
                 undoing = undo(replies[0])
                 if undoing is not None:
@@ -98,7 +98,7 @@ class AsyncExecutor(AsyncTrips):
 
     def _goes_on(self, work: Coroutine[Any, Any, None]) -> None:
         async def quietly() -> None:
-            with suppress(Exception):  # what can't be undone now comes back when its lease expires
+            with suppress(Exception):  # jobs that can't be released now come back when their leases expire
                 async with asyncio.timeout(UNDO_WITHIN_S):
                     await work
 
@@ -152,7 +152,7 @@ class AsyncExecutor(AsyncTrips):
                 await self._disconnect([self.connections])
 
     async def _disconnect(self, pools: Sequence[AsyncPool]) -> None:
-        with suppress(TimeoutError):  # TLS says goodbye, and a server that stands still does not
+        with suppress(TimeoutError):  # TLS waits for a goodbye, which a hanging server does not send
             async with asyncio.timeout(0.2):
                 await asyncio.gather(*[pool.disconnect() for pool in pools])
 
@@ -180,7 +180,7 @@ class Permit:
         self.permits.release()
 
 
-COALESCE_ABOVE = 2  # calls of one operation at a time, before others join: one at the server, one on its way
+COALESCE_ABOVE = 2  # concurrent calls of one operation before others join: one at the server, one on its way
 COALESCED_AT_MOST = 5 * COALESCED_BELOW  # items of one joint call, but for its last
 T = TypeVar("T")
 Waiting = tuple[Sequence[Any], int, bool, "asyncio.Future[Any]"]  # items and their size; whether one is the call
@@ -270,7 +270,7 @@ class Coalescer:
             if not isinstance(error, Exception):
                 self._next()
                 raise
-        self.loop.call_soon(self._next)  # behind the callers that were answered: their next calls join it
+        self.loop.call_soon(self._next)  # after the answered callers have run: their next calls join it
 
     def _take(self, some: list[Waiting]) -> list[Any]:
         """Move the waiting calls to *some*, except for cancelled ones. Return their items."""

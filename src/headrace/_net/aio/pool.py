@@ -24,7 +24,7 @@ from headrace._net.base.sentinel import Manager, Place
 from headrace._telemetry.client import Outage
 from headrace.errors import ConfigurationError
 
-CALLS_AT_ONCE = 64  # calls of asyncio executors on one pool at a time: more would only open more connections
+CALLS_AT_ONCE = 64  # concurrent calls of asyncio executors on one pool: more would only open more connections
 
 
 class AsyncPool(BasePool):
@@ -226,7 +226,7 @@ class Watchdog:
 
 def lost(connection: Any) -> bool:
     """Tell whether the event loop has lost a connection, or is about to close its socket."""
-    writer = connection._writer  # noqa: SLF001 - redis-py takes it for connected until it reads
+    writer = connection._writer  # noqa: SLF001 - redis-py believes it is connected until it reads
     return writer is not None and writer.transport.is_closing()
 
 
@@ -269,7 +269,7 @@ async def pushed(connection: Any, seconds: float) -> list[Any]:
     """Return the messages of so many seconds, a redirection among them as a value."""
     try:
         async with asyncio.timeout(seconds):
-            # A read that is given up loses nothing: what has come stays with the connection.
+            # A cancelled read loses nothing: received bytes stay with the connection.
             return [await connection.read_response(disable_decoding=True, disconnect_on_error=False)]
     except TimeoutError:
         return []
@@ -350,7 +350,7 @@ class AsyncCombiner:
         self._connections = connections
         self._waiting: deque[tuple[Call, asyncio.Future[list[Any]]]] = deque()
         self._trips: set[asyncio.Task[None]] = set()  # so that none is collected
-        self._under_way = 0  # those of them that look for what waits once more before they end
+        self._under_way = 0  # trips that look for waiting calls once more before they end
 
     async def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
         """Like `Combiner.send`. The call of a cancelled caller is sent nevertheless if it waited for others."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace._protocol.op import Arg
 
-ASK_AT_ONCE = 32  # of those that wait: if all asked whenever there is room for some, n of them would ask n * n times
+ASK_AT_ONCE = 32  # waiting calls that ask at once: if all n asked each time, they would ask n * n times
 
 
 class WaitQueues:

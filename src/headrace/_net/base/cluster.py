@@ -28,10 +28,10 @@ ASK_MAP = pack(("CLUSTER", "SLOTS")), pack(("CLUSTER", "INFO"))
 ASKING = pack(("ASKING",))
 PROBE = (pack(("PING",)),)
 ASK_WITHIN_S = 2.0  # seconds for a node's answer
-SILENT_AFTER_S = 3.0  # seconds to wait for the last node: looking up a name has no bound of its own
-LEARN_WITHIN_S = 5.0  # seconds for which a call without a bound waits for the map
-ASK_EVERY_S = 0.2  # seconds between two questions for the map, at least; in a search: before the next node is asked
-PROBE_EVERY_S = 1.0  # seconds between two probes of a node that is silent, at least
+SILENT_AFTER_S = 3.0  # seconds to wait for the last node: a look-up of a name has no limit of its own
+LEARN_WITHIN_S = 5.0  # seconds for which a call without a limit waits for the map
+ASK_EVERY_S = 0.2  # least seconds between two queries for the map; in a search, before the next node is asked
+PROBE_EVERY_S = 1.0  # least seconds between two probes of a silent node
 
 _EPOCH = re.compile(r"^cluster_current_epoch:(\d+)", re.MULTILINE)
 

@@ -30,9 +30,9 @@ from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 R = TypeVar("R")
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
 RECONNECT_PAUSE_S = RETRY_PAUSE_S / 10  # the same, of a subscription
-FAILOVER_PAUSE_S = 0.5  # the same, where another node, or a replica, takes over in a second or two
+FAILOVER_PAUSE_S = 0.5  # the same, if another node or a replica takes over within a second or two
 REDIRECTED_AT_MOST = 8  # redirections in a row; then there is a pause, as after an error
-FIRST_ANSWER_S = 5.0  # seconds of retries while there was no answer yet: a wrong address should show soon
+FIRST_ANSWER_S = 5.0  # seconds of retries before the first answer: a wrong address should show soon
 SLACK_S = 1.0  # seconds by which a step may be late; a later step means that the process or the machine was suspended
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
 _RIGHTS = re.compile(r"ACL failure in script|user executing the script can't")
@@ -201,7 +201,7 @@ class Trip:
     """One round trip: its operations, the time of the first sending, and its time limit."""
 
     ops: Sequence[Op[Any]]
-    within: float | None = None  # seconds in all, retries included; `None`: no bound but that of each attempt
+    within: float | None = None  # seconds in all, with retries; `None`: only each attempt is limited
     began: float = field(factory=since_boot)
     spent: float = 0.0
     sent: float = 0.0

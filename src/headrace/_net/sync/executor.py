@@ -65,7 +65,7 @@ class Executor(Trips):
         except Exception:
             raise
         except BaseException:
-            with suppress(Exception):  # what can't be undone now comes back when its lease expires
+            with suppress(Exception):  # jobs that can't be released now come back when their leases expire
                 if reply is None:  # its lane is kept: the same call is answered from its record, or comes first
                     reply = self._attempt(self._trip([bare]), [lane], None)[0]
                 undoing = undo(reply)

@@ -82,7 +82,7 @@ class Subscription:
             self._hang_up()
             return self._failed(error, channels)
         except Exception as error:
-            if not self._closed:  # else it was closed under us, which may look like anything
+            if not self._closed:  # otherwise it was closed meanwhile, and any error may follow
                 raise
             return Received("cut", error=error)
 

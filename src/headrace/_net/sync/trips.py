@@ -79,7 +79,7 @@ class Trips:
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
         self.budget, self.pause = budget, FAILOVER_PAUSE_S if behind_sentinel else RETRY_PAUSE_S
         self.durable: Durability | None = None  # the durability that settlements wait for by default
-        self.rights = False  # for a worker: whether its user has shown that it has the necessary rights
+        self.rights = False  # for a worker: whether its user is known to have the necessary rights
         self._can_wait: set[Durability] = set()  # durability that the server supports, as it said
         self.within: float | None = None  # seconds that bound each trip, its last attempt included
         self.outage = connections.outage

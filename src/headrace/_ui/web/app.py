@@ -44,9 +44,9 @@ HEADERS = {
 }
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
-PAGE_WITHIN_S = 5.0  # seconds that a page may take, behind those of other viewers
-RETRY_S = 5  # seconds until a page that could not be read is asked for again, without JavaScript
-OUTCOMES = 500  # of actions, that are kept to be shown once
+PAGE_WITHIN_S = 5.0  # seconds that a page may take, after the pages of other viewers
+RETRY_S = 5  # seconds until an unreadable page reloads itself, without JavaScript
+OUTCOMES = 500  # outcomes of actions that are kept until they are shown
 FORM_BYTES = 2 << 20  # of a form at most
 FORM = "application/x-www-form-urlencoded"
 
