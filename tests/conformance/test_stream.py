@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, NewJob, Queue
-from headrace._core.queue.streaming import BYTES_AT_ONCE, JOBS_AT_ONCE
+from headrace._core.queue.calls import BYTES_AT_ONCE, JOBS_AT_ONCE
 from headrace.errors import StreamStopped
 from tests.support.servers import Server
 

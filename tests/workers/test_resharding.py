@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue
-from headrace._core.shards import follow as following
+from headrace._core.shards import roles as following
 from headrace._protocol.keys import Keys
 from tests.conformance.test_resharding import gone, table_of
 from tests.support.awaiting import until

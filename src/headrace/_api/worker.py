@@ -17,7 +17,7 @@ from headrace._api.tasks import BaseTask, BaseTasks, check, declared, encoder, s
 from headrace._api.tasks import handler as task_handler
 from headrace._core.flows.consumer import FlowConsumer
 from headrace._core.shards.map import ShardMap
-from headrace._core.shards.slots import ShardSlots
+from headrace._core.shards.roles import ShardSlots
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.variants import KindConsumer, PersistentConsumer

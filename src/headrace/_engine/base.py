@@ -28,8 +28,7 @@ from headrace._core.effects import (
     TakeBack,
     Wake,
 )
-from headrace._core.shards.roles import shard_roles
-from headrace._core.shards.slots import slots_of
+from headrace._core.shards.roles import shard_roles, slots_of
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
 from headrace._core.worker.roles import WAKE_IF, Channel, RoleOwner, all_roles

@@ -9,8 +9,7 @@ import pytest
 
 from headrace._core.effects import Now, Phase, Send, Sleep
 from headrace._core.shards.map import ShardMap
-from headrace._core.shards.outbox import hand
-from headrace._core.shards.slots import ShardSlots
+from headrace._core.shards.roles import ShardSlots, hand
 from headrace._core.shards.transfer import Targets, hand_over
 from headrace._core.worker.idle import AGAIN_S
 from headrace._model.settings import QueueSettings

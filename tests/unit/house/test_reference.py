@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 import headrace
-from headrace._core.queue import bulk, results, streaming
+from headrace._core.queue import bulk, calls, results
 from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions, QueueSettings
 from headrace._protocol import limits
 from headrace._protocol.keys import Keys
@@ -116,7 +116,7 @@ OPS = Ops(Keys.of("q", "headrace"), QueueSettings())
 ADDED = limits.JOBS_PER_SCRIPT
 BATCHES: dict[str, list[int | Op[Any]]] = {  # a number of the table is this constant, or an argument of this operation
     "enqueue_many": [ADDED, ADDED // 3, ADDED // 4],
-    "enqueue_stream": [streaming.JOBS_AT_ONCE, streaming.BYTES_AT_ONCE >> 20],
+    "enqueue_stream": [calls.JOBS_AT_ONCE, calls.BYTES_AT_ONCE >> 20],
     "lease_many": [limits.CLAIMS_PER_SCRIPT, limits.LEASED_PER_SCRIPT],
     "complete_many": [limits.CLAIMS_PER_SCRIPT],
     "results": [results.RESULTS_PER_SCRIPT],

@@ -1,5 +1,7 @@
 """`AsyncAdmin`: the operators' verbs of a queue. Their decisions are in `_core`; errors are as in `AsyncQueue`."""
 
+# ruff: noqa: SLF001 - this is a part of the queue
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
@@ -7,27 +9,39 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, overload
 from zoneinfo import ZoneInfo
 
-from headrace._api.admin import BaseAdmin
+from redis.exceptions import ClusterCrossSlotError
+
 from headrace._api.queue import Delay
+from headrace._core.queue import calls
+from headrace._core.shards.map import OneShard, ShardMap
+from headrace._core.shards.verbs import QueueVerbs
+from headrace._model import checks
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import JobState, Repairs, Schedule, WorkerState
+from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
+from headrace._net.base.cluster import slot_of
 from headrace._protocol.limits import LISTED_PER_SCRIPT
+from headrace.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headrace._api.aio.queue import AsyncQueue
 
 
-class AsyncAdmin(BaseAdmin, Generic[T]):
+class AsyncAdmin(Generic[T]):
     """The verbs of operators: to pause, list, repair and change a queue. `AsyncQueue.admin` makes it.
 
     It uses the connections of its queue, and opens none before the first call.
     """
 
     def __init__(self, queue: AsyncQueue[T]) -> None:
-        super().__init__(queue)
-        self._drive = queue._drive  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - we are a part of it
+        self._queue: Any = queue
+        self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap] = self._queue._verbs
+        self._drive = queue._drive  # pyright: ignore[reportPrivateUsage]
+
+    def __repr__(self) -> str:
+        return f"{self._queue!r}.admin"
 
     async def _each(self, state: str, limit: int = LISTED_PER_SCRIPT) -> AsyncIterator[JobState[T]]:
         pages = self._verbs.pages(state, limit)
@@ -57,7 +71,8 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
 
         counts.lua, twice a second, more often at first.
         """
-        return await self._drive(self._drain(timeout))
+        apart = self._queue.ops.settings.shards > 1
+        return await self._drive(calls.drain(self._verbs.counts, checks.patience(timeout), apart=apart))
 
     async def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
@@ -89,7 +104,13 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         jobs, dead letters, and jobs of a flow. Moved jobs count as `deleted` here, and as `enqueued` in *to*. On a
         cluster *to* must be of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
         """
-        return await self._drive(self._move(to, ids))
+        try:
+            return await self._drive(self._verbs.move(to, ids))
+        except ClusterCrossSlotError:
+            raise ConfigurationError(
+                f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
+                "name both queues '<group>/<part>'"
+            ) from None
 
     async def expire(self, *ids: str) -> int:
         """End leases now, all or only the leases of the jobs *ids*. Their jobs go to the front, with the attempt spent;
@@ -144,7 +165,10 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
 
         cancel_payload.lua, page by page.
         """
-        return await self._drive(self._payload(payload))
+        codec = self._queue.ops.codec
+        if not getattr(codec, "repeatable", True):
+            raise ConfigurationError(f"{codec!r:.200} encodes equal payloads differently: cancel jobs by id")
+        return await self._drive(self._verbs.cancel_payload(self._queue.ops.bound.encode(payload)))
 
     async def reschedule(self, id: str, delay: Delay) -> bool:
         """Give a delayed job another due time: *delay* from now, or a moment. `False`: no delayed job has this id.
@@ -180,7 +204,8 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
         """
         job = NewJob(payload, headers=headers, priority=priority)
-        return await self._drive(self._schedule(name, job, every, cron, timezone, missed))
+        timing = Timing.of(every, cron, timezone)
+        return await self._drive(self._verbs.schedule(name, timing, missed, job))
 
     async def unschedule(self, name: str) -> bool:
         """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
@@ -200,7 +225,12 @@ class AsyncAdmin(BaseAdmin, Generic[T]):
         a part; a `Rate` holds for each key, or has `per_shard`; each of S shards may have `max_waiting / S`. A queue
         with `shards=1` has no table, and answers an empty list. shards.lua, and counts.lua of each.
         """
-        return await self._drive(self._shards())
+        rows = await self._drive(self._verbs.by_shard())
+        node = self._queue._executor.node
+        return [
+            Shard(row.number, row.first, row.last, slot_of(keys.prefix), node(keys), counts, row.state)
+            for row, keys, counts in rows
+        ]
 
     async def reshard(self, shards: int | None = None) -> Resharding:
         """Change the number of shards of the queue's group, 2-256, while work goes on; return how far it is.

@@ -16,7 +16,7 @@ from headrace._api.aio.completed import completed
 from headrace._api.aio.events import AsyncEventStream
 from headrace._api.aio.lease import AsyncLease
 from headrace._api.queue import BaseQueue, Delay
-from headrace._core.queue.streaming import BatchBuffer
+from headrace._core.queue.calls import BatchBuffer
 from headrace._forks import cached_property
 from headrace._model.codec import Codec
 from headrace._model.job import NewJob, Plain, T

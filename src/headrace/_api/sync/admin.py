@@ -1,6 +1,8 @@
 # Generated from `headrace/_api/aio/admin.py` by .ci/twins.py: edit that file.
 """`Admin`: the operators' verbs of a queue. Their decisions are in `_core`; errors are as in `Queue`."""
 
+# ruff: noqa: SLF001 - this is a part of the queue
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -8,27 +10,39 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, overload
 from zoneinfo import ZoneInfo
 
-from headrace._api.admin import BaseAdmin
+from redis.exceptions import ClusterCrossSlotError
+
 from headrace._api.queue import Delay
+from headrace._core.queue import calls
+from headrace._core.shards.map import OneShard, ShardMap
+from headrace._core.shards.verbs import QueueVerbs
+from headrace._model import checks
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import JobState, Repairs, Schedule, WorkerState
+from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
+from headrace._net.base.cluster import slot_of
 from headrace._protocol.limits import LISTED_PER_SCRIPT
+from headrace.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headrace._api.sync.queue import Queue
 
 
-class Admin(BaseAdmin, Generic[T]):
+class Admin(Generic[T]):
     """The verbs of operators: to pause, list, repair and change a queue. `Queue.admin` makes it.
 
     It uses the connections of its queue, and opens none before the first call.
     """
 
     def __init__(self, queue: Queue[T]) -> None:
-        super().__init__(queue)
-        self._drive = queue._drive  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - we are a part of it
+        self._queue: Any = queue
+        self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap] = self._queue._verbs
+        self._drive = queue._drive  # pyright: ignore[reportPrivateUsage]
+
+    def __repr__(self) -> str:
+        return f"{self._queue!r}.admin"
 
     def _each(self, state: str, limit: int = LISTED_PER_SCRIPT) -> Iterator[JobState[T]]:
         pages = self._verbs.pages(state, limit)
@@ -58,7 +72,8 @@ class Admin(BaseAdmin, Generic[T]):
 
         counts.lua, twice a second, more often at first.
         """
-        return self._drive(self._drain(timeout))
+        apart = self._queue.ops.settings.shards > 1
+        return self._drive(calls.drain(self._verbs.counts, checks.patience(timeout), apart=apart))
 
     def purge(self) -> int:
         """Remove the jobs that wait (waiting, parked, delayed); return their number.
@@ -90,7 +105,13 @@ class Admin(BaseAdmin, Generic[T]):
         jobs, dead letters, and jobs of a flow. Moved jobs count as `deleted` here, and as `enqueued` in *to*. On a
         cluster *to* must be of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
         """
-        return self._drive(self._move(to, ids))
+        try:
+            return self._drive(self._verbs.move(to, ids))
+        except ClusterCrossSlotError:
+            raise ConfigurationError(
+                f"to={to!r}: on a cluster one script reaches one group only, and none was moved: "
+                "name both queues '<group>/<part>'"
+            ) from None
 
     def expire(self, *ids: str) -> int:
         """End leases now, all or only the leases of the jobs *ids*. Their jobs go to the front, with the attempt spent;
@@ -145,7 +166,10 @@ class Admin(BaseAdmin, Generic[T]):
 
         cancel_payload.lua, page by page.
         """
-        return self._drive(self._payload(payload))
+        codec = self._queue.ops.codec
+        if not getattr(codec, "repeatable", True):
+            raise ConfigurationError(f"{codec!r:.200} encodes equal payloads differently: cancel jobs by id")
+        return self._drive(self._verbs.cancel_payload(self._queue.ops.bound.encode(payload)))
 
     def reschedule(self, id: str, delay: Delay) -> bool:
         """Give a delayed job another due time: *delay* from now, or a moment. `False`: no delayed job has this id.
@@ -181,7 +205,8 @@ class Admin(BaseAdmin, Generic[T]):
         `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
         """
         job = NewJob(payload, headers=headers, priority=priority)
-        return self._drive(self._schedule(name, job, every, cron, timezone, missed))
+        timing = Timing.of(every, cron, timezone)
+        return self._drive(self._verbs.schedule(name, timing, missed, job))
 
     def unschedule(self, name: str) -> bool:
         """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
@@ -201,7 +226,12 @@ class Admin(BaseAdmin, Generic[T]):
         a part; a `Rate` holds for each key, or has `per_shard`; each of S shards may have `max_waiting / S`. A queue
         with `shards=1` has no table, and answers an empty list. shards.lua, and counts.lua of each.
         """
-        return self._drive(self._shards())
+        rows = self._drive(self._verbs.by_shard())
+        node = self._queue._executor.node
+        return [
+            Shard(row.number, row.first, row.last, slot_of(keys.prefix), node(keys), counts, row.state)
+            for row, keys, counts in rows
+        ]
 
     def reshard(self, shards: int | None = None) -> Resharding:
         """Change the number of shards of the queue's group, 2-256, while work goes on; return how far it is.

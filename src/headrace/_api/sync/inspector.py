@@ -7,21 +7,27 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from headrace._api.inspector import FRESH_S, BaseInspector
+from redis.exceptions import ResponseError
+
 from headrace._api.sync.colour import Closing, Lock, Redis
 from headrace._core.effects import Step
 from headrace._core.views.redaction import Redact
+from headrace._core.views.views import Views
+from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
 from headrace._model.state import Schedule
 from headrace._model.views import DeadPage, Every, JobsPage, JobView, Overview, QueuePage, RunsPage, Trends, WorkerView
 from headrace._net.base.address import Address, Client
+from headrace._net.base.retries import bounding
 from headrace._net.sync.driver import Driver
+from headrace.errors import HeadraceError
 
 R = TypeVar("R")
+REFUSALS = (ResponseError, HeadraceError)  # errors of one queue, where others may be sound
 
 
-class Inspector(Closing, BaseInspector, Driver):
+class Inspector(Closing, Driver):
     """Reader of all queues of a namespace, for programs that show them. It changes nothing.
 
     - *url* or *client*: as for `Queue`. *namespace*: the first part of all keys.
@@ -40,11 +46,19 @@ class Inspector(Closing, BaseInspector, Driver):
     def __init__(
         self, *, url: str | None = None, client: Client | None = None, namespace: str = "headrace",
         codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
-        fresh: float | timedelta = FRESH_S, timeout: float | timedelta = 5.0,
+        fresh: float | timedelta = 2.0, timeout: float | timedelta = 5.0,
     ) -> None:  # fmt: skip
-        address = Address.of(url, client, Redis, self)
-        super().__init__(address, namespace, codecs, redact, fresh, timeout)
+        self.views = Views(namespace, codecs, redact, seconds("fresh", fresh), REFUSALS)
+        self._within = bounding(seconds("timeout", timeout, zero=False))
+        self._address = Address.of(url, client, Redis, self)
         self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(namespace={self.views.namespace!r})"
+
+    def forget(self) -> None:
+        """Drop all cached readings, as an action has changed the queue."""
+        self.views.forget()
 
     def _see(self, view: Step[R]) -> R:
         with self._lock:

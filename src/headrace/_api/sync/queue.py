@@ -17,7 +17,7 @@ from headrace._api.sync.colour import Closing, Redis, Stream, each
 from headrace._api.sync.completed import completed
 from headrace._api.sync.events import EventStream
 from headrace._api.sync.lease import Lease
-from headrace._core.queue.streaming import BatchBuffer
+from headrace._core.queue.calls import BatchBuffer
 from headrace._forks import cached_property
 from headrace._model.codec import Codec
 from headrace._model.job import NewJob, Plain, T

@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 
 from headrace._core.effects import Now, Overlap, Sleep, Step, send, send_all
 from headrace._model.checks import Context
-from headrace._model.job import Claim
+from headrace._model.job import Claim, NewJob
 from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule
@@ -27,7 +27,7 @@ from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import DueSchedules, SchedulePlan
-from headrace.errors import NotDurable, TooManySchedules
+from headrace.errors import NotDurable, StreamStopped, TooManySchedules
 
 
 @define
@@ -88,6 +88,42 @@ def said_what_is_in(error: Exception, receipts: list[Receipt]) -> None:
     """Add to the error of a batch which of its jobs are in the queue."""
     error.add_note(f"headrace: {len(receipts)} jobs of this enqueue_many are in the queue: error.receipts")
     error.receipts = receipts  # type: ignore[attr-defined]  # carried by whatever error it is
+
+
+JOBS_AT_ONCE = 10 * JOBS_PER_SCRIPT  # jobs that are held at most, packed while the server works
+BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far as they are known before encoding
+
+
+@define
+class BatchBuffer:
+    """A stream of jobs: its progress, and the part that is not sent yet."""
+
+    progress: Callable[[int], object] | None
+    position: int = 0
+    part: list[Any] = field(factory=list[Any])
+    size: int = 0  # bytes
+
+    def full(self, job: Any) -> bool:
+        """Add a job to the next part. Tell whether to send the part now."""
+        payload: Any = job
+        if isinstance(job, NewJob):
+            payload = job.payload  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        self.part.append(job)
+        self.size += len(payload) if isinstance(payload, (bytes, str)) else 0
+        return len(self.part) >= JOBS_AT_ONCE or self.size >= BYTES_AT_ONCE
+
+    def sent(self, receipts: Sequence[object]) -> None:
+        """Begin the next part, as this one was sent."""
+        self.position += len(receipts)
+        self.part, self.size = [], 0
+        if self.progress is not None:
+            self.progress(self.position)
+
+    def stopped(self, cause: Exception) -> StreamStopped:
+        """Return the error to raise from *cause*, which may have the receipts of the enqueued jobs."""
+        receipts: Sequence[object] = getattr(cause, "receipts", ())
+        sure = next((at for at, receipt in enumerate(receipts) if receipt is None), len(receipts))
+        return StreamStopped(self.position + sure, cause)
 
 
 Build = Callable[[Sequence[Claim]], Op[list[bool]]]

@@ -6,7 +6,7 @@ about several shards sees each at its own instant.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,7 +23,6 @@ from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._core.queue.results import UNKNOWN, End
 from headrace._core.shards.enqueue import AsRoomIs, Freely, admit_anywhere, enqueue_many
 from headrace._core.shards.leasing import ShardedLeaser
-from headrace._core.shards.listing import Pages
 from headrace._core.shards.map import OneShard, ShardMap, Shards, named
 from headrace._core.shards.reshard import checked, gather_schedule, reshard
 from headrace._core.shards.transfer import Targets, hand_over
@@ -50,6 +49,52 @@ M = TypeVar("M", bound=OneShard | ShardMap)
 Add = Callable[[Ops], Step[list[Receipt]]]  # adds a job to a shard
 Bind = Callable[[list[Receipt]], object]  # lets receipts ask their queue for results
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and later
+
+
+@define(eq=False)
+class Pages:
+    """The pages of a listing of all shards, merged by the jobs' times. The jobs of each shard keep their order."""
+
+    map: OneShard | ShardMap
+    state: str
+    limit: int
+    _shards: Sequence[Ops] = field(default=(), init=False)
+    _cursors: dict[int, str] = field(factory=dict[int, str], init=False)  # cursors of the shards with more pages
+    _read: list[deque[JobState[Any]]] = field(factory=list[deque[JobState[Any]]], init=False)
+
+    def more(self) -> Step[list[JobState[Any]] | None]:
+        """Return the next page, which may be empty; `None` at the end. Reads a page of each shard without one."""
+        if not self._shards:
+            yield from self.map.look()
+            self._shards = self.map.ordered()
+            self._cursors = dict.fromkeys(range(len(self._shards)), "")
+            self._read = [deque() for _ in self._shards]
+        wanted = [at for at in self._cursors if not self._read[at]]
+        pages = [self._shards[at].listing(self.state, self._cursors[at], self.limit) for at in wanted]
+        for at, page in zip(wanted, (yield from send_all(pages)) if pages else (), strict=True):
+            self._read[at] += page
+            if page.cursor:
+                self._cursors[at] = page.cursor
+            else:
+                del self._cursors[at]
+        if len(self._read) == 1:
+            merged = list(self._read[0])
+            self._read[0].clear()
+        else:
+            merged = self._merged()
+        return merged if merged or self._cursors else None
+
+    def _merged(self) -> list[JobState[Any]]:
+        merged: list[JobState[Any]] = []
+        while all(self._read[at] for at in self._cursors) and (ahead := list(filter(None, self._read))):
+            merged.append(min(ahead, key=lambda some: _rank(some[0])).popleft())
+        return merged
+
+
+def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
+    """Return the sort key for jobs of several shards: parked jobs first, then by level, then by time."""
+    time = next((at for at in (one.due, one.since, one.enqueued_at) if at is not None), 0.0)
+    return one.state != "parked", one.job.priority if one.state == "waiting" else 0, time
 
 
 @define(eq=False)
