@@ -7,7 +7,6 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from headrace._model import checks
 from headrace._model.checks import Context, millis
 from headrace._model.job import NewJob, is_new
 from headrace._model.policy import UNIQUE, Durability, Outcome, conditional, conditions, room
@@ -141,16 +140,8 @@ class Admission:
 
     def wait(self, last: str, seconds: float) -> tuple[Arg, ...]:
         """Block until there is room, at most *seconds*, reading after *last*, which the refused call returned."""
-        return (
-            "XREAD",
-            "COUNT",
-            1,
-            "BLOCK",
-            max(1, checks.millis(seconds)),
-            "STREAMS",
-            self.ops.keys.key("gate"),
-            last,
-        )
+        milliseconds = max(1, millis(seconds))  # 0 would block for ever
+        return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", self.ops.keys.key("gate"), last)
 
 
 def _cost(item: Item) -> int:

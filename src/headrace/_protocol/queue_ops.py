@@ -616,20 +616,8 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
     if paused:
         return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *wakes, *["$"] * len(wakes))
     streams = [keys.key("jobs") for keys in queues]
-    return (
-        "XREADGROUP",
-        "GROUP",
-        GROUP,
-        BELL,
-        "COUNT",
-        1,
-        "BLOCK",
-        milliseconds,
-        "STREAMS",
-        *streams,
-        *wakes,
-        *[">"] * (2 * len(wakes)),
-    )
+    fresh = [">"] * (2 * len(wakes))
+    return ("XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *wakes, *fresh)
 
 
 def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
