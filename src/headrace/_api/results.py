@@ -127,7 +127,7 @@ class CompletionTracker:
         """Return how long to wait at most, for messages or until the next poll."""
         if self.asks:
             return max(0.0, min(seconds, self.look_at - now))
-        return min(seconds, results.TOLD_WITHIN_S) if self.doubtful else seconds
+        return min(seconds, results.NOTICE_WITHIN_S) if self.doubtful else seconds
 
     def look(self, told: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
         """Remove and return the receipts whose jobs have ended. Reads the receipts *told*, or all of them (*again*)."""

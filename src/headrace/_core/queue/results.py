@@ -20,7 +20,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Ended
 
 RESULTS_PER_SCRIPT = COALESCED_BELOW - 1  # as many as may join the calls of others
-TOLD_WITHIN_S = 1.0  # seconds within which a message about a job that has just ended arrives
+NOTICE_WITHIN_S = 1.0  # seconds within which a message about a job that has just ended arrives
 NOTHING: Mapping[str, Event] = {}
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 
@@ -64,11 +64,11 @@ def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
     return found
 
 
-def look(
-    ops: Ops, names: Sequence[str], told: Mapping[str, Event] = NOTHING, *, own: bool = False
+def read_ends(
+    ops: Ops, names: Sequence[str], notified: Mapping[str, Event] = NOTHING, *, own: bool = False
 ) -> Step[dict[str, End]]:
     """Read how jobs ended. The answer leaves out jobs that have not ended. For an unknown job it has the end that was
-    *told*, or `UNKNOWN`.
+    *notified*, or `UNKNOWN`.
 
     *own*: the jobs were enqueued before. While such a job exists, a result of an earlier job with its id does not
     count. (A history also tells whose result it is.)
@@ -83,7 +83,7 @@ def look(
         if name in found:
             continue
         if one.state.startswith("gone"):
-            ends[name] = yield from _otherwise(ops, name, one, told.get(name))
+            ends[name] = yield from _otherwise(ops, name, one, notified.get(name))
         else:
             ends[name] = EXPIRED if one.with_result else End(one.state, None, one.reason)
     return ends
@@ -106,22 +106,22 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
     it may still come.
     """
     start = yield from Now()
-    end = (yield from look(ops, [name], own=own)).get(name)
-    doubtful = end is None  # it was there: how it ended is told, if a little later
+    end = (yield from read_ends(ops, [name], own=own)).get(name)
+    doubtful = end is None  # the job existed: its end is reported a little later
     if timeout and (end is None or (end is UNKNOWN and not own)):
         waiter = yield from WatchEnds([name], timeout)
-        told, again = NOTHING, True  # what came between
+        notified, again = NOTHING, True  # messages may have come meanwhile
         try:
             while True:
-                if again or told:
-                    end = (yield from look(ops, [name], told, own=own)).get(name)
+                if again or notified:
+                    end = (yield from read_ends(ops, [name], notified, own=own)).get(name)
                 rest = start + timeout - (yield from Now())
                 if rest <= 0 or (end is not None and (own or end is not UNKNOWN)):
                     break
-                told, again = yield from AwaitEnds(waiter, rest)
+                notified, again = yield from AwaitEnds(waiter, rest)
             if end is UNKNOWN and own and doubtful:
-                told, _ = yield from AwaitEnds(waiter, min(max(rest, 0.0), TOLD_WITHIN_S))
-                end = (yield from look(ops, [name], told, own=own)).get(name, end)
+                notified, _ = yield from AwaitEnds(waiter, min(max(rest, 0.0), NOTICE_WITHIN_S))
+                end = (yield from read_ends(ops, [name], notified, own=own)).get(name, end)
         finally:
             yield ForgetEnds(waiter)
     if end is None:
@@ -145,15 +145,15 @@ def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, by
         return found
     waiter = yield from WatchEnds(left, timeout)
     try:
-        told, again = NOTHING, True  # what came between
+        notified, again = NOTHING, True  # messages may have come meanwhile
         while True:
-            ends = yield from look(ops, [name for name in left if name in told], told)
+            ends = yield from read_ends(ops, [name for name in left if name in notified], notified)
             found |= {name: end.result for name, end in ends.items() if end.result is not None}
-            found |= yield from kept(ops, [name for name in left if again and name not in told])
+            found |= yield from kept(ops, [name for name in left if again and name not in notified])
             left = [name for name in left if name not in found and name not in ends]
             rest = start + timeout - (yield from Now())
             if not left or rest <= 0:
                 return found
-            told, again = yield from AwaitEnds(waiter, rest)
+            notified, again = yield from AwaitEnds(waiter, rest)
     finally:
         yield ForgetEnds(waiter)

@@ -236,7 +236,7 @@ class QueueVerbs(Generic[M]):
 
     def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:
         """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
-        return results.look(self.map.ops, ids, told, own=True)
+        return results.read_ends(self.map.ops, ids, told, own=True)
 
     # -- all jobs ----------------------------------------------------------------------------------
 
@@ -511,7 +511,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
                 for ops in tiers[tier] if tier < len(tiers) and ends.get(one) is UNKNOWN else ():
                     by_shard[ops.number].append(one)
             for number, some in by_shard.items():
-                looked = yield from results.look(self.map.at(number), [asked[one][0] for one in some], own=own)
+                looked = yield from results.read_ends(self.map.at(number), [asked[one][0] for one in some], own=own)
                 for one in some:
                     end = looked.get(asked[one][0])
                     if end is None:

@@ -88,23 +88,23 @@ class Redaction:
 
 def _timeline(job: JobView) -> list[Moment]:
     """List the recorded moments of a job's life, in order."""
-    told = [Moment(job.enqueued_at, "enqueued")]
+    moments = [Moment(job.enqueued_at, "enqueued")]
     leased = job.state == "leased"
     before = job.attempt - 1 if leased else job.attempt if job.reason or job.attempt > 1 else 0
     if before and job.state != "dead":
-        told.append(Moment(None, f"delivered {before} {'time' if before == 1 else 'times'} before"))
+        moments.append(Moment(None, f"delivered {before} {'time' if before == 1 else 'times'} before"))
     if job.state == "dead":
-        told.append(Moment(job.since, f"died in attempt {job.attempt}, with {job.holder or 'no worker'}"))
+        moments.append(Moment(job.since, f"died in attempt {job.attempt}, with {job.holder or 'no worker'}"))
     elif leased:
         token = "" if job.token is None else f" under token {job.token}"
-        told.append(Moment(job.since, f"attempt {job.attempt} leased or renewed by {job.holder}{token}"))
-        told.append(Moment(job.until, "its lease ends, unless it is renewed"))
+        moments.append(Moment(job.since, f"attempt {job.attempt} leased or renewed by {job.holder}{token}"))
+        moments.append(Moment(job.until, "its lease ends, unless it is renewed"))
     elif job.state == "delayed":
-        told.append(Moment(job.due, "due"))
+        moments.append(Moment(job.due, "due"))
     else:
         states = {
             "parked": "given back: in front of all that is new", "blocked": "waits for its children",
             "waiting": "waits for its turn",
         }  # fmt: skip
-        told.append(Moment(None, states.get(job.state, job.state)))
-    return told
+        moments.append(Moment(None, states.get(job.state, job.state)))
+    return moments

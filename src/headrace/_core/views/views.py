@@ -54,8 +54,8 @@ from headrace._protocol.view_ops import About
 
 R = TypeVar("R")
 STATES = ("waiting", "running", "delayed", "blocked", "dead")
-TRAIL = 60  # looks that are remembered of each queue, for rates
-RATE_S = 60.0  # seconds over which rates are told
+TRAIL = 60  # earlier counts that are kept of each queue, for rates
+RATE_S = 60.0  # seconds over which rates are measured
 KEPT_AT_MOST = 256  # views
 DEAD_PAGES = 10  # pages of 200 dead letters to group
 JOBS_SHOWN = 20  # jobs of a group of dead letters, or of a worker
@@ -76,7 +76,7 @@ class Catalogue:
     _cursor: int = field(default=0, init=False)
     _since: float | None = field(default=None, init=False)  # the end of the last pass
 
-    def look(self) -> Step[list[str]]:
+    def refresh(self) -> Step[list[str]]:
         """Continue the search for queues; return the names found so far."""
         now = yield from Now()
         if self._cursor or self._since is None or now - self._since >= LOOK_AGAIN_S:
@@ -224,7 +224,7 @@ class Views:
         return (yield from self.kept(("overview",), self._overview))
 
     def _overview(self) -> Step[Overview]:
-        names = yield from self._catalogue.look()
+        names = yield from self._catalogue.refresh()
         views: list[QueueView] = []
         broken: dict[str, str] = {}
         for start in range(0, len(names), OPS_PER_TRIP):
@@ -487,7 +487,7 @@ class Views:
         return flow
 
     def _stages(self, flow: str) -> Step[list[str]]:
-        names = yield from self._catalogue.look()
+        names = yield from self._catalogue.refresh()
         return [name.partition("/")[2] for name in names if name.startswith(f"{flow}/")]
 
     def runs(self, flow: str, cursor: str) -> Step[RunsPage]:
