@@ -103,15 +103,15 @@ class CompletionTracker:
 
     queue: Any
     receipts: dict[str, list[BaseReceipt[Any]]] = field(factory=dict[str, list[BaseReceipt[Any]]])
-    alive: bool = False  # they were there when they were looked at before
-    doubtful: set[str] = field(factory=set[str])  # gone since, and how they ended may be told, a little later
-    look_at: float = 0.0  # when to look again, where nothing is told
+    alive: bool = False  # they were there at the refresh before
+    doubtful: set[str] = field(factory=set[str])  # gone since: a notice may still say how they ended
+    refresh_at: float = 0.0  # when to refresh again, where no notices come
     _pauses: Iterator[float] = field(factory=lambda: pauses(ASK_AFTER_S, ASK_EVERY_S), init=False)
 
     @property
-    def told(self) -> bool:
+    def notified(self) -> bool:
         """Whether messages report the ends of jobs."""
-        return self._verbs.told
+        return self._verbs.notified
 
     @property
     def _verbs(self) -> QueueVerbs[Any]:
@@ -121,23 +121,23 @@ class CompletionTracker:
     @property
     def asks(self) -> bool:
         """Whether the queue must be polled."""
-        return bool(self.receipts) and not self.told
+        return bool(self.receipts) and not self.notified
 
     def patience(self, seconds: float, now: float) -> float:
         """Return how long to wait at most, for messages or until the next poll."""
         if self.asks:
-            return max(0.0, min(seconds, self.look_at - now))
+            return max(0.0, min(seconds, self.refresh_at - now))
         return min(seconds, results.NOTICE_WITHIN_S) if self.doubtful else seconds
 
-    def look(self, told: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
-        """Remove and return the receipts whose jobs have ended. Reads the receipts *told*, or all of them (*again*)."""
-        names = [name for name in self.receipts if again or name in told or name in self.doubtful]
+    def refresh(self, ended: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
+        """Remove and return the receipts whose jobs have ended. Reads the receipts *ended*, or all (*again*)."""
+        names = [name for name in self.receipts if again or name in ended or name in self.doubtful]
         found: list[Any] = []
         start = yield from Now()
-        ends = yield from self._verbs.ends(names, told)
+        ends = yield from self._verbs.ends(names, ended)
         before, self.doubtful = self.doubtful, set()
         for name, end in ends.items():
-            if end is results.UNKNOWN and self.alive and self.told and name not in before:
+            if end is results.UNKNOWN and self.alive and self.notified and name not in before:
                 self.doubtful.add(name)
                 continue
             for receipt in self.receipts.pop(name):
@@ -147,7 +147,7 @@ class CompletionTracker:
                 found.append(receipt)
         self.alive = True
         now = yield from Now()
-        self.look_at = now + max(next(self._pauses), 9 * (now - start))  # asking takes a tenth of the time at most
+        self.refresh_at = now + max(next(self._pauses), 9 * (now - start))  # asking takes a tenth of the time at most
         return found
 
 

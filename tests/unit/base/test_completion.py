@@ -15,7 +15,7 @@ from headrace._core.effects import Step
 class Quiet:
     """Shards of which no job has ended."""
 
-    told = False
+    notified = False
 
     def ends(self, ids: Sequence[str], told: object) -> Step[dict[str, Any]]:
         yield from ()
@@ -24,7 +24,7 @@ class Quiet:
 
 def look(tracker: CompletionTracker, start: float, end: float) -> float:
     """Look once, from *start* to *end*; return for how long to wait then."""
-    step = tracker.look()
+    step = tracker.refresh()
     next(step)
     step.send(start)
     with pytest.raises(StopIteration):

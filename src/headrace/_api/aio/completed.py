@@ -18,10 +18,10 @@ class Wakeup(Event):
     """An event that several waiters share: only `answer` clears it."""
 
     def clear(self) -> None:
-        """Do nothing: others may not have looked yet."""
+        """Do nothing: others may not have refreshed yet."""
 
     def answer(self) -> None:
-        """Clear it, before all look."""
+        """Clear it, before all refresh."""
         super().clear()
 
 
@@ -29,22 +29,22 @@ async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> As
     """Yield receipts as their jobs end. Raises `TimeoutError` after *seconds*."""
     end, wakeup, woken = time.monotonic() + seconds, Wakeup(), False
     for tracker in trackers:
-        for receipt in await tracker.queue._drive(tracker.look()):
+        for receipt in await tracker.queue._drive(tracker.refresh()):
             yield receipt
     watched: list[tuple[CompletionTracker, AsyncWaiters, Waiter]] = []
     try:
-        for tracker in [tracker for tracker in trackers if tracker.receipts and tracker.told]:
+        for tracker in [tracker for tracker in trackers if tracker.receipts and tracker.notified]:
             waiters: AsyncWaiters = tracker.queue._waiters
             rest = max(0.0, end - time.monotonic())
             watched.append((tracker, waiters, await waiters.waiter([*tracker.receipts], rest, wakeup)))
         while any(tracker.receipts for tracker in trackers):
             wakeup.answer()
             for tracker, waiters, waiter in watched:
-                told, again = waiters.news(waiter, woken)
-                for receipt in await tracker.queue._drive(tracker.look(told, again=again)):
+                ended, again = waiters.news(waiter, woken)
+                for receipt in await tracker.queue._drive(tracker.refresh(ended, again=again)):
                     yield receipt
-            for tracker in [tracker for tracker in trackers if tracker.asks and tracker.look_at <= time.monotonic()]:
-                for receipt in await tracker.queue._drive(tracker.look()):
+            for tracker in [tracker for tracker in trackers if tracker.asks and tracker.refresh_at <= time.monotonic()]:
+                for receipt in await tracker.queue._drive(tracker.refresh()):
                     yield receipt
             if not any(tracker.receipts for tracker in trackers):
                 return

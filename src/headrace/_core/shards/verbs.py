@@ -102,7 +102,7 @@ class QueueVerbs(Generic[M]):
     """The verbs of a queue. `ShardedQueue` replaces the few that several shards do in another way."""
 
     map: M
-    told: ClassVar[bool] = True
+    notified: ClassVar[bool] = True
     """Whether messages report the ends of jobs."""
 
     def at(self, claim: Claim) -> Ops:
@@ -378,7 +378,7 @@ class QueueVerbs(Generic[M]):
 class ShardedQueue(QueueVerbs[ShardMap]):
     """The verbs of a queue of several shards."""
 
-    told = False
+    notified = False
     _targets: Targets = field(factory=Targets, init=False)
 
     def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:

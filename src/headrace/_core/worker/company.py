@@ -39,7 +39,7 @@ class Company:
     @property
     def several(self) -> bool:
         """Whether the worker serves several queues, or shards."""
-        return len(self.members) > 1 or any(one.shared is not None for one in self.members)
+        return len(self.members) > 1 or any(member.shared is not None for member in self.members)
 
     def note(self, consumer: Consumer, grant: Grant) -> None:
         """Record whether *consumer* must lease nothing more until it holds no job."""
@@ -55,7 +55,7 @@ class Company:
 
     def beside(self, consumer: Consumer) -> bool:
         """Tell whether other consumers hold jobs."""
-        return any(one.jobs.held for one in self.members if one is not consumer)
+        return any(member.jobs.held for member in self.members if member is not consumer)
 
 
 def joined(consumer: Consumer, fresh: Sequence[HeldJob], alone_for: float | None) -> Step[Sequence[HeldJob]]:

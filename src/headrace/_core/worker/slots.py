@@ -36,10 +36,10 @@ class Turn:
 
     def over(self, now: float) -> bool:
         """Tell whether the turn has ended: all calls are answered, no jobs are left, or the shard is too slow."""
-        one = self.consumer
-        if not one.leasing.available or (self.calls <= 0 and not one.leasing.asking):
+        member = self.consumer
+        if not member.leasing.available or (self.calls <= 0 and not member.leasing.asking):
             return True
-        return now - max(self.began, one.leasing.asked_at, one.jobs.slot_moved_at) >= STILL_S
+        return now - max(self.began, member.leasing.asked_at, member.jobs.slot_moved_at) >= STILL_S
 
 
 @define(eq=False)
@@ -64,10 +64,10 @@ class SharedSlots:
     def used(self) -> int:
         """Return how many jobs hold slots, or were asked for."""
         number, recently = 0, self.now - ASKS_S
-        for one in self.members:  # a loop, as it runs with each call
-            number += len(one.jobs.held)
-            if one.leasing.asking and one.leasing.asked_at > recently:
-                number += one.leasing.asking
+        for member in self.members:  # a loop, as it runs with each call
+            number += len(member.jobs.held)
+            if member.leasing.asking and member.leasing.asked_at > recently:
+                number += member.leasing.asking
         return number
 
     def share(self, consumer: Consumer, free: int) -> int:
@@ -86,10 +86,10 @@ class SharedSlots:
         least, soon = self._worth(consumer, takers)
         before = 0
         if turn is None and not consumer.jobs.gathered:  # fill a started batch before another one starts
-            for one in list(self._waiting.values()):
-                if one is consumer:
+            for member in list(self._waiting.values()):
+                if member is consumer:
                     break
-                before += not one.leasing.sending  # a call to a node out of reach holds up no other consumer
+                before += not member.leasing.sending  # a call to a node out of reach holds up no other consumer
             if consumer.leasing.backlog and before + len(self._turns) >= TURNS_AT_ONCE:
                 self._waiting.setdefault(id(consumer), consumer)
                 return 0
@@ -115,15 +115,15 @@ class SharedSlots:
         read watches their shards, so nothing reports new jobs there.
         """
         before = self.now - max(ROUND_S, ASK_EACH_S * len(self.members))
-        for one in self.members:
+        for member in self.members:
             if (
-                not one.leasing.available
-                and one.leasing.asked_at <= before
-                and one.may_lease()
-                and not one.leasing.sending
+                not member.leasing.available
+                and member.leasing.asked_at <= before
+                and member.may_lease()
+                and not member.leasing.sending
             ):
-                one.leasing.available = True
-                self._waiting.setdefault(id(one), one)
+                member.leasing.available = True
+                self._waiting.setdefault(id(member), member)
 
     def _crowded(self) -> bool:
         """Tell whether the largest number of consumers have a turn now."""
@@ -137,7 +137,7 @@ class SharedSlots:
         return max(1, min(CALLS_A_TURN, consumer.starts_within(ROUND_S) // takers // WORTH_A_CALL))
 
     def _takers(self) -> int:
-        return max(1, len([one for one in self.members if one.leasing.available]))
+        return max(1, len([member for member in self.members if member.leasing.available]))
 
     def _worth(self, consumer: Consumer, takers: int) -> tuple[int, int]:
         """Return two numbers: the fewest slots that are worth a call, and the jobs that the call may lease regardless
@@ -156,10 +156,10 @@ class SharedSlots:
         if not consumer.handler.batch:
             return 0
         kept, size, recently = 0, consumer.handler.max_size, self.now - ASKS_S
-        for one in self.members:
-            if one is not consumer and one.leasing.available and (one.jobs.gathered or one.leasing.asking):
-                asked = not one.leasing.asking or one.leasing.asked_at > recently
-                kept += max(0, size - len(one.jobs.gathered) - one.leasing.asking) if asked else 0
+        for member in self.members:
+            if member is not consumer and member.leasing.available and (member.jobs.gathered or member.leasing.asking):
+                asked = not member.leasing.asking or member.leasing.asked_at > recently
+                kept += max(0, size - len(member.jobs.gathered) - member.leasing.asking) if asked else 0
         return kept
 
     def recheck_after(self, consumer: Consumer, now: float) -> float:
@@ -180,16 +180,16 @@ class SharedSlots:
         """Return the consumer whose turn it is, if one waits and slots are free for it."""
         if not self._waiting or self._crowded():
             return None
-        one = next((one for one in list(self._waiting.values()) if not one.leasing.sending), None)
-        if one is None or one.free() - self._kept(one) < self._worth(one, self._takers())[0]:
+        first = next((member for member in list(self._waiting.values()) if not member.leasing.sending), None)
+        if first is None or first.free() - self._kept(first) < self._worth(first, self._takers())[0]:
             return None
-        return one
+        return first
 
     def moved(self) -> None:
         """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
         self.saturated = False
-        for one in self.members:
-            one.leasing.saturated = False
+        for member in self.members:
+            member.leasing.saturated = False
 
 
 def first_of(consumer: Consumer) -> Consumer:
