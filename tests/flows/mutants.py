@@ -34,7 +34,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
 }
 
 SEEDS: dict[str, int] = {
-    "a child that goes on is not taken over by the next fan-out": 11,
+    "a child that goes on is not taken over by the next fan-out": 38,
     "nobody hears of a purge": 4,
     "what is redriven has failed all the same": 6,
 }

@@ -198,6 +198,7 @@ SEEDS: dict[str, int] = {
     "a death is not counted": 2,
     "others run beside a suspect": 10,
     "a suspect is one of several": 10,
+    "others wait for all suspects": 10,
 }
 """With what seed a bug is found in the first few examples, where it is not 1. Any finds it, sooner or later."""
 
