@@ -1,6 +1,6 @@
 """The choice of the cases of a test that run: servers, colours and protocols.
 
-Both colours send the same bytes, and servers differ by what scripts meet there. So the newest server runs every case in
+Both colours send the same bytes, and servers differ by what scripts meet there. So the newest server runs every body in
 both colours; each other server runs one case of each body, in one colour. The option `--full` runs all cases.
 
 A body that does not hold on three masters says so: `@pytest.mark.differs(reason)`, or `differs(reason, part, ...)` for
@@ -38,7 +38,7 @@ SAMPLED = {  # the rings in which marked bodies run a sample
 RINGS = {
     **SAMPLED,
     "newest": [NEWEST],
-    "others": [*binaries()[1:-1], CLUSTER],
+    "others": [NEWEST, *binaries()[1:-1], CLUSTER],  # on the newest what the others leave out
     "all": [*binaries(), CLUSTER],
     "masters": [MASTERS, SHARDED],
     **{binary.name: [binary] for binary in [*binaries(), *CLUSTERS]},
@@ -133,11 +133,12 @@ def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
         binary = binary_of(item)
         if id(item) in rest and ring in SAMPLED and not full:
             continue
-        if binary is None:
-            if ring in {*SAMPLED, "newest", "all"} or (ring == "others" and id(item) in rest):
+        if ring == "others" and binary in {None, NEWEST}:
+            if id(item) in rest:
                 yield item
-        elif ring == "others" and id(item) in rest and binary == NEWEST:
-            yield item
+        elif binary is None:
+            if ring in {*SAMPLED, "newest", "all"}:
+                yield item
         elif binary in RINGS[ring] and runs_on(item, binary):
             bodies.setdefault(item.function, []).append(item)
     for cases in bodies.values():
@@ -153,19 +154,38 @@ def in_no_sample(items: Sequence[Any]) -> set[int]:
     """Return the ids of the cases that do not run by default.
 
     These are all cases of a body that is marked `storm`, and all but one on each server of a body that is marked
-    `sampled`; with `sampled("kind")` one for each value of that parameter runs.
+    `sampled`; with `sampled("kind")` one for each value of that parameter runs. Other bodies leave out what they would
+    do twice on the newest server.
     """
     rest: set[int] = set()
-    samples: dict[Any, list[Any]] = {}
+    bodies: dict[Any, list[Any]] = {}
     for item in items:
+        mark, binary = item.get_closest_marker("sampled"), binary_of(item)
         if item.get_closest_marker("storm"):
             rest.add(id(item))
-        elif mark := item.get_closest_marker("sampled"):
-            values = [str(item.callspec.params[name]) for name in mark.args]
-            samples.setdefault((item.function, binary_of(item), *values), []).append(item)
-    for cases in samples.values():
-        rest.update(id(item) for item in cases if item is not by_name(cases))
+        elif mark or binary in {None, NEWEST}:
+            values = [str(item.callspec.params[name]) for name in (mark.args if mark else ())]
+            bodies.setdefault((item.function, bool(mark), binary, *values), []).append(item)
+    for (_, is_sampled, *_), cases in bodies.items():
+        kept = [by_name(cases)] if is_sampled else in_both_colours(cases)
+        rest.update({id(item) for item in cases}.difference(map(id, kept)))
     return rest
+
+
+def in_both_colours(cases: Sequence[Any]) -> Sequence[Any]:
+    """Return all cases in one colour, and one in the other.
+
+    Under asyncio a handler is a coroutine or a plain function, as the name of the body chooses.
+    """
+    if all(hasattr(item, "callspec") for item in cases):
+        kinds = {item.callspec.params.get("kind") for item in cases}
+        if {"tasks", "plain"} <= kinds:
+            left_out = ("tasks", "plain")[crc32(cases[0].originalname.encode()) % 2]
+            cases = [item for item in cases if item.callspec.params["kind"] != left_out]
+        kept = in_one_colour(cases)
+        others = [item for item in cases if item not in kept]
+        return [*kept, by_name(others)] if others else kept
+    return cases
 
 
 def by_name(cases: Sequence[Any], salt: str = "") -> Any:
