@@ -92,7 +92,7 @@ class BaseQueue(Connected):
             self._verbs = QueueVerbs(OneShard(self.ops))
         else:
             self.ops = WholeOps(keys, settings, codec, namespace, settings.shards)
-            self._verbs = ShardedQueue(ShardMap(self.ops, lambda some: bool(self._executor.sound(some))))
+            self._verbs = ShardedQueue(ShardMap(self.ops, lambda some: bool(self._executor.healthy(some))))
         self._within = bounding(settings.timeout)
         self._admission = Admission(self.ops)
         self._undeclared = True

@@ -126,12 +126,12 @@ class BaseEngine(ABC):
         # Heartbeats are retried soon: after an outage, peers count the time without a heartbeat.
         executors["pulse"].pause = min(RETRY_PAUSE_S, lifecycle.settings.heartbeat / 2)
         # We detect a hung server before peers declare this worker dead: another server may have its address by now.
-        executors["pulse"].hasten(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
+        executors["pulse"].lower_timeouts(max(PULSE_WITHIN_S, lifecycle.settings.timeout / 4))
         executors["work"].durable = lifecycle.settings.durable
         self._where = executors["blocking"].place
         for consumer in lifecycle.consumers:
             if (shared := slots_of(consumer)) is not None:
-                shared.map.sound = executors["work"].sound
+                shared.map.sound = executors["work"].healthy
         if len(self._parts()) > ALONE_AT_MOST:  # heartbeats of many parts share connections
             executors["pulse"].combine()
         if many(lifecycle):

@@ -103,26 +103,26 @@ def test_a_node_is_silent_until_it_answers_or_for_a_while(monkeypatch: pytest.Mo
     slots = Slots(NODES)
     MapSearch(slots).take(NODES[0], RIGHT)
     assert slots.silent(0) is None
-    slots.missed(NODES[0], errors.TimeoutError("late"))
+    slots.failed(NODES[0], errors.TimeoutError("late"))
     assert (slots.silent(0), slots.silent(SLOTS - 1)) == (NODES[0], None)
     assert slots.places()[-1] == NODES[0]
-    assert [slots.probes(NODES[0]) for _ in range(2)] == [True, False]  # one caller
+    assert [slots.may_probe(NODES[0]) for _ in range(2)] == [True, False]  # one caller
     now += PROBE_EVERY_S
-    assert slots.probes(NODES[0])
-    slots.heard(NODES[0])
+    assert slots.may_probe(NODES[0])
+    slots.answered(NODES[0])
     assert slots.silent(0) is None
-    slots.missed(NODES[0], errors.TimeoutError("late"))
+    slots.failed(NODES[0], errors.TimeoutError("late"))
     now += SILENT_S
     assert slots.silent(0) is None
 
 
 def test_a_cut_connection_is_no_silence(slots: Slots) -> None:
     """The server may have closed it; a second one in a row tells more."""
-    slots.missed(NODES[0], errors.ConnectionError("closed"))
+    slots.failed(NODES[0], errors.ConnectionError("closed"))
     assert slots.silent(0) is None
-    slots.heard(NODES[0])
+    slots.answered(NODES[0])
     for silent in (None, NODES[0]):
-        slots.missed(NODES[0], errors.ConnectionError("closed"))
+        slots.failed(NODES[0], errors.ConnectionError("closed"))
         assert slots.silent(0) == silent
 
 

@@ -129,7 +129,7 @@ class AsyncExecutor(AsyncTrips):
             answers = await self._again(error, trip, [lane], None)
         else:
             self._lanes.put(prepared.lane_prefix, lane)
-        self._heard()
+        self._record_answer()
         return prepared.op.decode(answers[0])
 
     def _permit(self, trip: Trip) -> Any:
@@ -258,13 +258,13 @@ class Coalescer:
 
     async def _send(self) -> None:
         """Send the waiting calls as one."""
-        some: list[Waiting] = []
+        batch: list[Waiting] = []
         try:
-            items = self._take(some)
-            if some:
-                self._answer(some, (await self.run_all([self.join(items)]))[0])
+            items = self._take(batch)
+            if batch:
+                self._answer(batch, (await self.run_all([self.join(items)]))[0])
         except BaseException as error:
-            for *_, future in some:
+            for *_, future in batch:
                 if not future.done():
                     future.set_exception(error)
             if not isinstance(error, Exception):
@@ -272,21 +272,21 @@ class Coalescer:
                 raise
         self.loop.call_soon(self._next)  # after the answered callers have run: their next calls join it
 
-    def _take(self, some: list[Waiting]) -> list[Any]:
-        """Move the waiting calls to *some*, except for cancelled ones. Return their items."""
+    def _take(self, batch: list[Waiting]) -> list[Any]:
+        """Move the waiting calls to *batch*, except for cancelled ones. Return their items."""
         items: list[Any] = []
         size = 0
         while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:
-            its, its_size, _, future = waiting = self.waiting.popleft()
+            its_items, its_size, _, future = waiting = self.waiting.popleft()
             if not future.done():
-                some.append(waiting)
-                items += its
+                batch.append(waiting)
+                items += its_items
                 size += its_size
         return items
 
-    def _answer(self, some: Sequence[Waiting], replies: Sequence[Any]) -> None:
+    def _answer(self, batch: Sequence[Waiting], replies: Sequence[Any]) -> None:
         at = 0
-        for items, _, one, future in some:
+        for items, _, one, future in batch:
             end = at + len(items)
             if not future.done():
                 future.set_result(replies[at] if one else replies[at:end])

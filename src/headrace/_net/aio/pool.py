@@ -389,26 +389,26 @@ class AsyncCombiner:
 
     async def _send_all(self) -> None:
         while self._waiting:
-            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
-            some = [(call, answered) for call, answered in some if not answered.done()]
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
+            batch = [(call, answered) for call, answered in batch if not answered.done()]
             try:
                 async with asyncio.timeout(self._connections.timeout):
-                    await self._trip(some)
+                    await self._trip(batch)
             except BaseException as error:
                 late = errors.TimeoutError(f"no answer within {self._connections.timeout:g} s")
-                for _, answered in some:
+                for _, answered in batch:
                     if not answered.done():
                         answered.set_exception(late if isinstance(error, TimeoutError) else error)
                         answered.exception()  # its caller may be gone
                 if not isinstance(error, Exception):
                     raise
 
-    async def _trip(self, some: Sequence[tuple[Call, asyncio.Future[list[Any]]]]) -> None:
+    async def _trip(self, batch: Sequence[tuple[Call, asyncio.Future[list[Any]]]]) -> None:
         connection = await self._connections.take()
         try:
-            left, failed = leaving([call for call, _ in some])
+            left, failed = leaving([call for call, _ in batch])
             await connection.send_packed_command([b"".join(chunk for call in left for chunk in call.commands)])
-            for call, answered in some:
+            for call, answered in batch:
                 error = failed.get(id(call))
                 answers = await replies(connection, len(call.commands)) if error is None else []
                 self._connections.check(connection)

@@ -84,14 +84,14 @@ class AsyncWaiters:
     async def _listen(self, subscription: AsyncSubscription) -> None:
         channels = channels_of([self._ops], ENDS)
         try:
-            while self._heard(subscription, await subscription.receive(channels, LISTEN_S)):
+            while self._process(subscription, await subscription.receive(channels, LISTEN_S)):
                 if not self._waitlist.sound:
                     await sleep(LISTEN_S)
         finally:
-            self._heard(subscription, None)
+            self._process(subscription, None)
             await subscription.close()
 
-    def _heard(self, subscription: AsyncSubscription, received: Received | None) -> bool:
+    def _process(self, subscription: AsyncSubscription, received: Received | None) -> bool:
         """Wake the waiters of these messages. Return whether to go on listening: a call waits, or did a moment ago."""
         with self._lock:
             if self._subscription is not subscription:

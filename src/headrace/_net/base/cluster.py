@@ -95,12 +95,12 @@ class Slots:
         """Tell whether it is time to ask again."""
         return time.monotonic() - self.asked >= ASK_EVERY_S
 
-    def missed(self, node: Node, error: Exception | None = None) -> None:
+    def failed(self, node: Node, error: Exception | None = None) -> None:
         """Record that a node did not answer, and is silent. If it closed a connection, it is silent the second time."""
         surely = isinstance(error, errors.TimeoutError) or node in self._silent
         self._silent[node] = time.monotonic() + SILENT_S if surely else 0.0
 
-    def heard(self, node: Node) -> None:
+    def answered(self, node: Node) -> None:
         """Record that a node has answered, and is not silent."""
         if self._silent:
             self._silent.pop(node, None)
@@ -110,7 +110,7 @@ class Slots:
         node = self._owners[slot]
         return None if node is None or self._silent.get(node, 0.0) <= time.monotonic() else node
 
-    def probes(self, node: Node) -> bool:
+    def may_probe(self, node: Node) -> bool:
         """Tell whether to probe a node now. Returns true to one caller only."""
         now = time.monotonic()
         if self._probed.get(node, float("-inf")) > now - PROBE_EVERY_S:
@@ -124,8 +124,8 @@ class Slots:
 
     def redirected(self, error: errors.AskError, asked: Node) -> Node:
         """Return the node to which *asked* redirects. An empty host means the host of *asked*."""
-        there: Any = error  # its attributes are not annotated
-        return self._reached((there.host or asked[0], int(there.port)))
+        redirection: Any = error  # its attributes are not annotated
+        return self._reached((redirection.host or asked[0], int(redirection.port)))
 
     def _reached(self, node: Node) -> Node:
         return node if self._remap is None else self._remap(node)
@@ -203,7 +203,7 @@ class MapSearch:
             found = error
         if isinstance(found, Exception):
             if not isinstance(found, ConfigurationError):  # otherwise this is no node of a cluster; other nodes may be
-                self.slots.missed(node, found)
+                self.slots.failed(node, found)
                 self._silent |= isinstance(found, errors.TimeoutError)
             if self.error is None or isinstance(self.error, ConfigurationError):
                 self.error = found
@@ -265,13 +265,13 @@ def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
     manager = client.nodes_manager
     known = {**manager.startup_nodes, **manager.nodes_cache}
     nodes = [(str(node.host), int(node.port)) for node in known.values()]
-    some: Any = next(iter(known.values()))
+    known_node: Any = next(iter(known.values()))
     if isinstance(client, redis.RedisCluster):
-        some = client.nodes_manager.default_node
-        pool = some.redis_connection.connection_pool
+        known_node = client.nodes_manager.default_node
+        pool = known_node.redis_connection.connection_pool
         kind, settings = pool.connection_class, pool.connection_kwargs
     else:
-        kind, settings = some.connection_class, some.connection_kwargs
+        kind, settings = known_node.connection_class, known_node.connection_kwargs
     return Seeds(nodes, kind, _settings(settings), manager.address_remap)
 
 
@@ -305,10 +305,11 @@ def _node(host: str) -> Node:
 
 def misled(error: errors.MovedError, settings: Mapping[str, Any]) -> ConfigurationError:
     """Return the error to raise if a URL of one server leads to a node of a cluster."""
-    there: Any = error  # its attributes are not annotated
+    redirection: Any = error  # its attributes are not annotated
     host, port = settings.get("host", "the server"), settings.get("port", "")
     return ConfigurationError(
-        f"{host}:{port} is a node of a cluster, and the queue is served by another ({there.host}:{there.port}): "
+        f"{host}:{port} is a node of a cluster, and the queue is served by another "
+        f"({redirection.host}:{redirection.port}): "
         f"use redis+cluster://{host}:{port} (rediss+cluster:// with TLS), or give client=RedisCluster(…)"
     )
 
@@ -395,10 +396,10 @@ class Scatter:
     def take(self, batch: Batch, answers: Sequence[Any] | Exception) -> None:
         """Process the answers to a batch, or the error in their place."""
         if isinstance(answers, Exception):
-            self._slots.missed(batch.node, answers)
+            self._slots.failed(batch.node, answers)
             self._failed(_naming(batch.node, answers))
             return
-        self._slots.heard(batch.node)
+        self._slots.answered(batch.node)
         for i, op, reply in zip(batch.places, batch.ops, batch.replies(answers), strict=True):
             self._asked.pop(i, None)
             if not isinstance(reply, Exception):

@@ -59,7 +59,7 @@ class BasePool:
         """Let calls share round trips from now on. A few hundred concurrent calls then need two connections."""
         raise NotImplementedError
 
-    def hasten(self, seconds: float) -> None:
+    def lower_timeouts(self, seconds: float) -> None:
         """Wait at most *seconds* for an answer or a connection from now on."""
         self.timeout = min(self.timeout, seconds)
         settings = self.maker.connection_kwargs
@@ -88,7 +88,7 @@ class BasePool:
 
     def _doubtful(self, connection: Any, since: float) -> bool:
         """Tell whether a connection, free since *since*, must be checked before use."""
-        former = self._watch is not None and not self._watch.leads(connection)
+        former = self._watch is not None and not self._watch.is_current(connection)
         return former or time.monotonic() - since > LOOK_AFTER_S
 
     def _is_open(self, connection: Any) -> bool:
@@ -107,7 +107,7 @@ class BasePool:
 
     def check(self, connection: Any) -> None:
         """Raise `ConnectionError` if the connection's server is no longer the primary, as its answer does not count."""
-        if self._watch is not None and not self._watch.leads(connection):
+        if self._watch is not None and not self._watch.is_current(connection):
             raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
 
     def give(self, connection: Any) -> None:
@@ -117,11 +117,9 @@ class BasePool:
     def _emptied(self, everything: bool) -> list[Any]:
         """Forget the free connections, or *everything*, and return them."""
         free, self._free = self._free, []
-        some = [connection for connection, _ in free]
-        if everything:
-            some = list(self._all)
-        self._all.difference_update(some)
-        return some
+        connections = list(self._all) if everything else [connection for connection, _ in free]
+        self._all.difference_update(connections)
+        return connections
 
 
 class Shared:

@@ -64,11 +64,11 @@ def refuse_signalled(error: BaseException) -> None:
     handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
     bodies = [body for one in handlers for body in (getattr(one, "func", one), cast("Any", type(one)).__call__)]
     codes = {getattr(body, "__code__", None) for body in bodies}
-    some: list[BaseException | None] = [error]
-    for one in some:
+    errors_seen: list[BaseException | None] = [error]
+    for one in errors_seen:
         if one is not None and any(frame.f_code in codes for frame, _ in walk_tb(one.__traceback__)):
             raise one
-        some += [] if one is None or len(some) > 20 else [one.__cause__, one.__context__]
+        errors_seen += [] if one is None or len(errors_seen) > 20 else [one.__cause__, one.__context__]
 
 
 def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False) -> bool:
@@ -124,7 +124,7 @@ def announced(size: int) -> bytes:
     return SIZE_LIMIT + b"*1\r\n$%d\r\n" % size
 
 
-def told_limit(reply: Any) -> int | None:
+def value_limit(reply: Any) -> int | None:
     """Return the limit in *reply*, the server's answer to `SIZE_LIMIT`; `None` if it has none."""
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return int(words[1]) if isinstance(words, list) and len(words) == 2 else None  # pyright: ignore[reportUnknownArgumentType]

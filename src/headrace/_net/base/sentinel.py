@@ -103,7 +103,7 @@ class Watch:
         with self._lock:
             self._connections.add(connection)
 
-    def leads(self, connection: Any) -> bool:
+    def is_current(self, connection: Any) -> bool:
         """Tell whether a connection leads to the primary."""
         return (connection.host, connection.port) == self.primary
 
@@ -142,10 +142,10 @@ class Watch:
         """Ask a Sentinel; `None` if its answer is not reliable."""
         ask = [pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)), pack(("SENTINEL", "MASTER", self.service))]
         connection.send_packed_command([b"".join(ask)])
-        address, said = connection.read_response(), connection.read_response()
+        address, answer = connection.read_response(), connection.read_response()
         if not address:
             return None
-        words = {bytes(key): bytes(value) for key, value in zip(said[::2], said[1::2], strict=True)}
+        words = {bytes(key): bytes(value) for key, value in zip(answer[::2], answer[1::2], strict=True)}
         if int(words.get(b"num-other-sentinels", b"0")) < self._others:
             return None
         host, port = self._forced or bytes(address[0]).decode(), int(address[1])
@@ -158,15 +158,15 @@ class Watch:
                 self._reports.pop(place, None)
             else:
                 self._reports[place] = report
-            said = Counter(self._reports.values())
-            if not said:
+            votes = Counter(self._reports.values())
+            if not votes:
                 return
-            best = max(said, key=lambda one: (one.epoch, said[one], one.primary == self.primary))
-            if best.epoch < self._epoch and 2 * said[best] <= len(self._sentinels):
+            best = max(votes, key=lambda one: (one.epoch, votes[one], one.primary == self.primary))
+            if best.epoch < self._epoch and 2 * votes[best] <= len(self._sentinels):
                 return  # a Sentinel that was cut off knows nothing of the last failover
             former, self.primary, self._epoch = self.primary, best.primary, best.epoch
             self._found.set()
-            stale = [one for one in self._connections if not self.leads(one)]
+            stale = [one for one in self._connections if not self.is_current(one)]
         if former not in (None, best.primary):
             (host, port), words = best.primary, "Sentinel names another primary of %r: %s:%d"
             log_event("primary_changed", words, self.service, host, port, service=self.service)

@@ -106,13 +106,13 @@ class ClusterExecutor(Executor):
             if self._waits_no_more:
                 link.stop_waiting()
             if self._answer_within is not None:
-                link.hasten(self._answer_within)
+                link.lower_timeouts(self._answer_within)
             if self._combines:
                 link.combine()
             link = self._links.setdefault(node, link)
         return link
 
-    def hasten(self, seconds: float) -> None:
+    def lower_timeouts(self, seconds: float) -> None:
         """Wait at most *seconds* for a node's answer or a connection from now on."""
         self._answer_within = seconds
 
@@ -181,10 +181,10 @@ class ClusterExecutor(Executor):
             answer = error
         answers.put_nowait((node, answer))
 
-    def sound(self, keys: Keys) -> bool:
+    def healthy(self, keys: Keys) -> bool:
         """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
         node = self.slots.silent(slot_of(keys.prefix))
-        if node is not None and self.slots.probes(node):
+        if node is not None and self.slots.may_probe(node):
             with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
                 self._background.start("headrace-map", self._probe, node)
         return node is None
@@ -194,10 +194,10 @@ class ClusterExecutor(Executor):
         try:
             self._link(node).connections.send(PROBE, within=PROBE_EVERY_S)
         except Exception as error:  # calls will meet the same error
-            self.slots.missed(node, error)
+            self.slots.failed(node, error)
             self._refresh_soon()
         else:
-            self.slots.heard(node)
+            self.slots.answered(node)
 
     def node(self, keys: Keys) -> str | None:
         """Return the address of the node of these keys; `None` if it is not known."""
@@ -279,7 +279,7 @@ class ClusterExecutor(Executor):
         over = not at and number >= len(self.slots.primaries())
         return 0 if over else at * SCANNED_AT_ONCE + number, names
 
-    def leads(self, source: Any, channels: Sequence[str]) -> bool:
+    def connects_to(self, source: Any, channels: Sequence[str]) -> bool:
         """Tell whether the pool *source*, which `source` returned, leads to the node of these channels."""
         node = self.slots.owner(slot_of(channels[0]))
         link = None if node is None else self._links.get(node)
@@ -287,14 +287,14 @@ class ClusterExecutor(Executor):
 
     def redirected(self, error: errors.MovedError) -> None:
         """Record that another node serves the slot of a channel."""
-        there: Any = error  # its attributes are not annotated
-        self._moved(error, there.slot_id)
+        redirection: Any = error  # its attributes are not annotated
+        self._moved(error, redirection.slot_id)
 
-    def missed(self, channels: Sequence[str]) -> None:
+    def unreachable(self, channels: Sequence[str]) -> None:
         """Record that the node of these channels was unreachable. The next call of `source` looks for another one."""
         node = self.slots.owner(slot_of(channels[0]))
         if node is not None:
-            self.slots.missed(node)
+            self.slots.failed(node)
 
     def _moved(self, error: errors.MovedError, slot: int) -> None:
         asked = self.slots.owner(slot) or ("", 0)

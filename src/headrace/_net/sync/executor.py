@@ -109,7 +109,7 @@ class Executor(Trips):
             answer = self._again(error, trip, [lane], None)[0]
         else:
             self._lanes.put(prepared.lane_prefix, lane)
-        self._heard()
+        self._record_answer()
         return prepared.op.decode(answer)
 
     def _permit(self, _trip: Trip) -> AbstractContextManager[None]:

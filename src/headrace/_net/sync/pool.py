@@ -296,16 +296,16 @@ class Combiner:
 
     def _next(self) -> None:
         """Let the first waiting caller send, also for others. The caller of this method holds the lock."""
-        some = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
-        some[0].leads = some
-        some[0].turn.set()
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
+        batch[0].leads = batch
+        batch[0].turn.set()
 
-    def _lead(self, some: Sequence[ThreadCall]) -> None:
+    def _lead(self, batch: Sequence[ThreadCall]) -> None:
         """Send the calls of a trip; then let another caller do so."""
         try:
-            self._trip(some)
+            self._trip(batch)
         except BaseException as error:
-            for call in some:
+            for call in batch:
                 if call.answers is None and call.error is None:
                     call.error = error
         with self._lock:
@@ -313,15 +313,15 @@ class Combiner:
                 self._next()
             else:
                 self._under_way -= 1
-        for call in some[1:]:
+        for call in batch[1:]:
             call.turn.set()
 
-    def _trip(self, some: Sequence[Call]) -> None:
+    def _trip(self, batch: Sequence[Call]) -> None:
         connection = self._connections.take()
         try:
-            left, failed = leaving(some)
+            left, failed = leaving(batch)
             send(connection, b"".join(chunk for call in left for chunk in call.commands))
-            for call in some:
+            for call in batch:
                 call.error = failed.get(id(call))
                 if call.error is None:
                     answers = replies(connection, len(call.commands))

@@ -31,8 +31,8 @@ LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or betw
 PING = pack(("PING",))
 
 
-def channels_of(some: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
-    return [ops.keys.channel(kind) for ops in some for kind in kinds]
+def channels_of(queues: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
+    return [ops.keys.channel(kind) for ops in queues for kind in kinds]
 
 
 class Subscription:
@@ -70,7 +70,7 @@ class Subscription:
             anew = self._connection is None
             if anew and not self._closed:
                 self._subscribe(channels)
-            if self._closed or not self._executor.leads(self._source, channels):  # perhaps as we connected
+            if self._closed or not self._executor.connects_to(self._source, channels):  # perhaps as we connected
                 self._hang_up()
                 return Received("cut")
             if not anew and (commands := self._changing(channels)):
@@ -157,8 +157,8 @@ class Subscription:
     def _moved(self, error: errors.MovedError) -> list[tuple[str, bytes]]:
         """Handle a redirection: another node serves the slot of these channels."""
         self._executor.redirected(error)
-        there: Any = error  # its attributes are not annotated
-        self._stray(there.slot_id)
+        redirection: Any = error  # its attributes are not annotated
+        self._stray(redirection.slot_id)
         return []
 
     def _stray(self, slot: int) -> None:
@@ -184,7 +184,7 @@ class Subscription:
         slots: dict[int, list[str]] = {}
         for name in channels:
             slots.setdefault(slot_of(name), []).append(name)
-        return [pack(("SSUBSCRIBE", *some)) for some in slots.values()]
+        return [pack(("SSUBSCRIBE", *names)) for names in slots.values()]
 
     def _changing(self, channels: Sequence[str]) -> list[bytes]:
         """Return the commands that change an open connection from its last channels to *channels*."""
@@ -237,7 +237,7 @@ class Subscription:
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
         if self._closed or heals(error) or self._authentication(error):
             if channels and not self._closed:
-                self._executor.missed(channels)
+                self._executor.unreachable(channels)
             return Received("cut", error=error)
         if not self._warned:
             self._warned = True

@@ -47,9 +47,9 @@ from headrace._net.base.retries import (
     remaining,
     since_boot,
     stale,
-    told_limit,
     too_large,
     unwelcome,
+    value_limit,
 )
 from headrace._net.sync.colour import Driven, bounded, sleep
 from headrace._net.sync.pool import Pool, reply_within
@@ -94,9 +94,9 @@ class Trips:
         timeout: float = self.connections.timeout
         return timeout
 
-    def hasten(self, seconds: float) -> None:
+    def lower_timeouts(self, seconds: float) -> None:
         """Wait at most *seconds* for an answer or a connection from now on."""
-        self.connections.hasten(seconds)
+        self.connections.lower_timeouts(seconds)
 
     def combine(self) -> None:
         """Let calls share round trips from now on, on few connections."""
@@ -106,7 +106,7 @@ class Trips:
         """Return the executors of the nodes of a cluster."""
         return ()
 
-    def sound(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
+    def healthy(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
         """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
         return True
 
@@ -232,7 +232,7 @@ class Trips:
         connection = self.connections.take()
         try:
             connection.send_packed_command([announced(size)])
-            limit = told_limit(reply_within(connection, self.timeout))
+            limit = value_limit(reply_within(connection, self.timeout))
             return limit, limit is None and refuses(reply_within(connection, REFUSED_WITHIN_S))
         finally:
             self.connections.drop(connection)  # it waits for a value that does not come
@@ -357,7 +357,7 @@ class Trips:
         """Release our share of the connections. Tell whether they have no other users."""
         return SHARED.leave(self.connections, self)
 
-    def leads(self, source: Any, _channels: Sequence[str]) -> bool:
+    def connects_to(self, source: Any, _channels: Sequence[str]) -> bool:
         """Tell whether the pool *source*, which `source` returned, leads to the server of these channels."""
         return source is self.pool
 
@@ -365,7 +365,7 @@ class Trips:
         """Record that another node serves the slot of a channel."""
         raise error
 
-    def missed(self, channels: Sequence[str]) -> None:
+    def unreachable(self, channels: Sequence[str]) -> None:
         """Record that the server of these channels was unreachable."""
 
     def _heals(self, error: Exception, trip: Trip) -> bool:
@@ -386,7 +386,7 @@ class Trips:
         self.outage.begins()
         return budget
 
-    def _heard(self) -> None:
+    def _record_answer(self) -> None:
         """Record that the server has answered."""
         self.outage.answers += 1
         if self.outage.since:
@@ -394,7 +394,7 @@ class Trips:
 
     def _answered(self, trip: Trip, replies: Sequence[Any]) -> list[Any]:
         """Decode the replies. Raises `NotDurable`, with the decoded answers."""
-        self._heard()
+        self._record_answer()
         for op, reply in zip(trip.ops, replies, strict=True):
             if op.name == "complete" and (number := reply.count(2)):  # without their results
                 self.outage.dropped(op.keys[0].split(":")[-2], number)

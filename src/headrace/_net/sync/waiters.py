@@ -85,14 +85,14 @@ class Waiters:
     def _listen(self, subscription: Subscription) -> None:
         channels = channels_of([self._ops], ENDS)
         try:
-            while self._heard(subscription, subscription.receive(channels, LISTEN_S)):
+            while self._process(subscription, subscription.receive(channels, LISTEN_S)):
                 if not self._waitlist.sound:
                     sleep(LISTEN_S)
         finally:
-            self._heard(subscription, None)
+            self._process(subscription, None)
             subscription.close()
 
-    def _heard(self, subscription: Subscription, received: Received | None) -> bool:
+    def _process(self, subscription: Subscription, received: Received | None) -> bool:
         """Wake the waiters of these messages. Return whether to go on listening: a call waits, or did a moment ago."""
         with self._lock:
             if self._subscription is not subscription:
