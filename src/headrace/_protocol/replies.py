@@ -510,7 +510,7 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
 def known_kinds(reply: Any) -> frozenset[str]:
     """Decode the kinds of jobs that live workers of a queue have handlers for."""
     now, *rows = reply
-    return frozenset(text(kind) for _, deadline, _, _, *told in rows if deadline >= now for kind in chain(*told))
+    return frozenset(text(kind) for _, deadline, _, _, *kinds in rows if deadline >= now for kind in chain(*kinds))
 
 
 def ended(reply: Any) -> list[Ended]:
