@@ -131,7 +131,7 @@ class JsonLines(logging.Formatter):
 
 
 class StderrHandler(logging.StreamHandler[Any]):
-    """The handler that `configure_logging` adds: it goes as soon as the program sets up logging itself."""
+    """The handler that `configure_logging` adds. It removes itself when the program sets up logging."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)

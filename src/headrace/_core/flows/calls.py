@@ -31,7 +31,7 @@ def sweep(flow: FlowOps) -> Step[None]:
 def read(
     flow: FlowOps, names: Sequence[str], begun: Any = None, *, strict: bool = False
 ) -> Step[list[FlowState | None]]:
-    """Fetch the states of any number of jobs, of which the first may be *begun*."""
+    """Fetch the states of any number of jobs. *begun* is the part of the first state that was read before."""
     states: list[FlowState | None] = []
     while len(states) < len(names):
         some = names[len(states) : len(states) + STEPS_PER_SCRIPT]

@@ -56,7 +56,7 @@ class Keeping:
         return min(self.settings.heartbeat, self.lease / 6, *(self._lasts(claim) / 6 for claim in claims.values()))
 
     def end(self) -> Step[None]:
-        """Let the holder count as alive for as long as its leases again."""
+        """Let the holder count as alive until its leases end."""
         leasers = self._registered()
         if beats := self._beats([leaser.longest for leaser in leasers], leasers):
             yield Send(beats, COURTESY_S)

@@ -102,9 +102,9 @@ def introduce(request: Request, answer: Response) -> str:
 
 
 class TokenAuth:
-    """The access rule of a server by itself: a token, good once, opens a session in one browser, which may do all.
+    """The access rule of `headrace web`: a token, valid once, opens a session in one browser, with all rights.
 
-    Only names of this machine are answered, so that another name that leads here (DNS rebinding) is of no use.
+    Only requests to names of this machine are answered, against DNS rebinding.
     """
 
     def __init__(self, host: str, port: int, *, read_only: bool = False) -> None:
