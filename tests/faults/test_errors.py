@@ -450,7 +450,7 @@ def test_refused(asked: Asked, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) ->
 def _spied(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When the executor made its attempts."""
     attempts: list[float] = []
-    kind = type(asked.queue._executor)
+    kind = type(asked.queue._executor.connections)
     send = kind.send
 
     def spy(self: Any, *args: Any, **options: Any) -> Any:
