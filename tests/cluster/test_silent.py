@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -196,11 +196,9 @@ def test_first_calls_of_a_client(colour: str, cluster: Cluster) -> None:
     """A client that knows nothing yet, but can read the table: its calls to masters that live do not wait."""
     victim = next(node for node in cluster.masters if node is not cluster.owner("q"))
     lost, living = parted(cluster, victim)
-    warm = Connect(colour, cluster)
-    warm("q", shards=SHARDS).enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])
-    warm.close()
-    with silence(cluster, victim):
-        connect = Connect(colour, cluster)
+    with closing(Connect(colour, cluster)) as warm:
+        warm("q", shards=SHARDS).enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])
+    with silence(cluster, victim), closing(Connect(colour, cluster)) as connect:
         queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
         seconds, receipt = took(lambda: queue.enqueue(b"x", key=living[0]))
         assert (receipt.added, seconds < 1.0) == (True, True)
@@ -209,4 +207,3 @@ def test_first_calls_of_a_client(colour: str, cluster: Cluster) -> None:
         assert (lease.job.key in living, seconds < TIMEOUT_S / 2) == (True, True)
         seconds, error = took(lambda: queue.enqueue(b"x", key=lost[0]))
         assert (type(error), seconds < TIMEOUT_S + 0.5) == (errors.TimeoutError, True)
-        connect.close()
