@@ -142,3 +142,8 @@ class Prepared(Generic[T]):
         """Make an operation of *item*, to send it in the usual way."""
         op = self.op
         return Op(op.name, op.script, op.keys, [item], op.decode, op.lane_prefix)
+
+
+def undecoded(reply: Any) -> Any:
+    """Answer a reply as it came: the decoder of an operation whose reply is read later."""
+    return reply

@@ -18,7 +18,7 @@ from headrace._net.aio.trips import AsyncTrips
 from headrace._net.base.connections import Attend
 from headrace._net.base.retries import Meanwhile, Trip, known, since_boot
 from headrace._protocol.limits import BYTES_PER_SCRIPT, COALESCED_BELOW, COURTESY_S, RETRY_BUDGET_S
-from headrace._protocol.op import ITEM_BYTES, Op, Prepared
+from headrace._protocol.op import ITEM_BYTES, Op, Prepared, undecoded
 from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
@@ -56,7 +56,7 @@ class AsyncExecutor(AsyncTrips):
         """Like `Executor.run_whole`. If the caller is cancelled, the operation goes on as long as the loop runs."""
         op, undo = effect.op, effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
-        bare: Op[Any] = evolve(op, decode=lambda reply: reply)
+        bare: Op[Any] = evolve(op, decode=undecoded)
         task = asyncio.create_task(self.run_all([bare], lanes=[lane], within=within))
         try:
             result = op.decode((await asyncio.shield(task))[0])

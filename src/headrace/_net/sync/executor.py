@@ -18,7 +18,7 @@ from headrace._net.base.retries import Meanwhile, RetryBudget, Trip, bound, poli
 from headrace._net.sync.pool import Pool, exchanged
 from headrace._net.sync.trips import Trips
 from headrace._protocol.limits import COURTESY_S, RETRY_BUDGET_S
-from headrace._protocol.op import ITEM_BYTES, Op, Prepared, pack
+from headrace._protocol.op import ITEM_BYTES, Op, Prepared, pack, undecoded
 from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
@@ -55,7 +55,7 @@ class Executor(Trips):
         """Run an operation. If interrupted, fetch the reply again, and run the operation that undoes it."""
         op, undo = effect.op, effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
-        bare: Op[Any] = evolve(op, decode=lambda reply: reply)
+        bare: Op[Any] = evolve(op, decode=undecoded)
         reply: Any = None
         try:
             reply = self.run_all([bare], lanes=[lane], within=within)[0]
