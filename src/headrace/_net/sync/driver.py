@@ -97,10 +97,10 @@ class Driver(Connected):
     def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: C901, PLR0911, PLR0912 - a line an effect
         within = self._within if end is None else max(0.001, end - time.monotonic())
         match effect:
-            case Send(ops, bound) if len(ops) > 1 or bound is not None:
+            case Send((op,), None):
+                return [self._executor.run(op, within=within)]
+            case Send(ops, bound):
                 return self._executor.run_all(ops, within=least(within, bound))
-            case Send(ops):
-                return [self._executor.run(ops[0], within=within)]
             case Now():
                 return time.monotonic()
             case Overlap(op, meanwhile):
