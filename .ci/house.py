@@ -41,7 +41,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "methods of Queue": (18, 20),
     "numeric constants of modules": (180, 168),
     "`# fmt: skip`": (40, 55),
-    "lines of test support and conftest": (2_000, 3_722),
+    "lines of test support and conftest": (2_000, 3_220),
     "processes of the tests that pose as Python": (0, 0),
 }
 
