@@ -7,7 +7,7 @@ import selectors
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import cache, partialmethod
+from functools import cache, partial, partialmethod
 from ssl import SSLSocket
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from headrace._net.base.children import withhold
 from headrace._net.base.sentinel import Manager, managed, watched
 from headrace._net.base.sockets import socket_of
 from headrace._protocol.limits import BLOCK_S
+from headrace._protocol.op import Arg, pack
 from headrace._telemetry.client import Outage
 from headrace.errors import describe_error
 
@@ -104,9 +105,20 @@ NOT_COPIED = {  # settings of a client that we set ourselves, or that make no se
 }  # fmt: skip
 
 
-def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make connection settings of our own from a client's."""
+class Packer:
+    """Packs the commands that redis-py itself sends on a new connection: see `pack` for why hiredis must not."""
+
+    @staticmethod
+    def pack(name: str | bytes, *args: Arg) -> list[bytes]:
+        """Pack a command, whose name may be several words."""
+        return [pack([*name.split(), *args])]
+
+
+def own_settings(settings: dict[str, Any], packer: Packer | None = None) -> dict[str, Any]:
+    """Make connection settings of our own from a client's. *packer*: for connections of threads."""
     ours = {key: value for key, value in settings.items() if key not in NOT_COPIED}
+    if packer is not None:  # asyncio's connections pack in Python
+        ours["command_packer"] = packer
     timeout = settings.get("socket_timeout")
     ours["socket_timeout"] = max(timeout or 10.0, AT_LEAST_S)
     ours["decode_responses"] = False
@@ -127,10 +139,11 @@ def _driver() -> dict[str, Any]:
 
 def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manager) -> Any:
     """Make our own pool for the server of *theirs*. A pool of Sentinel watches which server is the primary."""
-    ours = own_settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
+    settings = partial(own_settings, packer=Packer() if manager is Manager else None)
+    ours = settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
     kind = theirs.connection_class
     if hasattr(theirs, "sentinel_manager"):
-        sentinel = managed(theirs, own_settings, manager)
+        sentinel = managed(theirs, settings, manager)
         if sentinel is not theirs.sentinel_manager:
             kind = watched(kind, sentinel.watch)
         ours |= {"is_master": theirs.is_master, "connection_class": kind}
