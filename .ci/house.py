@@ -32,7 +32,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "words of the longest page": (4_000, 4_000),
     "terms of the glossary": (75, 75),
     "terms that the glossary has twice": (0, 0),
-    "lines of Python by hand": (28_000, 32_400),
+    "lines of Python by hand": (28_000, 32_150),
     "lines by hand in both colours": (150, 40),
     "places that ask whether a queue is sharded": (0, 0),
     "fields of the largest class that keeps state": (16, 16),
@@ -40,7 +40,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "names of headrace": (42, 42),
     "methods of Queue": (18, 20),
     "numeric constants of modules": (180, 168),
-    "`# fmt: skip`": (40, 55),
+    "`# fmt: skip`": (40, 40),
     "lines of test support and conftest": (2_000, 3_220),
     "processes of the tests that pose as Python": (0, 0),
 }

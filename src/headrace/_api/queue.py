@@ -251,9 +251,13 @@ class BaseQueue(Connected):
         return self._leaser.lease(limit, wait, term, once), receiving
 
     def _complete(
-        self, lease: BaseLease[Any, Any], result: Any, then: Sequence[NewJob[Any]], fenced: bool | None,
+        self,
+        lease: BaseLease[Any, Any],
+        result: Any,
+        then: Sequence[NewJob[Any]],
+        fenced: bool | None,
         durable: str | None,
-    ) -> tuple[Op[list[bool]], SettleSpan | None]:  # fmt: skip
+    ) -> tuple[Op[list[bool]], SettleSpan | None]:
         claim, durability = self._claim(lease), self._durable(durable)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
         settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None

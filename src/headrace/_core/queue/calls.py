@@ -59,9 +59,12 @@ class _Chunks:
 
 
 def enqueue_many(
-    ops: Ops, jobs: Iterable[Any], context: Context | None = None, bind: Callable[[list[Receipt]], object] = len,
+    ops: Ops,
+    jobs: Iterable[Any],
+    context: Context | None = None,
+    bind: Callable[[list[Receipt]], object] = len,
     durable: Durability | None = None,
-) -> Step[list[Receipt]]:  # fmt: skip
+) -> Step[list[Receipt]]:
     """Add all jobs; return their receipts, which *bind* has processed. If a chunk fails, the error has the `receipts`
     of the earlier chunks. A chunk that is not as *durable* as asked is in the queue nevertheless.
     """

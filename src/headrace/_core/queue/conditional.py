@@ -19,9 +19,14 @@ Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard,
 
 
 def admit(
-    admission: Admission, items: Sequence[Item], limit: float | None, *, since: float | None = None,
-    together: bool = True, elsewhere: Elsewhere | None = None,
-) -> Step[list[Receipt]]:  # fmt: skip
+    admission: Admission,
+    items: Sequence[Item],
+    limit: float | None,
+    *,
+    since: float | None = None,
+    together: bool = True,
+    elsewhere: Elsewhere | None = None,
+) -> Step[list[Receipt]]:
     """Add the *items* of one script.
 
     Wait for room for *limit* seconds from *since* on (`None`: do not wait). *together*: add all or none of them.

@@ -85,9 +85,14 @@ class AsRoomIs:
 
 
 def admit_anywhere(
-    map: ShardMap, admission: Admission, items: Sequence[Item], limit: float | None, *,
-    since: float | None = None, together: bool = True,
-) -> Step[list[Receipt]]:  # fmt: skip
+    map: ShardMap,
+    admission: Admission,
+    items: Sequence[Item],
+    limit: float | None,
+    *,
+    since: float | None = None,
+    together: bool = True,
+) -> Step[list[Receipt]]:
     """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room, wait for one of
     them, and ask the others again each second. Only items that a script refused go to another shard.
     """

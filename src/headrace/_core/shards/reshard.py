@@ -165,9 +165,10 @@ def behind(known: ShardMap, table: Table) -> Step[set[int]]:
     empty = {shard.number for shard, one in zip(asked, found, strict=True) if not one.entries}
     busy = [shard for shard in old if shard.number not in empty]  # a shard that is not sealed may get more jobs
     return {
-        shard.number for shard in table.shards
+        shard.number
+        for shard in table.shards
         if any(one.number < shard.number and one.first <= shard.last and shard.first <= one.last for one in busy)
-    }  # fmt: skip
+    }
 
 
 def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Step[None]:

@@ -103,8 +103,9 @@ def _timeline(job: JobView) -> list[Moment]:
         moments.append(Moment(job.due, "due"))
     else:
         states = {
-            "parked": "given back: in front of all that is new", "blocked": "waits for its children",
+            "parked": "given back: in front of all that is new",
+            "blocked": "waits for its children",
             "waiting": "waits for its turn",
-        }  # fmt: skip
+        }
         moments.append(Moment(None, states.get(job.state, job.state)))
     return moments

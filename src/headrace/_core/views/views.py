@@ -182,9 +182,13 @@ class Views:
     """Maker of all views of one namespace. *fresh*: seconds for which a view is shown again."""
 
     def __init__(
-        self, namespace: str, codecs: Mapping[str, Codec[Any]] | None, redact: Redact | None, fresh: float,
+        self,
+        namespace: str,
+        codecs: Mapping[str, Codec[Any]] | None,
+        redact: Redact | None,
+        fresh: float,
         refusals: tuple[type[Exception], ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._catalogue = Catalogue(namespace)
         self._ops_factory = OpsFactory(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
         self.namespace, self.fresh = namespace, fresh

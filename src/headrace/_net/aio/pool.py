@@ -133,9 +133,12 @@ class AsyncPool(BasePool):
         abort(connection)
 
     async def send(
-        self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
+        self,
+        commands: Sequence[bytes],
+        meanwhile: Meanwhile = None,
+        leaves: Meanwhile = None,
         within: float | None = None,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """Like `Pool.send`, but *within* limits every step."""
         if within is None and self.combiner is None and self.keep is None:  # else spare ones are closed
             connection = self.open_one()

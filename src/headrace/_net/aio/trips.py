@@ -126,9 +126,12 @@ class AsyncTrips:
         return None
 
     async def run_all(
-        self, ops: Sequence[Op[Any]], meanwhile: Meanwhile = None, lanes: Sequence[Lane] | None = None,
+        self,
+        ops: Sequence[Op[Any]],
+        meanwhile: Meanwhile = None,
+        lanes: Sequence[Lane] | None = None,
         within: float | None = None,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """Run operations in one round trip, and return their decoded replies. Each operation is atomic; the round trip
         is not. *meanwhile* is called in each attempt, while the server works. *lanes* are lanes of the caller. *within*
         is a time limit in seconds, in place of the executor's.
