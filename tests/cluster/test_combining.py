@@ -17,6 +17,7 @@ from headrace._protocol.queue_ops import Ops
 from tests.support.cluster import Cluster
 
 CALLS = 60
+MOST = TRIPS + 1  # connections to a node: the map of the cluster may be asked for while two trips are under way
 
 
 def calls() -> list[Op[Any]]:
@@ -38,7 +39,7 @@ def test_calls_of_tasks_take_few_connections(cluster: Cluster) -> None:
 
     opened = asyncio.run(main())
     assert len(opened) == len(cluster.masters)
-    assert max(opened) <= TRIPS
+    assert max(opened) <= MOST
 
 
 def test_calls_of_threads_take_few_connections(cluster: Cluster) -> None:
@@ -52,4 +53,4 @@ def test_calls_of_threads_take_few_connections(cluster: Cluster) -> None:
     finally:
         executor.close()
     assert len(opened) == len(cluster.masters)
-    assert max(opened) <= TRIPS
+    assert max(opened) <= MOST

@@ -66,7 +66,7 @@ def test_the_beats_of_many_shards_take_few_connections(cluster: Cluster, kind: s
         links = worker.worker._running.executors["pulse"]._links
         opened = [len(link.connections._all) for link in links.values()]
     assert len(opened) == len(cluster.masters)
-    assert max(opened) <= TRIPS
+    assert max(opened) <= TRIPS + 1  # the map of the cluster may be asked for at the same time
 
 
 def test_the_tour_of_a_queue(connect: Connect) -> None:
