@@ -38,7 +38,7 @@ class HeldJob(Claim):
 
     since: float = 0.0  # of the lease, or its last renewal
     started: float = 0.0  # 0: not yet
-    ended: bool = False  # settled or given up: what the handler still says does not count
+    ended: bool = False  # settled or given up: the handler's verdict no longer counts
 
 
 class Effect:

@@ -128,7 +128,7 @@ class BytesCodec:
         return not isinstance(kind, type) or issubclass(kind, (bytes, bytearray, memoryview, str))
 
 
-NO_RESULTS = (type(None), Verdict, Next, FanOut)  # what ends a job otherwise than with this value for its result
+NO_RESULTS = (type(None), Verdict, Next, FanOut)  # types that end a job, but are not its result
 
 
 def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int) -> None:

@@ -22,8 +22,8 @@ local function add(entry, fields, as, count, owner, ms)
   -- waking a reader is no delivery
   if fields then rows[#rows + 1] = {entry, fields, as, owner == 'bell' and 0 or count, releases(entry), owner, ms} end
 end
--- A page of a sorted set from the cursor on, which is the last one listed, 'score member', or '' at first: those before
--- it may have gone since; and the cursor to go on with.
+-- Answer a page of a sorted set, and the next cursor. The cursor names the last listed member as 'score member', or is ''
+-- at first. Earlier members may have gone since.
 local function scored(key, least)
   local score, member = string.match(cursor, '^(%S+) (.*)$') -- a foreign score may be no whole number
   local rank = member and redis.call('ZSCORE', key, member) == score and redis.call('ZRANK', key, member)

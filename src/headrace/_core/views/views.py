@@ -108,8 +108,8 @@ class OpsFactory:
 
     catalogue: Catalogue
     codecs: Mapping[str, Codec[Any]]
-    abouts: dict[str, About] = field(factory=dict[str, About], init=False)  # what was read last, by the prefix of keys
-    past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)  # by queue, what gone shards have counted
+    abouts: dict[str, About] = field(factory=dict[str, About], init=False)  # the last answers, by the prefix of keys
+    past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)  # by queue, the totals of gone shards
 
     def whole(self, name: str) -> Ops:
         """Make the operations of a queue without shards. Raises `ConfigurationError` for an invalid name."""
@@ -440,7 +440,7 @@ class Views:
         groups: dict[str, list[JobState[Any]]] = {}
         seen, now = 0, 0.0
         for number, ops in enumerate(parts):
-            cursor, most = "", (DEAD_PAGES * LISTED_PER_SCRIPT - seen) // (len(parts) - number)  # what others left, too
+            cursor, most = "", (DEAD_PAGES * LISTED_PER_SCRIPT - seen) // (len(parts) - number)  # an equal share
             for _ in range(DEAD_PAGES):
                 states, cursor, now = yield from send(view_ops.page(ops, "dead", cursor, min(most, LISTED_PER_SCRIPT)))
                 seen, most = seen + len(states), most - len(states)

@@ -224,7 +224,7 @@ class AsyncTrips:
     async def _refusal(self, ops: Sequence[Op[Any]]) -> TooLarge | None:
         """Ask the server whether a value in *ops* is too large for it. Return the error to raise if so."""
         size = largest(ops)[0]
-        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # what refused a value may have closed a connection
+        for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # a refusal may have closed a connection
             with suppress(errors.RedisError, OSError):
                 return too_large(ops, *await self._announce(size))
         return None
@@ -298,7 +298,7 @@ class AsyncTrips:
 
     async def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
         """Fetch the reply of the operation in *effect* again, by the same number, and undo the operation."""
-        with suppress(Exception):  # what can't be undone now comes back as the worker leaves
+        with suppress(Exception):  # a job that stays leased comes back as the worker leaves
             reply = (await self._attempt(self._trip([effect.again]), [lane], None))[0]
             undoing = effect.undo(effect.again.decode(reply))
             if undoing is not None:

@@ -29,7 +29,7 @@ class WaitQueues:
         return self._loop is asyncio.get_running_loop()
 
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
-        """Leave another wait queue, if this task is in one, and wait in that of the command's stream."""
+        """Wait in the queue of the command's stream. If this task is in another wait queue, it leaves that first."""
         *_, stream, _ = command
         line = self._wait_queues.get(stream)
         if line is None:

@@ -106,7 +106,7 @@ NOT_COPIED = {  # settings of a client that we set ourselves, or that make no se
 
 
 class Packer:
-    """Packs the commands that redis-py itself sends on a new connection: see `pack` for why hiredis must not."""
+    """Packs redis-py's own commands on a new connection. hiredis could crash the process: see `pack`."""
 
     @staticmethod
     def pack(name: str | bytes, *args: Arg) -> list[bytes]:
