@@ -18,12 +18,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from _pytest.assertion import rewrite
 from hypothesis import settings
 
 from tests.support.awaiting import until
@@ -64,30 +62,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(4 * (os.cpu_count() or 2), 32)
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile a share of the tests, so that no two processes compile the same: all import all of them, and at once.
-
-    pytest does this where it imports a test, and keeps the result. In a fresh clone that takes longer than collecting.
-    """
-    name = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if not name:
-        return
-    state = session.config.stash[rewrite.assertstate_key]
-    folders = [Path(argument) for argument in session.config.args if Path(argument).is_dir()]
-    tests = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
-    for path in tests[int(name.removeprefix("gw")) :: workers()]:
-        compiled = rewrite.get_cache_dir(path) / (path.stem + rewrite.PYC_TAIL)
-        if not compiled.exists() or compiled.stat().st_mtime < path.stat().st_mtime:
-            compiled.parent.mkdir(exist_ok=True)
-            found, code = rewrite._rewrite_test(path, session.config)
-            rewrite._write_pyc(state, code, found, compiled)
-
-
-def workers() -> int:
-    """Return how many processes of tests there are."""
-    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make the cases of the ring's servers, but where a test names its own."""
     named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in str(mark.args[0]).split(",")}
@@ -106,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xfail(raises=found.raises, strict=found.always, reason=found.why))
     if left_out := [item for item in items if id(item) not in kept]:
         config.hook.pytest_deselected(items=left_out)
-    items[:] = slow_first(runs, workers())
+    items[:] = slow_first(runs, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
