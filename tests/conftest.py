@@ -208,9 +208,15 @@ def colour(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def connect(colour: str, server: Server) -> Iterator[Connect]:
     """Makes queues, on every server and of both colours."""
-    connect = Connect(colour, server)
-    yield connect
-    connect.close()
+    with Connect(colour, server) as connect:
+        yield connect
+
+
+@pytest.fixture
+def newest_connect(colour: str, newest: Server) -> Iterator[Connect]:
+    """Like `connect`, on one server: for what does not depend on it."""
+    with Connect(colour, newest) as connect:
+        yield connect
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import Any, Self
 import pytest
 import redis
 
-from headrace import AsyncFlow, ConfigurationError, Flow, NewJob, Queue, QueueFull, Replace
+from headrace import ConfigurationError, Flow, NewJob, Queue, QueueFull, Replace
 from headrace._model.policy import Durability
 from headrace._net.sync.executor import Executor
 from headrace._protocol.durability import with_durability
@@ -24,7 +23,7 @@ from tests.cluster.faults import MAY_NOT, TAKEOVER, follows, replace
 from tests.cluster.mutants import DURABLE, DURABLE_IN_SCRIPTS
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster, Node
-from tests.support.colours import Blocking, Connect
+from tests.support.colours import Connect
 from tests.support.engines import Running
 from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Binary, Server, binaries
@@ -80,9 +79,8 @@ def lagging(pair: Pair) -> Iterator[Pair]:
 def connect(colour: str, pair: Pair) -> Iterator[Connect]:
     """Makes queues of both colours."""
     pair.primary.ask("FLUSHALL")
-    connect = Connect(colour, pair)  # type: ignore[arg-type]
-    yield connect
-    connect.close()
+    with Connect(colour, pair) as connect:
+        yield connect
 
 
 def test_durable(connect: Connect, pair: Pair) -> None:
@@ -131,9 +129,8 @@ def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> N
     """What a start and a completion wrote has happened, wherever it has come; and calls say it for themselves."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     lagging.primary.ask("FLUSHALL")
-    with asyncio.Runner() as runner, Queue("shop/a", url=lagging.url) as queue:
-        made = {"sync": Flow, "async": AsyncFlow}[colour]("shop", url=lagging.url, durable="replicas:1")
-        flow: Any = made if colour == "sync" else Blocking(made, runner)
+    with Connect(colour, lagging) as connect, Queue("shop/a", url=lagging.url) as queue:
+        flow = connect.make(Flow, "shop", durable="replicas:1")
         flow.stage("a", next="b")
         flow.stage("b")
         with pytest.raises(NotDurable, match="0 replicas have it") as begun:
@@ -151,7 +148,6 @@ def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> N
         lagging.replica.suspend()
         with pytest.raises(ValueError, match='give "replicas:1"'):
             flow.start(b"x", durable="all")
-        flow.close()
 
 
 def test_a_full_queue_is_no_lack_of_durability(connect: Connect, lagging: Pair, monkeypatch: Any) -> None:
@@ -280,8 +276,7 @@ def test_a_wait_that_outlives_its_history(
 ) -> None:
     """A master is replaced while a call waits, and is the master again: its replica has not what the call wrote."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 30_000)
-    connect = Connect(colour, wavering)
-    try:
+    with Connect(colour, wavering) as connect:
         queue = connect("w/a", url=f"{wavering.url}?socket_timeout=60", durable="replicas:1")
         queue.admin.delete()
         queue.enqueue(b"x", id="there")
@@ -295,8 +290,6 @@ def test_a_wait_that_outlives_its_history(
         lost = queue.find("there") is not None if call == "complete" else queue.find("one") is None
         assert lost
         assert isinstance(error, NotDurable), error
-    finally:
-        connect.close()
 
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
@@ -321,8 +314,8 @@ def test_a_workers_settlements(pair: Pair, kind: str, caplog: pytest.LogCaptureF
 
 @pytest.mark.slow
 def test_on_a_cluster(colour: str) -> None:
-    with Cluster(binaries()[0], masters=1, replicas=1, extra=[f"--{MAY_NOT}", "yes"]) as cluster:
-        connect = Connect(colour, cluster)  # the replica does not take over from a busy master
+    options = [f"--{MAY_NOT}", "yes"]  # the replica does not take over from a busy master
+    with Cluster(binaries()[0], 1, 1, extra=options) as cluster, Connect(colour, cluster) as connect:
         queue = connect("q", durable="replicas:1")
         assert queue.enqueue(b"x").added
         assert len(queue.enqueue_many([b"x"] * 2_500)) == 2_500
@@ -331,7 +324,6 @@ def test_on_a_cluster(colour: str) -> None:
             queue.enqueue_many([b"x"] * 1_500)
         assert len(error.value.receipts) == 1_500
         cluster.nodes[1].wake()
-        connect.close()
 
 
 def test_a_server_that_can_not(connect: Connect, newest: Server) -> None:
@@ -359,23 +351,23 @@ def test_whether_a_frozen_server_can_wait_is_asked_within_the_calls_bound(connec
 @pytest.mark.slow
 def test_a_frozen_master_is_not_asked_what_another_can(colour: str) -> None:
     """Whether a master can wait is asked of the one that the call goes to."""
-    with Cluster(binaries()[0], extra=["--appendonly", "yes", "--appendfsync", "always"]) as cluster:
-        (group, other, _), connect = cluster.groups(), Connect(colour, cluster)
+    options = ["--appendonly", "yes", "--appendfsync", "always"]
+    with Cluster(binaries()[0], extra=options) as cluster, Connect(colour, cluster) as connect:
+        group, other, _ = cluster.groups()
         living, frozen = cluster.owner(group), cluster.owner(other)
-        options: dict[str, Any] = {"durable": "fsync", "timeout": 3.0}
-        queues = [connect(group, url=f"redis+cluster://127.0.0.1:{living.port}", **options) for _ in range(8)]
+        bounds: dict[str, Any] = {"durable": "fsync", "timeout": 3.0}
+        queues = [connect(group, url=f"redis+cluster://127.0.0.1:{living.port}", **bounds) for _ in range(8)]
         for queue in queues:
             queue.counts()  # it knows all masters
         frozen.suspend()
         try:
-            queues += [connect(group, url=cluster.url, **options) for _ in range(4)]  # these know none
+            queues += [connect(group, url=cluster.url, **bounds) for _ in range(4)]  # these know none
             for queue in queues:
                 start = time.monotonic()
                 assert queue.enqueue(b"x").added
                 assert time.monotonic() - start < 1.0
         finally:
             frozen.wake()
-            connect.close()
 
 
 def test_what_is_not_understood() -> None:
@@ -397,13 +389,10 @@ def test_planted_bug(mutant: str, pair: Pair, request: pytest.FixtureRequest, mo
         edit, found_by = DURABLE_IN_SCRIPTS[mutant]
         plant_scripts(monkeypatch, [edit])
     pair.primary.ask("FLUSHALL")
-    connect = Connect("sync", pair)  # type: ignore[arg-type]
     check: Any = globals()[found_by]
-    given = {"connect": connect, "pair": pair, "monkeypatch": monkeypatch, "colour": "sync", "call": "enqueue"}
     wanted = inspect.signature(check).parameters
-    given |= {name: request.getfixturevalue(name) for name in ("lagging", "wavering") if name in wanted}
-    try:
+    with Connect("sync", pair) as connect:
+        given = {"connect": connect, "pair": pair, "monkeypatch": monkeypatch, "colour": "sync", "call": "enqueue"}
+        given |= {name: request.getfixturevalue(name) for name in ("lagging", "wavering") if name in wanted}
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             check(**{name: given[name] for name in wanted})
-    finally:
-        connect.close()

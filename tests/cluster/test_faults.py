@@ -322,10 +322,5 @@ def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPa
     bug = MUTANTS[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for what does not come
-    connect = Connect("sync", cluster)
-    given = {"connect": connect, "cluster": cluster, "kind": "threads"}
-    try:
-        with pytest.raises((AssertionError, redis.RedisError)):
-            check(globals()[bug.found_by], given)
-    finally:
-        connect.close()
+    with Connect("sync", cluster) as connect, pytest.raises((AssertionError, redis.RedisError)):
+        check(globals()[bug.found_by], {"connect": connect, "cluster": cluster, "kind": "threads"})

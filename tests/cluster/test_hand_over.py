@@ -144,7 +144,7 @@ def pair() -> Iterator[Pair]:
 def between_shards(colour: str, pair: Pair) -> tuple[Connect, Any, str]:
     """A queue with a job of one shard, and a key of another."""
     pair.primary.ask("FLUSHALL")
-    connect = Connect(colour, pair)  # type: ignore[arg-type]
+    connect = Connect(colour, pair)
     queue = connect("q", shards=3)
     table = Table.of("q", 3)
     far = next(key for key in KEYS if table.shard_of(key) != table.shard_of("k"))

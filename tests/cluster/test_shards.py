@@ -22,9 +22,9 @@ from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
-from tests.support.listeners import listening
 from tests.support.planted import check, plant
 from tests.support.servers import binaries
+from tests.support.steps import listening
 
 
 def shards_of(cluster: Cluster, node: Any, table: Table) -> set[int]:

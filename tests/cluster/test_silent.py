@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -196,9 +196,9 @@ def test_first_calls_of_a_client(colour: str, cluster: Cluster) -> None:
     """A client that knows nothing yet, but can read the table: its calls to masters that live do not wait."""
     victim = next(node for node in cluster.masters if node is not cluster.owner("q"))
     lost, living = parted(cluster, victim)
-    with closing(Connect(colour, cluster)) as warm:
+    with Connect(colour, cluster) as warm:
         warm("q", shards=SHARDS).enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])
-    with silence(cluster, victim), closing(Connect(colour, cluster)) as connect:
+    with silence(cluster, victim), Connect(colour, cluster) as connect:
         queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
         seconds, receipt = took(lambda: queue.enqueue(b"x", key=living[0]))
         assert (receipt.added, seconds < 1.0) == (True, True)

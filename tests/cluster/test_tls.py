@@ -40,9 +40,8 @@ def tls(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
 def test_by_tls(tls: tuple[str, list[str]], colour: str, cluster: Cluster) -> None:
     """Queues and a worker on all nodes; without the certificate of the authority none is reached."""
     url, names = tls
-    connect = Connect(colour, cluster)
     worker = Running("threads" if colour == "sync" else "tasks", url=url)
-    try:
+    with Connect(colour, cluster) as connect:
         for name in names:
             worker.handler(name)(lambda job: job.payload.upper())
         with worker:
@@ -50,5 +49,3 @@ def test_by_tls(tls: tuple[str, list[str]], colour: str, cluster: Cluster) -> No
                 assert connect(name, url=url).enqueue(b"x").result(timeout=60) == b"X"
         with pytest.raises(redis.ConnectionError, match="certificate"):
             connect("t", url=url.partition("?")[0], timeout=8).enqueue(b"x")
-    finally:
-        connect.close()

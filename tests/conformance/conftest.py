@@ -1,4 +1,4 @@
-"""What the tests of this folder have besides: others who act meanwhile, and clients of the user's own."""
+"""What the tests of this folder have besides: others who act meanwhile, and the program."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 import typer.main
 
 from headrace import Queue
 from headrace._cli.app import app
 from tests.support.awaiting import PATIENCE
-from tests.support.colours import Blocking, Connect
+from tests.support.colours import Connect
 from tests.support.program import PATIENCE as PROGRAM_PATIENCE
 from tests.support.program import Program, started
 from tests.support.servers import Server, binaries
@@ -28,24 +27,10 @@ from tests.support.steps import somebody_waits
 
 
 @pytest.fixture
-def newest_connect(colour: str, newest: Server) -> Iterator[Connect]:
-    """Like `connect`, on one server: for what does not depend on it."""
-    connect = Connect(colour, newest)
-    yield connect
-    connect.close()
-
-
-@pytest.fixture
 def nowhere(colour: str) -> Iterator[Connect]:
     """Makes queues on a server that is not there: whatever they send fails with a ConnectionError."""
-
-    class Nowhere:
-        url, binary = "unix:///nonexistent/socket", binaries()[0]
-
-    nowhere: Any = Nowhere()
-    connect = Connect(colour, nowhere)
-    yield connect
-    connect.close()
+    with Connect(colour, SimpleNamespace(url="unix:///nonexistent/socket", binary=binaries()[0])) as connect:
+        yield connect
 
 
 @pytest.fixture
@@ -61,49 +46,6 @@ def meanwhile(server: Server) -> Iterator[Callable[[Callable[[Queue], object]], 
         yield lambda act: acts.append(pool.submit(run, act))
         for act in acts:
             act.result(PATIENCE)
-
-
-class Yours:
-    """Clients of the user's own, in the colour of *connect*."""
-
-    def __init__(self, connect: Connect) -> None:
-        self._connect = connect
-        self._made: list[tuple[Any, Any]] = []
-
-    def __call__(self, **options: Any) -> tuple[Any, Any]:
-        """A client of the server: as its queue wants it, and to be used by the test."""
-        options = {"unix_socket_path": self._connect.server.path, **options}
-        if self._connect._runner is None:
-            client: Any = redis.Redis(**options)
-            used: Any = client
-        else:
-            client = redis.asyncio.Redis(**options)
-            used = Blocking(client, self._connect._runner)
-        self._made.append((client, used))
-        return client, used
-
-    def transactions(self, **options: Any) -> Callable[[], Any]:
-        """What begins a MULTI pipeline of such a client."""
-        client, _ = self(**options)
-
-        def begin() -> Any:
-            pipe = client.pipeline(transaction=True)
-            runner = self._connect._runner
-            return pipe if runner is None else Blocking(pipe, runner)
-
-        return begin
-
-    def close(self) -> None:
-        for client, used in self._made:
-            (used.aclose if isinstance(client, redis.asyncio.Redis) else used.close)()
-
-
-@pytest.fixture
-def yours(connect: Connect) -> Iterator[Yours]:
-    """Make clients of your own: `client, used = yours(decode_responses=True)`."""
-    yours = Yours(connect)
-    yield yours
-    yours.close()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 from headrace import AsyncLease, AsyncQueue, ConfigurationError, Counts, Lease, NewJob, Queue
 from headrace._model.job import Claim, Job
 from headrace.codecs import JSONCodec
-from tests.support.colours import Blocking
+from tests.support.colours import bare
 from tests.support.steps import LONG, expire, leased, payloads, present
 
 
@@ -383,8 +383,8 @@ def test_bad_arguments(nowhere, verb, args, options, kind, what):
 
     def handle(name):
         claim = Claim(Job("1-1", b"", name), "w", "1-1", 1, 1)
-        made = AsyncLease(claim, queue._wrapped) if nowhere.colour == "async" else Lease(claim, queue)
-        return Blocking(made, nowhere._runner) if nowhere.colour == "async" else made
+        kind = AsyncLease if nowhere.colour == "async" else Lease
+        return nowhere.wrap(kind(claim, bare(queue)))
 
     handles = {"LEASE": handle("q"), "STRANGE": handle("another")}  # a lease of ours, and one of another queue's
 

@@ -83,17 +83,12 @@ def locked() -> Iterator[Server]:
         yield server
 
 
-def on(colour, server) -> Iterator[Connect]:
-    connect = Connect(colour, server)
-    yield connect
-    connect.close()
-
-
 @pytest.fixture
 def to_locked(colour, locked):
     with redis.Redis(port=locked.port, password="se:cret/@") as client:
         client.flushall()
-    yield from on(colour, locked)
+    with Connect(colour, locked) as connect:
+        yield connect
 
 
 def test_tcp_and_password(to_locked, locked):
@@ -133,15 +128,14 @@ def test_tls_is_checked(newest_connect, tmp_path, host, known):
 def test_embedded(colour, tmp_path):
     """`embedded:` is a private server of a directory, for as long as somebody has a queue on it; the data stay."""
     for there in ([b"a"], [b"a", b"b"]):
-        connect = Connect(colour, None)
-        first = connect("q", url=f"embedded:{tmp_path}")
-        second = connect("q", url=f"embedded:{tmp_path}")
-        first.enqueue(there[-1])
-        first.close()
-        assert payloads(second.admin.waiting()) == there
-        socket = Path(second._address.target.removeprefix("unix://"))
-        assert socket.exists()
-        connect.close()
+        with Connect(colour, None) as connect:
+            first = connect("q", url=f"embedded:{tmp_path}")
+            second = connect("q", url=f"embedded:{tmp_path}")
+            first.enqueue(there[-1])
+            first.close()
+            assert payloads(second.admin.waiting()) == there
+            socket = Path(second._address.target.removeprefix("unix://"))
+            assert socket.exists()
         assert not socket.exists()
 
 
@@ -246,22 +240,21 @@ CLIENTS = {
 
 @pytest.mark.differs("one server")
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_clients(yours, connect, kind):
+def test_clients(connect, kind):
     """A client's settings lead to the server; what they say about replies and retries is no matter of ours."""
     options = dict(CLIENTS[kind])
     if connect.colour == "async" and "retry" in options:
         options["retry"] = redis.asyncio.retry.Retry(ExponentialBackoff(), 3)
-    client, _ = yours(**options)
-    tour(connect(client=lambda _: client))
+    tour(connect(client=connect.client(**options)))
 
 
 @pytest.mark.differs("one server")
-def test_client_is_left_alone(yours, connect, server):
+def test_client_is_left_alone(connect, server):
     """A client is neither used nor closed nor changed: its pool opens nothing, and its settings stay."""
-    client, used = yours(decode_responses=True, client_name="theirs")
+    client = connect.client(decode_responses=True, client_name="theirs")
     pool = client.connection_pool
     settings, retry = dict(pool.connection_kwargs), pool.connection_kwargs.get("retry")
-    queue, other = connect(client=lambda _: client), connect("r", client=lambda _: client)
+    queue, other = connect(client=client), connect("r", client=client)
     tour(queue)
     tour(other)
     queue.close()
@@ -270,8 +263,8 @@ def test_client_is_left_alone(yours, connect, server):
     assert pool.connection_kwargs.get("retry") is retry
     assert not pool._available_connections
     assert not pool._in_use_connections
-    assert used.ping()
-    assert used.echo("é") == "é"
+    assert client.ping()
+    assert client.echo("é") == "é"
     with server.client() as watcher:
         assert "theirs" in {row["name"] for row in watcher.client_list()}
     other.enqueue(b"x")

@@ -16,9 +16,8 @@ import redis
 from headrace import AsyncQueue, Event, NewJob, Queue
 from headrace._model.event import KINDS
 from tests.support.awaiting import PATIENCE, until
-from tests.support.listeners import listening, subscribed
 from tests.support.servers import Server
-from tests.support.steps import LONG, looked_after
+from tests.support.steps import LONG, listening, looked_after, subscribed
 
 QUIET = 0.5  # seconds without an event after which a test has heard all
 

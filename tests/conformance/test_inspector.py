@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,11 +13,11 @@ import redis
 from headrace import FanOut, Flow, NewJob, Next, Queue, Rate, Worker
 from headrace._ui.texts import complaint
 from headrace.codecs import JSONCodec
-from headrace.inspect import AsyncInspector, Inspector, reason_key
+from headrace.inspect import Inspector, reason_key
 from headrace.testing import run
 from tests.conformance.test_resharding import gone
 from tests.support.awaiting import until
-from tests.support.colours import Blocking
+from tests.support.colours import Connect
 from tests.support.records import kept
 from tests.support.servers import Server
 from tests.support.steps import LONG
@@ -27,22 +27,9 @@ Look = Callable[..., Any]
 
 
 @pytest.fixture
-def look(colour: str, server: Server) -> Iterator[Look]:
+def look(connect: Connect) -> Look:
     """Make inspectors of both colours, that read anew each time."""
-    made: list[Any] = []
-    runner = asyncio.Runner() if colour == "async" else None
-
-    def make(**options: Any) -> Any:
-        options = {"url": server.url, "fresh": 0, **options}
-        one: Any = Inspector(**options) if runner is None else Blocking(AsyncInspector(**options), runner)
-        made.append(one)
-        return one
-
-    yield make
-    for one in made:
-        one.close()
-    if runner is not None:
-        runner.close()
+    return partial(connect.make, Inspector, fresh=0)
 
 
 @pytest.fixture

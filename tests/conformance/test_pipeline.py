@@ -9,10 +9,10 @@ from headrace import Counts, NewJob
 from tests.support.steps import LONG, key, leased, payloads, present
 
 
-def test_enqueue_in_a_transaction(yours, connect, client):
+def test_enqueue_in_a_transaction(connect, client):
     """A job is enqueued together with the caller's own write."""
     queue = connect()
-    begin = yours.transactions()
+    begin = connect.client().pipeline
     op = queue.ops.enqueue([queue.ops.item(NewJob(b"\x00\xff", id="a", headers={"h": "1"})), queue.ops.item(b"plain")])
     pipe = begin()
     pipe.set("state", "new")
@@ -28,10 +28,10 @@ def test_enqueue_in_a_transaction(yours, connect, client):
 
 
 @pytest.mark.differs("one server")
-def test_nothing_happens_without_exec(yours, connect, client):
+def test_nothing_happens_without_exec(connect, client):
     """A transaction that is given up, or whose watched key has changed, enqueues nothing."""
     queue = connect()
-    begin = yours.transactions()
+    begin = connect.client().pipeline
     op = queue.ops.enqueue([queue.ops.item(b"x")])
     pipe = begin()
     pipe.execute_command(*op.wire())
@@ -46,10 +46,10 @@ def test_nothing_happens_without_exec(yours, connect, client):
 
 
 @pytest.mark.differs("one server")
-def test_a_transaction_twice(yours, connect):
+def test_a_transaction_twice(connect):
     """Nothing is recorded: a transaction sent twice acts twice, and an id keeps the job from being there twice."""
     queue = connect()
-    begin = yours.transactions()
+    begin = connect.client().pipeline
     named = queue.ops.enqueue([queue.ops.item(NewJob(b"named", id="a"))])
     plain = queue.ops.enqueue([queue.ops.item(b"plain")])
     added = []
@@ -63,11 +63,11 @@ def test_a_transaction_twice(yours, connect):
 
 
 @pytest.mark.differs("one server")
-def test_every_kind_of_operation(yours, connect, client):
+def test_every_kind_of_operation(connect, client):
     """Every operation may be part of a transaction, and its reply decodes as it does elsewhere, on RESP3 too."""
     queue = connect("g/q")
     for protocol in (2, 3):
-        begin = yours.transactions(protocol=protocol)
+        begin = connect.client(protocol=protocol).pipeline
         held = [leased(queue, b"x", id=name) for name in ("complete", "release", "retry", "dead", "renew")]
         queue.enqueue(b"x", id="cancel")
         claims = [lease.claim for lease in held]
@@ -96,11 +96,11 @@ def test_every_kind_of_operation(yours, connect, client):
 
 
 @pytest.mark.differs("one server")
-def test_lease_in_a_transaction(yours, connect):
+def test_lease_in_a_transaction(connect):
     """Leasing is an operation like others: the claims it answers with are settled by the queue's operations."""
     queue = connect()
     queue.enqueue_many([b"1", b"2", b"3"])
-    begin = yours.transactions()
+    begin = connect.client().pipeline
     op = queue.ops.lease("mine", 2, duration=LONG, ttl=LONG)
     pipe = begin()
     pipe.execute_command(*op.wire())
@@ -111,10 +111,10 @@ def test_lease_in_a_transaction(yours, connect):
 
 
 @pytest.mark.differs("one server")
-def test_a_client_that_decodes(yours, connect):
+def test_a_client_that_decodes(connect):
     """The caller's client may decode its replies."""
     queue = connect()
-    begin = yours.transactions(decode_responses=True)
+    begin = connect.client(decode_responses=True).pipeline
     enqueue = queue.ops.enqueue([queue.ops.item(NewJob(b"text", id="é")), queue.ops.item(b"plain")])
     lease, counts = queue.ops.lease("mine", 9, ttl=LONG), queue.ops.counts()
     pipe = begin()
@@ -128,10 +128,10 @@ def test_a_client_that_decodes(yours, connect):
     assert after == Counts(leased=2, enqueued=2)
 
 
-def test_by_hash(yours, connect, client):
+def test_by_hash(connect, client):
     """By its hash a script must be there: in a MULTI a missing one is an error, the others are carried out."""
     queue = connect()
-    begin = yours.transactions()
+    begin = connect.client().pipeline
     op = queue.ops.enqueue([queue.ops.item(b"x")])
 
     def transaction():

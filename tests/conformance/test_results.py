@@ -15,9 +15,8 @@ import redis
 from headrace import AsyncQueue, JobFailed, NewJob, Queue
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
-from tests.support.listeners import subscribed
 from tests.support.servers import Server
-from tests.support.steps import somebody_waits
+from tests.support.steps import somebody_waits, subscribed
 
 TELLING = "headrace:{q}:q:events:completed"
 Then = Callable[[Callable[[Queue], object]], Future[object]]

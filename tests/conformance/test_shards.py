@@ -20,10 +20,9 @@ from headrace._model.shards import Table
 from headrace._protocol.keys import Keys
 from headrace.errors import ShardsMismatch
 from tests.support.awaiting import PATIENCE, until
-from tests.support.listeners import listening
 from tests.support.program import Program, started
 from tests.support.servers import Server
-from tests.support.steps import asked
+from tests.support.steps import asked, listening
 
 SHARDS = 6
 TABLE = Table.of("q", SHARDS)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from headrace import AsyncFlow, Counts, Flow
-from tests.support.colours import Blocking, Connect
-from tests.support.servers import Server
+from headrace import Counts, Flow
+from tests.support.colours import Connect
 
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
 
@@ -19,10 +17,7 @@ class Flows:
 
     def __init__(self, connect: Connect, **options: Any) -> None:
         self.connect = connect
-        options = {"url": connect.server.url, "lookup": ["customer", "tag"], **options}
-        self.flow: Any = Flow("shop", **options)
-        if connect._runner is not None:
-            self.flow = Blocking(AsyncFlow("shop", **options), connect._runner)
+        self.flow = connect.make(Flow, "shop", **{"lookup": ["customer", "tag"], **options})
         self.queues: dict[str, Any] = {}
 
     def stage(self, name: str, **options: Any) -> None:
@@ -48,9 +43,6 @@ class Flows:
         held = {name: {s: getattr(counts, s) for s in STATES if getattr(counts, s)} for name, counts in found.items()}
         return {name: states for name, states in held.items() if states}
 
-    def close(self) -> None:
-        self.flow.close()
-
 
 def shop(flows: Flows) -> Flows:
     """pick (may fan out to pack) → bill (may go back to pick) → send."""
@@ -63,18 +55,12 @@ def shop(flows: Flows) -> Flows:
 
 
 @pytest.fixture
-def flows(connect: Connect) -> Iterator[Flows]:
+def flows(connect: Connect) -> Flows:
     """The flow `shop`, on every server and in both colours."""
-    made = shop(Flows(connect))
-    yield made
-    made.close()
+    return shop(Flows(connect))
 
 
 @pytest.fixture
-def newest_flows(colour: str, newest: Server) -> Iterator[Flows]:
+def newest_flows(newest_connect: Connect) -> Flows:
     """The flow `shop`, on one server."""
-    connect = Connect(colour, newest)
-    made = shop(Flows(connect))
-    yield made
-    made.close()
-    connect.close()
+    return shop(Flows(newest_connect))

@@ -110,7 +110,6 @@ class Machine(RuleBasedStateMachine):
         self.serial = 0
 
     def teardown(self) -> None:
-        self.flows.close()
         self.connect.close()
         self.redis.close()
 

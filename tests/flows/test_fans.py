@@ -122,7 +122,7 @@ def test_a_child_of_a_last_stage_under_a_newer_declaration(flows: Flows, outcome
     older.stage("pack")
     older.stage("bill")
     name = begin(older, [NewJob(b"a", headers={"h": "1"})])
-    older.close()
+    older.flow.close()
     (lease,) = flows.lease("pack")
     assert lease.complete() if outcome == "outside" else flows.flow.complete(lease, outcome)
     assert flows.flow.state(name).state == ("blocked" if weighed else "running")

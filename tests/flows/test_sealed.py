@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,18 +23,15 @@ READER = CODEC.bound("shop/any")  # of results, by any name of the group
 
 
 @pytest.fixture(params=[1, 3], ids=["one", "shards"])
-def flows(request: Any, colour: str, newest: Server) -> Iterator[Flows]:
+def flows(request: Any, newest_connect: Connect) -> Flows:
     """The flow `shop`, with this codec."""
-    connect = Connect(colour, newest)
-    made = Flows(connect, codec=CODEC, shards=request.param)
+    made = Flows(newest_connect, codec=CODEC, shards=request.param)
     made.flow.stage("pick", next=["bill", "send"], children=["pack", "pick"])
     for name, following in (("pack", "weigh"), ("weigh", ()), ("bill", "send"), ("send", ())):
         made.flow.stage(name, next=following)
     for name in made.flow.ops.stages:
-        made.queues[name] = connect(f"shop/{name}", codec=CODEC, shards=request.param)
-    yield made
-    made.close()
-    connect.close()
+        made.queues[name] = newest_connect(f"shop/{name}", codec=CODEC, shards=request.param)
+    return made
 
 
 def test_a_flow_takes_it_from_stage_to_stage(flows: Flows) -> None:

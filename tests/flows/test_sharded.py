@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -67,13 +66,9 @@ def server(newest: Server) -> Server:
 
 
 @pytest.fixture
-def flows(colour: str, server: Server) -> Iterator[Flows]:
+def flows(connect: Connect) -> Flows:
     """The flow `shop`, over some shards."""
-    connect = Connect(colour, server)
-    made = shop(Sharded(connect, shards=SHARDS))
-    yield made
-    made.close()
-    connect.close()
+    return shop(Sharded(connect, shards=SHARDS))
 
 
 def test_a_run_is_in_the_shard_of_its_id(flows: Flows) -> None:

@@ -335,7 +335,6 @@ def test_an_unknown_stage_waits_for_who_knows_it(flows: Flows) -> None:
     assert flows.now() == {"pick": {"blocked": 1}, "pack": {"leased": 1}}
     assert flows.flow.complete(lease, Next(None))
     assert flows.now() == {"send": {"waiting": 1}}
-    old.close()
 
 
 def test_a_codec_s_payloads_and_results(newest_flows: Flows) -> None:
@@ -349,7 +348,6 @@ def test_a_codec_s_payloads_and_results(newest_flows: Flows) -> None:
     queue = newest_flows.connect("shop/two", codec=JSONCodec())
     assert [lease.job.payload for lease in queue.lease_many(9)] == [{"b": 2}, [3]]
     assert flows.flow.state("o").results == {"one": b'{"n":2}'}
-    flows.close()
 
 
 BAD: dict[str, tuple[Any, str]] = {

@@ -22,11 +22,8 @@ ROUNDS = 25
 @pytest.fixture
 def flows(server: Server) -> Iterator[Flows]:
     """One colour will do here."""
-    connect = Connect("sync", server)
-    made = shop(Flows(connect))
-    yield made
-    made.close()
-    connect.close()
+    with Connect("sync", server) as connect:
+        yield shop(Flows(connect))
 
 
 def together(*acts: Callable[[], Any]) -> list[Any]:

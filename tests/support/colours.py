@@ -1,23 +1,28 @@
-"""Queues of both colours for one test body: those of asyncio behave as if they blocked."""
+"""Both colours from one test body: queues, flows and inspectors of asyncio behave as if they blocked."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Self
 
 import redis
+import redis.asyncio
 
-from headrace import AsyncQueue, AsyncReceipt, Queue
+from headrace import AsyncFlow, AsyncQueue, AsyncReceipt, Flow, Queue
 from headrace._api.aio.admin import AsyncAdmin
+from headrace._api.aio.events import AsyncEventStream
 from headrace._api.aio.lease import AsyncLease
-from tests.support.cluster import Cluster
-from tests.support.servers import Server
+from headrace.inspect import AsyncInspector, Inspector
+
+ASYNC: dict[Any, Any] = {Queue: AsyncQueue, Flow: AsyncFlow, Inspector: AsyncInspector}
+WRAPPED = AsyncAdmin, AsyncEventStream, AsyncLease, AsyncReceipt, redis.asyncio.client.Pipeline
 
 
 class Blocking:
-    """An asynchronous object as if it were a blocking one: its coroutines and iterators are run to their end."""
+    """An object of asyncio as if it were a blocking one: its coroutines and iterators are run to their end."""
 
     def __init__(self, wrapped: Any, runner: asyncio.Runner) -> None:
         self._wrapped, self._runner = wrapped, runner
@@ -26,7 +31,7 @@ class Blocking:
         found = getattr(self._wrapped, name)
         if not callable(found):
             return self._shown(found)
-        return lambda *args, **options: self._call(found, args, options)
+        return lambda *args, **options: self._call(found, *args, **options)
 
     def __eq__(self, other: object) -> bool:
         return bool(self._wrapped == bare(other))
@@ -34,12 +39,27 @@ class Blocking:
     def __hash__(self) -> int:
         return hash(self._wrapped)
 
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def __enter__(self) -> Any:
+        return self._call(self._wrapped.__aenter__)
+
+    def __exit__(self, *error: object) -> None:
+        self._call(self._wrapped.__aexit__, *error)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._call(self._wrapped.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def _call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         async def called() -> Any:
             answer = function(*map(bare, args), **{name: bare(value) for name, value in options.items()})
             if inspect.isawaitable(answer):
                 return await answer
-            if isinstance(answer, AsyncIterator):
+            if isinstance(answer, AsyncIterator) and not isinstance(answer, WRAPPED):
                 return iter([item async for item in answer])
             return answer
 
@@ -47,7 +67,7 @@ class Blocking:
         return self._shown(self._runner.get_loop().run_until_complete(called()))
 
     def _shown(self, answer: Any) -> Any:
-        if isinstance(answer, (AsyncAdmin, AsyncLease, AsyncReceipt)):
+        if isinstance(answer, WRAPPED):
             return Blocking(answer, self._runner)
         if isinstance(answer, list):
             return [self._shown(item) for item in answer]
@@ -61,31 +81,46 @@ def bare(value: Any) -> Any:
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
-class Connect:
-    """Maker of queues of one colour on one server; it closes them."""
+class Connect(ExitStack):
+    """Maker of queues, and of all else that has two colours, for one server; closes them where its `with` block ends.
 
-    def __init__(self, colour: str, server: Server | Cluster) -> None:
+    connect("q", lease=5)                  # a Queue, or an AsyncQueue that blocks
+    connect.make(Flow, "shop", shards=6)   # likewise
+    connect.client(protocol=3)             # a client of redis-py's, from `connect.redis`
+    """
+
+    def __init__(self, colour: str, server: Any) -> None:
+        super().__init__()
         self.colour, self.server = colour, server
-        self._made: list[Any] = []
-        self._runner = asyncio.Runner() if colour == "async" else None
+        self._runner = self.enter_context(asyncio.Runner()) if colour == "async" else None
+        self.redis: Any = redis if self._runner is None else redis.asyncio
 
     def __call__(self, name: str = "q", **options: Any) -> Any:
         """Make a queue on the server, or on the one that *options* name; arguments as for `Queue`.
 
         *client* may be a function that makes one, given the module to make it from (`redis` or `redis.asyncio`).
         """
-        if callable(make := options.get("client")):
-            options["client"] = make(redis.asyncio if self._runner else redis)
-        if not options.keys() & {"url", "client"}:
-            options = {"url": self.server.url, **self.server.binary.options, **options}
-        runner = self._runner
-        queue: Any = Blocking(AsyncQueue(name, **options), runner) if runner else Queue(name, **options)
-        self._made.append(queue)
-        return queue
+        client = bare(options.get("client"))
+        if client is not None:
+            options["client"] = client(self.redis) if callable(client) else client
+        elif "url" not in options:
+            options = {**self.server.binary.options, **options}
+        return self.make(Queue, name, **options)
 
-    def close(self) -> None:
-        """Close all queues that were made."""
-        for queue in self._made:
-            queue.close()
-        if self._runner is not None:
-            self._runner.close()
+    def make(self, kind: type, *args: Any, **options: Any) -> Any:
+        """Make a `Queue`, `Flow` or `Inspector`, or its like for asyncio; its address as for `__call__`."""
+        if not options.keys() & {"url", "client"}:
+            options["url"] = self.server.url
+        made = self.wrap((kind if self._runner is None else ASYNC[kind])(*args, **options))
+        self.callback(made.close)
+        return made
+
+    def client(self, **options: Any) -> Any:
+        """Make a client of redis-py's for the server."""
+        client = self.wrap(self.redis.Redis(unix_socket_path=self.server.path, **options))
+        self.callback(client.close if self._runner is None else client.aclose)
+        return client
+
+    def wrap(self, made: Any) -> Any:
+        """Have an object of this colour block."""
+        return made if self._runner is None else Blocking(made, self._runner)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import redis
 
-from headrace import JobState, QueueFull
-from tests.support.awaiting import until
+from headrace import Event, JobState, QueueFull
+from tests.support.awaiting import PATIENCE, until
 
 LONG = 3600.0  # seconds that no test lasts
 
@@ -91,3 +93,19 @@ def present(queue: Any) -> dict[str, int]:
     assert counts.lost == 0
     states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
     return {name: getattr(counts, name) for name in states if getattr(counts, name)}
+
+
+@contextmanager
+def listening(queue: Any, *kinds: str, timeout: float = PATIENCE) -> Iterator[Callable[[int], list[Event]]]:
+    """Subscribe to the queue; yield a function that returns the next so many events."""
+    with queue.events(kinds or None, timeout) as events:
+        yield lambda number: [next(events) for _ in range(number)]
+
+
+def subscribed(client: redis.Redis) -> dict[str, int]:
+    """Return how many listeners each channel has, of those that have any; by slot, on a cluster, too."""
+    server: Any = client
+    found = server.pubsub_numsub(*server.pubsub_channels())
+    if client.info("server")["redis_version"] > "7":
+        found += server.pubsub_shardnumsub(*server.pubsub_shardchannels())
+    return {bytes(channel).decode(): number for channel, number in found if number}
