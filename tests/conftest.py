@@ -29,7 +29,6 @@ from tests.support.cases import RINGS, chosen, difference
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running, making
-from tests.support.masters import Masters
 from tests.support.servers import Binary, Server, binaries
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job ignores it, and so would programs
@@ -121,10 +120,8 @@ class Servers:
         if not binary.masters:
             return self._stack.enter_context(Server(binary))
         cluster = self._stack.enter_context(Cluster(binary, binary.masters, extra=["--cluster-databases", "16"]))
-        if binary.masters > 1:
-            return Masters(binary, cluster)
         cluster.nodes[0].url = cluster.url
-        return cluster.nodes[0]
+        return cluster if binary.masters > 1 else cluster.nodes[0]
 
     def settle(self) -> None:
         """Wait until all connections of the previous test have ended: a worker's may outlive it for an instant.

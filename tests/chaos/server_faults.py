@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -54,11 +52,11 @@ def paused(storm: Storm) -> None:
 
 def frozen(storm: Storm) -> None:
     """The whole server stands still, its connections open, for longer than workers may be silent."""
-    os.kill(storm.server.pid, signal.SIGSTOP)
+    storm.server.suspend()
     try:
         time.sleep(TIMEOUT * (0.5 + storm.dice.random()))
     finally:
-        os.kill(storm.server.pid, signal.SIGCONT)
+        storm.server.wake()
 
 
 def jumped(storm: Storm) -> None:

@@ -16,7 +16,8 @@ from typing import TypeVar
 import redis
 
 from tests.support.awaiting import until
-from tests.support.cluster import Cluster, Node
+from tests.support.cluster import Cluster
+from tests.support.servers import Server
 
 R = TypeVar("R")
 Fault = Callable[[Cluster, str], None]
@@ -55,7 +56,7 @@ def waver(cluster: Cluster, place: str) -> None:
     cluster.settled()
 
 
-def replace(master: Node, heir: Node, meanwhile: Callable[[], R]) -> R:
+def replace(master: Server, heir: Server, meanwhile: Callable[[], R]) -> R:
     """Have *heir* take over without what *master* writes *meanwhile*; return what that has returned, once *master*
     follows.
     """
@@ -75,15 +76,15 @@ def replace(master: Node, heir: Node, meanwhile: Callable[[], R]) -> R:
     return made
 
 
-def follows(node: Node) -> bool:
+def follows(node: Server) -> bool:
     """Tell whether a node is in step with a master."""
     return node.info("INFO", "replication").get("master_link_status") == "up"
 
 
-def _replaced(cluster: Cluster, place: str, master: Node, replica: Node) -> None:
+def _replaced(cluster: Cluster, place: str, master: Server, replica: Server) -> None:
     master.kill()
     replica.wake()
-    until(lambda: cluster.serves(replica, place), "another master")
+    until(lambda: cluster.owner(place) is replica, "another master")
     master.start()
     cluster.settled()
 
@@ -92,7 +93,7 @@ def freeze(cluster: Cluster, place: str) -> None:
     """Freeze a master for longer than others wait for it; it wakes when it is none any more."""
     with _heir(cluster, place) as (master, replica):
         master.suspend()
-        until(lambda: cluster.serves(replica, place), "another master")
+        until(lambda: cluster.owner(place) is replica, "another master")
         master.wake()
         cluster.settled()
     master.ask("CLIENT", "UNPAUSE")
@@ -120,9 +121,9 @@ def failover(cluster: Cluster, place: str) -> None:
     for _ in range(5):  # it is given up after five seconds: others vote for a replica of one master every two only
         replica.ask("CLUSTER", "FAILOVER")
         with suppress(AssertionError):
-            until(lambda: cluster.serves(replica, place), "another master", 8.0)
+            until(lambda: cluster.owner(place) is replica, "another master", 8.0)
             break
-    until(lambda: cluster.serves(replica, place), "another master")
+    until(lambda: cluster.owner(place) is replica, "another master")
     cluster.settled()
 
 
@@ -153,9 +154,14 @@ def cut(cluster: Cluster, place: str) -> None:
 
 
 @contextmanager
-def _heir(cluster: Cluster, place: str) -> Iterator[tuple[Node, Node]]:
-    """A master that acknowledges nothing more, and its replica, which has everything, and may take over."""
-    master, replica = cluster.synced(place)
+def _heir(cluster: Cluster, place: str) -> Iterator[tuple[Server, Server]]:
+    """A master that acknowledges nothing more, and its replica, which has everything, and may take over.
+
+    So what the master loses from now on was never acknowledged.
+    """
+    master = cluster.owner(place)
+    replica = cluster.replica_of(master)
+    master.hand_over(replica)
     replica.ask("CONFIG", "SET", MAY_NOT, "no")
     yield master, replica
     replica.ask("CONFIG", "SET", MAY_NOT, "yes")

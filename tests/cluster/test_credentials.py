@@ -14,8 +14,8 @@ from redis.credentials import CredentialProvider
 from tests.cluster.load import Load
 from tests.cluster.sentinels import Sentinels
 from tests.support.awaiting import until
-from tests.support.cluster import Cluster, Node
-from tests.support.servers import binaries
+from tests.support.cluster import Cluster
+from tests.support.servers import Server, binaries
 
 USER = "app"
 ROTATIONS = 3
@@ -32,7 +32,7 @@ class Late(CredentialProvider):
         return USER, self.secret
 
 
-def rotate(nodes: Sequence[Node], secret: str) -> None:
+def rotate(nodes: Sequence[Server], secret: str) -> None:
     """Change the secret on all nodes, and end the connections that had the former one."""
     for node in nodes:
         node.ask("ACL", "SETUSER", USER, "on", "resetpass", f">{secret}", "~*", "&*", "+@all")
@@ -40,7 +40,7 @@ def rotate(nodes: Sequence[Node], secret: str) -> None:
 
 
 @contextmanager
-def on_a_cluster(provider: Late) -> Iterator[tuple[Sequence[Node], Callable[[Any], Any], list[str]]]:
+def on_a_cluster(provider: Late) -> Iterator[tuple[Sequence[Server], Callable[[Any], Any], list[str]]]:
     with Cluster(binaries()[0]) as cluster:
         rotate(cluster.nodes, provider.secret)
 
@@ -54,12 +54,12 @@ def on_a_cluster(provider: Late) -> Iterator[tuple[Sequence[Node], Callable[[Any
 
 
 @contextmanager
-def behind_sentinel(provider: Late) -> Iterator[tuple[Sequence[Node], Callable[[Any], Any], list[str]]]:
+def behind_sentinel(provider: Late) -> Iterator[tuple[Sequence[Server], Callable[[Any], Any], list[str]]]:
     with Sentinels(binaries()[0]) as sentinels:
         rotate(sentinels.nodes, provider.secret)
 
         def client(module: Any) -> Any:
-            watch = module.sentinel.Sentinel([("127.0.0.1", port) for port in sentinels.ports])
+            watch = module.sentinel.Sentinel(sentinels.places)
             return watch.master_for(sentinels.service, credential_provider=provider)
 
         yield sentinels.nodes, client, ["q"]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, Self
 
 import pytest
@@ -22,29 +23,30 @@ from headrace.errors import NotDurable
 from tests.cluster.faults import MAY_NOT, TAKEOVER, follows, replace
 from tests.cluster.mutants import DURABLE, DURABLE_IN_SCRIPTS
 from tests.support.awaiting import until
-from tests.support.cluster import Cluster, Node
+from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import Running
 from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Binary, Server, binaries
 
 
-class Pair:
+class Pair(ExitStack):
     """A primary that writes to its disk, and its replica."""
 
     def __init__(self, binary: Binary) -> None:
+        super().__init__()
         self.binary = binary
         options = ["--repl-diskless-sync-delay", "0", "--appendfsync", "always"]
-        self.primary = Node(binary, tcp=True, appendonly=True, extra=options)
-        self.replica = Node(binary, tcp=True, extra=options)
+        self.primary = Server(binary, tcp=True, appendonly=True, extra=options)
+        self.replica = Server(binary, tcp=True, extra=options)
 
     @property
     def url(self) -> str:
         return self.primary.url
 
     def __enter__(self) -> Self:
-        self.primary.start()
-        self.replica.start()
+        self.enter_context(self.primary)
+        self.enter_context(self.replica)
         self.replica.ask("REPLICAOF", *self.primary.place)
         self.in_step()
         return self
@@ -53,10 +55,6 @@ class Pair:
         """Wait until the replica follows, and acknowledges."""
         until(lambda: self.replica.info("INFO", "replication")["master_link_status"] == "up", "a replica")
         until(lambda: self.primary.ask("WAIT", 1, 100) == 1, "a replica in step")
-
-    def __exit__(self, *_: object) -> None:
-        self.replica.stop()
-        self.primary.stop()
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def test_a_seed_that_was_taken_out(outside: Cluster, colour: str, way: str) -> N
     seed.ask("CLUSTER", "RESET", way)
     name = bytes(seed.ask("CLUSTER", "MYID"))
     for node in outside.nodes[:-1]:
-        if name.decode() in node.text("CLUSTER", "NODES"):
+        if name.decode() in node.ask("CLUSTER", "NODES").decode():
             node.ask("CLUSTER", "FORGET", name)
     places = sorted(node.place for node in outside.masters)
 

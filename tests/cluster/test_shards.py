@@ -30,8 +30,8 @@ from tests.support.steps import listening
 def shards_of(cluster: Cluster, node: Any, table: Table) -> set[int]:
     """The numbers of the shards that a node serves."""
     slots = {part.number: slot_of(Keys.of(table.group).at(part).prefix) for part in table.shards}
-    ranges = [(first, last) for first, last, owner in cluster.ranges() if owner is node]
-    return {number for number, slot in slots.items() if any(first <= slot <= last for first, last in ranges)}
+    owners = cluster.slots()
+    return {number for number, slot in slots.items() if owners[slot] is node}
 
 
 @pytest.mark.parametrize("shards", [1, 6, 12])

@@ -14,9 +14,10 @@ from headrace import NewJob, Queue
 from headrace._model.shards import Table
 from tests.cluster.test_shards import shards_of
 from tests.support.awaiting import until
-from tests.support.cluster import Cluster, Node
+from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
+from tests.support.servers import Server
 
 SHARDS = 6
 TABLE = Table.of("q", SHARDS)
@@ -28,14 +29,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["table", "shards"])
-def victim(cluster: Cluster, request: pytest.FixtureRequest) -> Node:
+def victim(cluster: Cluster, request: pytest.FixtureRequest) -> Server:
     """The master to freeze: that of the table, or one that has shards only."""
     home = cluster.owner("q")
     return home if request.param == "table" else next(node for node in cluster.masters if node is not home)
 
 
 @contextmanager
-def silence(cluster: Cluster, node: Node) -> Iterator[None]:
+def silence(cluster: Cluster, node: Server) -> Iterator[None]:
     """Freeze a node for a while."""
     node.suspend()
     try:
@@ -45,7 +46,7 @@ def silence(cluster: Cluster, node: Node) -> Iterator[None]:
         cluster.until(_takes_all_for_living, "nodes that know that it lives")
 
 
-def _takes_all_for_living(node: Node) -> bool:
+def _takes_all_for_living(node: Server) -> bool:
     known = node.info("CLUSTER", "INFO")
     return (known["cluster_state"], known["cluster_slots_ok"]) == ("ok", known["cluster_slots_assigned"])
 
@@ -60,14 +61,14 @@ def took(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.monotonic() - start, answer
 
 
-def parted(cluster: Cluster, node: Node) -> tuple[list[str], list[str]]:
+def parted(cluster: Cluster, node: Server) -> tuple[list[str], list[str]]:
     """The keys whose shards a node serves, and the others."""
     gone = shards_of(cluster, node, TABLE)
     there = {key: TABLE.shard_of(key) in gone for key in KEYS}
     return [key for key in KEYS if there[key]], [key for key in KEYS if not there[key]]
 
 
-def test_leases_go_round_it(connect: Connect, cluster: Cluster, victim: Node) -> None:
+def test_leases_go_round_it(connect: Connect, cluster: Cluster, victim: Server) -> None:
     """One call finds out that it is silent, well within its time; the others know. It is back once it answers."""
     lost, living = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
@@ -92,7 +93,7 @@ def test_leases_go_round_it(connect: Connect, cluster: Cluster, victim: Node) ->
     assert (counts.completed, counts.present) == (len(KEYS), 0)
 
 
-def test_a_wait_for_jobs_goes_round_it(connect: Connect, cluster: Cluster, victim: Node) -> None:
+def test_a_wait_for_jobs_goes_round_it(connect: Connect, cluster: Cluster, victim: Server) -> None:
     lost, living = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
     producer = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
@@ -105,7 +106,7 @@ def test_a_wait_for_jobs_goes_round_it(connect: Connect, cluster: Cluster, victi
         assert (lease.job.payload, seconds < TIMEOUT_S / 2) == (b"y", True)
 
 
-def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, victim: Node) -> None:
+def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, victim: Server) -> None:
     """A call that it got before it froze is run when it wakes: its jobs are not kept from others for their lease."""
     lost, _ = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S, lease=3_600)
@@ -122,7 +123,7 @@ def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, v
     assert {lease.job.attempt for lease in left} == {1}
 
 
-def test_follow_ups_go_round_it(connect: Connect, cluster: Cluster, victim: Node) -> None:
+def test_follow_ups_go_round_it(connect: Connect, cluster: Cluster, victim: Server) -> None:
     """Those for its shards wait in their outbox, and keep no others back."""
     lost, living = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
@@ -144,7 +145,7 @@ def test_follow_ups_go_round_it(connect: Connect, cluster: Cluster, victim: Node
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_goes_round_it(kind: str, cluster: Cluster, victim: Node) -> None:
+def test_a_worker_goes_round_it(kind: str, cluster: Cluster, victim: Server) -> None:
     """Its handlers, and its hand-overs, whatever has begun before the node froze."""
     lost, living = parted(cluster, victim)
     worker, done = Running(kind, url=cluster.url, heartbeat=0.5, timeout=4.0), list[str]()
@@ -179,7 +180,7 @@ def test_when_all_are_silent(connect: Connect, cluster: Cluster) -> None:
     until(lambda: queue.lease() is not None, "a job again", BACK_S)
 
 
-def test_counts_and_listings_say_which_one_it_is(connect: Connect, cluster: Cluster, victim: Node) -> None:
+def test_counts_and_listings_say_which_one_it_is(connect: Connect, cluster: Cluster, victim: Server) -> None:
     """They must be complete: all nodes are asked at once, and the error names the one that does not answer."""
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
     queue.enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])

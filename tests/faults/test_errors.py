@@ -26,6 +26,7 @@ from headrace._net.base import retries as retrying
 from headrace._protocol.op import Op
 from headrace._protocol.script import Script
 from tests.support.awaiting import PATIENCE, until
+from tests.support.cluster import SLOTS
 from tests.support.proxy import Proxy
 from tests.support.servers import EXACT, Binary, Server
 
@@ -337,22 +338,12 @@ def test_noreplicas(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 def test_clusterdown(binary: Binary, colour: str) -> None:
     """CLUSTERDOWN: the call waits until the slots are served."""
-    for _ in range(9):  # its bus is on the port + 10,000, which may be too high or taken
-        server = Server(binary, tcp=True, extra=["--cluster-enabled", "yes"])
-        try:
-            with server, Proxy(server.path) as proxy, redis.Redis(unix_socket_path=server.path) as admin:
-                _clusterdown(colour, proxy, admin)
-                return
-        except AssertionError as error:
-            if "does not start" not in str(error):
-                raise
-    pytest.skip("no free pair of ports")
-
-
-def _clusterdown(colour: str, proxy: Proxy, admin: redis.Redis) -> None:
-    with asking(colour, proxy.url) as asked:
-        slots = range(16384)
-        heal = lambda: admin.execute_command("CLUSTER ADDSLOTS", *slots)  # noqa: E731
+    with (
+        Server(binary, tcp=True, extra=["--cluster-enabled", "yes"]) as server,
+        Proxy(server.path) as proxy,
+        asking(colour, proxy.url) as asked,
+    ):
+        heal = lambda: server.ask("CLUSTER", "ADDSLOTS", *range(SLOTS))  # noqa: E731
         assert heals(asked, proxy, "-CLUSTERDOWN", heal).added
         assert asked(counts) == ONE
 

@@ -10,14 +10,15 @@ masters, and take over a second or two after one is gone.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from itertools import chain
 from typing import Any, Self
 
 import redis
 from redis.crc import key_slot
 
+from headrace import Queue
 from tests.support.awaiting import until
 from tests.support.servers import Binary, Server
 
@@ -25,93 +26,46 @@ SLOTS = 16_384
 NODE_TIMEOUT_MS = 1_000  # after which a node that is silent counts as failed
 
 
-class Node(Server):
-    """A node of a cluster, or of a primary with replicas: a server on a port, with what tests ask it."""
+class Cluster(ExitStack):
+    """A cluster of ours, of nodes that end with its `with` block. The slots are dealt out evenly, in order.
 
-    _frozen = False
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Host and port."""
-        assert self.port is not None
-        return "127.0.0.1", self.port
-
-    def ask(self, *command: Any) -> Any:
-        """Run a command on this node, and return its reply as it came."""
-        with redis.Redis(unix_socket_path=self.path, socket_timeout=10, protocol=2) as client:
-            client.response_callbacks.clear()  # pyright: ignore[reportUnknownMemberType]
-            return client.execute_command(*command)
-
-    def info(self, *command: str) -> dict[str, str]:
-        """Return what `INFO` or `CLUSTER INFO` says."""
-        return dict(line.split(":", 1) for line in self.text(*command).splitlines() if ":" in line)
-
-    def text(self, *command: str) -> str:
-        """Run a command whose reply is a text. Raises `redis.RedisError`."""
-        try:
-            reply = self.inline(" ".join(command))
-        except OSError as error:
-            raise redis.ConnectionError(str(error)) from error
-        if reply.startswith("-"):
-            raise redis.ResponseError(reply)
-        return reply
-
-    def hand_over(self, replica: Node, pause_ms: int = 60_000) -> None:
-        """Have it take no more writes until `CLIENT UNPAUSE`, and *replica* have everything that it acknowledged."""
-        self.ask("CLIENT", "PAUSE", pause_ms, "WRITE")
-        offset = int(self.info("INFO", "replication")["master_repl_offset"])
-        until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
-
-    def suspend(self) -> None:
-        """Freeze it: it answers nothing, and its connections stay open."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        self._frozen = True
-
-    def wake(self) -> None:
-        """Let it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-        self._frozen = False
-
-    @property
-    def up(self) -> bool:
-        """Whether it was started, and neither killed nor frozen."""
-        return self._process is not None and not self._frozen
-
-
-class Cluster:
-    """A cluster of ours; a context manager. The slots are dealt out evenly, in order."""
+    To tests that know of no cluster it is a server: it makes queues and clients.
+    """
 
     def __init__(self, binary: Binary, masters: int = 3, replicas: int = 0, *, extra: Sequence[str] = ()) -> None:
+        super().__init__()
         self.binary = binary
         self._replicas = replicas
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS)]
         options += ["--repl-diskless-sync-delay", "0", *extra]
-        self.nodes = [Node(binary, tcp=True, extra=options) for _ in range(masters * (1 + replicas))]
+        self.nodes = [Server(binary, tcp=True, extra=options) for _ in range(masters * (1 + replicas))]
         self.masters = self.nodes[:masters]
-        self._stack = ExitStack()
 
     @property
     def url(self) -> str:
         """The URL, with all nodes as seeds."""
         return f"redis+cluster://{','.join(f'{host}:{port}' for host, port in (node.place for node in self.nodes))}"
 
-    def __enter__(self) -> Self:
-        try:
-            for node in self.nodes:
-                self._stack.enter_context(node)
-            self._join()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
+    def queue(self, name: str, **options: Any) -> Queue[Any]:
+        """Make a queue for threads, like `Server.queue`; sharded, if the server of the matrix says so."""
+        return Queue(name, **{"url": self.url, **self.binary.options, **options})
 
-    def __exit__(self, *_: object) -> None:
-        for node in self.nodes:
-            if node.up:
-                node.kill()  # without a goodbye: there is nothing to keep
-        self._stack.close()
+    def client(self, **options: Any) -> Anywhere:
+        """Make a plain client, like `Server.client`: it sends each command where its key is."""
+        return Anywhere([master.client(**options) for master in self.masters])
+
+    def inline(self, command: str) -> list[str]:
+        """Send one command to each node, like `Server.inline`."""
+        return [node.inline(command) for node in self.nodes]
+
+    def __enter__(self) -> Self:
+        with ExitStack() as starting:
+            starting.push(self)
+            for node in self.nodes:
+                self.enter_context(node)
+            self._join()
+            starting.pop_all()
+        return self
 
     def _join(self) -> None:
         """Make one cluster of the nodes."""
@@ -128,7 +82,7 @@ class Cluster:
             self._follow(node, self.masters[i % number])
         self.settled()
 
-    def _follow(self, node: Node, master: Node) -> None:
+    def _follow(self, node: Server, master: Server) -> None:
         name = bytes(master.ask("CLUSTER", "MYID"))
 
         def follows() -> bool:
@@ -145,7 +99,7 @@ class Cluster:
         )
         self.until(self._in_step, "replicas in step")
 
-    def _in_step(self, node: Node) -> bool:
+    def _in_step(self, node: Server) -> bool:
         state = node.info("INFO", "replication")
         if state["role"] == "slave":
             return state["master_link_status"] == "up"
@@ -161,37 +115,33 @@ class Cluster:
 
         until(all_hold, what)
 
-    def ranges(self) -> Iterator[tuple[int, int, Node]]:
-        """Yield the first and the last slot of each range, and the node that serves it, as a living node says."""
+    def slots(self) -> list[Server | None]:
+        """Return the node that serves each slot, as a living node says."""
+        owners: list[Server | None] = [None] * SLOTS
         living = next(node for node in self.nodes if node.up)
-        for line in living.text("CLUSTER", "NODES").splitlines():
-            _, address, flags, _, _, _, _, _, *slots = line.split()
+        for line in living.ask("CLUSTER", "NODES").decode().splitlines():
+            _, address, flags, _, _, _, _, _, *ranges = line.split()
             port = int(address.partition("@")[0].rpartition(":")[2])
-            for first, _, last in (slot.partition("-") for slot in slots if slot[0] != "[" and "master" in flags):
-                yield int(first), int(last or first), next(node for node in self.nodes if node.port == port)
+            node = next(node for node in self.nodes if node.port == port)
+            for first, _, last in (part.partition("-") for part in ranges if part[0] != "[" and "master" in flags):
+                owners[int(first) : int(last or first) + 1] = [node] * (int(last or first) + 1 - int(first))
+        return owners
 
-    def owner(self, group: str) -> Node:
-        """Return the node that serves the queues of *group*."""
-        slot = slot_of(group)
-        return next(node for first, last, node in self.ranges() if first <= slot <= last)
-
-    def serves(self, node: Node, group: str) -> bool:
-        """Tell whether *node* serves the queues of *group*, as far as a living node knows."""
-        slot = slot_of(group)
-        return any(first <= slot <= last and owner is node for first, last, owner in self.ranges())
+    def owner(self, group: str) -> Server:
+        """Return the node that serves the queues of *group*, as far as a living node knows."""
+        owner = self.slots()[slot_of(group)]
+        assert owner is not None, f"nobody serves {group}"
+        return owner
 
     def groups(self, number: int = 1, prefix: str = "q") -> list[str]:
-        """Name queues, so many on each master, one master after another."""
-        ranges, found = list(self.ranges()), dict[Node, list[str]]()
-        i = 0
-        while len(found) < len(self.masters) or any(len(names) < number for names in found.values()):
-            name = f"{prefix}{i}"
-            slot = slot_of(name)
-            found.setdefault(next(n for first, last, n in ranges if first <= slot <= last), []).append(name)
-            i += 1
-        return [name for node in self.masters if node in found for name in found[node][:number]]
+        """Name queues, so many on each node that serves slots, one node after another."""
+        slots, found = self.slots(), {node: list[str]() for node in self.primaries}
+        for name in [f"{prefix}{i}" for i in range(100 * number)]:
+            if (owner := slots[slot_of(name)]) is not None and len(found[owner]) < number:
+                found[owner].append(name)
+        return list(chain.from_iterable(found.values()))
 
-    def replica_of(self, master: Node) -> Node:
+    def replica_of(self, master: Server) -> Server:
         """Return a node that follows *master*."""
         return next(
             node
@@ -205,16 +155,17 @@ class Cluster:
         return b"MIGRATESLOTS" in b" ".join(self.nodes[0].ask("CLUSTER", "HELP"))
 
     @property
-    def primaries(self) -> list[Node]:
+    def primaries(self) -> list[Server]:
         """The nodes that serve slots now."""
-        return list(dict.fromkeys(node for *_, node in self.ranges()))
+        owners = set(self.slots())
+        return [node for node in self.nodes if node in owners]
 
-    def other(self, group: str) -> Node:
+    def other(self, group: str) -> Server:
         """Return a node that serves slots, and not that of *group*: the next one."""
-        primaries = sorted(self.primaries, key=self.nodes.index)
+        primaries = self.primaries
         return primaries[(primaries.index(self.owner(group)) + 1) % len(primaries)]
 
-    def migrate(self, group: str, to: Node, *, first: int | None = None, pause: Any = None) -> None:
+    def migrate(self, group: str, to: Server, *, first: int | None = None, pause: Any = None) -> None:
         """Move the slot of *group* to another master, key by key. *pause*: called with the slot open, when the *first*
         keys have moved, or half of them.
         """
@@ -235,23 +186,92 @@ class Cluster:
             for node in (to, source, *others):
                 node.ask("CLUSTER", "SETSLOT", slot, "NODE", name[to])
 
-    def move(self, group: str, to: Node) -> None:
+    def move(self, group: str, to: Server) -> None:
         """Move the slot of *group* to another master at once, as Valkey 9 does."""
         slot, source = slot_of(group), self.owner(group)
         source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", bytes(to.ask("CLUSTER", "MYID")))
         until(lambda: self.owner(group) is to, "a slot that has moved")
 
-    def synced(self, group: str) -> tuple[Node, Node]:
-        """Have the master of *group* acknowledge nothing more, for a minute, and its replica catch up: return both.
-
-        So what it loses from now on was never acknowledged.
-        """
-        master = self.owner(group)
-        replica = self.replica_of(master)
-        master.hand_over(replica)
-        return master, replica
-
 
 def slot_of(group: str) -> int:
     """Return the slot of a group's keys."""
     return int(key_slot(group.encode()))
+
+
+class Anywhere(redis.Redis):
+    """A plain client of nodes that have equal shares of the slots, in order."""
+
+    def __init__(self, clients: Sequence[redis.Redis]) -> None:
+        super().__init__(connection_pool=clients[0].connection_pool)
+        self._clients = clients
+
+    def client_of(self, key: str) -> redis.Redis:
+        """Return the client of the node that has a key."""
+        slot = key_slot(key.encode())
+        return next(client for i, client in enumerate(self._clients, 1) if slot < i * SLOTS // len(self._clients))
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run a command where its key is; one without keys on all nodes."""
+        key = key_of([word.decode("latin1") if isinstance(word, bytes) else str(word) for word in args[:20]])
+        if key is not None:
+            return self.client_of(key).execute_command(*args, **options)
+        clients = sorted(self._clients, key=lambda client: client is not self.client_of("q"))  # which most tests mean
+        replies = [client.execute_command(*args, **options) for client in clients]
+        return MERGED.get(str(args[0]).upper(), first)(replies)
+
+    def scan_iter(self, *args: Any, **options: Any) -> Any:
+        """Yield the keys of all nodes."""
+        return chain.from_iterable(client.scan_iter(*args, **options) for client in self._clients)
+
+    def pipeline(self, *args: Any, **options: Any) -> Any:
+        """Make a pipeline to the node of the queue `q`."""
+        return self.client_of("q").pipeline(*args, **options)
+
+    def close(self) -> None:
+        """Close the clients of all nodes."""
+        for client in self._clients:
+            client.close()
+
+
+KEYLESS = {"ACL", "CLIENT", "CONFIG", "DBSIZE", "FLUSHALL", "INFO", "KEYS", "PING", "PUBSUB", "SCRIPT", "TIME"}
+BEHIND_ONE = {"DEBUG", "MEMORY", "OBJECT", "XGROUP", "XINFO"}  # a word comes before the key
+SCRIPTS = {"EVAL", "EVALSHA"}  # a script, and the number of keys, come before the first
+
+
+def key_of(words: Sequence[str]) -> str | None:
+    """Return the first key of a command."""
+    words = [*words[0].upper().split(), *words[1:]]
+    if words[0] in KEYLESS:
+        return None
+    if words[0] in {"XREAD", "XREADGROUP"}:
+        return words[words.index("STREAMS") + 1]
+    return words[2 if words[0] in BEHIND_ONE else 3 if words[0] in SCRIPTS else 1]
+
+
+def first(replies: Sequence[Any]) -> Any:
+    """Return the reply of the node of the queue `q`."""
+    return replies[0]
+
+
+def joined(replies: Sequence[Any]) -> list[Any]:
+    """Join the lists of all nodes."""
+    return list(chain.from_iterable(replies))
+
+
+def summed(replies: Sequence[Any]) -> Any:
+    """Add up numbers of all nodes, but memory, which is that of the fullest; take other values from the first."""
+    reply: Any = replies[0]
+    if isinstance(reply, dict) and "used_memory" in reply:
+        return max(replies, key=lambda other: int(other["used_memory"]))
+    if isinstance(reply, dict):
+        names = dict.fromkeys(joined(replies))
+        return {name: summed([other[name] for other in replies if name in other]) for name in names}
+    return sum(replies) if isinstance(reply, (int, float)) else reply
+
+
+MERGED: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "INFO": summed,
+    "DBSIZE": sum,
+    **dict.fromkeys(("KEYS", "CLIENT LIST", "PUBSUB CHANNELS", "PUBSUB SHARDCHANNELS"), joined),
+    **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), joined),
+}

@@ -3,7 +3,8 @@
     with Server(binaries()[0], appendonly=True) as server:
         client = redis.Redis.from_url(server.url)
 
-Each server has a temporary directory and a unix socket; ports are the kernel's choice.
+Each server has a temporary directory and a unix socket; ports are the kernel's choice. Nodes of a cluster, primaries,
+replicas and Sentinels are servers, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -30,8 +31,7 @@ import redis.utils
 from attrs import frozen
 
 from headrace import Queue
-
-__all__ = ["EXACT", "MATRIX", "Binary", "Process", "Server", "binaries", "free_port", "on_path", "spawn"]
+from tests.support.awaiting import until
 
 # What the README says that this is tested on, the newest first, and where each comes from.
 MATRIX = {
@@ -48,8 +48,6 @@ EXACT = ["--appendfsync", "always"]
 PATIENCE = 30.0  # seconds for a server to come up or to stop
 
 BUS = 10_000  # from the port of a cluster's node to that on which nodes talk to each other
-
-Process = subprocess.Popen[bytes]
 
 # redis-py reads its own version from disk for every connection, which is a tenth of what small tests take.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
@@ -109,7 +107,7 @@ def _packaged(package: str, pattern: str) -> Path | None:
 
 
 class Server:
-    """A server of ours; a context manager. With *directory* its data outlive it."""
+    """A server of ours; a context manager. With *directory* its data outlive it; *config* is written to its file."""
 
     url: str
     path: str
@@ -124,59 +122,85 @@ class Server:
         appendonly: bool = False,
         tcp: bool = False,
         directory: Path | None = None,
+        config: Sequence[str] = (),
         extra: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.binary = binary
-        self._appendonly = appendonly
         self._tcp = tcp
-        self._extra = list(extra)
-        self._environment = {**os.environ, **environment} if environment else None
         self._own = Path(tempfile.mkdtemp(prefix="hr-"))  # short: a socket's path has 100 bytes
-        self._data = directory or self._own
-        self._process: Process | None = None
+        self._log = self._own / "log"
         self.path = str(self._own / "s")
         self.url = f"unix://{self.path}?db=0"
+        self._command: list[str | Path] = [binary.path]
+        if config:
+            (self._own / "conf").write_text("\n".join(config))
+            self._command += [self._own / "conf"]
+        self._command += ["--unixsocket", self.path, "--unixsocketperm", "700", "--bind", "127.0.0.1", "--save", ""]
+        self._command += ["--dir", directory or self._own, "--appendonly", "yes" if appendonly else "no", *extra]
+        self._environment = {**os.environ, **environment} if environment else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._frozen = False
 
     @property
     def pid(self) -> int:
         """The process id of the running server."""
-        assert self._process is not None, "the server is not running"
-        return self._process.pid
+        return self._running.pid
+
+    @property
+    def up(self) -> bool:
+        """Whether it was started, and neither killed nor frozen."""
+        return self._process is not None and not self._frozen
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Host and port."""
+        assert self.port is not None
+        return "127.0.0.1", self.port
 
     def start(self) -> None:
         """Start it, again on the same directory and port; return when it answers."""
         assert self._process is None, "the server is running"
-        fresh = self.port is None
+        fresh = self._tcp and self.port is None
         for _ in range(5):  # somebody may take the port that we found free
-            if fresh and self._tcp:
+            if fresh:
                 self.port = free_port()
                 self.url = f"redis://127.0.0.1:{self.port}/0"
-            self._process = self._spawn()
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*self._command, "--port", str(self.port or 0)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=self._environment,
+                    start_new_session=True,  # Ctrl-C is for the tests
+                    preexec_fn=_die_with_parent(),  # noqa: PLW1509
+                )
             if self._answers():
                 return
-            self._reap()
-            if "already in use" not in self.log():
+            self.kill()
+            log_text = self._log.read_text(errors="replace")
+            if "already in use" not in log_text:
                 break
-        raise AssertionError(f"{self.binary.name} does not start:\n{self.log()[-4000:]}")
+        raise AssertionError(f"{self.binary.name} does not start:\n{log_text[-4000:]}")
 
     def kill(self) -> None:
         """Send SIGKILL: nothing is flushed."""
-        assert self._process is not None, "the server is not running"
-        self._process.kill()
-        self._reap()
+        self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Shut it down; data in the directory stay. Harmless when it is not running."""
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGCONT)  # a test may have suspended it
-        self._process.terminate()
-        try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._reap()
+        """Shut it down; data in the directory stay."""
+        self._end(signal.SIGTERM)
+
+    def suspend(self) -> None:
+        """Freeze it: it answers nothing, and its connections stay open."""
+        self._running.send_signal(signal.SIGSTOP)
+        self._frozen = True
+
+    def wake(self) -> None:
+        """Let it go on."""
+        self._running.send_signal(signal.SIGCONT)
+        self._frozen = False
 
     def inline(self, command: str) -> str:
         """Send one command whose reply is a status or a text: what redis-py does for a connection takes far longer."""
@@ -188,6 +212,23 @@ class Server:
                 head = replies.readline()
                 return replies.read(int(head[1:])).decode() if head.startswith(b"$") else head.decode()
 
+    def ask(self, *command: Any) -> Any:
+        """Run a command, and return its reply as it came."""
+        with self.client(socket_timeout=10, protocol=2) as client:
+            client.response_callbacks.clear()  # pyright: ignore[reportUnknownMemberType]
+            return client.execute_command(*command)
+
+    def info(self, *command: str) -> dict[str, str]:
+        """Return what `INFO` or `CLUSTER INFO` says."""
+        lines = self.ask(*command).decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def hand_over(self, replica: Server, pause_ms: int = 60_000) -> None:
+        """Have it take no more writes until `CLIENT UNPAUSE`, and *replica* have everything that it acknowledged."""
+        self.ask("CLIENT", "PAUSE", pause_ms, "WRITE")
+        offset = int(self.info("INFO", "replication")["master_repl_offset"])
+        until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
+
     def queue(self, name: str, **options: Any) -> Queue[Any]:
         """Make a queue for threads; arguments as for `Queue`."""
         return Queue(name, **{"url": self.url, **options})
@@ -196,61 +237,38 @@ class Server:
         """Make a plain client; arguments as for `redis.Redis`."""
         return redis.Redis(unix_socket_path=self.path, **options)
 
-    def log(self) -> str:
-        """Return what it has logged."""
-        log = self._own / "log"
-        return log.read_text(errors="replace") if log.exists() else ""
-
     def __enter__(self) -> Self:
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.__exit__)
             self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+            stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        if self._process is not None:
+            self.kill()
         shutil.rmtree(self._own, ignore_errors=True)
 
-    def _spawn(self) -> Process:
-        options = ["--unixsocket", self.path, "--unixsocketperm", "700", "--bind", "127.0.0.1"]
-        options += ["--dir", str(self._data), "--save", "", "--port", str(self.port or 0)]
-        options += ["--appendonly", "yes" if self._appendonly else "no"]
-        return spawn([self.binary.path, *options, *self._extra], self._own / "log", self._environment)
+    def _end(self, by: signal.Signals) -> None:
+        self._running.send_signal(by)
+        self._running.wait(PATIENCE)
+        self._process, self._frozen = None, False
+        Path(self.path).unlink(missing_ok=True)
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the server is not running"
+        return self._process
 
     def _answers(self) -> bool:
         """Wait until it answers; `False` when it has ended, or takes too long."""
-        assert self._process is not None
         deadline = time.monotonic() + PATIENCE
-        while self._process.poll() is None and time.monotonic() < deadline:
+        while self._running.poll() is None and time.monotonic() < deadline:
             with suppress(OSError):  # not yet listening
                 if self.inline("PING").startswith(("+PONG", "-NOAUTH")):  # and not that it is loading
                     return True
             time.sleep(0.01)
         return False
-
-    def _reap(self) -> None:
-        assert self._process is not None
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        self._process = None
-        Path(self.path).unlink(missing_ok=True)
-
-
-def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> Process:
-    """Start a program of ours, which writes to *log*, and ends when the tests do."""
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the tests
-            preexec_fn=_die_with_parent(),  # noqa: PLW1509
-        )
 
 
 def free_port() -> int:
