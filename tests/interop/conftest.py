@@ -11,18 +11,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import define, field, frozen
+from attrs import frozen
 
+from tests.support.program import PATIENCE, Started
 from tests.support.servers import Server
 
 HERE = Path(__file__).parent
 CLIENT = HERE.parents[1] / "src" / "js"
-PATIENCE = 120.0  # seconds for a process, or an answer of it
-INSTALL = 120.0
 
 
 def tools() -> tuple[Path, list[str]] | None:
@@ -56,7 +56,7 @@ def installed(npm: Sequence[str], folder: Path) -> Path:
             command = [*npm, "ci", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
             try:
                 subprocess.run(
-                    command, cwd=place, env=environment, check=True, capture_output=True, text=True, timeout=INSTALL
+                    command, cwd=place, env=environment, check=True, capture_output=True, text=True, timeout=PATIENCE
                 )
             except (subprocess.SubprocessError, OSError) as error:
                 lines = str(getattr(error, "stderr", "") or error).splitlines()
@@ -73,6 +73,7 @@ class Node:
     """Runs the programs of this folder."""
 
     binary: Path
+    npm: Sequence[str]
     folder: Path
     protocol: Path
     """What `headrace protocol` printed."""
@@ -83,11 +84,47 @@ class Node:
 
     def run(self, program: str, *arguments: str) -> str:
         """What a program prints, run to its end."""
-        done = subprocess.run(
-            self.command(program, *arguments), capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        with Started(self.command(program, *arguments)) as program_running:
+            out, err = program_running.communicate(timeout=PATIENCE)
+        assert program_running.returncode == 0, err
+        return out.decode()
+
+    def agent(
+        self, server: Server | None = None, queue: str = "q", *, port: int | None = None, **settings: Any
+    ) -> Agent:
+        """Start an agent on a server, or on a port of loopback."""
+        socket = {"path": server.path} if server is not None else {"host": "127.0.0.1", "port": port}
+        orders = {"protocol": str(self.protocol), "socket": socket, "queue": queue, "settings": settings}
+        return Agent(self.command("agent.js", json.dumps(orders)), stderr=None)
+
+
+class Agent(Started):
+    """A Node process with a queue, spoken to by lines."""
+
+    def __call__(self, method: str, *args: Any) -> Any:
+        """Call a method of the queue; return its answer. `AssertionError` with the error that it throws."""
+        self.tell(method, *args)
+        return self.answer()
+
+    def tell(self, method: str, *args: Any) -> None:
+        """Call a method; `answer` returns its answer."""
+        assert self.stdin is not None
+        self.stdin.write(json.dumps([method, *args]).encode() + b"\n")
+        self.stdin.flush()
+
+    def answer(self) -> Any:
+        """Return the answer to the oldest call that has none."""
+        assert self.stdout is not None
+        line = self.stdout.readline()
+        assert line, "the agent is gone"
+        answer = json.loads(line)
+        assert "ok" in answer, answer["error"]
+        return answer["ok"]
+
+    def crash(self) -> None:
+        """End it as if the power were cut."""
+        self.tell("crash")
+        self.wait(PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -105,68 +142,11 @@ def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
         shutil.copy(program, folder)
     protocol = folder / "headrace.json"
     protocol.write_bytes(subprocess.check_output([sys.executable, "-m", "headrace", "protocol"], timeout=PATIENCE))
-    return Node(binary, folder, protocol)
-
-
-@define(eq=False)
-class Agent:
-    """A Node process with a queue, spoken to by lines."""
-
-    process: subprocess.Popen[str]
-
-    def __call__(self, method: str, *args: Any) -> Any:
-        """Call a method of the queue; return its answer. `AssertionError` with the error that it throws."""
-        self.tell(method, *args)
-        return self.answer()
-
-    def tell(self, method: str, *args: Any) -> None:
-        """Call a method; `answer` returns its answer."""
-        print(json.dumps([method, *args]), file=self.process.stdin, flush=True)
-
-    def answer(self) -> Any:
-        """Return the answer to the oldest call that has none."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, "the agent is gone"
-        answer = json.loads(line)
-        assert "ok" in answer, answer["error"]
-        return answer["ok"]
-
-    def crash(self) -> None:
-        """End it as if the power were cut."""
-        self.tell("crash")
-        self.process.wait(PATIENCE)
-
-
-@define(eq=False)
-class Agents:
-    """Starts agents, and ends them."""
-
-    node: Node
-    _started: list[Agent] = field(factory=list)
-
-    def __call__(
-        self, server: Server | None = None, queue: str = "q", *, port: int | None = None, **settings: Any
-    ) -> Agent:
-        """An agent on a server, or on a port of loopback."""
-        socket = {"path": server.path} if server is not None else {"host": "127.0.0.1", "port": port}
-        orders = {"protocol": str(self.node.protocol), "socket": socket, "queue": queue, "settings": settings}
-        process = subprocess.Popen(
-            self.node.command("agent.js", json.dumps(orders)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._started.append(Agent(process))
-        return self._started[-1]
-
-    def close(self) -> None:
-        """End those that are left."""
-        for agent in self._started:
-            agent.process.kill()
-            agent.process.communicate(timeout=PATIENCE)
+    return Node(binary, npm, folder, protocol)
 
 
 @pytest.fixture
 def agents(node: Node) -> Iterator[Callable[..., Agent]]:
     """Starts agents."""
-    agents = Agents(node)
-    yield agents
-    agents.close()
+    with ExitStack() as stack:
+        yield lambda *args, **settings: stack.enter_context(node.agent(*args, **settings))

@@ -6,7 +6,6 @@ import random
 import re
 import shlex
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,8 +17,9 @@ import redis
 
 from headrace import Job, NewJob, Queue, Worker
 from headrace._protocol.script import script
-from tests.interop.conftest import PATIENCE, Agent, Node
+from tests.interop.conftest import Agent, Node
 from tests.support.awaiting import until
+from tests.support.program import PATIENCE, Started
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
@@ -347,20 +347,15 @@ def test_what_cannot_heal_is_told_at_once(agent: Agent, admin: redis.Redis) -> N
 
 
 def test_the_worker_of_the_documentation(node: Node, newest: Server, admin: redis.Redis) -> None:
-    with Queue("emails", url=newest.url) as queue:
-        process = subprocess.Popen(node.command("example.js", newest.path), stdout=subprocess.PIPE, text=True)
-        try:
-            queue.enqueue(b"ada@example.org", id="welcome-ada", headers={"language": "en"})
-            queue.enqueue(b"bob@example.org", headers={"language": "de"}, delay=0.01)
-            until(lambda: queue.counts().completed == 2)
-            assert [worker.name.partition(".")[0] for worker in queue.admin.workers()] == ["node"]
-            process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=PATIENCE)
-        finally:
-            process.kill()
-            process.wait()
-        assert process.returncode == 0
-        assert sorted(re.sub(r"^\w{24} ", "", line) for line in out.splitlines()) == [
+    with Queue("emails", url=newest.url) as queue, Started(node.command("example.js", newest.path)) as process:
+        queue.enqueue(b"ada@example.org", id="welcome-ada", headers={"language": "en"})
+        queue.enqueue(b"bob@example.org", headers={"language": "de"}, delay=0.01)
+        until(lambda: queue.counts().completed == 2)
+        assert [worker.name.partition(".")[0] for worker in queue.admin.workers()] == ["node"]
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, err
+        assert sorted(re.sub(r"^\w{24} ", "", line) for line in out.decode().splitlines()) == [
             "1 bob@example.org de",
             "welcome-ada 1 ada@example.org en",
         ]
@@ -383,17 +378,13 @@ def test_a_handler_that_throws_is_retried(node: Node, newest: Server, admin: red
         await redis.close();
     """
     (node.folder / "throws.js").write_text(source)
-    with Queue("q", url=newest.url) as queue:
-        process = subprocess.Popen(node.command("throws.js", newest.path), cwd=node.folder)
-        try:
-            queue.enqueue(b"1", id="a")
-            admin.xadd(PREFIX + "jobs", {"text": "no payload"})
-            until(lambda: queue.counts().dead == 2)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
-        finally:
-            process.kill()
-            process.wait()
+    command = node.command("throws.js", newest.path)
+    with Queue("q", url=newest.url) as queue, Started(command, cwd=node.folder) as process:
+        queue.enqueue(b"1", id="a")
+        admin.xadd(PREFIX + "jobs", {"text": "no payload"})
+        until(lambda: queue.counts().dead == 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
         reasons = sorted(state.reason or "" for state in queue.admin.dead())
         assert reasons == ["Error: attempt 3", "no payload: the entry has no field data"]
         assert queue.counts().lost == 0

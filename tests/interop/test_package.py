@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-from tests.interop.conftest import CLIENT, HERE, PATIENCE, Node, tools
+from tests.interop.conftest import CLIENT, HERE, Node
+from tests.support.program import PATIENCE
 from tests.support.servers import Server
 
 
@@ -27,14 +28,11 @@ def test_it_is_of_this_version_and_needs_what_the_tests_lock() -> None:
 
 
 def test_its_own_tests_pass_where_it_is_installed(node: Node, newest: Server, tmp_path: Path) -> None:
-    found = tools()
-    assert found is not None
-    binary, npm = found
-    path = f"{Path(sys.executable).parent}{os.pathsep}{binary.parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(sys.executable).parent}{os.pathsep}{node.binary.parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "HEADRACE_SOCKET": newest.path}
     source = shutil.copytree(CLIENT, tmp_path / "source")
     packed = subprocess.check_output(
-        [*npm, "pack", "--silent"], cwd=source, env=environment, text=True, timeout=PATIENCE
+        [*node.npm, "pack", "--silent"], cwd=source, env=environment, text=True, timeout=PATIENCE
     ).strip()
     place = tmp_path / "node_modules"
     place.mkdir()
@@ -51,7 +49,7 @@ def test_its_own_tests_pass_where_it_is_installed(node: Node, newest: Server, tm
     shutil.copytree(CLIENT / "test", tmp_path / "test")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     done = subprocess.run(
-        [binary, "--test", "test/headrace.test.js"], cwd=tmp_path, env=environment, text=True, timeout=PATIENCE,
+        [node.binary, "--test", "test/headrace.test.js"], cwd=tmp_path, env=environment, text=True, timeout=PATIENCE,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
