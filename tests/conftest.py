@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any
 
@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in str(mark.args[0]).split(",")}
     if "binary" in metafunc.fixturenames and "binary" not in named:
         scope = "module" if "shared" in metafunc.fixturenames else "function"
-        ring = RINGS[metafunc.config.option.servers]
+        ring = [binary for binary in RINGS[metafunc.config.option.servers] if binary is not None]
         metafunc.parametrize("binary", ring, ids=lambda binary: binary.name, scope=scope)
 
 
@@ -98,30 +98,31 @@ def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item
     return [*ordered, *rest]
 
 
-class Servers:
+class Servers(ExitStack):
     """The servers of this test process, started when first asked for."""
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        super().__init__()
         self._running: dict[Binary, Any] = {}
-        self._used: set[Binary] = set()
+        self._used: set[Server] = set()  # by the test before
 
-    def __call__(self, binary: Binary) -> Server:
+    def __call__(self, binary: Binary) -> Any:
         """The server of this binary, empty."""
-        if binary not in self._running:
-            self._running[binary] = self._start(binary)
-        self._used.add(binary)
-        server: Server = self._running[binary]
-        reply = server.inline("FLUSHALL")  # scripts stay: compiling them for each test is a quarter of all its work
-        assert reply in ("+OK\r\n", ["+OK\r\n"] * binary.masters), reply
+        server = self._running.get(binary) or self._start(binary)
+        for node in server.nodes:
+            reply = node.inline("FLUSHALL")  # scripts stay: compiling them for each test is a quarter of all its work
+            assert reply == "+OK\r\n", reply
+        self._used.update(server.nodes)
         return server
 
     def _start(self, binary: Binary) -> Any:
-        if not binary.masters:
-            return self._stack.enter_context(Server(binary))
-        cluster = self._stack.enter_context(Cluster(binary, binary.masters, extra=["--cluster-databases", "16"]))
-        cluster.nodes[0].url = cluster.url
-        return cluster if binary.masters > 1 else cluster.nodes[0]
+        options = ["--cluster-databases", "16"]
+        started: Any = Cluster(binary, binary.masters, extra=options) if binary.masters else Server(binary)
+        self._running[binary] = self.enter_context(started)
+        if binary.masters == 1:
+            (self._running[binary],) = started.nodes
+            started.nodes[0].url = started.url
+        return self._running[binary]
 
     def settle(self) -> None:
         """Wait until all connections of the previous test have ended: a worker's may outlive it for an instant.
@@ -129,40 +130,32 @@ class Servers:
         Objects that the test has left to the garbage collector are collected. Connections that stay are reported once,
         and closed, so that later tests do not fail for them.
         """
-        used, self._used = self._used, set()
-        for binary in used:
-            server = self._running[binary]
-            try:
-                until(lambda server=server: alone(server), patience=1)
-            except AssertionError:
-                gc.collect()
-            try:
-                until(lambda server=server: alone(server))
-            except AssertionError:
-                left = server.inline("CLIENT LIST")
-                with server.client() as client:
-                    client.client_kill_filter(skipme=True)
-                raise AssertionError(f"connections that the test before has left: {left}") from None
-
-    def close(self) -> None:
-        """Stop them all."""
-        self._stack.close()
+        while self._used:
+            node = self._used.pop()
+            with suppress(AssertionError):
+                until(lambda node=node: is_alone(node), patience=1)
+                continue
+            gc.collect()
+            with suppress(AssertionError):
+                until(lambda node=node: is_alone(node))
+                continue
+            left = node.inline("CLIENT LIST")
+            node.ask("CLIENT", "KILL", "SKIPME", "yes")
+            raise AssertionError(f"connections that the test before has left: {left}")
 
 
-def alone(server: Server) -> bool:
-    """Whether the connection that asks is the only one."""
+def is_alone(server: Server) -> bool:
+    """Tell whether the connection that asks is the only one."""
     reply = server.inline("CLIENT LIST")
-    lists = [reply] if isinstance(reply, str) else reply
-    assert all(connections.startswith("id=") for connections in lists), reply
-    return all(connections.count("\n") == 1 for connections in lists)
+    assert reply.startswith("id="), reply
+    return reply.count("\n") == 1
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
     """All servers of this test process."""
-    servers = Servers()
-    yield servers
-    servers.close()
+    with Servers() as servers:
+        yield servers
 
 
 @pytest.fixture(autouse=True)

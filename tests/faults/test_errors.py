@@ -317,7 +317,7 @@ def test_misconf(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) ->
         until(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == wanted, "BGSAVE")
 
     admin.config_set("save", "3600 1")
-    obstacle = Path(own._data) / "dump.rdb"
+    obstacle = Path(own.path).with_name("dump.rdb")
     obstacle.mkdir()
     save("err")
 

@@ -12,7 +12,7 @@ mark of a body that holds by now.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -31,15 +31,14 @@ CLUSTERS = [CLUSTER, MASTERS, SHARDED]
 ON_CLUSTER, ON_MASTERS = {"conformance", "flows"}, {"conformance"}  # folders of tests
 # Transactions with keys of their own; the model of flows, whose scripts are the same on any server.
 OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
-SAMPLED = {  # the rings in which marked bodies run a sample
-    "quick": [NEWEST],
-    "ends": [NEWEST, binaries()[-1]],
-}
-RINGS = {
+# Where a body runs in both colours; bodies without a choice of servers run beside those of the newest server.
+BY_COLOUR: Sequence[Binary | None] = [None, NEWEST]
+SAMPLED = {"quick": BY_COLOUR, "ends": [*BY_COLOUR, binaries()[-1]]}  # the rings in which marked bodies run a sample
+RINGS: Mapping[str, Sequence[Binary | None]] = {
     **SAMPLED,
-    "newest": [NEWEST],
-    "others": [NEWEST, *binaries()[1:-1], CLUSTER],  # on the newest what the others leave out
-    "all": [*binaries(), CLUSTER],
+    "newest": BY_COLOUR,
+    "others": [*BY_COLOUR, *binaries()[1:-1], CLUSTER],  # on the newest what the others leave out
+    "all": [*BY_COLOUR, *binaries()[1:], CLUSTER],
     "masters": [MASTERS, SHARDED],
     **{binary.name: [binary] for binary in [*binaries(), *CLUSTERS]},
 }
@@ -119,73 +118,69 @@ def binary_of(item: Any) -> Binary | None:
     return next((value for value in params.values() if isinstance(value, Binary)), None)
 
 
-def runs_on(item: pytest.Item, binary: Binary) -> bool:
+def runs_on(item: pytest.Item, binary: Binary | None) -> bool:
     """Tell whether a body can run on a cluster, if *binary* is one."""
+    if binary is None or not binary.masters:
+        return True
     folders = ON_CLUSTER if binary.masters == 1 else ON_MASTERS
-    return not binary.masters or (bool(folders & set(item.path.parts)) and item.originalname not in OFF_CLUSTERS)
+    return bool(folders & set(item.path.parts)) and item.originalname not in OFF_CLUSTERS
 
 
 def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
     """Yield the cases that run in a ring."""
-    bodies: dict[Any, list[Any]] = {}
-    rest = in_no_sample(items)
+    bodies: dict[Any, dict[Binary | None, list[Any]]] = {}
     for item in items:
         binary = binary_of(item)
-        if id(item) in rest and ring in SAMPLED and not full:
-            continue
-        if ring == "others" and binary in {None, NEWEST}:
-            if id(item) in rest:
-                yield item
-        elif binary is None:
-            if ring in {*SAMPLED, "newest", "all"}:
-                yield item
-        elif binary in RINGS[ring] and runs_on(item, binary):
-            bodies.setdefault(item.function, []).append(item)
-    for cases in bodies.values():
+        if binary in RINGS[ring] and runs_on(item, binary):
+            bodies.setdefault(item.function, {}).setdefault(binary, []).append(item)
+    for by_server in bodies.values():
         if ring == "masters" and not full:
-            yield from once_on_masters(cases)
-        elif full or ring in {"quick", "newest", *(binary.name for binary in CLUSTERS)}:
-            yield from cases
-        else:
-            yield from one_on_others(cases)
+            yield from once_on_masters(by_server)
+            continue
+        for binary, cases in by_server.items():
+            default = by_default(cases) if ring in SAMPLED or ring == "others" else cases
+            if full or (binary in CLUSTERS and ring == binary.name):
+                yield from cases
+            elif binary not in BY_COLOUR:
+                candidates = in_one_colour(default if ring in SAMPLED else cases)
+                yield from [by_name(candidates, f"{binary.name} ")] if candidates else []
+            elif ring == "others":
+                yield from (item for item in cases if item not in default)
+            else:
+                yield from default
 
 
-def in_no_sample(items: Sequence[Any]) -> set[int]:
-    """Return the ids of the cases that do not run by default.
+def by_default(cases: Sequence[Any]) -> Sequence[Any]:
+    """Choose the cases of a body on a server that run by default.
 
-    These are all cases of a body that is marked `storm`, and all but one on each server of a body that is marked
-    `sampled`; with `sampled("kind")` one for each value of that parameter runs. Other bodies leave out what they would
-    do twice on the newest server.
+    Of a body that is marked `sampled` this is one case, and with `sampled("kind")` one for each value of that
+    parameter; none, if it is marked `storm`. Other bodies leave out what they would do twice on the newest server.
     """
-    rest: set[int] = set()
-    bodies: dict[Any, list[Any]] = {}
-    for item in items:
-        mark, binary = item.get_closest_marker("sampled"), binary_of(item)
-        if item.get_closest_marker("storm"):
-            rest.add(id(item))
-        elif mark or binary in {None, NEWEST}:
-            values = [str(item.callspec.params[name]) for name in (mark.args if mark else ())]
-            bodies.setdefault((item.function, bool(mark), binary, *values), []).append(item)
-    for (_, is_sampled, *_), cases in bodies.items():
-        kept = [by_name(cases)] if is_sampled else in_both_colours(cases)
-        rest.update({id(item) for item in cases}.difference(map(id, kept)))
-    return rest
+    groups: dict[Any, list[Any]] = {}
+    for item in cases:
+        if not item.get_closest_marker("storm"):
+            mark = item.get_closest_marker("sampled")
+            group = mark and tuple(str(item.callspec.params[name]) for name in mark.args)
+            groups.setdefault(group, []).append(item)
+    plain = groups.pop(None, [])
+    if plain and binary_of(plain[0]) in BY_COLOUR:
+        plain = in_both_colours(plain)
+    return [*plain, *map(by_name, groups.values())]
 
 
-def in_both_colours(cases: Sequence[Any]) -> Sequence[Any]:
+def in_both_colours(cases: Sequence[Any]) -> list[Any]:
     """Return all cases in one colour, and one in the other.
 
     Under asyncio a handler is a coroutine or a plain function, as the name of the body chooses.
     """
-    if all(hasattr(item, "callspec") for item in cases):
-        kinds = {item.callspec.params.get("kind") for item in cases}
-        if {"tasks", "plain"} <= kinds:
-            left_out = ("tasks", "plain")[crc32(cases[0].originalname.encode()) % 2]
-            cases = [item for item in cases if item.callspec.params["kind"] != left_out]
-        kept = in_one_colour(cases)
-        others = [item for item in cases if item not in kept]
-        return [*kept, by_name(others)] if others else kept
-    return cases
+    if not all(hasattr(item, "callspec") for item in cases):
+        return [*cases]
+    if {"tasks", "plain"} <= {item.callspec.params.get("kind") for item in cases}:
+        left_out = ("tasks", "plain")[crc32(cases[0].originalname.encode()) % 2]
+        cases = [item for item in cases if item.callspec.params["kind"] != left_out]
+    kept = in_one_colour(cases)
+    others = [item for item in cases if item not in kept]
+    return [*kept, by_name(others)] if others else kept
 
 
 def by_name(cases: Sequence[Any], salt: str = "") -> Any:
@@ -193,29 +188,15 @@ def by_name(cases: Sequence[Any], salt: str = "") -> Any:
     return cases[crc32(f"{salt}{cases[0].originalname}".encode()) % len(cases)]
 
 
-def one_on_others(cases: Sequence[Any]) -> Iterator[Any]:
-    """Yield all cases on the newest server, and one on each other server. The colours take turns."""
-    others: dict[Binary, list[Any]] = {}
-    for item in cases:
-        binary = binary_of(item)
-        if binary == NEWEST:
-            yield item
-        elif binary is not None:
-            others.setdefault(binary, []).append(item)
-    for binary, found in others.items():
-        yield by_name(in_one_colour(found), f"{binary.name} ")
-
-
-def in_one_colour(cases: Sequence[Any]) -> Sequence[Any]:
+def in_one_colour(cases: Sequence[Any]) -> list[Any]:
     """Return the cases in one colour, which the name of their body chooses; all, if none is in that."""
-    colour = ("sync", "async")[crc32(cases[0].originalname.encode()) % 2]
-    return [item for item in cases if item.callspec.params.get("colour") == colour] or cases
+    colour = ("sync", "async")[crc32(cases[0].originalname.encode()) % 2] if cases else ""
+    return [item for item in cases if item.callspec.params.get("colour") == colour] or [*cases]
 
 
-def once_on_masters(cases: Sequence[Any]) -> Sequence[Any]:
+def once_on_masters(by_server: Mapping[Binary | None, Sequence[Any]]) -> Sequence[Any]:
     """Choose one case on three masters: with shards if the body holds there, else without."""
     for binary in (SHARDED, MASTERS):
-        found = [item for item in cases if binary_of(item) == binary and difference(item) is None]
-        if found:
+        if found := [item for item in by_server.get(binary, ()) if difference(item) is None]:
             return in_one_colour(found)[:1]
     return []

@@ -54,10 +54,6 @@ class Cluster(ExitStack):
         """Make a plain client, like `Server.client`: it sends each command where its key is."""
         return Anywhere([master.client(**options) for master in self.masters])
 
-    def inline(self, command: str) -> list[str]:
-        """Send one command to each node, like `Server.inline`."""
-        return [node.inline(command) for node in self.nodes]
-
     def __enter__(self) -> Self:
         with ExitStack() as starting:
             starting.push(self)

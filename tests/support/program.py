@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from contextlib import suppress
+from typing import Any
 
 PROGRAM = [sys.executable, "-m", "headrace"]
 PATIENCE = 120.0  # seconds; these are whole processes, on a busy machine
@@ -30,13 +29,8 @@ class Started(subprocess.Popen[bytes]):
         self.wait(PATIENCE)
         for stream in self.stdin, self.stdout, self.stderr:
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    continue
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -75,21 +69,11 @@ def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", columns: 
     env = {"TERM": "xterm", "COLUMNS": str(columns)}
     with started(*arguments, url=url, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as running:
         os.close(theirs)
-        seen, deadline = b"", time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            ready, _, _ = select.select([ours], [], [], 0.1)
-            if not ready:
-                continue
-            try:
-                chunk = os.read(ours, 4096)
-            except OSError:  # Linux says so when nobody has the other end open any more
-                break
-            if not chunk:
-                break
-            seen += chunk
-            if answer and b"[y/N]" in seen:
-                os.write(ours, answer)
-                answer = b""
-        code = running.wait(PATIENCE)
-    os.close(ours)
-    return code, seen.decode()
+        seen = b""
+        with os.fdopen(ours, "r+b", buffering=0) as terminal, suppress(OSError):  # Linux: nobody else has it open
+            while chunk := terminal.read(4096):
+                seen += chunk
+                if answer and b"[y/N]" in seen:
+                    terminal.write(answer)
+                    answer = b""
+        return running.wait(PATIENCE), seen.decode()

@@ -126,7 +126,7 @@ class Server:
         extra: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.binary = binary
+        self.binary, self.nodes = binary, [self]
         self._tcp = tcp
         self._own = Path(tempfile.mkdtemp(prefix="hr-"))  # short: a socket's path has 100 bytes
         self._log = self._own / "log"
