@@ -1,7 +1,7 @@
 -- complete: remove jobs for good. XDEL decides, so exactly one caller wins each job, and only the winner has effects.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
 --        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), wake (stream),
---        turns (hash), behind (zset), others...
+--        turns (hash), behind (zset), steps (hash), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 2 the same, but without its result, as the server is out of memory · 0
 --        another call completed it before, or (fenced) the job is no longer this worker's
@@ -24,7 +24,7 @@ if known then return known end
 
 -- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries.
 if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV
-  and redis.call('EXISTS', leases, released, limited, turns, with_ids and flows or limited) == 0
+  and redis.call('EXISTS', leases, released, limited, turns, steps, with_ids and flows or limited) == 0
 then
   local told = redis.call('HMGET', stats, 'heard', 'history')
   if not (told[1] or told[2]) then
@@ -59,6 +59,7 @@ end
 -- @include publish
 -- @include require_types
 -- @include retire
+-- @include runs
 -- @include take_until
 -- @include wake_one
 -- 2. Everything is checked before the first write.
@@ -168,6 +169,12 @@ if with_ids then
   free_ids(q, done, of, redis.call('EXISTS', flows) == 1 and COMPLETED or nil)
 end
 
+if won > 0 and redis.call('EXISTS', steps) == 1 then
+  for i = 1, limit do
+    local id = with_ids and ARGV[names + i - 1] or ''
+    if reply[i] == 1 then runs.forget(steps, id ~= '' and id or entries[i]) end
+  end
+end
 if heard.history and won > 0 then
   local done, attempts, with, workers = {}, {}, {}, {}
   for i = 1, full and 0 or results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end

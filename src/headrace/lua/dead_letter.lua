@@ -1,7 +1,7 @@
 -- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
 --        events (channel), flows (zset), limited (zset), ends (hash), ended (zset), wake (stream), turns (hash),
---        behind (zset)
+--        behind (zset), steps (hash)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
@@ -46,7 +46,7 @@ for i, entry in ipairs(entries) do
     local reason = set_reason(fields, reasons[i])
     reply[i], buried[#buried + 1], why[#buried + 1] = 1, fields.id, fields.reason or ''
     attempts[#buried] = string.format('%.0f', math.max(1, fields.attempt - releases))
-    keep_dead(dead, stats, dead_limit, reason, worker, releases, fields, headers)
+    keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, fields, headers)
   end
 end
 keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, workers = worker, reasons = why})

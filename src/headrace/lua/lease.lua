@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
 --        events (channel), flows (zset), ends (hash), ended (zset), gate (stream),
---        control (channel), turns (hash), behind (zset), deaths (hash), levels...
+--        control (channel), turns (hash), behind (zset), deaths (hash), asleep (zset), steps (hash), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now, levels, died}: known 0 = this worker was declared dead, and got
@@ -56,7 +56,7 @@ if woken == '2' and not brought then return {1, -1, {}, {}, 0, -1} end
 -- queue is known. A foreign producer's job may be larger still, so the first reads are short.
 local BUDGET = 1048576 + 4096 -- the last job may be small
 local alone = #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
-if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths) == 0 then
+if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
   local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate')
   local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
   local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
@@ -135,6 +135,7 @@ end
 -- @include requeue_front
 -- @include require_types
 -- @include retire
+-- @include runs
 -- @include suspect_turns
 -- @include suspects
 -- @include take_over
@@ -234,6 +235,7 @@ function q.left() return limit - #taken - #fresh / 2 end
 -- reader.
 local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
+q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', now, 'LIMIT', 0, 100)
 if state[3] then
   readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
@@ -241,7 +243,7 @@ end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
 local passed -- functions cost time, and most calls need none of these
 -- q.alone: ms for which this worker is to ask for nothing, -1 until it holds nothing.
-if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
+if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
   -- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
   local function hand_out(entry, fields, count)
     weigh(fields)
@@ -267,7 +269,7 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
       if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
         reason = reason .. '; before that: ' .. own.reason
       end
-      local letter = keep_dead(dead, stats, dead_limit, reason, worker, releases, own, headers)
+      local letter = keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own, headers)
       buried[#buried + 1], why[#buried + 1], attempts[#buried + 1] = own.id, reason, string.format('%.0f', attempt - 1)
       attempts.died[#buried] = letter
     else
@@ -409,6 +411,17 @@ if heir or q.watched or turn[1] or bell[1] or #parked > 0 or keyed or q.order or
       redis.call('ZREM', limited, entry)
     end
   end
+  -- So do suspended runs that are due.
+  for _, entry in ipairs(q.awake) do
+    local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+    local suspended = row and runs.suspended(row[2])
+    if q.left() == 0 or suspended and q.fits(1) == 0 then break end
+    redis.call('ZREM', asleep, entry)
+    if suspended then
+      redis.call('ZREM', leases, entry)
+      claim_admitted(row, row[4], false)
+    end
+  end
   if #parked > 0 or heir then q.front('parked') end
   q.front('bell')
 end
@@ -512,10 +525,12 @@ if heard.leased then
 end
 local next_due = -1
 if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
-first = redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')
-if first[2] then
-  local due = math.max(0, tonumber(first[2]) - now)
-  next_due = next_due < 0 and due or math.min(next_due, due)
+for _, key in ipairs({limited, asleep}) do
+  first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if first[2] and first[2] ~= 'inf' then
+    local due = math.max(0, tonumber(first[2]) - now)
+    next_due = next_due < 0 and due or math.min(next_due, due)
+  end
 end
 if further or short or passed then next_due = 0 end -- there may be more jobs behind postponed ones, and beyond 1 MiB
 spend(rates, limits, exact, #entries)

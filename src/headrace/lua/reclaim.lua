@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), events (channel),
 --        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset),
---        deaths (hash), levels...
+--        deaths (hash), asleep (zset), steps (hash), levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again: ms until this caller should call
 --        again, if that is within a second, or no work is due soon; otherwise -1 · declared workers newly found dead ·
@@ -31,6 +31,7 @@
 -- @include record
 -- @include requeue_front
 -- @include stale_deaths
+-- @include stale_runs
 -- @include stale_turns
 -- @include sweep
 -- @include take_over
@@ -44,7 +45,7 @@ lease = string.format('%.0f', whole(lease))
 local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, unpack(levels)) > 0 then return false end
+  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, steps, unpack(levels)) > 0 then return false end
   local kept = redis.call('HMGET', stats, 'pulse', 'heard', 'largest', 'rewind', 'levels', 'trends')
   if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] or trend_due(kept[6], now) then return false end
   local since, seen, calm, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
@@ -63,10 +64,10 @@ if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
-  turns = turns, behind = behind, deaths = deaths, worker = worker, levels = known_streams(stats, levels),
+  turns = turns, behind = behind, deaths = deaths, steps = steps, worker = worker, levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
-                   'cancelled', 'deleted', 'redriven') -- all kinds
+                   'cancelled', 'deleted', 'redriven', 'progress') -- all kinds
 local rows, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1) end)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
@@ -107,6 +108,7 @@ moved = moved + expired
 local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
 pass_stale_turns(q, stats, 20)
 local suspected = forget_deaths(q)
+forget_stale_runs(q, 10)
 
 -- 5. Due jobs, and jobs that have waited for too long behind others.
 -- Each of these jobs takes several times as long as a parked one.
@@ -143,7 +145,7 @@ local function ahead(...)
   local least = -1
   for _, key in ipairs({...}) do
     local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-    local left = first and math.max(0, tonumber(first) - now)
+    local left = first and first ~= 'inf' and math.max(0, tonumber(first) - now)
     if left and (least < 0 or left < least) then least = left end
   end
   return least
@@ -154,4 +156,4 @@ if next_death then
   local left = math.max(tonumber(next_death), when) + 1 - now
   if left > 0 and left < 1000 then again = math.min(again or left, left) end
 end
-return answer({moved, again or -1, declared, more, #promoted, ahead(delayed, limited), ahead(ticks)})
+return answer({moved, again or -1, declared, more, #promoted, ahead(delayed, limited, asleep), ahead(ticks)})

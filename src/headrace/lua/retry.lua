@@ -1,7 +1,7 @@
 -- retry: retry jobs later: send them to the back of their level, or delay them. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset), ends (hash),
---        ended (zset), turns (hash), behind (zset), deaths (hash), levels...
+--        ended (zset), turns (hash), behind (zset), deaths (hash), steps (hash), levels...
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 the job is retried · 2 it had no attempts left, and is dead · 0 it is no longer this worker's
 -- COST   20 us + 10 us per job
@@ -76,7 +76,7 @@ for i, entry in ipairs(entries) do
     if not stays then remove_entry(q, entry) end -- first: then a full server permits all later writes
     if last then
       free_id(q, id, entry, DIED)
-      keep_dead(dead, stats, dead_limit, reason, worker, releases, own_fields, headers)
+      keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own_fields, headers)
       reply[i], buried[#buried + 1], why_buried[#buried + 1] = 2, id, short
       attempts[#buried] = string.format('%.0f', deliveries - releases)
     elseif stays then

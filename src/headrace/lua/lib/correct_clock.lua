@@ -14,7 +14,7 @@ local function correct_clock(stats, now, seen, workers, leases, limited)
   for at, moments in ipairs({workers, leases, limited}) do
     if at >= which then
       if at > which or not from then from = seen - (moments == limited and back or back / 2) end
-      local rows = redis.call('ZRANGEBYSCORE', moments, string.format('%.0f', from), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
+      local rows = redis.call('ZRANGEBYSCORE', moments, string.format('%.0f', from), '(+inf', 'WITHSCORES', 'LIMIT', 0, most)
       for i = 1, #rows, 2 do
         redis.call('ZADD', moments, string.format('%.1f', tonumber(rows[i + 1]) - back), rows[i]) -- keeps the half ms that marks an idle worker
       end

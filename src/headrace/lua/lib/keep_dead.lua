@@ -1,15 +1,24 @@
 -- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own, without the
 -- reason of an earlier retry. `attempt` counts all deliveries, *releases* the deliveries that spent no attempt: the
 -- token of a redriven job must be larger than every earlier token. Answers id, attempts, reason and kind, for the log.
--- When the limit became smaller, each new letter replaces at most ten old ones.
+-- When the limit became smaller, each new letter replaces at most ten old ones. A run keeps its records, in *steps*, as
+-- long as its letter.
 -- @include fields
-local function keep_dead(dead, stats, limit, reason, worker, releases, own, headers)
+-- @include runs
+local function keep_dead(dead, stats, steps, limit, reason, worker, releases, own, headers)
+  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, own.id)
   if limit > 0 then
     local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
     own.reason = nil
     local fields = compose(own, headers)
     for i = 1, #fields do letter[#letter + 1] = fields[i] end
-    redis.call('XADD', dead, '*', unpack(letter))
+    local entry = redis.call('XADD', dead, '*', unpack(letter))
+    if run then
+      run.letter = entry
+      runs.write(steps, own.id, run)
+    end
+  elseif run then
+    runs.forget(steps, own.id)
   end
   local length = redis.call('XLEN', dead)
   local most = math.max(limit, length - 10)

@@ -1,0 +1,1 @@
+"""Steps: runs that survive their worker, as generators of effects."""

@@ -1,0 +1,127 @@
+"""Values of runs: the steps, sleeps and waits that a job's handler has recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from attrs import field, frozen
+
+from headrace._model.job import shortened
+
+NAME_CHARACTERS = 200  # of a step's name, and of the text of a progress
+STEP_BYTES = 64 << 10  # of a value that is recorded
+RUN_RECORDS, RUN_BYTES = 1000, 1 << 20  # of all records of a run
+LAST_MOMENT_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+
+
+@frozen
+class Step:
+    """A step of a run, or a sleep or wait: what `queue.find(id).steps` lists, in the order of the records.
+
+    `state` is `done` (a step has ended), `begun` (a step with `once=True` has not ended, and is not run again),
+    `sleeping`, `slept`, `waiting`, `signalled` (its signal came), `timed out`, or `kept` (a signal that no wait has
+    taken yet). `began` and `ended` are the server's times, in seconds; `ended` is `None` for one that has not ended.
+    `due` is when a sleep or wait ends at the latest, `None`: never. `attempt` is the job's attempt that recorded it.
+    `result` is the value that was recorded, if it can be read without the code that wrote it.
+    """
+
+    name: str
+    state: str
+    began: float
+    ended: float | None
+    attempt: int
+    due: float | None = None
+    result: Any = field(default=None, repr=shortened)
+
+
+@frozen
+class Progress:
+    """How far a job has come: `fraction` from 0 to 1, a `text` of the handler's, and the server's time of the note."""
+
+    fraction: float
+    text: str
+    at: float
+
+
+@frozen
+class Record:
+    """A record of a run as it is kept. Times are ms of the server's clock; `ended` 0: not yet; `due` 0: never."""
+
+    number: int
+    name: str
+    kind: str
+    began: int
+    ended: int
+    attempt: int
+    value: bytes | None
+    due: int
+
+    def over(self, now: float) -> bool:
+        """Tell whether a sleep or wait has ended, or timed out, at *now*, in seconds."""
+        return bool(self.ended) or 0 < self.due <= now * 1000
+
+    def state(self, now: float) -> str:
+        """Describe its state at *now*, in seconds, as `Step.state` does."""
+        if self.kind == "signal":
+            return "kept"
+        if self.kind == "sleep":
+            return "slept" if self.over(now) else "sleeping"
+        if self.kind == "wait":
+            return "signalled" if self.ended else "timed out" if self.over(now) else "waiting"
+        return "done" if self.ended else "begun"
+
+    def step(self, now: float, result: Any) -> Step:
+        """Make the public value. *now*: the server's clock, in seconds."""
+        ended = self.ended or (self.due if self.kind in ("sleep", "wait") and self.over(now) else 0)
+        due = self.due / 1000 if self.due else None
+        return Step(
+            self.name, self.state(now), self.began / 1000, ended / 1000 if ended else None, self.attempt, due, result
+        )
+
+
+def step_name(value: object) -> str:
+    """Check the name of a step, sleep, wait or signal. Raises `TypeError` or `ValueError`."""
+    if not isinstance(value, str):
+        raise TypeError(f"name must be a str, not {type(value).__name__}")
+    if not 1 <= len(value) <= NAME_CHARACTERS:
+        raise ValueError(f"name of {len(value)} characters: give a step 1 to {NAME_CHARACTERS}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"name {value!r} is not valid Unicode") from None
+    return value
+
+
+def moment(what: str, value: object) -> str:
+    """Return when a sleep or wait ends, in the form of scripts: '' never, '+ms' from now, '@ms' at a moment.
+
+    Raises `TypeError` or `ValueError` for a duration that is negative or no number, a naive `datetime`, or an end after
+    the year 9999.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{what}={value!r} has no time zone: give an aware datetime, such as datetime.now(UTC)")
+        return f"@{max(0, math.ceil(value.timestamp() * 1000))}"
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{what} must be seconds, a timedelta or an aware datetime, not {type(value).__name__}")
+    if not 0 <= seconds <= LAST_MOMENT_S:
+        raise ValueError(f"{what}={value!r:.100}: give 0 or more seconds, so that it ends before the year 10000")
+    return f"+{math.ceil(seconds * 1000)}"
+
+
+def fraction_of(value: object) -> float:
+    """Check the fraction of a progress. Raises `TypeError` or `ValueError`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"fraction must be a number from 0 to 1, not {type(value).__name__}")
+    if not 0 <= value <= 1:
+        raise ValueError(f"fraction={value!r:.100}: give a number from 0 to 1")
+    return float(value)
+
+
+NO_STEPS: Mapping[str, Record] = {}

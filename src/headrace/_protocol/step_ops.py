@@ -1,0 +1,103 @@
+"""The operations of runs: recording steps, suspending and waking a run, and reading its records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from headrace._model.checks import term
+from headrace._model.job import Claim, on_wire
+from headrace._model.steps import Progress, Record
+from headrace._protocol.keys import wire_id
+from headrace._protocol.op import Arg, Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import raw, text
+
+LOST, RECORDS_SPENT, BYTES_SPENT = 0, -1, -2  # why nothing was recorded
+SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}
+
+
+def records(rows: Any) -> list[Record]:
+    """Decode the records of a run, in their order."""
+    return [
+        Record(number, text(name), text(kind), began, ended, attempt, None if value is None else raw(value), due)
+        for number, (name, kind, began, ended, attempt, value, due) in enumerate(rows, 1)
+    ]
+
+
+def progress_of(kept: Any) -> Progress | None:
+    """Decode the progress of a job; `None` if it has noted none."""
+    at, _, rest = ("" if kept is None else text(kept)).partition(" ")
+    fraction, _, words = rest.partition(" ")
+    try:
+        return Progress(float(fraction), words, int(at) / 1000)
+    except ValueError:
+        return None
+
+
+def _run(claim: Claim) -> list[Arg]:
+    """Return the id of a claim's run, and the ms of its first enqueue, as scripts take them."""
+    job = claim.job
+    return [on_wire(job.id) if claim.named else claim.entry, f"{job.enqueued_at * 1000:.0f}"]
+
+
+def read(ops: Ops, claim: Claim) -> Op[list[Record]]:
+    """Read the records of a claim's run."""
+    return ops.op("steps", _run(claim), records)
+
+
+def record(
+    ops: Ops, claim: Claim, number: int, name: str, value: bytes | None, *, ended: bool, took: float, ttl: float
+) -> Op[int]:
+    """Record a step, and renew the lease. The answer is the record's number, or why there is none."""
+    duration = "" if claim.duration is None else term("duration", claim.duration)
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, duration, term("ttl", ttl, zero=True)]
+    args += [*_run(claim), number, name, int(ended), claim.job.attempt, max(0, round(took * 1000))]
+    return ops.op("step", [*args, *([] if value is None else [value])], int)
+
+
+@frozen
+class Suspended:
+    """The answer to a suspension: `state` is suspended, there, over or refused, with the *value* of a signal that was
+    there; *why* it was refused.
+    """
+
+    state: str
+    value: bytes | None = None
+    due: float | None = None
+    why: int = 0
+
+
+def _suspended(reply: Any) -> Suspended:
+    code = reply[0]
+    if code == 1:
+        return Suspended("suspended", due=None if reply[1] < 0 else reply[1] / 1000)
+    if code == 2:
+        return Suspended("there", None if len(reply) < 2 or reply[1] is None else raw(reply[1]))
+    return Suspended("over") if code == 3 else Suspended("refused", why=code)
+
+
+def suspend(
+    ops: Ops, claim: Claim, number: int, name: str, kind: str, due: str, *, release_key: bool = False
+) -> Op[Suspended]:
+    """Suspend a run until *due*, or until its signal comes."""
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim), number, name, kind, due]
+    return ops.op("suspend", [*args, claim.job.attempt, int(release_key)], _suspended)
+
+
+def signal(ops: Ops, id: str, name: str, value: bytes | None) -> Op[int]:
+    """Send a signal to a run. The answer is a number of `SIGNAL_OUTCOMES`, or why it was refused."""
+    return ops.op("signal", [wire_id(id), name, *([] if value is None else [value])], int)
+
+
+def progress(ops: Ops, claim: Claim, fraction: float, words: str) -> Op[bool]:
+    """Note how far a job has come; false if its lease is lost."""
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), f"{fraction:.6g}", words]
+    return ops.op("progress", args, bool)
+
+
+def own(rows: Sequence[Record]) -> dict[str, Record]:
+    """Map the names of a run's steps, sleeps and waits to their records; signals that no wait has taken are left out."""
+    return {one.name: one for one in rows if one.kind != "signal"}

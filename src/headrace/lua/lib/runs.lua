@@ -1,0 +1,67 @@
+-- Runs: the records of jobs that take steps, in the hash `steps`. The field '<id>' is the run itself: its number of
+-- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
+-- not ended, signals that no wait has taken), and its dead letter, if it died. '<id>\t<number>' is a record: name, kind
+-- (step, once, sleep, wait, signal), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
+-- when it is due (0: never). '<id>\tp' is the progress. An id has no control characters, so the names do not collide.
+local runs = {RECORDS = 1000, BYTES = 1048576, STEP = 65536, ASLEEP = 'parked:asleep', WAITS = 'parked:waits'}
+-- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
+-- jobs of a level that they do not know: they count these jobs, and hand out none.
+function runs.suspended(owner) return owner == runs.ASLEEP or owner == runs.WAITS end
+local function field(id, number) return id .. '\t' .. number end
+function runs.read(steps, id)
+  local kept = redis.call('HGET', steps, id)
+  if not kept then return nil end
+  local number, bytes, enq, open, letter = unpack(cmsgpack.unpack(kept))
+  return {number = number, bytes = bytes, enq = enq, open = open, letter = letter}
+end
+function runs.write(steps, id, run)
+  redis.call('HSET', steps, id, cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.letter}))
+end
+-- Remove all records of a run.
+function runs.forget(steps, id)
+  local run = runs.read(steps, id)
+  if not run then return end
+  local fields = {id, field(id, 'p')}
+  for i = 1, run.number do fields[i + 2] = field(id, i) end
+  redis.call('HDEL', steps, unpack(fields))
+end
+-- Read the run of a job that was first enqueued at *enq*, '' if that is not known, or begin one. The records of an
+-- earlier job of this id are removed: a worker of an older version, which knows no records, may have completed it.
+function runs.of(steps, id, enq)
+  local run = runs.read(steps, id)
+  if run and run.enq ~= '' and enq ~= '' and run.enq ~= enq then
+    runs.forget(steps, id)
+    run = nil
+  end
+  run = run or {number = 0, bytes = 0, enq = enq, open = {}}
+  if run.enq == '' then run.enq = enq end
+  return run
+end
+function runs.record(steps, id, number) return cmsgpack.unpack(redis.call('HGET', steps, field(id, number))) end
+function runs.records(steps, id, run)
+  local fields = {}
+  for i = 1, run.number do fields[i] = field(id, i) end
+  local rows = #fields > 0 and redis.call('HMGET', steps, unpack(fields)) or {}
+  for i = 1, #rows do rows[i] = rows[i] and cmsgpack.unpack(rows[i]) or {'', 'step', 0, 0, 0, false, 0} end
+  return rows
+end
+-- Write the record *number* of a run, 0 for a new one. Answers its number, or why it is refused: -1 the run has as many
+-- records as it may, -2 it has as many bytes.
+function runs.put(steps, id, run, number, record)
+  local size = #record[1] + (record[6] and #record[6] or 0)
+  if number == 0 then
+    if run.number >= runs.RECORDS then return -1 end
+  else
+    local before = runs.record(steps, id, number)
+    size = size - #before[1] - (before[6] and #before[6] or 0)
+    record[3] = before[3]
+  end
+  if size > 0 and run.bytes + size > runs.BYTES then return -2 end
+  if number == 0 then
+    run.number = run.number + 1
+    number = run.number
+  end
+  run.bytes = run.bytes + size
+  redis.call('HSET', steps, field(id, number), cmsgpack.pack(record))
+  return number
+end

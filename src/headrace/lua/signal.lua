@@ -1,0 +1,64 @@
+-- signal: send data to a run that waits for it, or will.
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), bodies (hash), blocked (hash), stats (hash),
+--        steps (hash), asleep (zset), levels...
+-- ARGV   call, id, name, value...
+-- REPLY  3 the run waited for it, and goes on · 2 it is kept for a later wait · 1 the run has one of this name, which
+--        stays · 0 there is no such job, or its wait has timed out · -1 the run has 1,000 records · -2 it has 1 MiB of
+--        them
+-- COST   15 us
+-- value: left out if there is none. A dead job gets no signals.
+-- @include clock
+-- @include fields
+-- @include is_entry_id
+-- @include levels
+-- @include record
+-- @include require_types
+-- @include runs
+-- @include stored
+-- @include wake_one
+local known = recorded()
+if known then return known end
+local q = {jobs = jobs, levels = level_streams(stats, levels)}
+require_hashes(ids, bodies, blocked, steps)
+require_sorted_sets(asleep)
+require_streams(wake)
+-- 1. The job, and when it was enqueued first.
+local entry, fields, enq = redis.call('HGET', ids, id), nil, ''
+if entry == 'delayed' or entry == 'blocked' then
+  local body = redis.call('HGET', entry == 'delayed' and bodies or blocked, id)
+  fields = body and stored(body)
+elseif entry then
+  local stream, number = entry_of(q, entry)
+  local row = stream and redis.call('XRANGE', stream, number, number)[1]
+  fields = row and row[2]
+else
+  local is_one, found = is_entry_id(q, id)
+  if is_one then entry, fields = id, found end
+end
+if not fields then return answer(0) end
+enq = parse(fields).enq or string.match(entry, '^%d+') or ''
+-- 2. Its wait, if it has one, or the signal is kept.
+local run, now = runs.of(steps, id, enq), clock()
+local open, sent = run.open[name], ARGV[value] or false
+if open then
+  local record = runs.record(steps, id, open)
+  if record[2] == 'signal' then return answer(1) end
+  if record[7] > 0 and record[7] <= now then return answer(0) end
+  record[4], record[6] = now, sent
+  local answered = runs.put(steps, id, run, open, record)
+  if answered < 0 then return answer(answered) end
+  run.open[name] = nil
+  runs.write(steps, id, run)
+  if not redis.call('ZSCORE', asleep, entry) then return answer(2) end
+  redis.call('ZADD', asleep, string.format('%.0f', now), entry)
+  wake_one(wake)
+  return answer(3)
+end
+for _, record in ipairs(runs.records(steps, id, run)) do
+  if record[1] == name and record[2] == 'wait' then return answer(1) end
+end
+local answered = runs.put(steps, id, run, 0, {name, 'signal', now, 0, 0, sent, 0})
+if answered < 0 then return answer(answered) end
+run.open[name] = answered
+runs.write(steps, id, run)
+return answer(2)

@@ -1,0 +1,34 @@
+-- step: record a step of a run, and renew the lease of its job. Only the present holder may do so.
+-- KEYS   lane (string), jobs (stream), leases (zset), workers (zset), released (hash), deaths (hash), steps (hash)
+-- ARGV   call, worker, entry, delivery int, token int, duration, ttl int, id, enq, number int, name, ended flag,
+--        attempt int, took int, value...
+-- REPLY  number: the number of the record · 0 the lease is lost · -1 the run has 1,000 records · -2 it has 1 MiB of
+--        them
+-- COST   10 us
+-- duration, ttl: as in renew. token: the number of all deliveries of the job so far. id: the job's, or its entry. enq: ms
+-- of its first enqueue. number: 0 for a new record, otherwise the record that this one replaces. ended: 0: the step
+-- begins, and is to run once. took: ms since it began. value: left out if there is none. Attempts count from the last
+-- record: earlier deliveries count as released.
+-- @include clock
+-- @include held_by
+-- @include number
+-- @include record
+-- @include renewal
+-- @include require_types
+-- @include runs
+if duration ~= '' then whole(duration) end
+local known = recorded()
+if known then return known end
+require_hashes(steps, released, deaths)
+require_sorted_sets(leases, workers)
+if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer(0) end
+local now, run = clock(), runs.of(steps, id, enq)
+local kind = (ended and number == 0) and 'step' or 'once'
+local record = {name, kind, now - took, ended and now or 0, attempt, ARGV[value] or false, 0}
+local answered = runs.put(steps, id, run, number, record)
+if answered < 0 then return answer(answered) end
+runs.write(steps, id, run)
+if token > 1 then redis.call('HSET', released, entry, token - 1) end
+if delivery > 1 then redis.call('HDEL', deaths, entry) end
+renew_leases({jobs = jobs, leases = leases, workers = workers}, worker, {entry}, duration, ttl, now)
+return answer(answered)
