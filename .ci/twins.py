@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headrace"
 FILES = {
     "_api": ["admin", "completed", "events", "flow", "inspector", "lease", "queue", "tasks"],
-    "_net": ["cluster", "driver", "keeping", "listening", "subscription", "trips", "waiters"],
+    "_net": ["cluster", "driver", "keeping", "listening", "steps", "subscription", "trips", "waiters"],
 }
 WIDTH = 120
 HEADER = "# Generated from `{source}` by .ci/twins.py: edit that file.\n"

@@ -14,10 +14,14 @@
     ├── LeasesLeft                        a worker has stopped while its server was away
     ├── JobFailed                         a job whose result was asked for ended without one: how, and why
     ├── NameTaken                         another worker lives under this worker's name
-    └── BatchError                        raised by batch handlers: a verdict per job
+    ├── BatchError                        raised by batch handlers: a verdict per job
+    └── InDoubt                           a step that is to run once has begun, and it is not known whether it ended
 
     Verdict                               raised or returned *by handlers*, to say how a job ends
     └── RetryLater · DeadLetter · Release · Complete
+
+    BaseException                         raised *in handlers* by their steps, to end a delivery
+    └── RunLost · RunSuspended
 
 A verdict is no `HeadraceError`: `except HeadraceError` in a handler lets it pass.
 Redis's own transport errors (`redis.ConnectionError`, …) pass through as they are.
@@ -41,6 +45,7 @@ __all__ = [
     "ConfigurationError",
     "DeadLetter",
     "HeadraceError",
+    "InDoubt",
     "JobFailed",
     "LeasesLeft",
     "NameTaken",
@@ -51,6 +56,8 @@ __all__ = [
     "Release",
     "ReplyError",
     "RetryLater",
+    "RunLost",
+    "RunSuspended",
     "ShardsMismatch",
     "StreamStopped",
     "TooManySchedules",
@@ -299,6 +306,53 @@ class BatchError(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.failures,)
+
+
+class InDoubt(HeadraceError):
+    """The step *step* is to run once. It began in an earlier delivery, which ended before the step's end was recorded.
+
+    It may have had its effect or not, and is never run again. Find out, outside of this step; then complete the job,
+    or let an operator forget the step with `queue.admin.redrive(id, from_step=…)`.
+    """
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"step {step!r} runs once, and an earlier delivery began it without recording its end: find out whether it "
+            "had its effect; it is not run again"
+        )
+        self.step = step
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.step,)
+
+
+class RunLost(BaseException):
+    """The handler of job *job* has lost its lease, or went on after its run was suspended: nothing more is recorded.
+
+    Another worker goes on with the job, or it is gone. Raised by `job.step`, `sleep` and `wait_for`. It is no
+    `Exception`, so that a handler that catches everything does not go on; let it pass.
+    """
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"job {job!r} is not this handler's any more: another worker goes on with it, or it is gone")
+        self.job = job
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.job,)
+
+
+class RunSuspended(BaseException):
+    """The run of job *job* sleeps, or waits, in *step*, until *due* (server seconds; `None`: until a signal comes).
+
+    It ends this delivery: raised by `job.sleep` and `wait_for`, for the worker. It is no `Exception`; let it pass.
+    """
+
+    def __init__(self, job: str, step: str, due: float | None = None) -> None:
+        super().__init__(f"job {job!r} is suspended in {step!r}")
+        self.job, self.step, self.due = job, step, due
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.job, self.step, self.due)
 
 
 def describe_error(error: object) -> str:

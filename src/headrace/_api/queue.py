@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from attrs import field, frozen
 
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
+from headrace._codecs.recorded import Recorded
 from headrace._core.effects import Step, send, settle
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.map import OneShard, ShardMap
 from headrace._core.shards.verbs import QueueVerbs, ShardedQueue
+from headrace._core.steps.run import Run
 from headrace._forks import cached_property
 from headrace._model import checks
 from headrace._model.checks import refuse_unknown
@@ -26,6 +29,7 @@ from headrace._model.policy import Conditions, Durability, Full, conditional
 from headrace._model.policy import full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings, WorkerSettings
+from headrace._model.steps import step_name
 from headrace._net.base.address import Address, Connected, Timeout, Unpicklable
 from headrace._net.base.retries import SETTLING, bounding, place
 from headrace._protocol.conditional_ops import Admission
@@ -37,10 +41,11 @@ from headrace._protocol.replies import Declaration, Verdicts
 from headrace._protocol.shards import WholeOps
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.log import log_event
+from headrace._telemetry.steps import STEP_WORDS
 from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError, NotDurable, describe_error, traced
 
-Q = TypeVar("Q")
+Q = TypeVar("Q", bound="BaseQueue")
 
 
 @frozen(eq=False)
@@ -54,8 +59,9 @@ class BaseLease(Unpicklable, Generic[Q, T]):
 
     @property
     def job(self) -> Job[T]:
-        """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`."""
-        return self.claim.job
+        """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`; it takes steps, as in a handler."""
+        claim: Claim = self.claim
+        return claim.job.with_steps(partial(self._queue._steps_of, claim))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     @property
     def token(self) -> int:
@@ -305,6 +311,24 @@ class BaseQueue(Connected):
     @cached_property
     def _place(self) -> Place:
         return Place(self.name, self._settings, self._leaser.name)
+
+    def _steps_of(self, claim: Claim, job: Job) -> Any:
+        """Make the steps of a leased job."""
+        raise NotImplementedError
+
+    def _run_of(self, claim: Claim) -> Run:
+        """Make the run of a leased job."""
+
+        def note(event: str, step: str) -> None:
+            log_event(event, STEP_WORDS[event], claim.job.id, claim.job.queue, step, claim=claim, step=step)
+
+        ops, ttl = self._verbs.at(claim), self._leaser.ttl(claim.duration)
+        return Run(ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable)
+
+    def _signal(self, id: str, name: str, data: Any, key: str | None) -> Step[str]:
+        label = step_name(name)
+        value = Recorded(self.ops.bound).encoded(f"signal {label!r}", data)
+        return self._verbs.signal(id, key, label, value)
 
     def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)

@@ -6,10 +6,12 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
 from headrace import _forks
+from headrace._codecs.recorded import Recorded
 from headrace._core.effects import (
     Abort,
     BlockThen,
@@ -29,11 +31,13 @@ from headrace._core.effects import (
     Wake,
 )
 from headrace._core.shards.roles import shard_roles, slots_of
+from headrace._core.steps.run import Run
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
 from headrace._core.worker.roles import WAKE_IF, Channel, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._engine.hooks import Contexts, Hook
+from headrace._model.job import Job
 from headrace._net.base.address import Address
 from headrace._net.base.pool import SPARE_S
 from headrace._net.base.retries import RETRY_PAUSE_S
@@ -41,7 +45,7 @@ from headrace._protocol.limits import LOG_AGAIN_S
 from headrace._protocol.op import Op
 from headrace._telemetry.log import log_event
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import LeasesLeft, NotDurable, OutcomeUnknown, describe_error
+from headrace.errors import LeasesLeft, NotDurable, OutcomeUnknown, RunLost, describe_error
 
 Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
@@ -260,6 +264,26 @@ class BaseEngine(ABC):
             case _:
                 raise TypeError(f"{effect!r} is not performed by an engine")
         return None
+
+    def taker(self, consumer: Consumer) -> Callable[[Job], Any] | None:
+        """Return the function that makes the steps of a job, with its first one; `None`: its jobs take none."""
+        single = not (consumer.handler.batch or consumer.handler.persistent)
+        return partial(self._steps, consumer) if single else None
+
+    def run(self, consumer: Consumer, job: Job) -> Run:
+        """Make the run of a job that is handled. Raises `RunLost` if it is not ours any more."""
+        held = next((one for one in list(consumer.jobs.held.values()) if one.job is job), None)
+        if held is None:
+            raise RunLost(job.id)
+        note = partial(self.telemetry(consumer).stepped, held)
+        run: Run = consumer.jobs.runs.setdefault(
+            held.entry, Run(consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note)
+        )
+        return run
+
+    @abstractmethod
+    def _steps(self, consumer: Consumer, job: Job) -> Any:
+        """Make the object by which a handler takes steps."""
 
     @abstractmethod
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:

@@ -35,8 +35,10 @@ from headrace._model.settings import KIND, HandlerSettings
 from headrace._net.aio.cluster import executor_of
 from headrace._net.aio.driver import AsyncDriver
 from headrace._net.aio.executor import AsyncExecutor
+from headrace._net.aio.steps import AsyncSteps, driver
 from headrace._net.aio.subscription import AsyncSubscription
 from headrace._net.base.address import Address
+from headrace._net.sync.steps import Steps
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
 from headrace.errors import OutcomeUnknown, describe_error
@@ -136,6 +138,7 @@ class _Slots:
         "plain",
         "running",
         "sharing",
+        "taker",
         "task",
         "tasks",
         "telemetry",
@@ -150,9 +153,10 @@ class _Slots:
         telemetry: WorkerTelemetry,
         of: _Slots | None,
         contexts: Contexts,
+        taker: Callable[[Job], Any] | None,
     ) -> None:
         handler = consumer.handler
-        self.consumer, self.telemetry = consumer, telemetry
+        self.consumer, self.telemetry, self.taker = consumer, telemetry, taker
         self.backlog: deque[Unit] = deque()
         self.of = of or self  # the slots of the first consumer that shares them
         self.sharing: list[_Slots] = [self] if of is None else of.sharing
@@ -268,7 +272,7 @@ class Engine(BaseEngine):
     fetchers = 2  # while one waits for the server, the other processes an answer
 
     def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         limit = lifecycle.settings.max_outage
         connect = partial(executor_of, address.target, address.client, limit, attend=address.attend)
         work = connect()
@@ -286,7 +290,7 @@ class Engine(BaseEngine):
 
     def _seat(self, consumer: Consumer) -> None:
         of = self._slots.get(id(first_of(consumer)))
-        made = _Slots(consumer, self._loop, self.telemetry(consumer), of, self.contexts)
+        made = _Slots(consumer, self._loop, self.telemetry(consumer), of, self.contexts, self.taker(consumer))
         self._slots = {**self._slots, id(consumer): made}  # a new dict, as another thread may iterate over it
         if of is not None:
             of.sharing.append(made)
@@ -360,7 +364,9 @@ class Engine(BaseEngine):
                 self.wake(slots.consumer)
                 continue
             slots.of.running += 1
-            argument = jobs if batch else jobs[0]
+            argument: Any = jobs if batch else jobs[0]
+            if slots.taker is not None:
+                object.__setattr__(argument, "_steps", slots.taker)
             if slots.threads is None or not slots.plain(argument):
                 run: Any = slots.task(self._run(slots, unit, argument, slots.call))
             elif slots.around or slots.telemetry.on:  # a span also lasts until an awaitable has its result
@@ -429,6 +435,13 @@ class Engine(BaseEngine):
             if one.backlog:
                 self._fill(one)
         self.wake(slots.consumer)
+
+    def _steps(self, consumer: Consumer, job: Job) -> AsyncSteps | Steps:
+        """Make the steps of a coroutine, or of a plain function, which waits for them in its thread."""
+        run, drive = self.run(consumer, job), driver(self.executors["work"], self.not_durable)
+        if threading.get_ident() == self._thread:
+            return AsyncSteps(run, drive)
+        return Steps(run, lambda call: asyncio.run_coroutine_threadsafe(drive(call), self._loop).result())
 
     def subscription(self, channels: Sequence[str]) -> AsyncSubscription:
         """Return the connection that listens on these channels."""

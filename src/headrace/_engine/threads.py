@@ -19,10 +19,12 @@ from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of, leads
 from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit
 from headrace._engine.hooks import Hook, hook_failed, surrounded
+from headrace._model.job import Job
 from headrace._net.base.address import Address
 from headrace._net.sync.cluster import executor_of
 from headrace._net.sync.driver import Driver
 from headrace._net.sync.executor import Executor
+from headrace._net.sync.steps import Steps, driver
 from headrace._net.sync.subscription import Subscription
 from headrace._protocol.op import Op
 from headrace.errors import OutcomeUnknown
@@ -182,7 +184,8 @@ class Engine(BaseEngine):
         handler, batch = consumer.handler, consumer.handler.batch
         function = surrounded(handler.function, handler.around)
         telemetry, shared = self.telemetry(consumer), consumer.shared is not None
-        fresh = self.contexts.fresh
+        fresh, attach = self.contexts.fresh, object.__setattr__
+        taker = self.taker(consumer)
         item = units.get() if driver is None else (consumer, driver)
         while item is not None:
             consumer, unit = item
@@ -190,11 +193,13 @@ class Engine(BaseEngine):
                 item = unit.drive()
                 continue
             if shared:
-                telemetry = self.telemetry(consumer)
+                telemetry, taker = self.telemetry(consumer), self.taker(consumer)
             error: BaseException | None = None
             result: Any = None
             if jobs := consumer.begin(unit, time.monotonic()):
                 argument: Any = jobs if batch else jobs[0]
+                if taker is not None:
+                    attach(argument, "_steps", taker)
                 try:
                     if telemetry.on:
                         result = fresh().run(telemetry.call, function, unit, argument)
@@ -208,6 +213,9 @@ class Engine(BaseEngine):
             self.wake(consumer)
             item, unit, jobs, argument, error, result = None, [], [], None, None, None  # these objects may be large
             item = units.get()
+
+    def _steps(self, consumer: Consumer, job: Job) -> Steps:
+        return Steps(self.run(consumer, job), driver(self.executors["work"], self.not_durable))
 
     def subscription(self, channels: Sequence[str]) -> Subscription:
         """Return the connection that listens on these channels."""

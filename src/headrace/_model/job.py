@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeGuard
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeGuard, overload
 
 from attrs import define, field, frozen
 
-from headrace.errors import REASON_CHARACTERS, RetryLater, describe_error
+from headrace.errors import REASON_CHARACTERS, ConfigurationError, RetryLater, describe_error
 
 if TYPE_CHECKING:  # type checkers know typing_extensions, even if it is not installed
     from typing_extensions import TypeVar
+
+    R = TypeVar("R")
 
     from headrace._model.policy import IfExists
 
@@ -22,10 +24,12 @@ if TYPE_CHECKING:  # type checkers know typing_extensions, even if it is not ins
 else:
     from typing import TypeVar
 
+    R = TypeVar("R")
     T = TypeVar("T")
     T_co = TypeVar("T_co", covariant=True)
     A = TypeVar("A")
 
+P = ParamSpec("P")
 Plain = bytes | bytearray | memoryview | str  # the payloads of a queue of bytes
 
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
@@ -145,6 +149,7 @@ class _Open(Generic[T_co]):
     attempt: int = 1
     enqueued_at: float = 0.0
     _lost: bool = field(default=False, init=False, repr=False)
+    _steps: Any = field(default=None, init=False, repr=False)  # takes its steps, or makes the object that does
 
 
 @frozen(eq=False)  # pyright: ignore[reportGeneralTypeIssues] - frozen from here on, on purpose
@@ -175,6 +180,84 @@ class Job(_Open[T_co]):
     def lost(self) -> Lost:
         """Truthy once the job is no longer its handler's: cancelled, deleted, or reclaimed by a peer."""
         return Lost(self)
+
+    @overload
+    def step(
+        self, name: str, function: Callable[..., Awaitable[R]], /, *args: Any, once: bool, **kwargs: Any
+    ) -> Awaitable[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[..., R], /, *args: Any, once: bool, **kwargs: Any) -> R: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[R]: ...
+    @overload
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, once: Any = False, **kwargs: Any) -> Any:
+        """Run `function(*args, **kwargs)` once in the job's life, and return its value: `await` it in an async handler.
+
+        The value is recorded under *name*, which is the step's own in this job; each later delivery returns the record,
+        and runs nothing. It travels as a task's result does: by the function's annotation, else by the queue's codec,
+        or as JSON. An exception is recorded by nothing: it ends the delivery, and the step runs again with the next
+        one. *once*: the beginning is recorded, too, before it runs; a step that was begun and has no end raises
+        `InDoubt`, and never runs again. Steps may run side by side.
+
+        Raises `RunLost` if the job is not this handler's any more, `ConfigurationError` for a name that was taken
+        before, `CodecError` for a value that can't be recorded, `ValueError` for one of more than 64 KiB, or beyond
+        1 MiB or 1,000 records of the job. One script (step.lua, 10 µs); a later delivery reads all records with its
+        first step (steps.lua).
+        """
+        return self._taker().step(name, function, args, kwargs, once=once)
+
+    def sleep(self, name: str, duration: float | timedelta | datetime, *, release_key: bool = False) -> Any:
+        """End this delivery, and begin the next one when the time has come: then it returns at once. `await` it in an
+        async handler.
+
+        *duration*: seconds, a `timedelta`, or an aware `datetime`. Meanwhile the job has no lease, no slot and no
+        worker; `find` and `counts` say `delayed`. It spends no attempt. A job of an `ordered` queue keeps its key,
+        unless *release_key*. Raises `RunSuspended`, a `BaseException`, to leave the handler: let it pass. Raises
+        `ValueError` for a duration that is negative, or ends after the year 9999; else as `step`. suspend.lua, 15 µs.
+        """
+        return self._taker().sleep(name, duration, release_key=release_key)
+
+    def wait_for(
+        self, name: str, timeout: float | timedelta | datetime | None = None, *, release_key: bool = False
+    ) -> Any:
+        """Return the data of the signal *name*, which `queue.signal` sends: `await` it in an async handler.
+
+        If it has not come, this ends the delivery as `sleep` does, until it comes, or *timeout* has passed (`None`: no
+        limit; 0: look once). Then this raises `TimeoutError`, now and in each later delivery. Meanwhile the job is
+        `blocked`. Raises `CodecError` if the data does not decode; else as `sleep`. suspend.lua, 15 µs.
+        """
+        return self._taker().wait_for(name, timeout, release_key=release_key)
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Note how far the job has come: *fraction* from 0 to 1, and up to 200 characters. `find`, events and pages
+        show it.
+
+        Notes are sent once a second at most, the latest one (progress.lua). Never awaited, and never an error of the
+        server's. Raises `TypeError` or `ValueError`.
+        """
+        self._taker().progress(fraction, text)
+
+    def with_steps(self, make: Callable[[Job[Any]], Any]) -> Self:
+        """Return this job, able to take steps: *make* makes the object for it, with the first step."""
+        if self._steps is None:
+            object.__setattr__(self, "_steps", make)
+        return self
+
+    def _taker(self) -> Any:
+        """Return the object that takes the steps of this delivery."""
+        steps = self._steps
+        if steps is None:
+            raise ConfigurationError(
+                f"job {self.id!r} takes no steps: they are for handlers of single jobs, and leases; not for jobs of a "
+                "batch, of a persistent handler, leased at most once, or in another process"
+            )
+        if callable(steps):
+            steps = steps(self)
+            object.__setattr__(self, "_steps", steps)
+        return steps
 
     def __reduce__(self) -> tuple[Any, ...]:  # to another process: its headers may be a proxy, which does not pickle
         return Job, (self.id, self.payload, self.queue, dict(self.headers), self.attempt, self.enqueued_at)

@@ -99,5 +99,5 @@ def progress(ops: Ops, claim: Claim, fraction: float, words: str) -> Op[bool]:
 
 
 def own(rows: Sequence[Record]) -> dict[str, Record]:
-    """Map the names of a run's steps, sleeps and waits to their records; signals that no wait has taken are left out."""
+    """Map the names of steps, sleeps and waits to their records, without signals that no wait has taken."""
     return {one.name: one for one in rows if one.kind != "signal"}

@@ -22,6 +22,7 @@ from headrace._telemetry import metrics, tracing
 from headrace._telemetry.client import Traced, dead_lettered, received
 from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import failing, instruments
+from headrace._telemetry.steps import STEP_WORDS
 from headrace._telemetry.tracing import Place, tracer
 from headrace.errors import RetryLater, Verdict, describe_error
 
@@ -177,6 +178,12 @@ class WorkerTelemetry:
         else:
             words = "our peers declared us dead, or we could not say otherwise; back as %s"
             log_event(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
+
+    @_harmless
+    def stepped(self, held: HeldJob, event: str, step: str) -> None:
+        """Record an event of a job's run."""
+        job = held.job
+        log_event(event, STEP_WORDS[event], job.id, job.queue, step, claim=held, step=step)
 
     def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
         meters, common = self.meters, self.place.common

@@ -18,9 +18,10 @@ from headrace._api.sync.completed import completed
 from headrace._api.sync.events import EventStream
 from headrace._api.sync.lease import Lease
 from headrace._core.queue.calls import BatchBuffer
+from headrace._core.steps.run import refuse_steps
 from headrace._forks import cached_property
 from headrace._model.codec import Codec
-from headrace._model.job import NewJob, Plain, T
+from headrace._model.job import Claim, Job, NewJob, Plain, T
 from headrace._model.policy import Conditions, Full, with_conditions
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
@@ -28,6 +29,7 @@ from headrace._model.state import Counts, JobState
 from headrace._net.base.address import Address, Client, Timeout
 from headrace._net.sync.driver import Driver
 from headrace._net.sync.keeping import Kept
+from headrace._net.sync.steps import Steps, driver, raised
 from headrace._net.sync.waiters import Waiters
 from headrace._protocol.limits import COURTESY_S
 
@@ -224,6 +226,9 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
             self._declare()
         claims = self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
+            if at_most_once:
+                for claim in claims:
+                    claim.job.with_steps(refuse_steps)
             return [Lease(claim, self) for claim in claims]
         except BaseException:  # interrupted
             self._executor.undo(self._leaser.release(claims))
@@ -344,6 +349,20 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         *key*: the job's key. With it, a sharded queue asks one shard; without it, all shards.
         """
         return self._drive(self._verbs.cancel(id, key), None, timeout)
+
+    def signal(self, id: str, name: str, data: Any = None, *, key: str | None = None, timeout: Timeout = None) -> str:
+        """Send *data* to the job *id*, whose handler waits for the signal *name* by `job.wait_for`, or will.
+
+        Returns `woke`: it waited, and goes on; `kept`: the signal came before the wait, which will find it; `present`:
+        it has a signal of this name, which stays; `unknown`: there is no such job, or its wait has timed out. *data* is
+        encoded by the queue's codec, or as JSON. *key*: the job's key. With it, a sharded queue asks one shard; without
+        it, all shards. Raises `CodecError` for data that can't be sent, `ValueError` for more than 64 KiB, or beyond
+        the 1 MiB, or 1,000 records, that a job may have. signal.lua, 15 µs.
+        """
+        return self._drive(self._signal(id, name, data, key), None, timeout)
+
+    def _steps_of(self, claim: Claim, job: Job) -> Steps:  # noqa: ARG002 - that of the claim
+        return Steps(self._run_of(claim), driver(self._executor, raised))
 
     def counts(self, *, timeout: Timeout = None) -> Counts:
         """Count the jobs in each state, at one instant (of each shard). counts.lua, O(consumers)."""

@@ -26,6 +26,7 @@ from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.map import OneShard, ShardMap, Shards, named
 from headrace._core.shards.reshard import checked, gather_schedule, reshard
 from headrace._core.shards.transfer import Targets, hand_over
+from headrace._core.steps.run import refused
 from headrace._model.checks import Context
 from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
@@ -35,6 +36,7 @@ from headrace._model.shards import Resharding, Sealed, ShardRow, apart, shard_co
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
+from headrace._protocol import step_ops
 from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
@@ -207,6 +209,18 @@ class QueueVerbs(Generic[M]):
                 if job is not None:
                     return job
         return None
+
+    def signal(self, id: str, key: str | None, name: str, value: bytes | None) -> Step[str]:
+        """Send a signal to a job: to its own shard first, then to all others, until one has it. Return the outcome."""
+        own, tiers = yield from self._where(id, key)
+        outcome = 0
+        for ops in chain(*tiers):
+            outcome = yield from send(step_ops.signal(ops, own, name, value))
+            if outcome:
+                break
+        if outcome < 0:
+            raise refused(f"signal {name!r}", outcome)
+        return step_ops.SIGNAL_OUTCOMES[outcome]
 
     def cancel(self, id: str, key: str | None) -> Step[bool]:
         """Remove a job, or all jobs of this id in all shards."""

@@ -155,6 +155,8 @@ class Consumer:
                 held.ended = True
                 self.forget(held)
             return
+        if self.jobs.runs and (run := self.jobs.runs.pop(unit[0].entry, None)) is not None:
+            run.close(completed=error is None and not unit[0].ended)
         plain = error is None and result is None  # nearly every job
         for held in unit:
             if held.ended:
@@ -169,6 +171,11 @@ class Consumer:
             except BaseException as wrong:  # to inspect an exception or a result may run any code
                 ended = wrong, None
             self.ended(held, *ended)
+
+    def depart(self, held: Claim) -> None:
+        """Forget a job that was suspended, or taken from us, while its handler runs: its end does not count."""
+        cast("HeldJob", held).ended = True
+        self.forget(cast("HeldJob", held))
 
     def slot_freed(self) -> None:
         """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""

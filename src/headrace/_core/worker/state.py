@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from attrs import define, field
 
@@ -86,6 +87,7 @@ class ActiveJobs:
     slot_moved_at: float = 0.0  # when a batch last got a slot, or began to wait for a slot
     lost: int = 0  # settlements that came too late
     given_back: int = 0  # jobs given back while the worker stops
+    runs: dict[str, Any] = field(factory=dict[str, Any])  # the steps of held jobs whose handlers take some, by entry
 
 
 @define(eq=False)

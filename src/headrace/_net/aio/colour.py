@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from asyncio import Condition, Event, Queue, sleep
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
@@ -12,8 +13,9 @@ from redis import exceptions as errors
 from redis.asyncio import ConnectionPool
 
 __all__ = [
-    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of", "bounded",
-    "condition", "event", "happens", "here", "holds", "lock", "next_of", "sleep",
+    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
+    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "next_of", "settled",
+    "sleep",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -51,6 +53,26 @@ class Background:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_TASKS: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
+
+
+def background(seconds: float, call: Callable[[], Driven[None]]) -> None:
+    """Call *call* in a task, after *seconds*."""
+
+    async def later() -> None:
+        await sleep(seconds)
+        await call()
+
+    task = asyncio.create_task(later(), name="headrace-later")
+    _TASKS.add(task)
+    task.add_done_callback(_TASKS.discard)
+
+
+async def settled(value: Any) -> Any:
+    """Return the value of a function, or of the awaitable that it has returned."""
+    return await value if inspect.isawaitable(value) else value
 
 
 async def happens(event: Event, seconds: float) -> bool:

@@ -36,7 +36,9 @@ FIRST_ANSWER_S = 5.0  # seconds of retries before the first answer: a wrong addr
 SLACK_S = 1.0  # seconds by which a step may be late; a later step means that the process or the machine was suspended
 _HEALS = re.compile(rf"\b({'|'.join(HEALING_ERRORS)})\b")
 _RIGHTS = re.compile(r"ACL failure in script|user executing the script can't")
-SETTLING = frozenset(("complete", "retry", "dead_letter", "flow_advance"))  # operations that tell how a job ended
+SETTLING = frozenset(
+    ("complete", "retry", "dead_letter", "flow_advance", "step", "suspend")
+)  # how a job, or step, ended
 REPEATABLE = frozenset(("complete", "retry", "dead_letter", "release", "lease", "flow_advance"))
 """Recorded operations that free entries first. A repetition after a missing right doubles nothing, as it might for
 operations that add jobs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import queue
 import threading
@@ -18,8 +19,9 @@ from redis import ConnectionPool
 from headrace._forks import condition, event, lock
 
 __all__ = [
-    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of", "bounded",
-    "condition", "event", "happens", "here", "holds", "lock", "next_of", "sleep",
+    "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
+    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "next_of", "settled",
+    "sleep",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -48,6 +50,27 @@ class Background:
         """Wait for the threads, *within* seconds at most. Threads cannot be cancelled, and end by themselves."""
         for thread in [*self._threads] if within else ():
             thread.join(within)
+
+
+def background(seconds: float, call: Callable[[], None]) -> None:
+    """Call *call* at once, or in a thread after *seconds*."""
+    if seconds <= 0:
+        call()
+        return
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+
+
+def settled(value: Any) -> Any:
+    """Return the value of a function. Raises `TypeError` for an awaitable, which nobody awaits."""
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()  # it would warn that it was never awaited
+        raise TypeError(
+            "the function of a step is async: give a plain one, or register the handler with an AsyncWorker"
+        )
+    return value
 
 
 def happens(event: Event, seconds: float) -> bool:

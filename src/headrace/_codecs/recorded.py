@@ -1,0 +1,98 @@
+"""The values of steps and signals as they are recorded: by the annotation of a step's function, or by the codec.
+
+A recorded value begins with one byte: `j`: JSON, `b`: bytes, `c`: whatever the queue's codec makes of any value. All
+of them pass through the queue's codec, so that they are compressed, sealed or kept elsewhere as payloads are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from attrs import frozen
+
+from headrace._codecs.annotated import PLAIN, TypeCodec, TypeMismatch, dumped, loaded
+from headrace._codecs.signature import Signature
+from headrace._model.codec import BytesCodec, Codec, as_bytes, untyped
+from headrace._model.steps import STEP_BYTES
+from headrace.errors import CodecError, ConfigurationError, describe_error
+
+JSON, BYTES, OBJECT = b"j", b"b", b"c"
+
+
+@frozen
+class Recorded:
+    """Writes and reads recorded values with the codec of a queue. *what* names a value in messages."""
+
+    codec: Codec[Any]
+
+    def encoded(self, what: str, value: Any, function: Callable[..., Any] | None = None) -> bytes | None:
+        """Write a value of *function*; `None` stands for no value.
+
+        Raises `CodecError` for a value that can't be written, `ValueError` for one of more than 64 KiB.
+        """
+        if value is None:
+            return None
+        try:
+            data = _written(untyped(self.codec), value, None if function is None else _shape(function))
+        except (TypeMismatch, TypeError, CodecError) as wrong:
+            raise CodecError(f"{what}: its value can't be recorded: {describe_error(wrong)}") from wrong
+        if len(data) > STEP_BYTES:
+            raise ValueError(
+                f"{what}: its value has {len(data):,} bytes, and {STEP_BYTES:,} can be recorded: store it elsewhere and "
+                "return a reference, or give the queue an Offloaded codec"
+            )
+        return data
+
+    def decoded(self, what: str, data: bytes | None, function: Callable[..., Any] | None = None) -> Any:
+        """Read a recorded value. Raises `CodecError` if it does not fit *function* as it is in this program."""
+        if data is None:
+            return None
+        try:
+            kind, value = data[:1], untyped(self.codec).decode(data[1:])
+            if kind == BYTES:
+                return value
+            read = loaded(value) if kind == JSON else value
+            shape = None if function is None else _shape(function)
+            return read if shape is None else shape.unpack(read)
+        except Exception as error:
+            raise CodecError(f"{what}: its recorded value does not decode: {describe_error(error)}") from error
+
+
+def _written(codec: Codec[Any], value: Any, shape: TypeCodec | None) -> bytes:
+    if not _of_bytes(codec):
+        return OBJECT + as_bytes(codec.encode(value if shape is None else shape.pack(value)))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return BYTES + as_bytes(codec.encode(value))
+    return JSON + as_bytes(codec.encode(dumped((shape or PLAIN).pack(value))))
+
+
+def _of_bytes(codec: Any) -> bool:
+    """Tell whether a codec takes bytes, inside of all that is around it."""
+    while not isinstance(codec, BytesCodec):
+        codec = getattr(codec, "codec", None)
+        if codec is None:
+            return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _annotated(function: Callable[..., Any]) -> TypeCodec | None:
+    try:
+        hints = getattr(function, "__annotations__", None) or {}
+        return Signature(function, "").answer if "return" in hints else None
+    except (ConfigurationError, NameError, TypeError, ValueError):
+        return None  # of a type that JSON can't carry: the codec may
+
+
+def _shape(function: Callable[..., Any]) -> TypeCodec | None:
+    """Return the shape of a function's results by its annotation; `None` if it has none that JSON can carry."""
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    try:
+        return _annotated(getattr(function, "__func__", function))
+    except TypeError:  # it can't be hashed
+        return None

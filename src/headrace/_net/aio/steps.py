@@ -1,0 +1,95 @@
+"""`AsyncSteps`: the steps of one run, taken by its handler. Their decisions are in `_core/steps`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from headrace._core.effects import Send, Step, send
+from headrace._core.steps.run import Run
+from headrace._model.steps import NAME_CHARACTERS, fraction_of
+from headrace._net.aio.colour import Driven, background, settled
+from headrace._net.aio.executor import AsyncExecutor
+from headrace._protocol import step_ops
+from headrace._telemetry.steps import StepSpan
+from headrace.errors import NotDurable
+
+PROGRESS_EVERY_S = 1.0  # seconds between two notes of progress on the wire
+Drive = Callable[[Step[Any]], Driven[Any]]  # runs a generator to its end
+
+
+def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> Drive:
+    """Make the function that runs the generators of a run on an executor. *late* answers for a write that is not as
+    durable as asked.
+    """
+
+    async def drive(call: Step[Any]) -> Any:
+        answers: Any = None
+        while True:
+            try:
+                effect = call.send(answers)
+            except StopIteration as done:
+                return done.value
+            assert isinstance(effect, Send)  # noqa: S101 - a run does nothing else
+            try:
+                answers = await executor.run_all(effect.ops, within=effect.within)
+            except NotDurable as error:
+                answers = late(error)
+            except Exception as error:
+                call.throw(error)
+                raise
+
+    return drive
+
+
+def raised(error: NotDurable) -> list[Any]:
+    """Raise the error of a write that is not as durable as asked."""
+    raise error
+
+
+class AsyncSteps:
+    """The steps of one run: `Job.step` and its siblings end here."""
+
+    def __init__(self, run: Run, drive: Drive) -> None:
+        self._run, self._drive = run, drive
+        self._noted = float("-inf")  # when progress was last sent
+        self._latest: tuple[float, str] | None = None  # progress that was not sent yet
+
+    async def step(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], *, once: bool
+    ) -> Any:
+        """Answer from the record of a step, or run it and record its value."""
+        with StepSpan("step", name) as span:
+            known, value = await self._drive(self._run.begin(name, function, once=once))
+            if known:
+                return span.replayed(value)
+            since = time.monotonic()
+            value = await settled(function(*args, **options))
+            await self._drive(self._run.end(name, function, value, time.monotonic() - since))
+            return value
+
+    async def sleep(self, name: str, duration: Any, *, release_key: bool) -> None:
+        """Suspend the run until the time has come."""
+        with StepSpan("sleep", name):
+            await self._drive(self._run.sleep(name, duration, release_key=release_key))
+
+    async def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
+        """Return the data of a signal; suspend the run until it comes."""
+        with StepSpan("wait", name):
+            return await self._drive(self._run.wait_for(name, timeout, release_key=release_key))
+
+    def progress(self, fraction: float, text: str) -> None:
+        """Note how far the job has come: now, or a second after the last note."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
+        first, self._latest = self._latest is None, (fraction_of(fraction), text[:NAME_CHARACTERS])
+        if first:
+            background(max(0.0, self._noted + PROGRESS_EVERY_S - time.monotonic()), self._note)
+
+    async def _note(self) -> None:
+        latest, self._latest, self._noted = self._latest, None, time.monotonic()
+        if latest is not None and self._run.ended is None:
+            with suppress(Exception):  # it is only for the eye
+                await self._drive(send(step_ops.progress(self._run.ops, self._run.claim, *latest)))

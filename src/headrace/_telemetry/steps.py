@@ -1,0 +1,47 @@
+"""The spans of steps: children of their delivery's span."""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeVar
+
+from headrace._telemetry import tracing
+from headrace._telemetry.tracing import tracer
+from headrace.errors import RunSuspended
+
+R = TypeVar("R")
+STEP_WORDS = {
+    "step_done": "job %s of queue %r: step %r is recorded",
+    "run_suspended": "job %s of queue %r is suspended in %r",
+    "run_resumed": "job %s of queue %r goes on: %r is over",
+    "steps_unused": "job %s of queue %r is complete, and did not ask for its recorded step %r: its code has changed",
+}
+
+
+class StepSpan:
+    """The span of one step, sleep or wait, if there is tracing."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        made = tracer()
+        self._span: Any = (
+            None if made is None else made.start_span(f"{kind} {name}", attributes={"headrace.step": name})
+        )
+        self._token: Any = None
+
+    def __enter__(self) -> Self:
+        if self._span is not None:
+            self._token = tracing.attach(tracing.context_of(self._span))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
+        if self._span is None:
+            return
+        tracing.detach(self._token)
+        if error is not None and not isinstance(error, RunSuspended):
+            tracing.failed(self._span, error)
+        self._span.end()
+
+    def replayed(self, value: R) -> R:
+        """Note that the step was answered from its record."""
+        if self._span is not None:
+            self._span.set_attribute("headrace.step.replayed", True)
+        return value
