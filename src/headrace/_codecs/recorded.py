@@ -41,8 +41,8 @@ class Recorded:
             raise CodecError(f"{what}: its value can't be recorded: {describe_error(wrong)}") from wrong
         if len(data) > STEP_BYTES:
             raise ValueError(
-                f"{what}: its value has {len(data):,} bytes, and {STEP_BYTES:,} can be recorded: store it elsewhere and "
-                "return a reference, or give the queue an Offloaded codec"
+                f"{what}: its value has {len(data):,} bytes, and {STEP_BYTES:,} can be recorded: store it elsewhere "
+                "and return a reference, or give the queue an Offloaded codec"
             )
         return data
 

@@ -182,7 +182,7 @@ class Job(_Open[T_co]):
         return Lost(self)
 
     @overload
-    def step(
+    def step(  # type: ignore[overload-overlap]  # `once` is no argument of the function
         self, name: str, function: Callable[..., Awaitable[R]], /, *args: Any, once: bool, **kwargs: Any
     ) -> Awaitable[R]: ...
     @overload

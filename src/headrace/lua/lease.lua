@@ -55,8 +55,8 @@ if woken == '2' and not brought then return {1, -1, {}, {}, 0, -1} end
 -- about 1 MiB, or one larger job. The size of a job is known after the read; before it, only the largest size in the
 -- queue is known. A foreign producer's job may be larger still, so the first reads are short.
 local BUDGET = 1048576 + 4096 -- the last job may be small
-local alone = #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
-if alone and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
+if #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
+  and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
   local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate')
   local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
   local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
@@ -173,14 +173,14 @@ if parked.err then return parked end
 -- A full server permits the first write; then it permits all others, too.
 redis.call('XACK', wake, 'workers', '0-0')
 if healed == 1 then forget_leases(jobs, leases, stats) end
-local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
+q.deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
 if ttl > 0 then
-  if deadline < now then
+  if q.deadline < now then
     redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease .. ' hand') -- without a heartbeat
     tell_holders(control, 'stir')
   end
-  if deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
-elseif deadline == 0 then
+  if q.deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
+elseif q.deadline == 0 then
   return {0, -1, {}, {}, healed, now}
 end
 
@@ -370,15 +370,18 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     if #entries > 0 then q.alone, q.apart = suspects.handed_out(q, worker, tonumber(lease)), true else limit, passed = most, true end
   end
   if heir then
-    local held, how = redis.call('XPENDING', jobs, 'workers', '-', '+', math.max(2, limit), heir_of), 'alone'
-    if suspects.company(jobs, registered, heir_of, held) then how = 'beside' end
-    local some, ended, apart = {}, {}, {}
-    for i = 1, math.min(limit, #held) do some[i], ended[held[i][1]] = held[i][1], how end
-    local suspect = suspects.count_deaths(deaths, some, ended)
-    for _, entry in ipairs(some) do
-      if suspect[entry] then apart[#apart + 1] = entry end
+    local ended = {}
+    do
+      local held, how = redis.call('XPENDING', jobs, 'workers', '-', '+', math.max(2, limit), heir_of), 'alone'
+      if suspects.company(jobs, registered, heir_of, held) then how = 'beside' end
+      local some, apart = {}, {}
+      for i = 1, math.min(limit, #held) do some[i], ended[held[i][1]] = held[i][1], how end
+      local suspect = suspects.count_deaths(deaths, some, ended)
+      for _, entry in ipairs(some) do
+        if suspect[entry] then apart[#apart + 1] = entry end
+      end
+      park_at(jobs, SUSPECTS, apart)
     end
-    park_at(jobs, SUSPECTS, apart)
     q.watched = true
     q.front(heir_of)
     if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end

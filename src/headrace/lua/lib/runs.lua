@@ -7,7 +7,7 @@ local runs = {RECORDS = 1000, BYTES = 1048576, STEP = 65536, ASLEEP = 'parked:as
 -- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
 -- jobs of a level that they do not know: they count these jobs, and hand out none.
 function runs.suspended(owner) return owner == runs.ASLEEP or owner == runs.WAITS end
-local function field(id, number) return id .. '\t' .. number end
+function runs.field(id, number) return id .. '\t' .. number end
 function runs.read(steps, id)
   local kept = redis.call('HGET', steps, id)
   if not kept then return nil end
@@ -21,8 +21,8 @@ end
 function runs.forget(steps, id)
   local run = runs.read(steps, id)
   if not run then return end
-  local fields = {id, field(id, 'p')}
-  for i = 1, run.number do fields[i + 2] = field(id, i) end
+  local fields = {id, runs.field(id, 'p')}
+  for i = 1, run.number do fields[i + 2] = runs.field(id, i) end
   redis.call('HDEL', steps, unpack(fields))
 end
 -- Read the run of a job that was first enqueued at *enq*, '' if that is not known, or begin one. The records of an
@@ -37,10 +37,10 @@ function runs.of(steps, id, enq)
   if run.enq == '' then run.enq = enq end
   return run
 end
-function runs.record(steps, id, number) return cmsgpack.unpack(redis.call('HGET', steps, field(id, number))) end
+function runs.record(steps, id, number) return cmsgpack.unpack(redis.call('HGET', steps, runs.field(id, number))) end
 function runs.records(steps, id, run)
   local fields = {}
-  for i = 1, run.number do fields[i] = field(id, i) end
+  for i = 1, run.number do fields[i] = runs.field(id, i) end
   local rows = #fields > 0 and redis.call('HMGET', steps, unpack(fields)) or {}
   for i = 1, #rows do rows[i] = rows[i] and cmsgpack.unpack(rows[i]) or {'', 'step', 0, 0, 0, false, 0} end
   return rows
@@ -62,6 +62,6 @@ function runs.put(steps, id, run, number, record)
     number = run.number
   end
   run.bytes = run.bytes + size
-  redis.call('HSET', steps, field(id, number), cmsgpack.pack(record))
+  redis.call('HSET', steps, runs.field(id, number), cmsgpack.pack(record))
   return number
 end
