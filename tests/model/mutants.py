@@ -10,7 +10,7 @@ from tests.support.planted import EVERYBODY, UNRUNG, Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {
     "a release spends an attempt": [("release", "redis.call('HINCRBY', released, parked[i], 1)", "local _ = i")],
-    "a renewal asks no owner": [("renew", " = held_by(jobs, worker, entries, counts), clock()", " = entries, clock()")],
+    "a renewal asks no owner": [("renew", " = held_by(jobs, worker, entries, counts)\nfor", " = entries\nfor")],
     "a retry forgets the deliveries": [
         ("retry", "own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)", "own_fields.id = id")
     ],
@@ -238,7 +238,7 @@ ORDERED: dict[str, Sequence[Edit]] = {
     "the plain way forgets no turn": [
         (
             "complete",
-            "redis.call('EXISTS', leases, released, limited, turns, with_ids",
+            "redis.call('EXISTS', leases, released, limited, turns, steps, with_ids",
             "redis.call('EXISTS', leases, released, limited, with_ids",
         )
     ],

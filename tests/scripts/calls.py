@@ -15,7 +15,7 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
-from headrace._protocol import transfer_ops, view_ops
+from headrace._protocol import step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -232,6 +232,11 @@ CALLS: dict[str, Calls] = {
     "present": Calls(
         sample=SHARD.present(["i", "j"]), nothing=[(["a", "b"], [0, 0])], payloads="names of jobs, at most 1,000"
     ),
+    "progress": Calls(
+        sample=step_ops.progress(OPS, CLAIMS[0], 0.5, "half"),
+        nothing=[(["w", "5-0", 1, "5-0", "5", "0.5", "half"], 0)],
+        payloads="one short text of one job",
+    ),
     "purge": Calls(sample=OPS.purge(), nothing=[(["-", 500], [0, ""])], filled=[(["-", 500], [0, ""])]),
     "purge_dead": Calls(
         sample=OPS.purge_dead("-", ["i"]),
@@ -312,6 +317,29 @@ CALLS: dict[str, Calls] = {
             (["", "1", "0", "version", "2"], ["version", "2"]),
         ],
         payloads="two words for each of 1,024 shards, and 1,000 queues",
+    ),
+    "signal": Calls(
+        sample=step_ops.signal(OPS, "i", "approved", b"x"),
+        nothing=[(["i", "approved", "x"], 0), (["5-0", "approved"], 0)],
+        filled=[(["i", "approved", "x"], 1), (["late", "approved"], 1)],
+        payloads="one job, for the time of its enqueue, and its records",
+    ),
+    "step": Calls(
+        sample=step_ops.record(OPS, CLAIMS[0], 0, "pay", b"x", ended=True, took=0.1, ttl=0.0),
+        nothing=[(["w", "5-0", 1, 1, "", 0, "i", "5", 0, "pay", 1, 1, 5, "x"], 0)],
+        filled=[(["w", ENTRY, 1, 1, "", 0, "i", "5", 0, "pay", 1, 1, 5, "x"], 2)],
+        payloads="one value of at most 64 KiB, and the run's row",
+    ),
+    "steps": Calls(
+        sample=step_ops.read(OPS, CLAIMS[0]),
+        nothing=[(["i", "5"], [])],
+        payloads="the records of one run, at most 1,000 and 1 MiB",
+    ),
+    "suspend": Calls(
+        sample=step_ops.suspend(OPS, CLAIMS[0], 0, "night", "sleep", "+5"),
+        nothing=[(["w", "5-0", 1, 1, "i", "5", 0, "night", "sleep", "+60000", 1, 0], [0])],
+        filled=[(["w", ENTRY, 1, 1, "i", "5", 0, "night", "sleep", "+60000", 1, 0], [0])],
+        payloads="one row of a run",
     ),
     "take_schedule": Calls(
         sample=SHARD.take_schedule("s", 5, b"x", [b"set"]),

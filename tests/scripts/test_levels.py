@@ -79,6 +79,7 @@ CALLS: dict[str, list[Any]] = {
     "redrive": ["-", 500],
     "reschedule": [f"{LATER}1", ""],
     "cancel": [f"{LATER}1"],
+    "signal": [f"{LATER}1", "approved", "x"],
     "cancel_payload": ["2", "level:2", "-", 500],
     "purge": ["-", 500],
     "delete": [],

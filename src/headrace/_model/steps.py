@@ -39,7 +39,7 @@ class Step:
 
 @frozen
 class Progress:
-    """How far a job has come: `fraction` from 0 to 1, a `text` of the handler's, and the server's time of the note."""
+    """The progress of a job: a `fraction` from 0 to 1, a `text` of its handler, and the server's time of the note."""
 
     fraction: float
     text: str

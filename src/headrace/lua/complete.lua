@@ -63,7 +63,7 @@ end
 -- @include take_until
 -- @include wake_one
 -- 2. Everything is checked before the first write.
-require_hashes(ids)
+require_hashes(ids, steps)
 local heard = listeners(stats, events, 'completed')
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,

@@ -24,7 +24,7 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   wake = wake, turns = turns, behind = behind,
 }
-require_hashes(ids, released, stats, turns)
+require_hashes(ids, released, stats, turns, steps)
 require_sorted_sets(leases, flows, limited, behind)
 require_streams(dead, wake)
 local heard = listeners(stats, events, 'dead')

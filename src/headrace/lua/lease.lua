@@ -166,7 +166,7 @@ end
 
 -- 5. The group is there, and the worker is registered.
 local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
-require_hashes(deaths)
+require_hashes(deaths, steps)
 require_history(heard.history, ends, ended)
 local parked, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end)
 if parked.err then return parked end

@@ -37,7 +37,7 @@ local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
   flows = flows, levels = known_streams(stats, levels), turns = turns, behind = behind,
 }
-require_hashes(ids, released, bodies, stats, turns, deaths)
+require_hashes(ids, released, bodies, stats, turns, deaths, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind)
 require_streams(dead, wake)
 local heard = listeners(stats, events, 'retried', 'dead')

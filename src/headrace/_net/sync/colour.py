@@ -63,7 +63,7 @@ def background(seconds: float, call: Callable[[], None]) -> None:
 
 
 def settled(value: Any) -> Any:
-    """Return the value of a function. Raises `TypeError` for an awaitable, which nobody awaits."""
+    """Return the value of a function. Raises `TypeError` for an awaitable."""
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()  # it would warn that it was never awaited
