@@ -46,7 +46,7 @@ OF_A_QUEUE = [
     "list", "find a", "show", "show a", "result a", "events", "cancel a", "reschedule a --delay 1", "expire --yes",
     "move {} other", "pause", "resume", "drain", "purge --yes", "delete --yes", "fail-worker w --yes", "repair",
     "dead list", "dead redrive", "dead purge --yes", "schedules list", "schedules remove s", "enqueue a", "stats",
-    "schedules add s --every 60", "workers",
+    "schedules add s --every 60", "workers", "signal a b",
 ]  # fmt: skip
 
 

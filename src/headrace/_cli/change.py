@@ -16,6 +16,7 @@ from headrace._api.sync.queue import Queue
 from headrace._cli.console import opened, reported, say
 from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm, on_queue
 from headrace._cli.output import all_of, changed, outcome, print_json, print_out, show, succeed
+from headrace._model.steps import signal_data
 from headrace._protocol.keys import worker_name
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -118,6 +119,23 @@ def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = Fals
         confirm(f"End all {queue.counts().leased} leases of {queue.name}, whose jobs will run again?", yes)
     number = queue.admin.expire(*ids or ())
     changed(queue.name, "expired", number, in_json, ids, f"no such job is leased in {queue.name}")
+
+
+@on_queue
+def signal(
+    queue: Queue,
+    id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    signal: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    data: Annotated[str | None, typer.Argument(metavar="DATA", show_default=False, help="JSON, or else text.")] = None,
+    in_json: Json = False,
+) -> None:
+    """Send a signal to a job that waits for it, or will.
+
+    Prints woke, kept (it came before the wait), present (the job has one), or unknown (there is no such job).
+    """
+    answer = queue.signal(id, signal, None if data is None else signal_data(data))
+    outcome(in_json, answer, {"queue": queue.name, "id": id, "signal": signal, "outcome": answer})
+    succeed(answer in ("woke", "kept"))
 
 
 def move(

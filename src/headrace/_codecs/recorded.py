@@ -1,7 +1,8 @@
 """The values of steps and signals as they are recorded: by the annotation of a step's function, or by the codec.
 
 A recorded value begins with one byte: `j`: JSON, `b`: bytes, `c`: whatever the queue's codec makes of any value. All
-of them pass through the queue's codec, so that they are compressed, sealed or kept elsewhere as payloads are.
+of them pass through the queue's codec, so that they are compressed, sealed or kept elsewhere as payloads are. A sender
+that does not know the codec, such as the command line, writes `j`: codecs that read JSON themselves read it as well.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Recorded:
             kind, value = data[:1], untyped(self.codec).decode(data[1:])
             if kind == BYTES:
                 return value
-            read = loaded(value) if kind == JSON else value
+            read = loaded(value) if kind == JSON and isinstance(value, bytes) else value
             shape = None if function is None else _shape(function)
             return read if shape is None else shape.unpack(read)
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -113,6 +114,14 @@ def moment(what: str, value: object) -> str:
     if not 0 <= seconds <= LAST_MOMENT_S:
         raise ValueError(f"{what}={value!r:.100}: give 0 or more seconds, so that it ends before the year 10000")
     return f"+{math.ceil(seconds * 1000)}"
+
+
+def signal_data(text: str) -> Any:
+    """Read the data of a signal that a user typed: JSON, or else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def fraction_of(value: object) -> float:

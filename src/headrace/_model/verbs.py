@@ -25,6 +25,7 @@ VERBS = {  # in the order of the command line's help
     "cancel": Verb(asks="many", final=True, states=("waiting", "running", "delayed")),
     "reschedule": Verb(states=("delayed",)),
     "expire": Verb(asks="many", states=("running",)),
+    "signal": Verb(),
     "move": Verb(page=False),
     "pause": Verb(),
     "resume": Verb(),

@@ -12,6 +12,7 @@ from attrs import asdict, frozen
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.aio.queue import AsyncQueue
+from headrace._model.steps import signal_data
 from headrace._model.verbs import ACTIONS, VERBS
 from headrace._ui.texts import Refused, counted, jobs
 
@@ -109,6 +110,22 @@ async def reschedule(request: ActionRequest) -> Outcome:
     """Give a delayed job another due time."""
     done = await request.queue.admin.reschedule(request.form.required("id"), request.form.seconds("delay"))
     return int(done), "The job has another due time." if done else "The job is not delayed any more."
+
+
+SIGNALLED = {
+    "woke": "The job goes on.",
+    "kept": "The signal is kept until the job waits for it.",
+    "present": "The job has this signal already.",
+    "unknown": "The job is not there any more, or its wait has timed out.",
+}
+
+
+async def signal(request: ActionRequest) -> Outcome:
+    """Send a signal to a job, its data as it is typed: JSON, or else text."""
+    data = request.form("data")
+    sent = signal_data(data) if data else None
+    answer = await request.queue.signal(request.form.required("id"), request.form.required("signal"), sent)
+    return int(answer in ("woke", "kept")), SIGNALLED[answer]
 
 
 async def _letters(request: ActionRequest) -> list[str]:

@@ -275,7 +275,7 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> s
         return "../" + to("", outcome=outcome).removeprefix("./")
     if action in ("redrive", "purge_dead"):
         return "../" + to("dead", name=queue, outcome=outcome)
-    if action in ("cancel", "expire", "reschedule") and job:
+    if action in ("cancel", "expire", "reschedule", "signal") and job:
         return "../" + to("job" if action != "cancel" else "queue", queue=queue, name=queue, id=job, outcome=outcome)
     return "../" + to("queue", name=queue, outcome=outcome)
 
