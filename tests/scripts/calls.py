@@ -204,7 +204,7 @@ CALLS: dict[str, Calls] = {
         nothing=[([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
     ),
     "listen": Calls(sample=OPS.listen(), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
-    "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 12)]),
+    "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 13)]),
     "move": Calls(
         sample=OPS.move("shop/bills", "-", ["i"]),
         nothing=[

@@ -735,7 +735,7 @@ def test_measure(lua: Lua) -> None:
     streams = [lua.key("jobs:1"), lua.key("jobs:2")]
 
     def age() -> int:
-        *counts, found = lua("measure", extra=streams)
+        *counts, found, _ = lua("measure", extra=streams)
         assert counts == lua("counts", extra=streams)
         return int(found)
 

@@ -41,7 +41,7 @@ from headrace._protocol.replies import Declaration, Verdicts
 from headrace._protocol.shards import WholeOps
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.log import log_event
-from headrace._telemetry.steps import STEP_WORDS
+from headrace._telemetry.steps import STEP_WORDS, record_step
 from headrace._telemetry.tracing import Place
 from headrace.errors import ConfigurationError, NotDurable, describe_error, traced
 
@@ -318,17 +318,19 @@ class BaseQueue(Connected):
 
     def _run_of(self, claim: Claim) -> Run:
         """Make the run of a leased job."""
-
-        def note(event: str, step: str) -> None:
-            log_event(event, STEP_WORDS[event], claim.job.id, claim.job.queue, step, claim=claim, step=step)
-
+        note = partial(record_step, self._place, claim)
         ops, ttl = self._verbs.at(claim), self._leaser.ttl(claim.duration)
         return Run(ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable)
 
     def _signal(self, id: str, name: str, data: Any, key: str | None) -> Step[str]:
         label = step_name(name)
         value = Recorded(self.ops.bound).encoded(f"signal {label!r}", data)
-        return self._verbs.signal(id, key, label, value)
+        outcome = yield from self._verbs.signal(id, key, label, value)
+        if outcome == "kept":
+            log_event(
+                "signal_kept", STEP_WORDS["signal_kept"], id, self.name, label, queue=self.name, job_id=id, step=label
+            )
+        return outcome
 
     def _renew(self, lease: BaseLease[Any, Any], duration: float | timedelta | None) -> Op[list[bool]]:
         claim = self._claim(lease)

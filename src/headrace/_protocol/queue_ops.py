@@ -487,8 +487,10 @@ class Ops:
         """Ask for the queue's known number of priority levels, the first included."""
         return self.op("levels", [], lambda reply: int(reply) + 1)
 
-    def measure(self) -> Op[tuple[Counts, float]]:
-        """Count the jobs in each state, and return the age in seconds of the oldest job that may be next."""
+    def measure(self) -> Op[tuple[Counts, float, float]]:
+        """Count the jobs in each state, and return the age in seconds of the oldest job that may be next, and the
+        longest wait for a signal.
+        """
         return self.op("measure", [], replies.measured)
 
     def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT) -> Op[Page]:

@@ -457,9 +457,9 @@ def counts(reply: Any) -> Counts:
     return Counts(*(int(x) for x in reply))
 
 
-def measured(reply: Any) -> tuple[Counts, float]:
-    """Decode `Counts`, and an age in seconds."""
-    return counts(reply[:-1]), reply[-1] / 1000
+def measured(reply: Any) -> tuple[Counts, float, float]:
+    """Decode `Counts`, and two ages in seconds."""
+    return counts(reply[:-2]), reply[-2] / 1000, reply[-1] / 1000
 
 
 def reclaimed(reply: Any) -> Reclaimed:

@@ -36,6 +36,7 @@ EVENTS = {  # their levels
     "step_done": logging.DEBUG,
     "run_suspended": logging.DEBUG,
     "run_resumed": logging.DEBUG,
+    "signal_kept": logging.DEBUG,
     "steps_unused": logging.WARNING,
     "lease_lost": logging.WARNING,
     "loop_blocked": logging.WARNING,

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
+from attrs import frozen
 from opentelemetry import metrics
 from opentelemetry.environment_variables import OTEL_PYTHON_METER_PROVIDER
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider, Observation
@@ -52,11 +53,18 @@ class Instruments:
         self.dropped = meter.create_counter(
             "headrace.results.dropped", "{result}", "Results that could not be kept; their jobs are complete."
         )
+        self.steps = meter.create_counter("headrace.steps.recorded", "{step}", "Steps that were recorded.")
+        self.suspended = meter.create_counter(
+            "headrace.runs.suspended", "{run}", "Times that a run began to sleep, or to wait for a signal."
+        )
         self.lost = meter.create_counter("headrace.leases.lost", "{lease}", "Leases that were lost to others.")
         self.reconnects = meter.create_counter("headrace.reconnects", "{retry}", "Round trips that were tried again.")
         meter.create_observable_gauge("headrace.queue.jobs", [readings.jobs], "{job}", "Jobs in each state.")
         meter.create_observable_gauge(
             "headrace.queue.oldest", [readings.oldest], "s", "Age of the oldest job that is next."
+        )
+        meter.create_observable_gauge(
+            "headrace.queue.longest_wait", [readings.longest_wait], "s", "Longest wait of a run for its signal."
         )
 
     def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
@@ -76,48 +84,61 @@ def _instruments(provider: Any) -> Instruments | None:
     return None if made.nothing else made
 
 
+@frozen
+class Reading:
+    """The counts of a queue, and two ages in seconds: of its oldest job that is next, and of its longest wait."""
+
+    counts: Counts
+    oldest: float
+    longest_wait: float
+
+
 class Readings:
     """The counts last read of each queue, by any worker of this process."""
 
     def __init__(self) -> None:
         self._lock = _forks.lock()
-        self._read: dict[str, tuple[float, float, Place, Counts | None, float]] = {}
+        self._read: dict[str, tuple[float, float, Place, Reading | None]] = {}
 
     def due(self, key: str, place: Place, interval: float) -> bool:
         """Tell whether it is time to read a queue; if so, this caller is the one to do it."""
         now = time.monotonic()
         with self._lock:
-            at, _, _, counts, oldest = self._read.get(key, (-math.inf, 0.0, place, None, 0.0))
+            at, _, _, reading = self._read.get(key, (-math.inf, 0.0, place, None))
             if now - at < interval:
                 return False
-            self._read[key] = now, interval, place, counts, oldest
+            self._read[key] = now, interval, place, reading
         return True
 
-    def read(self, key: str, counts: Counts, oldest: float) -> None:
+    def read(self, key: str, reading: Reading) -> None:
         """Store the counts of a queue."""
         with self._lock:
             row = self._read.get(key)
             if row is not None:  # else it took so long that it is forgotten
-                at, interval, place, _, _ = row
-                self._read[key] = at, interval, place, counts, oldest
+                self._read[key] = *row[:3], reading
 
-    def _fresh(self) -> list[tuple[Place, Counts, float]]:
+    def _fresh(self) -> list[tuple[Place, Reading]]:
         now = time.monotonic()
         with self._lock:
             for key in [key for key, row in self._read.items() if now - row[0] > STALE_AFTER_INTERVALS * row[1]]:
                 del self._read[key]  # the worker that read it is gone
-            return [(place, counts, oldest) for _, _, place, counts, oldest in self._read.values() if counts]
+            return [(place, reading) for _, _, place, reading in self._read.values() if reading]
 
     def jobs(self, _options: CallbackOptions) -> Iterable[Observation]:
         """Observe the jobs in each state."""
-        for place, counts, _ in self._fresh():
+        for place, reading in self._fresh():
             for state in STATES:
-                yield Observation(getattr(counts, state), {**place.common, STATE: state})
+                yield Observation(getattr(reading.counts, state), {**place.common, STATE: state})
 
     def oldest(self, _options: CallbackOptions) -> Iterable[Observation]:
         """Observe the age of the oldest job that is next; 0 if none waits."""
-        for place, _, oldest in self._fresh():
-            yield Observation(oldest, place.common)
+        for place, reading in self._fresh():
+            yield Observation(reading.oldest, place.common)
+
+    def longest_wait(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Observe the longest wait for a signal, among the 100 oldest jobs that wait for one; 0 if none does."""
+        for place, reading in self._fresh():
+            yield Observation(reading.longest_wait, place.common)
 
 
 readings = Readings()

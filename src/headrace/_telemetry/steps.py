@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
+from headrace._model.job import Claim
 from headrace._telemetry import tracing
-from headrace._telemetry.tracing import tracer
+from headrace._telemetry.log import log_event
+from headrace._telemetry.metrics import instruments
+from headrace._telemetry.tracing import Place, tracer
 from headrace.errors import RunSuspended
 
 R = TypeVar("R")
@@ -13,8 +16,17 @@ STEP_WORDS = {
     "step_done": "job %s of queue %r: step %r is recorded",
     "run_suspended": "job %s of queue %r is suspended in %r",
     "run_resumed": "job %s of queue %r goes on: %r is over",
+    "signal_kept": "job %s of queue %r does not wait for the signal %r yet: it is kept",
     "steps_unused": "job %s of queue %r is complete, and did not ask for its recorded step %r: its code has changed",
 }
+
+
+def record_step(place: Place, claim: Claim, event: str, step: str) -> None:
+    """Count and log an event of a run."""
+    meters = instruments()
+    if meters is not None and event in ("step_done", "run_suspended"):
+        (meters.steps if event == "step_done" else meters.suspended).add(1, place.common)
+    log_event(event, STEP_WORDS[event], claim.job.id, claim.job.queue, step, claim=claim, step=step)
 
 
 class StepSpan:

@@ -22,7 +22,7 @@ from headrace._telemetry import metrics, tracing
 from headrace._telemetry.client import Traced, dead_lettered, received
 from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import failing, instruments
-from headrace._telemetry.steps import STEP_WORDS
+from headrace._telemetry.steps import record_step
 from headrace._telemetry.tracing import Place, tracer
 from headrace.errors import RetryLater, Verdict, describe_error
 
@@ -182,8 +182,7 @@ class WorkerTelemetry:
     @_harmless
     def stepped(self, held: HeldJob, event: str, step: str) -> None:
         """Record an event of a job's run."""
-        job = held.job
-        log_event(event, STEP_WORDS[event], job.id, job.queue, step, claim=held, step=step)
+        record_step(self.place, held, event, step)
 
     def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
         meters, common = self.meters, self.place.common
@@ -221,9 +220,9 @@ class WorkerTelemetry:
         return instruments() is not None and metrics.readings.due(self._key, self.place, GAUGE_EVERY_S)
 
     @_harmless
-    def read(self, counts: Counts, oldest: float) -> None:
+    def read(self, counts: Counts, oldest: float, longest_wait: float) -> None:
         """Store the counts that were read."""
-        metrics.readings.read(self._key, counts, oldest)
+        metrics.readings.read(self._key, metrics.Reading(counts, oldest, longest_wait))
 
 
 def _when(delay: float | timedelta | datetime) -> str:

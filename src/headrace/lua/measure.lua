@@ -1,14 +1,22 @@
--- measure: count the jobs in each state, and return the age of the oldest job among the next ones.
+-- measure: count the jobs in each state, and return the age of the oldest job among the next ones, and the longest wait.
 -- KEYS   jobs (stream), delayed (zset), blocked (hash), dead (stream), stats (hash), levels...
 -- ARGV   (none)
--- REPLY  the reply of counts, and then the age in ms, 0 if nothing waits
--- COST   20 us + 0.1 us per consumer
--- The next jobs: the first parked job and the first new job of each level, up to 1 MiB.
+-- REPLY  the reply of counts, and then the age in ms, 0 if nothing waits, and the longest wait of a run for its signal in
+--        ms, 0 if none waits
+-- COST   20 us + 0.1 us per consumer + 0.1 us per run that waits, at most 100 of them
+-- The next jobs: the first parked job and the first new job of each level, up to 1 MiB. The longest wait is that of the
+-- 100 runs whose jobs are the oldest.
 -- @include count_states
 -- @include levels
 -- @include oldest
 -- @include page
+-- @include runs
 known_streams(stats, levels)
 local reply = count_states({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
 reply[#reply + 1] = age_of_next(jobs, levels, new_budget())
+local longest = 0
+for _, row in ipairs(redis.pcall('XPENDING', jobs, 'workers', '-', '+', 100, runs.WAITS)) do
+  longest = math.max(longest, row[3])
+end
+reply[#reply + 1] = longest
 return reply

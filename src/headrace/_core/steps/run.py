@@ -45,6 +45,7 @@ class Run:
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
     records: Mapping[str, Record] | None = None
+    last: str = ""  # the name of the last record that was read
     asked: set[str] = field(factory=set[str])
     ended: BaseException | None = None
 
@@ -85,6 +86,7 @@ class Run:
         if record is not None:
             self._must_be(record, "sleep")
             if record.over(self.claim.leased_at):
+                self._resume(label)
                 return
         yield from self._suspend(record, label, "sleep", due, release_key=release_key)
 
@@ -98,9 +100,12 @@ class Run:
         if record is not None:
             self._must_be(record, "wait")
             if record.ended:
+                self._resume(label)
                 return self._signalled(label, record.value)
         timed_out = record is not None and record.over(self.claim.leased_at)
-        if not timed_out:
+        if timed_out:
+            self._resume(label)
+        else:
             answer = yield from self._suspend(record, label, "wait", due, release_key=release_key)
             if answer.state == "there":
                 return self._signalled(label, answer.value)
@@ -133,8 +138,15 @@ class Run:
             rows = [] if self.claim.token == 1 else (yield from send(step_ops.read(self.ops, self.claim)))
             found = step_ops.own(rows)
             if self.records is None:  # another step has not read them meanwhile
-                self.records = found
+                self.records, self.last = found, next(reversed(found), "")
         return self.records
+
+    def _resume(self, name: str) -> None:
+        """Note that this delivery continues the run behind a sleep or wait: the last of its records, which ended the
+        delivery before.
+        """
+        if name == self.last:
+            self.note("run_resumed", name)
 
     def _must_be(self, record: Record, *kinds: str) -> None:
         if record.kind not in kinds:

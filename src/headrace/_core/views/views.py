@@ -259,11 +259,11 @@ class Views:
         return [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
 
     def _view(
-        self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float], list[WorkerState]]]
+        self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float, float], list[WorkerState]]]
     ) -> QueueView:
         """Make a queue's view from the replies of its shards."""
         abouts = self._ops_factory.about(parts)
-        counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for (counts, _), _ in read)])
+        counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for (counts, _, _), _ in read)])
         now = max(about.now for about in abouts)
         trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
         if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):
@@ -279,11 +279,11 @@ class Views:
         line = tuple(_rates(a[0], b[0], a[1:], b[1:]) for a, b in pairwise(steps))
         shards = tuple(
             ShardView(ops.keys.shard.number, counts, lag, about.paused)
-            for ops, about, ((counts, lag), _) in zip(parts, abouts, read, strict=True)
+            for ops, about, ((counts, lag, _), _) in zip(parts, abouts, read, strict=True)
             if ops.keys.shard is not None
         )
         return QueueView(
-            name, counts, max(lag for (_, lag), _ in read), any(about.paused for about in abouts),
+            name, counts, max(lag for (_, lag, _), _ in read), any(about.paused for about in abouts),
             max(about.levels for about in abouts), _by_name(one for _, workers in read for one in workers),
             rates, line, shards,
         )  # fmt: skip

@@ -113,5 +113,4 @@ def _measure(consumer: Consumer) -> Role:
     """Read the queue's counts, if telemetry asks for them now."""
     if consumer.gauge is None or not consumer.gauge.due():
         return
-    counts, age = yield from send(consumer.ops.measure())
-    consumer.gauge.read(counts, age)
+    consumer.gauge.read(*(yield from send(consumer.ops.measure())))
