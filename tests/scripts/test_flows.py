@@ -13,7 +13,7 @@ from tests.scripts.test_out_of_memory import FULL, fill
 
 PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
-    "control", "limited",
+    "control", "limited", "asleep", "steps",
 ]  # fmt: skip
 CHANNELS = ("events", "control")  # no keys: nobody can have one of another type
 BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
@@ -77,7 +77,7 @@ def died(flow: Flow) -> list[Any]:
 
 def redriven(flow: Flow) -> list[Any]:
     assert flow.advance(*died(flow)) == [1]
-    flow.lua("redrive", "-", 500)
+    flow.lua("redrive", "-", 500, "")
     return ["event", "o", "a"]
 
 

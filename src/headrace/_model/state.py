@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
 from attrs import astuple, field, frozen
 
 from headrace._model.job import Job, T_co, shortened
+from headrace._model.steps import Progress, Step
 
 
 @frozen
 class Counts:
     """The number of jobs in each state, and of jobs that have left the queue, at one instant.
 
-    Always: `enqueued == completed + cancelled + deleted + dead_trimmed + waiting + parked + leased + delayed + blocked
-    + dead`. `handing` counts follow-ups on their way to another shard of a sharded queue, where each counts as enqueued
-    on arrival.
+    A run that sleeps is delayed, and a run that waits for a signal is blocked. Always: `enqueued == completed +
+    cancelled + deleted + dead_trimmed + waiting + parked + leased + delayed + blocked + dead`. `handing` counts
+    follow-ups on their way to another shard of a sharded queue, where each counts as enqueued on arrival.
     """
 
     waiting: int = 0
@@ -58,12 +59,12 @@ class Repairs:
     """Counts of repaired damage, by kind; true if there was any.
 
     Pending entries without a job were `dangling` and are dropped; jobs in no consumer's pending list were `stranded`
-    and are parked, in front. Delayed jobs without a due time were `undated` and are due now; due times without a job
-    were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs whose id was free
-    have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that have ended, `workers`
-    registrations of which only a half was left, `groups` consumer groups that were lost or moved. Jobs that were
-    removed by hand now count as `deleted`, and jobs that were added uncounted count as `enqueued`, so that the law of
-    conservation holds (`Counts.lost == 0`).
+    and are parked, in front. Delayed jobs and suspended runs without a due time were `undated` and are due now; due
+    times without a job were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs
+    whose id was free have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that have ended, and
+    records of jobs that have left, `workers` registrations of which only a half was left, `groups` consumer groups that
+    were lost or moved. Jobs that were removed by hand now count as `deleted`, and jobs that were added uncounted count
+    as `enqueued`, so that the law of conservation holds (`Counts.lost == 0`).
     """
 
     groups: int = 0
@@ -95,12 +96,13 @@ class JobState(Generic[T_co]):
     """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead; or, if its queue keeps a
     `history`, completed, cancelled or deleted.
 
-    `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones,
-    `worker` and `since` (of the death) to dead ones. `reason` says why a job died, or was last retried (at most 500
-    bytes of it), and `traceback` where, if its queue keeps `tracebacks`. A job that can't be decoded has its bytes for
-    a payload, and the cause in `reason`. An ended job has `since` (its end), the `worker`, if known, and of `job` only
-    the id and the attempt (0: unknown); `payload` and `enqueued_at` are `None`. `enqueued_at` is the job's (server
-    seconds), `None` also where a foreign producer wrote none that can be read.
+    `worker` and `since` (server seconds of the delivery or last renewal) belong to leased jobs, `due` to delayed ones
+    and to runs that wait for a signal up to that moment, `worker` and `since` (of the death) to dead ones. `reason`
+    says why a job died, or was last retried (at most 500 bytes of it), and `traceback` where, if its queue keeps
+    `tracebacks`. A job that can't be decoded has its bytes for a payload, and the cause in `reason`. An ended job has
+    `since` (its end), the `worker`, if known, and of `job` only the id and the attempt (0: unknown); `payload` and
+    `enqueued_at` are `None`. `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote
+    none that can be read. `steps` and `progress` are what its handler has recorded; only `find` reads them.
     """
 
     job: Job[T_co]
@@ -111,6 +113,8 @@ class JobState(Generic[T_co]):
     reason: str | None = field(default=None, repr=shortened)
     entry: str | None = field(default=None, repr=False)
     traceback: str | None = field(default=None, repr=False)
+    steps: Sequence[Step] = field(default=(), repr=False)
+    progress: Progress | None = field(default=None, repr=False)
 
     @property
     def enqueued_at(self) -> float | None:

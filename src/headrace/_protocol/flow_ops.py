@@ -48,6 +48,8 @@ _PARTS = [
     "events",
     "control",
     "limited",
+    "asleep",
+    "steps",
 ]
 _NO_RESULT = (0, "")
 _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]

@@ -442,9 +442,12 @@ class Ops:
         """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another call."""
         return self.op("delete", [], replies.moved)
 
-    def redrive(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
-        """Send a page of dead letters back to the queue, or the *wanted* ones."""
-        return self.op("redrive", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved)
+    def redrive(self, cursor: str, wanted: Sequence[str], from_step: str = "") -> Op[tuple[int, str]]:
+        """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the single wanted run
+        does that step, and all after it, again.
+        """
+        args: list[Arg] = [cursor, REWRITES_PER_SCRIPT, from_step, *map(wire_id, wanted)]
+        return self.op("redrive", args, replies.redriven(from_step))
 
     def pause(self, pause: bool) -> Op[bool]:
         """Pause or resume the queue; false if it was in that state already."""
@@ -472,7 +475,7 @@ class Ops:
                 f"to={to!r}: {self.codec!r:.200} binds payloads to their queue, and no other can open them: lease the "
                 "jobs here and enqueue their payloads there"
             )
-        keys = [target.key(key) for key in ("wake", *script("move").key_names[:7])]
+        keys = [target.key(key) for key in ("wake", *script("move").key_names[:7], "steps")]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
         return self.op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 

@@ -11,7 +11,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from headrace._model import receipt as receipt_values
 from headrace._model.checks import ENTRY_FIELDS, KEPT_FIELDS
@@ -23,6 +23,7 @@ from headrace._model.job import NO_HEADERS, Cause, Claim, Escaped, Job, Postpone
 from headrace._model.receipt import Receipt
 from headrace._model.settings import KIND
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.steps import Progress, Record
 from headrace._model.timing import Timing
 from headrace.errors import ReplyError, RetryLater, describe_error
 
@@ -413,9 +414,10 @@ class Jobs:
         reason, traceback = wrong or _kept(fields, _REASON), _kept(fields, _TRACEBACK)
         if name == "delayed":
             return JobState(job, name, due=ms / 1000, reason=reason, traceback=traceback)
+        due = ms / 1000 if name == "blocked" and ms else None
         since = (now - ms) / 1000 if name == "leased" else None
         return JobState(
-            job, name, text(worker) if name == "leased" else None, since, None, reason, text(entry), traceback
+            job, name, text(worker) if name == "leased" else None, since, due, reason, text(entry), traceback
         )
 
     def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
@@ -435,8 +437,15 @@ class Jobs:
 
     def found(self, reply: Any) -> tuple[JobState[Any] | None, str]:
         """Decode the answer of `find`, and the cursor to continue from."""
-        now, row, cursor = reply
-        return self.state(row, now) if row else None, text(cursor)
+        now, row, cursor, *run = reply
+        if not row:
+            return None, text(cursor)
+        state = self.state(row, now)
+        if run:
+            rows, progress = run
+            steps = tuple(record.step(now / 1000, None) for record in records(rows))
+            state = evolve(state, steps=steps, progress=progress_of(progress))
+        return state, text(cursor)
 
 
 def _kept(fields: Any, name: bytes) -> str | None:
@@ -450,6 +459,24 @@ def _number(value: Any, limit: int = 1 << 53) -> int:
     except ValueError:
         return 0
     return number if 0 <= number < limit else 0  # a foreign producer may write anything
+
+
+def records(rows: Any) -> list[Record]:
+    """Decode the records of a run, in their order."""
+    return [
+        Record(number, text(name), text(kind), began, ended, attempt, None if value is None else raw(value), due)
+        for number, (name, kind, began, ended, attempt, value, due) in enumerate(rows, 1)
+    ]
+
+
+def progress_of(kept: Any) -> Progress | None:
+    """Decode the progress of a job; `None` if it has noted none."""
+    at, _, rest = ("" if kept is None else text(kept)).partition(" ")
+    fraction, _, words = rest.partition(" ")
+    try:
+        return Progress(float(fraction), words, int(at) / 1000)
+    except ValueError:
+        return None
 
 
 def counts(reply: Any) -> Counts:
@@ -475,6 +502,18 @@ def _wait(ms: int) -> float | None:
 def moved(reply: Any) -> tuple[int, str]:
     """Decode the number of changed jobs, and the cursor to continue from."""
     return int(reply[0]), text(reply[1])
+
+
+def redriven(from_step: str) -> Callable[[Any], tuple[int, str]]:
+    """Return the decoder of a redrive. It raises `ValueError` for a run without the step *from_step*."""
+
+    def decode(reply: Any) -> tuple[int, str]:
+        if reply[0] >= 0:
+            return moved(reply)
+        names = ", ".join(repr(text(name)) for name in reply[2:]) or "none"
+        raise ValueError(f"from_step={from_step!r}: the run has no such step; it has recorded {names:.2000}")
+
+    return decode
 
 
 def declaration(reply: Any) -> Declaration:

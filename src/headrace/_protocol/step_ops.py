@@ -9,32 +9,14 @@ from attrs import frozen
 
 from headrace._model.checks import term
 from headrace._model.job import Claim, on_wire
-from headrace._model.steps import Progress, Record
+from headrace._model.steps import Record
 from headrace._protocol.keys import wire_id
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import raw, text
+from headrace._protocol.replies import raw, records
 
 LOST, RECORDS_SPENT, BYTES_SPENT = 0, -1, -2  # why nothing was recorded
 SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}
-
-
-def records(rows: Any) -> list[Record]:
-    """Decode the records of a run, in their order."""
-    return [
-        Record(number, text(name), text(kind), began, ended, attempt, None if value is None else raw(value), due)
-        for number, (name, kind, began, ended, attempt, value, due) in enumerate(rows, 1)
-    ]
-
-
-def progress_of(kept: Any) -> Progress | None:
-    """Decode the progress of a job; `None` if it has noted none."""
-    at, _, rest = ("" if kept is None else text(kept)).partition(" ")
-    fraction, _, words = rest.partition(" ")
-    try:
-        return Progress(float(fraction), words, int(at) / 1000)
-    except ValueError:
-        return None
 
 
 def _run(claim: Claim) -> list[Arg]:

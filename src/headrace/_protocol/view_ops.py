@@ -89,11 +89,10 @@ def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int
     jobs = ops.decoder
 
     def decode(reply: Any) -> tuple[JobState[Any] | None, int, str]:
-        now, row, more = reply
-        if not row:
-            return None, 0, text(more)
-        token = jobs.job(row[0], row[1], row[3], row[4])[1] if text(row[2]) == "leased" else 0
-        return jobs.state(row, now), token, text(more)
+        row = reply[1]
+        state, more = jobs.found(reply)
+        token = jobs.job(row[0], row[1], row[3], row[4])[1] if row and text(row[2]) == "leased" else 0
+        return state, token, more
 
     op: Op[Any] = ops.seek(name, cursor)
     return evolve(op, decode=decode)

@@ -1,7 +1,7 @@
--- cancel: remove a job by id, waiting, parked, leased, delayed or blocked. Its holder finds its lease lost.
+-- cancel: remove a job by id, waiting, parked, leased, delayed, blocked or suspended. Its holder finds its lease lost.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        blocked (hash), stats (hash), control (channel), events (channel), flows (zset), limited (zset),
---        ends (hash), ended (zset), wake (stream), turns (hash), behind (zset), levels...
+--        ends (hash), ended (zset), wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), levels...
 -- ARGV   call, id
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
@@ -17,13 +17,14 @@ local known = recorded()
 if known then return known end
 level_streams(stats, levels)
 require_streams(jobs, wake)
-require_hashes(ids, released, bodies, blocked, turns)
-require_sorted_sets(leases, delayed, flows, limited, behind)
+require_hashes(ids, released, bodies, blocked, turns, steps)
+require_sorted_sets(leases, delayed, flows, limited, behind, asleep)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
 local gone, held = remove_by_id({
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
   stats = stats, limited = limited, flows = flows, levels = levels, wake = wake, turns = turns, behind = behind,
+  asleep = asleep, steps = steps,
 }, id)
 if held then tell_holders(control, held) end
 if gone > 0 then mark(flows, id, REMOVED) end

@@ -1,7 +1,7 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash), ended (zset),
---        wake (stream), turns (hash), behind (zset), levels...
+--        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), levels...
 -- ARGV   call, payload, place, cursor, limit count
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
@@ -25,10 +25,11 @@ if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, levels = level_streams(stats, levels), wake = wake, turns = turns, behind = behind,
+  asleep = asleep, steps = steps,
 }
 require_streams(jobs, wake)
-require_hashes(ids, released, bodies, turns)
-require_sorted_sets(leases, delayed, flows, limited, behind)
+require_hashes(ids, released, bodies, turns, steps)
+require_sorted_sets(leases, delayed, flows, limited, behind, asleep)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
 local gone, held, ids_gone, budget = 0, {}, {}, new_budget()

@@ -3,7 +3,7 @@
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
 --        recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), turns (hash),
---        behind (zset), deaths (hash), levels...
+--        behind (zset), deaths (hash), asleep (zset), steps (hash), levels...
 -- ARGV   call
 -- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -22,8 +22,8 @@ if known then return known end
 level_streams(stats, levels)
 local heard = listeners(stats, events, 'deleted')
 require_streams(jobs, wake, dead)
-require_hashes(ids, released, bodies, blocked, outbox, turns)
-require_sorted_sets(leases, delayed, flows, limited, behind)
+require_hashes(ids, released, bodies, blocked, outbox, turns, steps)
+require_sorted_sets(leases, delayed, flows, limited, behind, asleep)
 -- Jobs of flows in this queue: unmarked, or redriven. Marked jobs have left, but their flow has not handled that yet.
 -- The first and the third range are from before there were nonces.
 local listed = {}
@@ -40,6 +40,7 @@ if #listed > 250 then
   local q = {
     jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
     stats = stats, limited = limited, flows = flows, levels = levels, turns = turns, behind = behind,
+    asleep = asleep, steps = steps,
   }
   local held = {}
   for i = 1, 250 do
@@ -80,7 +81,7 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
-  recurring, taken, gate, trends, outbox, outdue, turns, behind, deaths)
+  recurring, taken, gate, trends, outbox, outdue, turns, behind, deaths, asleep, steps)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

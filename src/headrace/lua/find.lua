@@ -1,11 +1,13 @@
 -- find: find a job by its id.
 -- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
---        limited (zset), stats (hash), ends (hash), levels...
+--        limited (zset), stats (hash), ends (hash), asleep (zset), steps (hash), levels...
 -- ARGV   id, cursor
--- REPLY  {now, row, cursor}, row as in list, or {} if the job was not found (so far): cursor is then where to continue,
---        or '' at the end. The row of an ended job has the state `ended:` and how it ended; its ms is the time of the
---        end.
--- COST   10 us; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other state
+-- REPLY  {now, row, cursor, records, progress}, row as in list, or {} if the job was not found (so far): cursor is then
+--        where to continue, or '' at the end. The row of an ended job has the state `ended:` and how it ended; its ms is
+--        the time of the end. records as in steps, and progress: 'ms fraction text', or ''; both are left out for a job
+--        that has none
+-- COST   10 us + 0.5 us per record; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other
+--        state
 -- cursor: '' at first. One call searches a bounded part of the dead letters, the newest first.
 -- @include clock
 -- @include fields
@@ -14,16 +16,24 @@
 -- @include is_reserved
 -- @include levels
 -- @include page
+-- @include runs
 -- @include stored
 local q = {jobs = jobs, levels = level_streams(stats, levels)}
 local now = clock()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
+-- The answer with the job's row, and with its records if the run was of this job: first enqueued at *enq*, or with this
+-- *letter*.
+local function found(row, enq, letter)
+  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
+  if not run or letter and run.letter ~= letter or enq and run.enq ~= '' and run.enq ~= enq then return {now, row, ''} end
+  return {now, row, '', runs.records(steps, id, run), redis.call('HGET', steps, id .. '\tp') or ''}
+end
 local entry = redis.call('HGET', ids, id)
 if entry == 'delayed' then
   local body = redis.call('HGET', bodies, id)
   if body then
-    local due = tonumber(redis.call('ZSCORE', delayed, id) or now)
-    return {now, {id, stored(body), 'delayed', 0, releases(id), '', due}, ''}
+    local due, fields = tonumber(redis.call('ZSCORE', delayed, id) or now), stored(body)
+    return found({id, fields, 'delayed', 0, releases(id), '', due}, parse(fields).enq)
   end
 end
 if entry == 'blocked' then
@@ -40,16 +50,19 @@ if stream and not its then fields = (redis.call('XRANGE', stream, number, number
 if entry and fields then
   local own = parse(fields)
   if (own.id or entry) == id then
-    if level then return {now, {entry, prioritised(fields, level), 'waiting', 0, releases(entry), '', 0}, ''} end
+    local enq = own.enq or string.match(entry, '^%d+')
+    if level then return found({entry, prioritised(fields, level), 'waiting', 0, releases(entry), '', 0}, enq) end
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    if not row then return {now, {entry, fields, 'waiting', 0, releases(entry), '', 0}, ''} end
+    if not row then return found({entry, fields, 'waiting', 0, releases(entry), '', 0}, enq) end
     if row[2] == 'limited' then
       local due = tonumber(redis.call('ZSCORE', limited, entry) or now)
-      return {now, {entry, fields, 'delayed', row[4], releases(entry), '', due}, ''}
+      return found({entry, fields, 'delayed', row[4], releases(entry), '', due}, enq)
     end
+    local suspended = runs.state(row[2])
+    if suspended then return found({entry, fields, suspended, row[4], releases(entry), '', runs.due(asleep, entry)}, enq) end
     local state = (row[2] == 'bell' or row[2] == 'behind') and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
     local count = row[2] == 'bell' and 0 or row[4] -- waking a reader is no delivery
-    return {now, {entry, fields, state, count, releases(entry), row[2], row[3]}, ''}
+    return found({entry, fields, state, count, releases(entry), row[2], row[3]}, enq)
   end
 end
 -- The end of a job, if the history has it. The letter of a dead job has more data, unless it is gone.
@@ -68,7 +81,7 @@ local function carries(letter, fields)
 end
 local page, more = stretch_back(new_budget(), dead, cursor == '' and '+' or cursor, '-', 1000)
 for i = 1, #page do
-  if carries(page[i][1], page[i][2]) then return {now, {page[i][1], page[i][2], 'dead', 0, 0, '', 0}, ''} end
+  if carries(page[i][1], page[i][2]) then return found({page[i][1], page[i][2], 'dead', 0, 0, '', 0}, nil, page[i][1]) end
 end
 if not more and answer then return answer end
 return {now, {}, more and '(' .. page[#page][1] or ''}

@@ -6,8 +6,8 @@
 --        its run is foreign: a job that would move is a dead letter now, with a reason that names the key. Last, if there
 --        are any, the jobs that are dead letters now: a list of {stage, id, attempts, reason, kind}
 -- COST   10 us + 3 us per stage + 20 us per item + 6 us per child
--- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited of
--- each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
+-- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited,
+-- asleep, steps of each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
 -- `stages` times {name, default next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there
 -- is a result, 0 none), result, next stage ('' ends it), failed, number of children, children...}: the job leaves its
 -- stage, at once when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": the reaction
@@ -27,6 +27,7 @@
 -- @include remove_by_id
 -- @include require_types
 -- @include retire
+-- @include runs
 -- @include stored
 -- @include strings_of
 -- @include tell_holders
@@ -36,27 +37,27 @@ if known then return known end
 
 -- 1. The stages, and the runs.
 local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control',
-               'limited'}
+               'limited', 'asleep', 'steps'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
 local at = items
 local function argument()
   at = at + 1
   return ARGV[at - 1]
 end
-local names, queues, runs, foreign, now, budget, buried = {}, {}, {}, {}, clock(), new_budget(), {}
+local names, queues, states, foreign, now, budget, buried = {}, {}, {}, {}, clock(), new_budget(), {}
 require_sorted_sets(index)
 for i = 1, stages do
   names[i] = argument()
   local q = {next = argument(), levels = {n = 0}}
   for j, part in ipairs(PARTS) do q[part] = others[#PARTS * (i - 1) + j] end
   require_streams(q.jobs, q.wake, q.dead)
-  require_hashes(q.ids, q.released, q.bodies, q.blocked, q.stats)
-  require_sorted_sets(q.leases, q.delayed, q.flows, q.limited)
+  require_hashes(q.ids, q.released, q.bodies, q.blocked, q.stats, q.steps)
+  require_sorted_sets(q.leases, q.delayed, q.flows, q.limited, q.asleep)
   queues[names[i]] = q
 end
 for i = #PARTS * stages + 1, #others do
   local length = redis.pcall('HLEN', others[i])
-  runs[#runs + 1], foreign[others[i]] = others[i], type(length) == 'table' and length.err or nil
+  states[#states + 1], foreign[others[i]] = others[i], type(length) == 'table' and length.err or nil
 end
 
 -- 2. The state of jobs in their runs.
@@ -198,7 +199,7 @@ function ended(run, id, job)
       local reason = failed .. ' of ' .. #children .. ' children failed, the last ' .. id
       own.attempt = own.attempt or '1'
       own.id = parent
-      buried[#buried + 1] = {at.stage, unpack(keep_dead(q.dead, q.stats, dead_limit, reason, '', own.attempt - 1, own, headers))}
+      buried[#buried + 1] = {at.stage, unpack(keep_dead(q.dead, q.stats, q.steps, dead_limit, reason, '', own.attempt - 1, own, headers))}
       note_event(q, 'dead', parent)
       set(run, parent, at, 'dead')
     else
@@ -316,6 +317,7 @@ local function move(run, item)
   local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none without a group
   local gone = remove_entry(q, entry)
   if gone == 0 then return 0 end
+  runs.forget(q.steps, id)
   if registered then
     redis.call('HDEL', q.ids, id)
     redis.call('ZREM', q.flows, id)
@@ -363,7 +365,7 @@ local function set_aside(run, item)
   own.attempt = string.format('%.0f', tonumber(own.attempt or 0) + (row and row[4] or 0))
   own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
   local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'
-  buried[#buried + 1] = {item.stage, unpack(keep_dead(q.dead, q.stats, dead_limit, reason, worker, releases, own, headers))}
+  buried[#buried + 1] = {item.stage, unpack(keep_dead(q.dead, q.stats, q.steps, dead_limit, reason, worker, releases, own, headers))}
   note_event(q, 'dead', id)
   return 0
 end
@@ -438,7 +440,7 @@ local function step()
 end
 local reply = {}
 while at <= #ARGV and (#reply == 0 or fitting(budget, 1) > 0) do
-  local kind, run, done = argument(), runs[#reply + 1], nil
+  local kind, run, done = argument(), states[#reply + 1], nil
   if kind == 'move' then
     done = (foreign[run] and set_aside or move)(run, step())
   elseif kind == 'cancel' then

@@ -1,18 +1,20 @@
 -- list: list one page of the jobs in a state, oldest first.
 -- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset),
---        stats (hash), ends (hash), ended (zset), levels...
+--        stats (hash), ends (hash), ended (zset), asleep (zset), levels...
 -- ARGV   state, cursor, limit count
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
---        releases, worker, ms}: ms idle when leased, due when delayed
+--        releases, worker, ms}: ms idle when leased, due when delayed, or when blocked, 0 for never
 -- COST   1-3 us per job
--- state: waiting (level by level, parked ones first), running, delayed (then jobs that a rate limit holds back), dead;
--- blocked: in no order, some twice if the hash changes meanwhile; ended: of the history, with rows as in `find`.
+-- state: waiting (level by level, parked ones first), running, delayed (then jobs that a rate limit holds back, then
+-- runs that sleep), dead; blocked: in no order, some twice if the hash changes meanwhile, then runs that wait for a
+-- signal; ended: of the history, with rows as in `find`.
 -- A page ends at about 1 MiB of jobs, or after one that is larger.
 -- @include clock
 -- @include history
 -- @include is_reserved
 -- @include levels
 -- @include page
+-- @include runs
 -- @include stored
 -- @include waiting
 level_streams(stats, levels)
@@ -40,7 +42,8 @@ local function pending(from, as, consumer)
     if consumer or not is_reserved(page[i][2]) then
       local body = entry_at(budget, jobs, page[i][1])
       if body == false then return page[i - 1][1] end
-      local due = consumer and tonumber(redis.call('ZSCORE', limited, page[i][1]) or 0)
+      local due = consumer == 'limited' and tonumber(redis.call('ZSCORE', limited, page[i][1]) or 0)
+        or consumer and runs.due(asleep, page[i][1])
       add(page[i][1], body and body[2], as, page[i][4], consumer and '' or page[i][2], due or page[i][3])
     end
   end
@@ -66,7 +69,10 @@ elseif state == 'waiting' then
   end
 elseif state == 'delayed' and string.sub(cursor, 1, 8) == 'limited ' then
   local last = pending(string.sub(cursor, 9), 'delayed', 'limited')
-  if last then next_cursor = 'limited (' .. last end
+  if last then next_cursor = 'limited (' .. last elseif redis.call('EXISTS', asleep) == 1 then next_cursor = 'asleep -' end
+elseif string.sub(cursor, 1, 7) == 'asleep ' then
+  local last = pending(string.sub(cursor, 8), state, state == 'delayed' and runs.ASLEEP or runs.WAITS)
+  if last then next_cursor = 'asleep (' .. last end
 elseif state == 'delayed' then
   local page, last = scored(delayed)
   for i = 1, #page, 2 do
@@ -81,6 +87,8 @@ elseif state == 'delayed' then
     next_cursor = page[last] .. ' ' .. page[last - 1]
   elseif redis.call('EXISTS', limited) == 1 then
     next_cursor = 'limited -'
+  elseif redis.call('EXISTS', asleep) == 1 then
+    next_cursor = 'asleep -'
   end
 elseif state == 'blocked' then
   local last = scanned(budget, blocked, cursor == '' and '0' or cursor, limit, function(name, value)
@@ -88,7 +96,7 @@ elseif state == 'blocked' then
     add(name, body and stored(body), 'blocked', 0, '', 0)
     if #rows >= limit then budget.left = 0 end
   end)
-  if last ~= '0' then next_cursor = last end
+  if last ~= '0' then next_cursor = last elseif redis.call('EXISTS', asleep) == 1 then next_cursor = 'asleep -' end
 elseif state == 'ended' then
   local page, last = scored(ended, string.format('%.0f', too_old(stats) + 1))
   for i = 1, #page, 2 do

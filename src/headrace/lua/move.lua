@@ -1,16 +1,17 @@
 -- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster of the same group.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), wake (stream),
---        turns (hash), behind (zset), target...
+--        turns (hash), behind (zset), steps (hash), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that come to a stream, or become due, after the first call stay.
--- target: wake (stream), then the first seven keys behind the lane, in this order, of the other queue, then the streams
--- of the levels behind the first of this one, and as many of the other, where a job goes to its own level, as far as
--- there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts and times,
--- a delayed one its moment, but one that a rate limit holds back goes to the back and under the limits there; one whose
--- id is taken there stays where it is, and so does one of a flow. Here it counts as deleted, there as enqueued.
+-- target: wake (stream), then the first seven keys behind the lane, in this order, and `steps` of the other queue, then
+-- the streams of the levels behind the first of this one, and as many of the other, where a job goes to its own level,
+-- as far as there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts,
+-- times and records, a delayed one its moment, but one that a rate limit holds back goes to the back and under the
+-- limits there; one whose id is taken there stays where it is, and so does one of a flow, and a run that sleeps or waits
+-- for a signal. Here it counts as deleted, there as enqueued.
 -- @include fields
 -- @include is_entry_id
 -- @include is_reserved
@@ -24,26 +25,39 @@
 -- @include require_types
 -- @include retire
 -- @include retire_delayed
+-- @include runs
 -- @include stored
 -- @include waiting
-local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events = unpack(target)
+local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events, to_steps = unpack(target)
 local known = recorded()
 if known then return known end
-local half = (#target - 8) / 2 -- the streams of our levels, then of the target's levels
+local half = (#target - 9) / 2 -- the streams of our levels, then of the target's levels
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
-  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 9, 8 + half)}),
+  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 10, 9 + half)}),
 }
-local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 9 + half)}}
+local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 10 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))
 require_streams(jobs, wake, to_jobs, to_wake, unpack(other.levels))
-require_hashes(ids, released, bodies, stats, turns, to_ids, to_released, to_bodies, to_stats)
+require_hashes(ids, released, bodies, stats, turns, steps, to_ids, to_released, to_bodies, to_stats, to_steps)
 require_sorted_sets(delayed, to_delayed, flows, leases, limited, behind)
 local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
 require_history(heard.history, ends, ended)
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()
 local function stays(id)
   return redis.call('HEXISTS', to_ids, id) == 1 or redis.call('ZSCORE', flows, id) or is_entry_id(other, id)
+end
+local function move_run(id)
+  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
+  if not run or run.letter then return end
+  local names, kept = runs.fields(id, run), {}
+  runs.forget(to_steps, id)
+  for i, value in ipairs(redis.call('HMGET', steps, unpack(names))) do
+    if value then kept[#kept + 1], kept[#kept + 2] = names[i], value end
+  end
+  weigh(budget, kept)
+  redis.call('HSET', to_steps, unpack(kept))
+  redis.call('HDEL', steps, unpack(names))
 end
 local function put(entry, fields, deliveries, level)
   local own, headers = parse(level and prioritised(fields, level) or fields)
@@ -57,6 +71,7 @@ local function put(entry, fields, deliveries, level)
   local moved = append(other, compose(own, headers))
   redis.call('HSET', to_ids, id, moved)
   if releases then redis.call('HSET', to_released, moved, releases) end
+  move_run(id)
   added, ids_moved[#ids_moved + 1] = added + 1, id
 end
 local function put_late(id)
@@ -70,6 +85,7 @@ local function put_late(id)
   redis.call('ZADD', to_delayed, due, id)
   if own.id == id then redis.call('HSET', to_ids, id, 'delayed') end
   if releases then redis.call('HSET', to_released, id, releases) end
+  move_run(id)
   late, ids_moved[#ids_moved + 1] = late + 1, id
 end
 
@@ -93,7 +109,7 @@ if wanted <= #ARGV then
     elseif entry and entry ~= 'blocked' then
       local stream, number, behind_first = entry_of(q, entry)
       local row = not behind_first and redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] -- none without a group
-      local waits = not row or is_parked(row[2]) or row[2] == 'bell' or row[2] == 'behind' or row[2] == 'limited'
+      local waits = not row or is_reserved(row[2]) and not runs.suspended(row[2])
       if stream and waits and not fields then
         local body = redis.call('XRANGE', stream, number, number)[1]
         fields = body and body[2]

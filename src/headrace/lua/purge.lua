@@ -1,13 +1,13 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), limited (zset), events (channel), flows (zset), ends (hash), ended (zset),
---        wake (stream), turns (hash), behind (zset), levels...
+--        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), levels...
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
--- coming due or rising.
+-- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
 -- @include delivered
 -- @include fields
 -- @include keep_ends
@@ -25,10 +25,11 @@ if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
+  asleep = asleep, steps = steps,
 }
 require_streams(jobs, wake)
-require_hashes(ids, released, bodies, stats, turns)
-require_sorted_sets(leases, delayed, limited, flows, behind)
+require_hashes(ids, released, bodies, stats, turns, steps)
+require_sorted_sets(leases, delayed, limited, flows, behind, asleep)
 local heard = listeners(stats, events, 'deleted')
 require_history(heard.history, ends, ended)
 local gone, ids_gone, budget = 0, {}, new_budget()
@@ -41,8 +42,8 @@ local function remove(entry, fields, level)
 end
 
 -- The parts of the queue in order: each removes jobs from a given place on, and answers the next place, nil at the end.
-local order, steps = {'delayed'}, {}
-function steps.delayed(from)
+local order, parts = {'delayed'}, {}
+function parts.delayed(from)
   local page = redis.call('ZSCAN', delayed, from or '0', 'COUNT', limit)
   for i = 1, #page[2], 2 do
     local id = page[2][i]
@@ -55,17 +56,17 @@ function steps.delayed(from)
 end
 for level = levels.n, 1, -1 do
   order[#order + 1] = 'level:' .. level
-  steps[order[#order]] = function(last)
+  parts[order[#order]] = function(last)
     local page, following = page_until_now(budget, levels[level], last and '- ' .. last or '-', limit - gone)
     for i = 1, #page do remove(page[i][1], page[i][2], level) end
     return string.match(following, '%S+$')
   end
 end
 order[#order + 1] = 'jobs'
-function steps.jobs(last)
+function parts.jobs(last)
   last = last or last_entry_id(budget, jobs)
   if not last then return nil end
-  local owners = {'behind', 'bell', 'limited', SUSPECTS}
+  local owners = {'behind', 'bell', 'limited', SUSPECTS, runs.ASLEEP}
   for level = 0, levels.n do owners[#owners + 1] = front_of(level) end
   for _, owner in ipairs(owners) do
     local rows = redis.pcall('XPENDING', jobs, 'workers', '-', last, limit, owner)
@@ -89,7 +90,7 @@ while order[at] and place and order[at] ~= place do at = at + 1 end
 if not order[at] or not place and cursor ~= '-' then error('ARGUMENT ' .. cursor .. ': no such place', 0) end
 if from == '-' then from = nil end
 repeat
-  from = steps[order[at]](from)
+  from = parts[order[at]](from)
   if not from then at = at + 1 end
 until not order[at] or gone >= limit or spent()
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

@@ -1,5 +1,5 @@
 -- purge_dead: remove dead letters for good, the oldest first, or only the given ids.
--- KEYS   lane (string), dead (stream), stats (hash), events (channel)
+-- KEYS   lane (string), dead (stream), stats (hash), events (channel), steps (hash)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at, at most 1 MiB of them
@@ -9,8 +9,11 @@
 -- @include page
 -- @include publish
 -- @include record
+-- @include require_types
+-- @include runs
 local known = recorded()
 if known then return known end
+require_hashes(steps)
 local heard = listeners(stats, events, 'deleted')
 local chosen, gone, ids_gone = {}, 0, {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
@@ -19,6 +22,8 @@ for i = 1, #page do
   local own = dead_letter_job(page[i])
   if wanted > #ARGV or chosen[own.id] then
     gone = gone + redis.call('XDEL', dead, page[i][1])
+    local run = runs.read(steps, own.id)
+    if run and run.letter == page[i][1] then runs.forget(steps, own.id) end
     ids_gone[#ids_gone + 1] = own.id
   end
 end

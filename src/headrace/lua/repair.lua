@@ -1,7 +1,7 @@
 -- repair: find and repair damage by foreign commands, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
---        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), levels...
+--        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), asleep (zset), steps (hash), levels...
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: place and cursor: where to continue, place '' when done · then the number of repairs of
@@ -21,6 +21,8 @@
 -- @include requeue_front
 -- @include require_types
 -- @include retire
+-- @include runs
+-- @include stale_runs
 -- @include stored
 -- @include turns
 -- @include wake_many
@@ -30,10 +32,11 @@ if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
+  asleep = asleep, steps = steps, dead = dead,
 }
 require_streams(jobs, wake, dead)
-require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns)
-require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind)
+require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns, steps)
+require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind, asleep)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then all later writes
 
 -- 1. Reading, and recording repairs.
@@ -109,6 +112,15 @@ local function park_stranded(entry, own, level)
   redis.call('ZREM', leases, entry)
   mended('stranded')
 end
+-- A suspended run has a deadline of its own that never comes, and a moment when it is due: now, if that was lost.
+local function mend_suspended(entry)
+  redis.call('ZADD', leases, 'inf', entry)
+  if not redis.call('ZSCORE', asleep, entry) then
+    redis.call('ZADD', asleep, string.format('%.0f', now), entry)
+    wake_many(wake, 1)
+    mended('undated')
+  end
+end
 -- A page of the stream, and the same range of the pending list. The cursor also has the end: 'from end'.
 local function walk_jobs()
   local from, last = string.match(cursor, '^(%S+) (%S+)$')
@@ -134,6 +146,8 @@ local function walk_jobs()
     if not entries[entry] then
       remove_entry(q, entry)
       mended('dangling')
+    elseif runs.suspended(rows[i][2]) then
+      mend_suspended(entry)
     end
   end
   local handed = delivered
@@ -187,8 +201,11 @@ local function walk_hash(key, check)
     return following == '0' and '' or following
   end
 end
-local order = {'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers', 'ends', 'ended', 'turns'}
-local steps = {
+local order = {
+  'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers', 'ends', 'ended', 'turns',
+  'asleep', 'steps',
+}
+local parts = {
   jobs = walk_jobs,
   ids = walk_hash(ids, function(id, marker)
     if not carries(id, marker or redis.call('HGET', ids, id)) then
@@ -216,7 +233,7 @@ local steps = {
   blocked = walk_hash(blocked, function(id) take_id(id, 'blocked') end),
   leases = walk_set(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    if not row or is_reserved(row[2]) then
+    if not row or is_reserved(row[2]) and not runs.suspended(row[2]) then
       redis.call('ZREM', leases, entry)
       mended('leftovers')
     end
@@ -256,6 +273,23 @@ local steps = {
       mended('leftovers')
     end
   end),
+  asleep = walk_set(asleep, function(entry)
+    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+    if not row or not runs.suspended(row[2]) then
+      redis.call('ZREM', asleep, entry)
+      mended('leftovers')
+    end
+  end),
+  steps = walk_hash(steps, function(name)
+    local id, record = string.match(name, '^([^\t]*)\t?(.*)$')
+    if record ~= '' and redis.call('HEXISTS', steps, id) == 0 then
+      redis.call('HDEL', steps, name)
+      mended('leftovers')
+    elseif record == '' and is_stale_run(q, id) then
+      runs.forget(steps, id)
+      mended('leftovers')
+    end
+  end),
   workers = walk_set(workers, function(worker)
     if redis.call('HEXISTS', registered, worker) == 0 then
       redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease)
@@ -265,7 +299,7 @@ local steps = {
 }
 for level = q.levels.n, 1, -1 do
   table.insert(order, 2, 'level:' .. level)
-  steps[order[2]] = walk_level(level)
+  parts[order[2]] = walk_level(level)
 end
 
 -- 5. At the end, the counters.
@@ -295,7 +329,7 @@ local at = 1
 while order[at] and order[at] ~= place do at = at + 1 end
 if not order[at] then error('ARGUMENT ' .. place .. ': no such place', 0) end
 repeat
-  cursor = steps[order[at]]()
+  cursor = parts[order[at]]()
   if cursor == '' then at, cursor = at + 1, '0' end
 until at > #order or looked >= limit or fitting(budget, 1) == 0
 if at > #order then settle() end

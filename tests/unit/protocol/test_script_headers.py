@@ -155,7 +155,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     arguments = wire[3 + int(wire[2]) :]
     assert op.script.name == name
     named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
-    more = {"move": 8, "accept": 9, "drained": 9, "wipe": 9}.get(name, 0)  # those of the other queue, or of all levels
+    more = {"move": 9, "accept": 9, "drained": 9, "wipe": 9}.get(name, 0)  # those of the other queue, or of all levels
     if "flow" in name:
         assert len(keys) >= len(named)
     else:

@@ -89,13 +89,16 @@ class Admin(Generic[T]):
         """
         return self._drive(self._verbs.purge_dead(ids))
 
-    def redrive(self, *ids: str) -> int:
+    def redrive(self, *ids: str, from_step: str | None = None) -> int:
         """Send dead letters to the back of the queue, all or only the jobs *ids*, oldest first; return their number.
+
+        A run keeps its records, and goes on behind them. With *from_step*, a single run forgets the record of that step
+        and all records after it. Raises `ValueError` if it has no record of that name; then nothing is changed.
 
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile. In a sharded queue the call goes
         from shard to shard. Jobs that die in a shard that it has passed stay. redrive.lua, page by page.
         """
-        return self._drive(self._verbs.redrive(ids))
+        return self._drive(self._verbs.redrive(ids, from_step))
 
     def move(self, to: str, *ids: str) -> int:
         """Move jobs that wait (waiting, parked, delayed), all or only the jobs *ids*, to the back of queue *to*; return

@@ -34,6 +34,7 @@ from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.shards import Resharding, Sealed, ShardRow, apart, shard_count
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
+from headrace._model.steps import step_name
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
 from headrace._protocol import step_ops
@@ -277,9 +278,24 @@ class QueueVerbs(Generic[M]):
         """Remove the jobs of a payload."""
         return self._sum(lambda ops, _: calls.cancel_payload(ops, payload))
 
-    def redrive(self, ids: Sequence[str]) -> Step[int]:
-        """Send dead letters back to their shards, except if their ids are taken in a shard of the same range."""
-        return self._sum(self._redrive, ids)
+    def redrive(self, ids: Sequence[str], from_step: str | None = None) -> Step[int]:
+        """Send dead letters back to their shards, except if their ids are taken in a shard of the same range. With
+        *from_step*, a single run does that step, and all after it, again.
+        """
+        if from_step is None:
+            return self._sum(self._redrive, ids)
+        name = step_name(from_step)
+        if len(ids) != 1:
+            raise ValueError(f"from_step={name!r} with {len(ids)} ids: give the id of one job")
+        return self._sum(lambda ops, some: self._redrive_from(ops, some, name), ids)
+
+    def _redrive_from(self, ops: Ops, some: Sequence[str], name: str) -> Step[int]:
+        choose = self._chooser(ops, "redrive", some)
+        if choose is not None:
+            found = yield from calls.find(ops, some[0])
+            if found is None or not all((yield from choose([found]))):
+                return 0
+        return (yield from calls.by_ids(partial(ops.redrive, from_step=name), some, 1))
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
         return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)

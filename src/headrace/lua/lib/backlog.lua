@@ -1,6 +1,7 @@
--- The number of waiting jobs, which `max_waiting` bounds: all jobs except leased, blocked and dead ones. *enough*:
--- above this number the answer need not be exact.
+-- The number of waiting jobs, which `max_waiting` bounds: all jobs except leased, suspended, blocked and dead ones.
+-- *enough*: above this number the answer need not be exact.
 -- @include is_reserved
+-- @include runs
 local function backlog(q, enough)
   local there = redis.call('XLEN', q.jobs) + redis.call('ZCARD', q.delayed)
   for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end
@@ -8,7 +9,7 @@ local function backlog(q, enough)
   local summary = redis.pcall('XPENDING', q.jobs, 'workers')
   if summary.err then return there end -- there is no group, so nothing is leased
   for _, consumer in ipairs(summary[4] or {}) do
-    if not is_reserved(consumer[1]) then there = there - consumer[2] end
+    if runs.suspended(consumer[1]) or not is_reserved(consumer[1]) then there = there - consumer[2] end
   end
   return there
 end

@@ -1,9 +1,10 @@
 -- A job leaves its queue: remove its entry, all data under the entry's name, and its id, if the job owns it. q: jobs,
--- ids, leases, released, limited, flows; turns and behind, unless it is a flow's; wake, if the next job of its key is
--- to wake a reader; levels, unless all jobs are in the jobs stream, as leased jobs are; and `unnoted`, if no key has
--- data of any entry.
+-- ids, leases, released, limited, flows; asleep, unless it is leased; turns and behind, unless it is a flow's; wake, if
+-- the next job of its key is to wake a reader; levels, unless all jobs are in the jobs stream, as leased jobs are; steps,
+-- if jobs are removed; and `unnoted`, if no key has data of any entry.
 -- @include levels
 -- @include marks
+-- @include runs
 -- @include turns
 -- Forget the data of entries: deadlines, releases, due times of rate limits, turns of keys.
 -- Forget the data of entries: deadlines, releases, due times of rate limits, turns of keys.
@@ -11,6 +12,7 @@ local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))
   redis.call('ZREM', q.limited, unpack(names))
   redis.call('HDEL', q.released, unpack(names))
+  if q.asleep then redis.call('ZREM', q.asleep, unpack(names)) end
   if q.turns then forget_turns(q, names) end
 end
 -- Answers 1, or 0 if it had gone before; and whether it was leased or parked.
@@ -39,8 +41,10 @@ local function free_ids(q, ids, names, what)
   redis.call('HDEL', q.ids, unpack(free))
   for i = 1, what and #free or 0 do mark(q.flows, free[i], what) end
 end
+-- The records of its run are removed with a job that is REMOVED.
 local function retire(q, name, id, what)
   local gone, held = remove_entry(q, name)
-  free_id(q, id, name, what)
+  local freed = free_id(q, id, name, what)
+  if what == REMOVED and (freed or not id) then runs.forget(q.steps, id or name) end
   return gone, held
 end

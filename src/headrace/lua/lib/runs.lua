@@ -7,6 +7,13 @@ local runs = {RECORDS = 1000, BYTES = 1048576, ASLEEP = 'parked:asleep', WAITS =
 -- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
 -- jobs of a level that they do not know: they count these jobs, and hand out none.
 function runs.suspended(owner) return owner == runs.ASLEEP or owner == runs.WAITS end
+-- The state of the jobs that such a consumer holds; nil for another consumer.
+function runs.state(owner) return owner == runs.ASLEEP and 'delayed' or owner == runs.WAITS and 'blocked' or nil end
+-- The ms when a suspended run is due, 0: never.
+function runs.due(asleep, entry)
+  local due = redis.call('ZSCORE', asleep, entry)
+  return due and due ~= 'inf' and tonumber(due) or 0
+end
 function runs.field(id, number) return id .. '\t' .. number end
 function runs.read(steps, id)
   local kept = redis.call('HGET', steps, id)
@@ -17,13 +24,16 @@ end
 function runs.write(steps, id, run)
   redis.call('HSET', steps, id, cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.letter}))
 end
+-- The names of all fields of a run.
+function runs.fields(id, run)
+  local fields = {id, runs.field(id, 'p')}
+  for i = 1, run.number do fields[i + 2] = runs.field(id, i) end
+  return fields
+end
 -- Remove all records of a run.
 function runs.forget(steps, id)
   local run = runs.read(steps, id)
-  if not run then return end
-  local fields = {id, runs.field(id, 'p')}
-  for i = 1, run.number do fields[i + 2] = runs.field(id, i) end
-  redis.call('HDEL', steps, unpack(fields))
+  if run then redis.call('HDEL', steps, unpack(runs.fields(id, run))) end
 end
 -- Read the run of a job that was first enqueued at *enq*, '' if that is not known, or begin one. The records of an
 -- earlier job of this id are removed: a worker of an older version, which knows no records, may have completed it.
@@ -45,15 +55,29 @@ function runs.records(steps, id, run)
   for i = 1, #rows do rows[i] = rows[i] and cmsgpack.unpack(rows[i]) or {'', 'step', 0, 0, 0, false, 0} end
   return rows
 end
+-- The bytes of a record that count.
+function runs.size(record) return #record[1] + (record[6] and #record[6] or 0) end
+-- Remove the records of a run from the number *first* on; `write` must follow.
+function runs.cut(steps, id, run, first)
+  local gone = {}
+  for i = first, run.number do
+    local record = runs.record(steps, id, i)
+    if run.open[record[1]] == i then run.open[record[1]] = nil end
+    run.bytes = run.bytes - runs.size(record)
+    gone[#gone + 1] = runs.field(id, i)
+  end
+  run.number = first - 1
+  redis.call('HDEL', steps, unpack(gone))
+end
 -- Write the record *number* of a run, 0 for a new one. Answers its number, or why it is refused: -1 the run has as many
 -- records as it may, -2 it has as many bytes.
 function runs.put(steps, id, run, number, record)
-  local size = #record[1] + (record[6] and #record[6] or 0)
+  local size = runs.size(record)
   if number == 0 then
     if run.number >= runs.RECORDS then return -1 end
   else
     local before = runs.record(steps, id, number)
-    size = size - #before[1] - (before[6] and #before[6] or 0)
+    size = size - runs.size(before)
     record[3] = before[3]
   end
   if size > 0 and run.bytes + size > runs.BYTES then return -2 end

@@ -1,10 +1,12 @@
--- A job that no handler has started: waiting, parked without an attempt spent, delayed, or held back by a rate limit.
+-- A job that no handler has started: waiting, parked without an attempt spent, delayed, or held back by a rate limit;
+-- and its run has no records but signals.
 -- @include fields
 -- @include is_reserved
 -- @include levels
 -- @include page
 -- @include retire
 -- @include retire_delayed
+-- @include runs
 -- @include stored
 -- Read the job with the id *id*, whose place is *entry* ('delayed', or its entry). Answers a table: own and headers,
 -- due (0: now), spent, releases; nil if the job has started, or the id belongs to no job; false if the budget is spent.
@@ -35,6 +37,10 @@ local function unstarted_job(q, id, entry, budget)
   job.spent = job.spent + tonumber(job.own.attempt or 0)
   if job.spent > (tonumber(job.releases or 0) or 0) then return nil end
   job.first = tonumber(job.own.enq or string.match(entry, '^%d+') or 0)
+  local run = runs.read(q.steps, id)
+  for i = 1, run and (run.enq == '' or tonumber(run.enq) == job.first) and run.number or 0 do
+    if runs.record(q.steps, id, i)[2] ~= 'signal' then return nil end
+  end
   return job
 end
 -- Move the job, or replace it by another one: *due* ms of the clock, 0 for the back of its level. It keeps its id, the

@@ -1,0 +1,106 @@
+"""Runs by scripts: each as a user who may touch its declared keys only, on every server of the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from attrs import define
+
+from tests.scripts.conftest import TERM, Lua
+from tests.support.servers import Server
+
+DAY = 86_400_000  # ms that no test lasts
+
+
+@define
+class Runs:
+    """Jobs of the queue `q` that worker `w` runs, with what their handlers record."""
+
+    lua: Lua
+
+    def __call__(self, name: str, *args: Any, **more: Any) -> Any:
+        """Call a script."""
+        return self.lua(name, *args, **more)
+
+    def begin(self, id: str = "i", *fields: str) -> str:
+        """Enqueue a job and lease it; its entry. An id '' is none."""
+        named = ["id", id] if id else []
+        self.lua("enqueue", "full", id, "", 2 + len(named) + len(fields), "data", "x", *named, *fields)
+        return self.lease(ordered="headrace-key" in fields)
+
+    def lease(self, *, ordered: bool = False) -> str:
+        """Lease one job; its entry."""
+        order = ["headrace-key", 0, 1] if ordered else []
+        taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", *order)
+        rows = [*(row[0] for row in taken[2]), *taken[3][:1]]
+        assert len(rows) == 1, taken
+        return str(rows[0])
+
+    def leases_nothing(self) -> bool:
+        """Whether no job can be leased now."""
+        taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "")
+        return taken[2] == taken[3] == []
+
+    def count(self, entry: str) -> int:
+        """The deliveries of an entry."""
+        return self.lua.holders()[entry][1]
+
+    def step(self, entry: str, name: str, value: str = "cv", id: str = "i") -> int:
+        """Record a step."""
+        return int(self.lua("step", "w", entry, self.count(entry), self.count(entry), "", 0, id, "", 0, name, 1, 1, 0, value))
+
+    def suspend(self, entry: str, name: str, kind: str, due: str, id: str = "i", release_key: int = 0) -> Any:
+        """Suspend a run."""
+        count = self.count(entry)
+        return self.lua("suspend", "w", entry, count, count, id, "", 0, name, kind, due, 1, release_key)
+
+    def sleeps(self, id: str = "i", due: str = f"+{DAY}") -> str:
+        """A run that has one step, and sleeps; its entry."""
+        entry = self.begin(id)
+        assert self.step(entry, "charge", id=id or entry) == 1
+        assert self.suspend(entry, "nap", "sleep", due, id=id or entry)[0] == 1
+        return entry
+
+    def waits(self, id: str = "i", due: str = "") -> str:
+        """A run that has one step, and waits for the signal `go`; its entry."""
+        entry = self.begin(id)
+        assert self.step(entry, "charge", id=id or entry) == 1
+        assert self.suspend(entry, "go", "wait", due, id=id or entry)[0] == 1
+        return entry
+
+    def suspended(self, kind: str, id: str = "i") -> str:
+        """A run that sleeps, or waits; its entry."""
+        return self.sleeps(id) if kind == "sleep" else self.waits(id)
+
+    def dies(self, id: str = "i", steps: str = "abc") -> None:
+        """A run with these steps, which is a dead letter then."""
+        entry = self.begin(id)
+        for name in steps:
+            self.step(entry, name, id=id or entry)
+        assert self.lua("dead_letter", "w", 1000, entry, self.count(entry), "why") == [1]
+
+    def names(self, id: str = "i", queue: str = "q") -> list[str]:
+        """The names of a run's records."""
+        return [row[0] for row in self.lua("steps", id, "")]
+
+    def counts(self) -> dict[str, int]:
+        """The jobs in each state; the law of conservation holds."""
+        counts = self.lua.counts()
+        gone = {"completed", "cancelled", "deleted", "dead_trimmed"}
+        here = {name: number for name, number in counts.items() if name not in {"enqueued", *gone}}
+        assert counts.get("enqueued", 0) == sum(here.values()) + sum(counts.get(name, 0) for name in gone)
+        return here
+
+    def left(self) -> list[str]:
+        """The keys of runs that there are."""
+        return [part for part in ("steps", "asleep", "leases", "released") if self.lua.redis.exists(self.lua.key(part))]
+
+
+@pytest.fixture
+def runs(server: Server) -> Iterator[Runs]:
+    """Runs on every server of the ring."""
+    lua = Lua(server, 3)
+    yield Runs(lua)
+    lua.close()

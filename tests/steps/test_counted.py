@@ -1,0 +1,106 @@
+"""A run that sleeps is delayed, and a run that waits for a signal is blocked: counted, found and listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.steps.conftest import DAY, Runs
+
+LEASED, PARKED = 2, 1  # places in the reply of `counts`
+
+
+def test_suspended_runs_are_counted(runs: Runs) -> None:
+    runs.sleeps("s")
+    runs.waits("w")
+    runs.begin("l")
+    assert runs.counts() == {"delayed": 1, "blocked": 1, "leased": 1}
+    assert runs("measure")[:6] == [0, 0, 1, 1, 1, 0]
+    assert runs("measure")[-1] == 0  # none of them is next
+
+
+def test_entries_that_were_removed_by_hand_are_counted_once(runs: Runs) -> None:
+    for kind in ("sleep", "wait"):
+        runs.lua.redis.xdel(runs.lua.key("jobs"), runs.suspended(kind, kind))
+    numbers = runs("counts")
+    assert all(number >= 0 for number in numbers)
+    assert sum(numbers[:6]) == 0
+
+
+def test_suspended_runs_take_no_room(runs: Runs) -> None:
+    runs.sleeps("s")
+    runs.waits("w")
+    add = [1, 0, 0, "", "", "", 2, "data", "x"]
+    assert runs("enqueue_if", *add)[3] == 1
+    assert runs("enqueue_if", *add)[3] == 5  # refused: one waits
+
+
+@pytest.mark.parametrize(("kind", "state"), [("sleep", "delayed"), ("wait", "blocked")])
+@pytest.mark.parametrize("id", ["i", ""])
+def test_a_suspended_run_is_found(runs: Runs, kind: str, state: str, id: str) -> None:
+    entry = runs.begin(id)
+    name = id or entry
+    runs.step(entry, "charge", "cpaid", name)
+    assert runs("progress", "w", entry, 1, name, "", "0.5", "half") == 1
+    now = runs.suspend(entry, "later", kind, f"+{DAY}", name)[1] - DAY
+    _, row, cursor, records, progress = runs("find", name, "")
+    assert (row[0], row[2], row[5], cursor) == (entry, state, "", "")
+    assert now + DAY - 5000 <= row[6] <= now + DAY
+    assert [(one[0], one[1], one[5]) for one in records] == [("charge", "step", "cpaid"), ("later", kind, None)]
+    assert progress.split(" ", 1)[1] == "0.5 half"
+
+
+def test_a_run_without_an_end_is_found(runs: Runs) -> None:
+    runs.waits("w")
+    assert runs("find", "w", "")[1][6] == 0
+
+
+def test_records_of_another_job_are_not_found(runs: Runs) -> None:
+    """A worker that knows no records has completed a job, whose id is taken again."""
+    entry = runs.begin("i")
+    runs("step", "w", entry, 1, 1, "", 0, "i", "1000", 0, "old", 1, 1, 0)
+    assert len(runs("find", "i", "")) == 3
+    runs("enqueue", "full", "j", f"+{DAY}", 4, "data", "x", "id", "j")
+    assert len(runs("find", "j", "")) == 3
+
+
+def test_a_dead_letter_is_found_with_its_records(runs: Runs) -> None:
+    runs.dies("i", "ab")
+    answer = runs("find", "i", "")
+    assert answer[1][2] == "dead"
+    assert [one[0] for one in answer[3]] == ["a", "b"]
+    runs.dies("j", "")
+    assert len(runs("find", "j", "")) == 3
+
+
+def listed(runs: Runs, state: str, limit: int = 2) -> list[tuple[str, int]]:
+    """The jobs of a listing, and when each is due."""
+    rows: list[tuple[str, int]] = []
+    cursor, pages = "", 0
+    while cursor or not pages:
+        cursor, _, page = runs("list", state, cursor, limit)
+        assert len(page) <= limit
+        assert {row[2] for row in page} <= {state}
+        rows += [(row[1][row[1].index("id") + 1], row[6]) for row in page]
+        pages += 1
+    return rows
+
+
+def test_suspended_runs_are_listed(runs: Runs) -> None:
+    for i in range(5):
+        runs.sleeps(f"s{i}", f"@{2_000_000_000_000 + i}")
+        runs.waits(f"w{i}", f"@{2_000_000_000_000 + i}" if i else "")
+    runs("enqueue", "full", "late", f"+{DAY}", 4, "data", "x", "id", "late")
+    assert [name for name, _ in listed(runs, "delayed")] == ["late", *(f"s{i}" for i in range(5))]
+    assert [due for _, due in listed(runs, "delayed")][1:] == [2_000_000_000_000 + i for i in range(5)]
+    assert listed(runs, "blocked") == [("w0", 0), *((f"w{i}", 2_000_000_000_000 + i) for i in range(1, 5))]
+    for state in ("waiting", "running"):
+        cursor, _, rows = runs("list", state, "", 100)
+        assert (cursor, rows) == ("", [])
+
+
+def test_a_suspended_run_has_no_place_in_line(runs: Runs) -> None:
+    runs.sleeps("s")
+    runs.waits("w")
+    runs("enqueue", "full", "a", "", 4, "data", "x", "id", "a")
+    assert runs("position", "s", 100, "")[0] == runs("position", "w", 100, "")[0] == -1
+    assert runs("position", "a", 100, "") == [0, ""]
