@@ -35,8 +35,8 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     " next ageing pause most awaits number from come over since version",
     "delay": "delay",
     "cursor": "cursor place state which",
-    "text": "call worker id payload name from_step form seen timing missed heir_of stage attributes prefix woken with_ids"
-    " register decide serving idle entry set together sharded hourly queue known queues schedule beside",
+    "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
+    " from_step register decide serving idle entry set together sharded hourly queue known queues schedule beside",
     "items": "items... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}

@@ -49,7 +49,9 @@ class Runs:
 
     def step(self, entry: str, name: str, value: str = "cv", id: str = "i") -> int:
         """Record a step."""
-        return int(self.lua("step", "w", entry, self.count(entry), self.count(entry), "", 0, id, "", 0, name, 1, 1, 0, value))
+        return int(
+            self.lua("step", "w", entry, self.count(entry), self.count(entry), "", 0, id, "", 0, name, 1, 1, 0, value)
+        )
 
     def suspend(self, entry: str, name: str, kind: str, due: str, id: str = "i", release_key: int = 0) -> Any:
         """Suspend a run."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from headrace._protocol import step_ops
 from tests.steps.conftest import DAY, Runs
+from tests.support.colours import Connect
 
 LEASED, PARKED = 2, 1  # places in the reply of `counts`
 
@@ -104,3 +108,41 @@ def test_a_suspended_run_has_no_place_in_line(runs: Runs) -> None:
     runs("enqueue", "full", "a", "", 4, "data", "x", "id", "a")
     assert runs("position", "s", 100, "")[0] == runs("position", "w", 100, "")[0] == -1
     assert runs("position", "a", 100, "") == [0, ""]
+
+
+def test_the_steps_of_a_job(connect: Connect) -> None:
+    queue: Any = connect("q")
+    queue.enqueue(b"x", id="i")
+    assert queue.find("i").steps == ()
+    assert queue.signal("i", "early", {"n": 1}) == "kept"
+    ops, claim = queue.ops, queue._run(queue.ops.lease("w", 1, ttl=60.0)).claims[0]
+    for name, value in (("a", b"b\xff"), ("b", b'j["it"]'), ("c", None), ("d", b"j{")):
+        queue._run(step_ops.record(ops, claim, 0, name, value, ended=True, took=0.5, ttl=0.0))
+    queue._run(step_ops.record(ops, claim, 0, "e", None, ended=False, took=0.0, ttl=0.0))
+    queue._run(step_ops.progress(ops, claim, 0.25, "a quarter of it"))
+    assert queue._run(step_ops.suspend(ops, claim, 0, "nap", "sleep", f"+{DAY}")).state == "suspended"
+    found = queue.find("i")
+    assert (found.state, found.entry, found.worker) == ("delayed", None, None)
+    assert [(one.name, one.state, one.result) for one in found.steps] == [
+        ("early", "kept", {"n": 1}), ("a", "done", b"\xff"), ("b", "done", ["it"]), ("c", "done", None),
+        ("d", "done", None), ("e", "begun", None), ("nap", "sleeping", None),
+    ]  # fmt: skip
+    assert found.due == found.steps[-1].due
+    assert (found.progress.fraction, found.progress.text) == (0.25, "a quarter of it")
+    assert [one.job.id for one in queue.admin.delayed()] == ["i"]
+    assert [one.steps for one in queue.admin.delayed()] == [()]
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_run_that_waits_is_blocked(connect: Connect, timeout: float | None) -> None:
+    queue: Any = connect("q")
+    queue.enqueue(b"x", id="i")
+    claim = queue._run(queue.ops.lease("w", 1, ttl=60.0)).claims[0]
+    moment = "" if timeout is None else f"+{timeout * 1000:.0f}"
+    queue._run(step_ops.suspend(queue.ops, claim, 0, "go", "wait", moment))
+    (listed,) = queue.admin.blocked()
+    found = queue.find("i")
+    assert found.state == listed.state == "blocked"
+    assert found.due == listed.due == found.steps[0].due
+    assert (found.due is None) == (timeout is None)
+    assert found.steps[0].state == "waiting"

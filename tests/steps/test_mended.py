@@ -10,9 +10,10 @@ from tests.scripts.conftest import TERM
 from tests.steps.conftest import DAY, Runs
 
 KINDS = pytest.mark.parametrize("kind", ["sleep", "wait"])
-NAMES = (
-    "groups dangling stranded undated hollow ids_released ids_taken leftovers workers deleted enqueued"
-).split()
+NAMES = [
+    "groups", "dangling", "stranded", "undated", "hollow", "ids_released", "ids_taken", "leftovers", "workers",
+    "deleted", "enqueued",
+]  # fmt: skip
 
 
 def repair(runs: Runs) -> dict[str, int]:
@@ -57,11 +58,11 @@ def test_a_moment_that_was_lost_is_now(runs: Runs, kind: str) -> None:
 def test_leftovers_are_removed(runs: Runs) -> None:
     entry = runs.begin("i")
     runs.lua.redis.zadd(runs.lua.key("asleep"), {entry: 1, "9-9": 1})
-    for id in "ab":  # a worker that knows no records completes them
-        other = runs.sleeps(id)
+    for name in "ab":  # a worker that knows no records completes them
+        other = runs.sleeps(name)
         runs.lua.redis.xdel(runs.lua.key("jobs"), other)
         runs.lua.redis.xack(runs.lua.key("jobs"), "workers", other)
-        runs.lua.redis.hdel(runs.lua.key("ids"), id)
+        runs.lua.redis.hdel(runs.lua.key("ids"), name)
     runs.lua.redis.hdel(runs.lua.key("steps"), "b")
     found = repair(runs)
     assert found.pop("leftovers") >= 2 + 2 + 2

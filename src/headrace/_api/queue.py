@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._codecs.recorded import Recorded
@@ -29,6 +29,7 @@ from headrace._model.policy import Conditions, Durability, Full, conditional
 from headrace._model.policy import full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
 from headrace._model.settings import QueueSettings, WorkerSettings
+from headrace._model.state import JobState
 from headrace._model.steps import step_name
 from headrace._net.base.address import Address, Connected, Timeout, Unpicklable
 from headrace._net.base.retries import SETTLING, bounding, place
@@ -43,7 +44,7 @@ from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.log import log_event
 from headrace._telemetry.steps import STEP_WORDS, record_step
 from headrace._telemetry.tracing import Place
-from headrace.errors import ConfigurationError, NotDurable, describe_error, traced
+from headrace.errors import CodecError, ConfigurationError, NotDurable, describe_error, traced
 
 Q = TypeVar("Q", bound="BaseQueue")
 
@@ -78,6 +79,14 @@ R = TypeVar("R")
 
 Delay = float | timedelta | datetime | None
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
+
+
+def _readable(read: Recorded, value: bytes | None) -> Any:
+    """Decode the recorded value of a step; `None` if only the code that wrote it can read it."""
+    try:
+        return read.decoded("step", value)
+    except CodecError:
+        return None
 
 
 class BaseQueue(Connected):
@@ -321,6 +330,14 @@ class BaseQueue(Connected):
         note = partial(record_step, self._place, claim)
         ops, ttl = self._verbs.at(claim), self._leaser.ttl(claim.duration)
         return Run(ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable)
+
+    def _find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
+        """Find a job, with the results of its steps."""
+        found = yield from self._verbs.find(id, key)
+        if found is None or not found.steps:
+            return found
+        read = Recorded(self.ops.bound)
+        return evolve(found, steps=tuple(evolve(one, result=_readable(read, one.result)) for one in found.steps))
 
     def _signal(self, id: str, name: str, data: Any, key: str | None) -> Step[str]:
         label = step_name(name)

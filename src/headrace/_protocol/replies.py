@@ -436,14 +436,14 @@ class Jobs:
         return Page([self.state(row, now) for row in rows], text(cursor))
 
     def found(self, reply: Any) -> tuple[JobState[Any] | None, str]:
-        """Decode the answer of `find`, and the cursor to continue from."""
+        """Decode the answer of `find`, with the results of steps as they are kept, and the cursor to continue from."""
         now, row, cursor, *run = reply
         if not row:
             return None, text(cursor)
         state = self.state(row, now)
         if run:
             rows, progress = run
-            steps = tuple(record.step(now / 1000, None) for record in records(rows))
+            steps = tuple(record.step(now / 1000, record.value) for record in records(rows))
             state = evolve(state, steps=steps, progress=progress_of(progress))
         return state, text(cursor)
 

@@ -376,7 +376,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
         *key*: the job's key. With it, a sharded queue asks one shard; without it, all shards.
         """
-        return await self._drive(self._verbs.find(id, key), None, timeout)
+        return await self._drive(self._find(id, key), None, timeout)
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> AsyncEventStream:
         """Listen to events from now on: an asynchronous iterator of `Event`, of *kinds* or all.

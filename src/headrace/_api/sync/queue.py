@@ -373,7 +373,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
         *key*: the job's key. With it, a sharded queue asks one shard; without it, all shards.
         """
-        return self._drive(self._verbs.find(id, key), None, timeout)
+        return self._drive(self._find(id, key), None, timeout)
 
     def events(self, kinds: Iterable[str] | None = None, timeout: float | timedelta | None = None) -> EventStream:
         """Listen to events from now on: an iterator of `Event`, of *kinds* or all.
