@@ -10,7 +10,6 @@
 -- @include levels
 -- @include oldest
 -- @include page
--- @include runs
 known_streams(stats, levels)
 local reply = count_states({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
 reply[#reply + 1] = age_of_next(jobs, levels, new_budget())
