@@ -45,7 +45,7 @@ lease = string.format('%.0f', whole(lease))
 local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, steps, unpack(levels)) > 0 then return false end
+  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, unpack(levels)) > 0 then return false end
   local kept = redis.call('HMGET', stats, 'pulse', 'heard', 'largest', 'rewind', 'levels', 'trends')
   if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] or trend_due(kept[6], now) then return false end
   local since, seen, calm, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
@@ -64,7 +64,8 @@ if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
-  turns = turns, behind = behind, deaths = deaths, steps = steps, worker = worker, levels = known_streams(stats, levels),
+  turns = turns, behind = behind, deaths = deaths, asleep = asleep, steps = steps, worker = worker,
+  levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven', 'progress') -- all kinds
@@ -109,6 +110,7 @@ local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+
 pass_stale_turns(q, stats, 20)
 local suspected = forget_deaths(q)
 forget_stale_runs(q, 10)
+forget_stale_dues(q, 10)
 
 -- 5. Due jobs, and jobs that have waited for too long behind others.
 -- Each of these jobs takes several times as long as a parked one.

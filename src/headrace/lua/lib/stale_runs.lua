@@ -17,3 +17,11 @@ local function forget_stale_runs(q, most)
     seen[id] = true
   end
 end
+-- Remove due times of entries that are no suspended runs: a worker that had lost its run completed the job. This looks
+-- at *most* of them, chosen at random.
+local function forget_stale_dues(q, most)
+  for _, entry in ipairs(redis.call('ZRANDMEMBER', q.asleep, most)) do
+    local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
+    if not (row and runs.suspended(row[2])) then redis.call('ZREM', q.asleep, entry) end
+  end
+end
