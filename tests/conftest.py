@@ -28,7 +28,7 @@ from tests.support.awaiting import until
 from tests.support.cases import RINGS, chosen, difference
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
-from tests.support.engines import KINDS, Running, making
+from tests.support.engines import KINDS, Running
 from tests.support.servers import Binary, Server, binaries
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job ignores it, and so would programs
@@ -223,6 +223,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def work(kind: str, newest: Server) -> Iterator[Callable[..., Running]]:
-    """Makes workers of the kind, for the newest server."""
-    with making(kind, newest.url) as make:
+    """Makes workers of the kind: `work(name="w")`, for the newest server if no other is given."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> Running:
+            running = Running(kind, **options if options.keys() & {"url", "client"} else {"url": newest.url, **options})
+            stack.callback(running.halt)
+            return running
+
         yield make

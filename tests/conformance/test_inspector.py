@@ -18,10 +18,8 @@ from headrace.testing import run
 from tests.conformance.test_resharding import gone
 from tests.support.awaiting import until
 from tests.support.colours import Connect
-from tests.support.records import kept
 from tests.support.servers import Server
-from tests.support.steps import LONG
-from tests.support.users import viewing
+from tests.support.steps import LONG, viewing, write_trends
 
 Look = Callable[..., Any]
 
@@ -206,7 +204,8 @@ def test_trends(look: Look, server: Server) -> None:
         inspector = look()
         assert inspector.queue("q").declared["trends"] == "yes"
         assert (inspector.trends("q").kept, inspector.trends("q").points) == (True, ())  # nothing to be told from yet
-        kept(queue, server, [*range(1, 30), *range(40, 60), 3000], start=105)  # counters go through 2^32 on the way
+        # Counters go through 2^32 on the way.
+        write_trends(queue, server, [*range(1, 30), *range(40, 60), 3000], start=105)
         found = inspector.trends("q", "minute", 50)
         assert [one.at for one in found.points] == sorted(one.at for one in found.points)
         usual = [one for one in found.points if one.seconds == 60 and one.waiting]
@@ -234,7 +233,7 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
         assert (inspector.trends("s").kept, inspector.trends("s").points) == (True, ())
         now = int(time.time())
         for number, ops in enumerate(queue._verbs.map.ordered()):
-            kept(ops, server, [ago for ago in range(1, 30) if number or ago != 10], 105, now)
+            write_trends(ops, server, [ago for ago in range(1, 30) if number or ago != 10], 105, now)
         found = inspector.trends("s", "minute", 40)
         assert len(found.points) >= 27
         points = {one.at: one for one in found.points}

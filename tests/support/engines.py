@@ -74,14 +74,14 @@ def coroutine(body: Body) -> Body:
     return handler
 
 
-class Running:
-    """A worker of one kind, in the background."""
+class Running(ExitStack):
+    """A worker of one kind, in the background: from `start`, or within a `with` block. `close` raises its error."""
 
     def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
         self.kind = kind
         self.worker: Any = Worker(**options) if kind == "threads" else AsyncWorker(**options)
         self._adapt = coroutine if kind == "tasks" else blocking
-        self._stack = ExitStack()
 
     def handler(self, queue: str, **options: Any) -> Callable[[Body], Body]:
         """Register a body like the worker's `handler`."""
@@ -111,7 +111,7 @@ class Running:
                 self._portal = stack.enter_context(start_blocking_portal())
                 worker = self._portal.wrap_async_context_manager(worker)
             stack.enter_context(worker)
-            self._stack = stack.pop_all()
+            self.push(stack.pop_all())
 
     def stop(self, *, wait: bool = True) -> None:
         """Stop it like the worker's `stop`."""
@@ -120,36 +120,17 @@ class Running:
         else:
             self._portal.call(self.worker.stop, wait)
 
-    def close(self) -> None:
-        """Leave the worker's `with`; raises the error that ended it."""
-        self._stack.close()
+    def halt(self) -> None:
+        """End it, if a failed test has left it running."""
+        with suppress(BaseException):
+            if self.engine and not self.engine.finished:
+                self.stop(wait=False)
+                self.stop(wait=False)
+            self.close()
 
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-@contextmanager
-def making(kind: str, url: str) -> Iterator[Callable[..., Running]]:
-    """Makes workers of a kind, for the server at *url* if no other is given; those that a failed test has left running
-    are halted.
-    """
-    made: list[Running] = []
-
-    def make(**options: Any) -> Running:
-        made.append(Running(kind, **options if options.keys() & {"url", "client"} else {"url": url, **options}))
-        return made[-1]
-
-    yield make
-    for running in made:
-        with suppress(BaseException):
-            if running.engine and not running.engine.finished:
-                running.stop(wait=False)
-                running.stop(wait=False)
-            running.close()
 
 
 class Recorder:

@@ -14,10 +14,12 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from headrace import AsyncWorker, Job, Worker
 from tests.support.awaiting import PATIENCE, until
@@ -76,14 +78,12 @@ class Note:
     """In seconds of the machine's clock, which is the server's, too."""
 
 
-@define
-class Processes:
-    """Worker processes of one test, which share a folder."""
+class Processes(ExitStack):
+    """Worker processes of one test, which share a folder, and end with its `with` block."""
 
-    kind: str
-    url: str
-    folder: Path
-    _started: list[Any] = field(factory=list, init=False)
+    def __init__(self, kind: str, url: str, folder: Path) -> None:
+        super().__init__()
+        self.kind, self.url, self.folder = kind, url, folder
 
     def start(
         self,
@@ -100,7 +100,8 @@ class Processes:
         arguments = (self.kind, url or self.url, self.folder, worker, {"concurrency": concurrency} | handler)
         process = CONTEXT.Process(target=main, args=arguments)
         process.start()
-        self._started.append(process)
+        for end in (process.close, partial(process.join, PATIENCE), process.kill):  # the last comes first
+            self.callback(end)
         return process
 
     def notes(self, event: str, **wanted: Any) -> list[Note]:
@@ -117,11 +118,3 @@ class Processes:
     def open_gate(self) -> None:
         """Let go of the handlers that are held."""
         (self.folder / "gate").touch()
-
-    def close(self) -> None:
-        """End the processes that are left."""
-        for process in self._started:
-            process.kill()
-        for process in self._started:
-            process.join(PATIENCE)
-            process.close()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from headrace import Event, JobState, QueueFull
+from headrace import Event, JobState, Queue, QueueFull
+from headrace._protocol.queue_ops import Ops
 from tests.support.awaiting import PATIENCE, until
+from tests.support.servers import Server
 
 LONG = 3600.0  # seconds that no test lasts
+ACCESS = Path(__file__).parents[2] / "docs/how-to/run-in-production.md"
 
 
 def key(part: str, queue: str = "q", namespace: str = "headrace") -> str:
@@ -109,3 +115,35 @@ def subscribed(client: redis.Redis) -> dict[str, int]:
     if client.info("server")["redis_version"] > "7":
         found += server.pubsub_shardnumsub(*server.pubsub_shardchannels())
     return {bytes(channel).decode(): number for channel, number in found if number}
+
+
+@contextmanager
+def viewing(client: redis.Redis) -> Iterator[None]:
+    """Make the user `viewer`, which may only read, as the docs have it; its password is `secret`."""
+    (rule,) = re.findall(r"^ACL SETUSER viewer (.*)$", ACCESS.read_text("utf-8"), re.MULTILINE)
+    admin: Any = client
+    admin.execute_command("ACL SETUSER viewer reset", *rule.split())
+    try:
+        yield
+    finally:
+        admin.execute_command("ACL DELUSER viewer")
+
+
+def write_trends(queue: Queue | Ops, server: Server, minutes: Iterable[int], start: int = 0, now: int = 0) -> None:
+    """Write a record of trends for each of these *minutes* ago, as if sweeps had taken them then: ten jobs enqueued
+    and nine completed in each since *start*.
+
+    *now*: seconds of the server's clock, where the records of several are to be of the same moments.
+    """
+    keys = (queue if isinstance(queue, Ops) else queue.ops).keys
+    key = keys.key("trends")
+    with server.client() as client:
+        now = now or int(client.time()[0])  # type: ignore[index]
+        client.hset(keys.key("stats"), "trends", now * 1000)  # no other comes between
+        client.set(key, bytes(36 * 5040))
+        for ago in minutes:
+            at = now - 60 * ago
+            sums = [(start - 10 * ago) % 2**32, (start - 9 * ago) % 2**32, 0]
+            record = struct.pack(">9I", at, *sums, ago, 2, 3, 4, 5500)
+            client.setrange(key, 36 * (at // 60 % 2880), record)
+            client.setrange(key, 36 * (2880 + at // 3600 % 2160), record)

@@ -8,7 +8,7 @@ import redis
 
 from headrace import Queue
 from tests.support.servers import Server
-from tests.support.users import viewing
+from tests.support.steps import viewing
 from tests.top.conftest import Screen
 
 Tell = Callable[..., None]

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -151,16 +150,15 @@ def test_the_life_of_a_worker(work: Work, queue: Queue, caplog: pytest.LogCaptur
 def test_the_dead_and_what_they_held(
     work: Work, queue: Queue, caplog: pytest.LogCaptureFixture, newest: Server, tmp_path: Path
 ) -> None:
-    processes = Processes("threads", newest.url, tmp_path)
     queue.enqueue(b"hold")
-    victim = processes.start("victim", concurrency=1)
-    processes.await_notes(1, "began")
-    os.kill(victim.pid, signal.SIGKILL)
+    with Processes("threads", newest.url, tmp_path) as processes:
+        victim = processes.start("victim", concurrency=1)
+        processes.await_notes(1, "began")
+        victim.kill()
     worker = work(heartbeat=0.3, timeout=1.0)
     worker.handler("q")(lambda job: None)
     with worker:
         assert queue.admin.drain(20)
-    processes.close()
     assert [(r.event, r.levelname, r.queue) for r in events(caplog, "peers_declared_dead", "jobs_reclaimed")] == [
         ("peers_declared_dead", "WARNING", "q"),
         ("jobs_reclaimed", "INFO", "q"),

@@ -65,9 +65,8 @@ def test_an_operation_in_a_pipeline_of_the_user_is_one_span_of_theirs(
 
 @pytest.fixture
 def processes(newest: Server, tmp_path: Path) -> Iterator[Processes]:
-    processes = Processes("threads", newest.url, tmp_path)
-    yield processes
-    processes.close()
+    with Processes("threads", newest.url, tmp_path) as processes:
+        yield processes
 
 
 def test_a_job_of_a_killed_worker(queue: Queue, spans: Spans, processes: Processes, newest: Server) -> None:

@@ -17,8 +17,7 @@ from headrace._ui.web.access import Rights
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
 from tests.support.servers import Server
-from tests.support.steps import LONG
-from tests.support.users import viewing
+from tests.support.steps import LONG, viewing
 from tests.web.conftest import ORIGIN, Site, text
 
 

@@ -18,9 +18,8 @@ import pytest
 from headrace import NewJob, Queue
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, PROGRAM, Started, environment, started
-from tests.support.records import kept
 from tests.support.servers import Server
-from tests.support.steps import LONG
+from tests.support.steps import LONG, write_trends
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -73,7 +72,7 @@ def queue(newest: Server) -> Iterator[Queue]:
         queue.lease().dead_letter(HOSTILE.decode())
         queue.lease()
         queue.admin.schedule("nightly", b"x", every=60)
-        kept(queue, newest, range(1, 90))
+        write_trends(queue, newest, range(1, 90))
         yield queue
 
 

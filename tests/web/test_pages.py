@@ -14,9 +14,8 @@ from starlette.routing import Mount
 from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Worker
 from headrace.testing import run
 from headrace.web import app
-from tests.support.records import kept
 from tests.support.servers import Server
-from tests.support.steps import LONG
+from tests.support.steps import LONG, write_trends
 from tests.web.conftest import ORIGIN, Site, text
 
 PLAIN = ["", "workers", "schedules", "dead", "flows", "find?id=x", "queue?name=q", "job?queue=q&id=a"]
@@ -98,7 +97,7 @@ def test_trends(site: Any, queue: Queue, newest: Server) -> None:
         declared.lease()
         assert 'href="trends?name=t"' in one.get("queue", name="t").text
         assert "Nothing yet" in text(one.get("trends", name="t"))
-        kept(declared, newest, [*range(1, 30), *range(60, 80)])
+        write_trends(declared, newest, [*range(1, 30), *range(60, 80)])
     for span, lines in (("2h", 2), ("2d", 2), ("90d", 1)):
         shown = site().get("trends", name="t", span=span)
         assert shown.text.count('class="in" fill="none" points="') == 5 * lines, span

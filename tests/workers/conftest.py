@@ -46,6 +46,5 @@ def gate() -> Iterator[threading.Event]:
 @pytest.fixture
 def processes(kind: str, newest: Server, tmp_path: Path) -> Iterator[Processes]:
     """Worker processes of the kind, on the newest server."""
-    processes = Processes(kind, newest.url, tmp_path)
-    yield processes
-    processes.close()
+    with Processes(kind, newest.url, tmp_path) as processes:
+        yield processes

@@ -57,36 +57,32 @@ def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
 
 @pytest.mark.parametrize("kind", ["threads"])
 def test_a_killed_worker_resumes(
-    server: Server, processes: Processes, tmp_path: Path, record_property: Callable[[str, object], None]
+    server: Server, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """B-1: started again under its name it runs its own jobs first, before those in front, long before its leases
     or its heartbeat would have run out; they are deliveries like any other."""
-    processes = Processes(processes.kind, server.url, tmp_path)
-    with Queue("q", url=server.url) as queue:
-        try:
-            first = processes.start("w1", concurrency=2, heartbeat=0.5, timeout=NEVER)
-            queue.enqueue_many([b"hold 0", b"hold 1"])
-            processes.await_notes(2, "began")
-            queue.enqueue_many([b"front", b"new"])
-            front, new = queue.lease_many(2)
-            new.release()
-            front.release()
-            os.kill(first.pid, signal.SIGKILL)
-            began = time.time()
-            second = processes.start("w1", concurrency=1, heartbeat=0.5, timeout=NEVER)
-            done = processes.await_notes(4, "done")
-            record_property("seconds until its jobs ran", round(done[0].at - began, 2))
-            assert done[0].at - began < 60.0
-            assert {note.pid for note in done} == {second.pid}
-            order = [note.payload for note in done]
-            assert order[0] == "hold 0"
-            assert sorted(order) == ["front", "hold 0", "hold 1", "new"]
-            assert {note.payload: note.attempt for note in done} == {"hold 0": 2, "hold 1": 2, "front": 1, "new": 1}
-            until(lambda: queue.counts() == Counts(enqueued=4, completed=4))
-            assert consumers(queue, server) == {"w1", queue._leaser.name}
-            assert len([x for x in queue.admin.workers() if x.name.startswith("w1.")]) == 1
-        finally:
-            processes.close()
+    with Processes(kind, server.url, tmp_path) as processes, Queue("q", url=server.url) as queue:
+        first = processes.start("w1", concurrency=2, heartbeat=0.5, timeout=NEVER)
+        queue.enqueue_many([b"hold 0", b"hold 1"])
+        processes.await_notes(2, "began")
+        queue.enqueue_many([b"front", b"new"])
+        front, new = queue.lease_many(2)
+        new.release()
+        front.release()
+        os.kill(first.pid, signal.SIGKILL)
+        began = time.time()
+        second = processes.start("w1", concurrency=1, heartbeat=0.5, timeout=NEVER)
+        done = processes.await_notes(4, "done")
+        record_property("seconds until its jobs ran", round(done[0].at - began, 2))
+        assert done[0].at - began < 60.0
+        assert {note.pid for note in done} == {second.pid}
+        order = [note.payload for note in done]
+        assert order[0] == "hold 0"
+        assert sorted(order) == ["front", "hold 0", "hold 1", "new"]
+        assert {note.payload: note.attempt for note in done} == {"hold 0": 2, "hold 1": 2, "front": 1, "new": 1}
+        until(lambda: queue.counts() == Counts(enqueued=4, completed=4))
+        assert consumers(queue, server) == {"w1", queue._leaser.name}
+        assert len([x for x in queue.admin.workers() if x.name.startswith("w1.")]) == 1
 
 
 def test_poison_under_a_name(processes: Processes, queue: Queue) -> None:

@@ -72,10 +72,8 @@ class Scene:
 
 @pytest.fixture
 def scene(server: Server, kind: str, work: Callable[..., Running], tmp_path: Path) -> Iterator[Scene]:
-    processes = Processes(kind, server.url, tmp_path)
-    with Queue("q", url=server.url) as queue:
+    with Processes(kind, server.url, tmp_path) as processes, Queue("q", url=server.url) as queue:
         yield Scene(server, queue, processes, work)
-    processes.close()
 
 
 def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callable[[str, object], None]) -> None:
