@@ -24,6 +24,7 @@ import pytest
 import redis
 from hypothesis import settings
 
+from headrace import Queue
 from tests.support.awaiting import until
 from tests.support.cases import RINGS, chosen, difference
 from tests.support.cluster import Cluster
@@ -213,6 +214,13 @@ def newest_connect(colour: str, newest: Server) -> Iterator[Connect]:
 def queue(connect: Connect) -> Any:
     """The queue `q`."""
     return connect()
+
+
+@pytest.fixture
+def newest_queue(newest: Server) -> Iterator[Queue[Any]]:
+    """The queue `q` of the newest server, for threads; folders that need no more have it as `queue`."""
+    with newest.queue("q") as queue:
+        yield queue
 
 
 @pytest.fixture(params=KINDS)

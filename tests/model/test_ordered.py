@@ -12,7 +12,6 @@ import redis
 
 from tests.model.mutants import ORDERED
 from tests.model.ordered import Walk
-from tests.support.machines import share
 from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
@@ -34,10 +33,10 @@ def walks(server: Server, seeds: range) -> None:
         walk(server, seed)
 
 
-def test_server_agrees(server: Server, pytestconfig: pytest.Config) -> None:
+def test_server_agrees(server: Server, large: bool) -> None:
     """Of a key one at a time, in order, whatever is done; and none is forgotten."""
     start = SEED + 1_000_000 * binaries().index(server.binary)
-    walks(server, range(start, start + share(server, WALKS, full=pytestconfig.option.full)))
+    walks(server, range(start, start + (WALKS if large else WALKS // 2)))
 
 
 @pytest.mark.parametrize("mutant", ORDERED)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.model.mutants import RESHARDING, RESHARDING_IN_MODULES, SEEDS
 from tests.model.resharding import Machine
-from tests.support.machines import hunt, run_machine, share
+from tests.support.machines import hunt, run_machine
 from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Server, binaries
 
@@ -22,9 +22,9 @@ STEPS = int(os.environ.get("RESHARDING_STEPS", "50"))
 SEED = int(os.environ.get("RESHARDING_SEED", "1"))
 
 
-def test_what_holds(server: Server, pytestconfig: pytest.Config) -> None:
+def test_what_holds(server: Server, large: bool) -> None:
     """Other examples for each server, and more on the newest."""
-    examples = share(server, EXAMPLES, full=pytestconfig.option.full)
+    examples = EXAMPLES if large else EXAMPLES // 2
     run_machine(lambda: Machine(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
 
 

@@ -8,13 +8,6 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.support.servers import Server, binaries
-
-
-def share(server: Server, examples: int, *, full: bool) -> int:
-    """Say how many of *examples* a server has: the newest all, each other one half, but with `--full`."""
-    return examples if full or server.binary == binaries()[0] else examples // 2
-
 
 def run_machine(
     make: Callable[[], RuleBasedStateMachine], chosen: int, examples: int, steps: int, *, shrink: bool = True

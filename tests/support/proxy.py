@@ -15,10 +15,11 @@ import trustme
 from anyio.from_thread import start_blocking_portal
 
 
-class Proxy:
+class Proxy(ExitStack):
     """Listens on a loopback port and forwards to the unix socket at *target*, on an event loop in its own thread.
 
-    What is counted and kept (`requests`, `replies`, `connections`) begins at `reset` or when a fault is armed.
+    What is counted and kept (`requests`, `replies`, `connections`) begins at `reset` or when a fault is armed: so
+    `proxy.requests.count(b"EVALSHA")` is the number of scripts since then.
     """
 
     requests: bytearray
@@ -30,6 +31,7 @@ class Proxy:
     """Called with each piece of a request once it was forwarded; nothing else passes meanwhile."""
 
     def __init__(self, target: str, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__()
         self.target, self.port = target, 0
         self._tls = tls
         self._listener: socket.socket | None = None
@@ -37,7 +39,6 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]] = []
         self._passing = asyncio.Lock()
-        self._stack = ExitStack()
         self._arm()
 
     @property
@@ -46,13 +47,10 @@ class Proxy:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:
-        self._portal = self._stack.enter_context(start_blocking_portal())
+        self._portal = self.enter_context(start_blocking_portal())
+        self.callback(lambda: self._portal.call(self._end))
         self.admit()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._portal.call(self._end)
-        self._stack.close()
 
     # -- faults ------------------------------------------------------------------------------------
 
@@ -93,14 +91,6 @@ class Proxy:
     def admit(self) -> None:
         """Accept connections, again on the same port."""
         self._portal.call(self._listen)
-
-    def calls(self, word: bytes) -> int:
-        """Count how often *word* occurs in the requests since `reset`."""
-        return self.requests.count(word)
-
-    def answered(self, word: bytes) -> bool:
-        """Tell whether the server has answered with *word* since `reset`."""
-        return word in self.replies
 
     # -- on the event loop -------------------------------------------------------------------------
 

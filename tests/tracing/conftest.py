@@ -14,10 +14,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from headrace import Queue
 from headrace._telemetry import worker
+from tests.conftest import newest_queue
 from tests.support.awaiting import until
-from tests.support.servers import Server
+
+queue = newest_queue
 
 
 class Spans:
@@ -119,10 +120,3 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Iterator[Points]:
     monkeypatch.setattr(worker, "GAUGE_EVERY_S", 0.3)
     yield points
     points.provider.shutdown()
-
-
-@pytest.fixture
-def queue(newest: Server) -> Iterator[Queue]:
-    """The queue `q` of the newest server."""
-    with Queue("q", url=newest.url) as queue:
-        yield queue

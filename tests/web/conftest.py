@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from html import unescape
 from typing import Any
 
 import httpx
 import pytest
 
-from headrace import Queue
 from headrace.web import ACTIONS, app
+from tests.conftest import newest_queue
+from tests.support.colours import Blocking
 from tests.support.servers import Server
+
+queue = newest_queue
 
 ORIGIN = "http://pages.test"
 SAME = {"sec-fetch-site": "same-origin"}
@@ -22,36 +26,39 @@ SAME = {"sec-fetch-site": "same-origin"}
 class Site:
     """The pages as a browser asks for them, with all actions granted unless *options* say otherwise."""
 
-    def __init__(self, url: Any, runner: asyncio.Runner, base: str = ORIGIN, **options: Any) -> None:
+    def __init__(self, runner: asyncio.Runner, url: Any, **options: Any) -> None:
         self.pages: Any = app(url, **{"access": lambda _: ACTIONS, **options})
-        self._client = self.client(self.pages, base)
         self._runner = runner
+        self.mount(self.pages)
 
-    def client(self, pages: Any, base: str) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url=base)
+    def mount(self, application: Any, base: str = ORIGIN) -> None:
+        """Ask an application at *base* from now on: one that has the pages in it, as a rule."""
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=base)
+        self.client: Any = Blocking(client, self._runner)
 
     def get(self, path: str = "", **query: str) -> httpx.Response:
         """Ask for a page."""
-        return self._runner.run(self._client.get(path, params=query or None))
+        response: httpx.Response = self.client.get(path, params=query or None)
+        return response
 
     def post(self, action: str, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
         """Send a form."""
-        return self._runner.run(
-            self._client.post(f"do/{action}", data=fields, headers=SAME if headers is None else headers)
-        )
+        headers = SAME if headers is None else headers
+        response: httpx.Response = self.client.post(f"do/{action}", data=fields, headers=headers)
+        return response
 
     def done(self, action: str, **fields: str) -> str:
         """Send a form, and return what the page that follows says of it."""
         answer = self.post(action, **fields)
         assert answer.status_code == 303, text(answer)
-        self._client.headers.pop("cookie", None)
-        shown = self._runner.run(self._client.get(str(answer.url.join(answer.headers["location"]))))
+        self.client.headers.pop("cookie", None)
+        shown = self.client.get(str(answer.url.join(answer.headers["location"])))
         assert shown.status_code in (200, 404), text(shown)
         found = re.search(r'<p class="outcome" role="status">(.*?)</p>', shown.text)
         return unescape(found[1]) if found else ""
 
     def close(self) -> None:
-        self._runner.run(self._client.aclose())
+        self.client.aclose()
         self._runner.run(self.pages.close())
 
 
@@ -68,20 +75,6 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture
 def site(newest: Server, runner: asyncio.Runner) -> Iterator[Any]:
-    """Make sites: `site(access=…)`."""
-    made: list[Site] = []
-
-    def make(**options: Any) -> Site:
-        made.append(Site(newest.url, runner, **options))
-        return made[-1]
-
-    yield make
-    for site in made:
-        site.close()
-
-
-@pytest.fixture
-def queue(newest: Server) -> Iterator[Queue]:
-    """The queue `q`."""
-    with Queue("q", url=newest.url) as queue:
-        yield queue
+    """Make sites: `site(access=…)`, of the newest server if no other *url* is given."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(closing(Site(runner, **{"url": newest.url, **options})))

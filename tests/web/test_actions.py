@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from html import unescape
@@ -18,7 +17,7 @@ from headrace.inspect import reason_key
 from headrace.web import ACTIONS
 from tests.support.servers import Server
 from tests.support.steps import LONG, viewing
-from tests.web.conftest import ORIGIN, Site, text
+from tests.web.conftest import ORIGIN, text
 
 
 def dead(queue: Queue, *reasons: str) -> None:
@@ -209,7 +208,7 @@ def test_get_never_acts(site: Any, queue: Queue) -> None:
     for action in ACTIONS:
         assert one.get(f"do/{action}", queue="q", confirm="q").status_code == 405
     assert queue.counts().waiting == 1
-    assert one._runner.run(one._client.post("queue?name=q")).status_code == 405
+    assert one.client.post("queue?name=q").status_code == 405
 
 
 def test_forms_are_bounded_and_are_forms(site: Any, queue: Queue) -> None:
@@ -223,8 +222,8 @@ def test_forms_are_bounded_and_are_forms(site: Any, queue: Queue) -> None:
         ("queue=ä".encode(), "application/x-www-form-urlencoded"),
         (b"a=1&" * 60, "application/x-www-form-urlencoded"),
     ):
-        sending = one._client.post("do/enqueue", content=body, headers={**same, "content-type": kind})
-        assert one._runner.run(sending).status_code == 400
+        sent = one.client.post("do/enqueue", content=body, headers={**same, "content-type": kind})
+        assert sent.status_code == 400
     assert one.post("nothing", queue="q").status_code == 404
     assert queue.counts().enqueued == 0
 
@@ -269,28 +268,27 @@ def test_an_outcome_is_of_one_browser_and_one_page(site: Any, queue: Queue) -> N
     assert shown.status_code == 200
     assert "data-onward" not in shown.text
     assert 'name="confirm" value' not in shown.text
-    cookie = dict(one._client.cookies)
+    cookie = dict(one.client.cookies)
     assert list(cookie) == ["headrace_visitor"]
-    one._client.cookies.clear()
+    one.client.cookies.clear()
     assert "The queue is paused." not in one.get(str(following)).text
-    one._client.cookies.set("headrace_visitor", "somebody else's")
+    one.client.cookies.set("headrace_visitor", "somebody else's")
     assert "The queue is paused." not in one.get(str(following)).text
-    one._client.cookies.clear()
-    one._client.cookies.update(cookie)
+    one.client.cookies.clear()
+    one.client.cookies.update(cookie)
     assert "The queue is paused." in one.get(str(following)).text
 
 
-def test_a_user_of_the_server_that_may_only_read(queue: Queue, newest: Server, runner: asyncio.Runner) -> None:
+def test_a_user_of_the_server_that_may_only_read(site: Any, queue: Queue, newest: Server) -> None:
     """Sees the pages; what it may not do is refused by the server, in words, whatever the access rule says."""
     queue.enqueue(b"x", id="a")
     with redis.Redis(unix_socket_path=newest.path) as client, viewing(client):
-        one = Site(newest.url.replace("unix://", "unix://viewer:secret@"), runner)
+        one = site(url=newest.url.replace("unix://", "unix://viewer:secret@"))
         assert "✓ balanced" in text(one.get())
         assert one.get("job", queue="q", id="a").status_code == 200
         for action, fields in {"pause": {}, "purge": {"confirm": "q"}, "cancel": {"id": "a"}}.items():
             refused = one.post(action, queue="q", **fields)
             assert (refused.status_code, "This user of the server may not do that" in text(refused)) == (400, True)
-        one.close()
     assert queue.counts().waiting == 1
 
 

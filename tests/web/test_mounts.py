@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -13,8 +12,6 @@ import httpx
 import pytest
 
 from headrace import Queue
-from headrace.web import ACTIONS, app
-from tests.support.servers import Server
 from tests.web.conftest import ORIGIN, SAME, text
 
 Make = Callable[[Any], Any]
@@ -59,21 +56,13 @@ urlpatterns: list[Any] = []  # of Django, which answers 404 to everything else
 
 
 @pytest.fixture
-def ask(newest: Server, request: pytest.FixtureRequest) -> Iterator[Callable[..., httpx.Response]]:
+def ask(site: Any, request: pytest.FixtureRequest) -> Callable[..., httpx.Response]:
     """Ask the application that the parameter makes."""
     make: Make = request.param
     pytest.importorskip(make.__name__, reason=f"{make.__name__} is not installed")
-    pages: Any = app(newest.url, access=lambda _: ACTIONS)
-    with asyncio.Runner() as runner:
-        client = httpx.AsyncClient(transport=httpx.ASGITransport(make(pages)), base_url=ORIGIN)
-
-        def asked(path: str, form: dict[str, str] | None = None) -> httpx.Response:
-            sent = client.get(path) if form is None else client.post(path, data=form, headers=SAME)
-            return runner.run(sent)
-
-        yield asked
-        runner.run(client.aclose())
-        runner.run(pages.close())
+    one = site()
+    one.mount(make(one.pages))
+    return lambda path, form=None: one.client.request("GET" if form is None else "POST", path, data=form, headers=SAME)
 
 
 @pytest.mark.parametrize("ask", [starlette, fastapi, litestar, django], indirect=True, ids=lambda make: make.__name__)

@@ -16,7 +16,7 @@ from headrace.testing import run
 from headrace.web import app
 from tests.support.servers import Server
 from tests.support.steps import LONG, write_trends
-from tests.web.conftest import ORIGIN, Site, text
+from tests.web.conftest import ORIGIN, text
 
 PLAIN = ["", "workers", "schedules", "dead", "flows", "find?id=x", "queue?name=q", "job?queue=q&id=a"]
 HOSTILE = [
@@ -288,25 +288,23 @@ def test_no_page_has_inline_code_or_another_host(site: Any, queue: Queue, path: 
         assert not re.match(r"/|\w+:", address), address
 
 
-def test_mounted_below_a_prefix(newest: Server, runner: Any, queue: Queue) -> None:
+def test_mounted_below_a_prefix(site: Any, queue: Queue) -> None:
     """It finds its pages by `root_path`, and its folder by a redirect."""
     queue.enqueue(b"x", id="a")
-    one = Site(newest.url, runner)
-    mounted = Starlette(routes=[Mount("/in/ops", one.pages)])
-    one._client = one.client(mounted, f"{ORIGIN}/in/ops/")
+    one = site()
+    one.mount(Starlette(routes=[Mount("/in/ops", one.pages)]), f"{ORIGIN}/in/ops/")
     assert "Queues" in text(one.get("./"))
     assert "waiting a" in text(one.get("job", queue="q", id="a"))
     assert one.get("static/style.css").headers["content-type"].startswith("text/css")
     assert one.get("../ops").headers["location"].endswith("/in/ops/")
     assert one.done("pause", queue="q") == "The queue is paused."
-    one.close()
 
 
 def test_a_server_that_is_away(site: Any) -> None:
     one = site()
     one.close()
     away: Any = app("redis://localhost:1")
-    one._client = one.client(away, ORIGIN)
+    one.mount(away)
     away._options["timeout"], away._look = 0.2, None
     answer = one.get()
     assert answer.status_code == 503
@@ -331,10 +329,10 @@ def test_bad_arguments() -> None:
         app("http://localhost")
 
 
-def test_a_client_of_yours(newest: Server, runner: Any, queue: Queue) -> None:
+def test_a_client_of_yours(site: Any, newest: Server, runner: Any, queue: Queue) -> None:
     queue.enqueue(b"x")
     client = redis.asyncio.Redis(unix_socket_path=newest.path)
-    one = Site(client, runner)
+    one = site(url=client)
     assert "✓ balanced" in text(one.get())
     one.close()
     runner.run(client.aclose())

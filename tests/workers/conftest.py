@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace import Queue
 from headrace._engine import base as engine
+from tests.conftest import newest_queue
 from tests.support.engines import Recorder
 from tests.support.processes import Processes
 from tests.support.servers import Server
+
+queue = newest_queue
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +22,6 @@ def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Have a stop wait for a slow machine's server, but where it is that which is shown."""
     if request.path.name != "test_outage.py":
         monkeypatch.setattr(engine, "LEAVE_WITHIN_S", 10.0)
-
-
-@pytest.fixture
-def queue(newest: Server) -> Iterator[Queue]:
-    """The queue `q` of the newest server."""
-    with Queue("q", url=newest.url) as queue:
-        yield queue
 
 
 @pytest.fixture
