@@ -182,11 +182,13 @@ class Job(_Open[T_co]):
         return Lost(self)
 
     @overload
-    def step(  # type: ignore[overload-overlap]  # `once` is no argument of the function
+    def step(  # `once` is no argument of the function
         self, name: str, function: Callable[..., Awaitable[R]], /, *args: Any, once: bool, **kwargs: Any
     ) -> Awaitable[R]: ...
     @overload
-    def step(self, name: str, function: Callable[..., R], /, *args: Any, once: bool, **kwargs: Any) -> R: ...
+    def step(  # type: ignore[overload-overlap]
+        self, name: str, function: Callable[..., R], /, *args: Any, once: bool, **kwargs: Any
+    ) -> R: ...
     @overload
     def step(
         self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
