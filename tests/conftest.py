@@ -83,6 +83,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = slow_first(runs, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from what stays to the end: modules, and 15,000 cases."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
+
+
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
     """Have three processes in five begin with slow tests: these mostly wait, and none is left for the end.
 

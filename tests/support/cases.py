@@ -31,6 +31,7 @@ CLUSTERS = [CLUSTER, MASTERS, SHARDED]
 ON_CLUSTER, ON_MASTERS = {"conformance", "flows"}, {"conformance"}  # folders of tests
 # Transactions with keys of their own; the model of flows, whose scripts are the same on any server.
 OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
+COLOURS = ("sync", "async", "threads", "tasks", "plain")  # and the kinds of workers
 # Where a body runs in both colours; bodies without a choice of servers run beside those of the newest server.
 BY_COLOUR: Sequence[Binary | None] = [None, NEWEST]
 SAMPLED = {"quick": BY_COLOUR, "ends": [*BY_COLOUR, binaries()[-1]]}  # the rings in which marked bodies run a sample
@@ -169,18 +170,41 @@ def by_default(cases: Sequence[Any]) -> Sequence[Any]:
 
 
 def in_both_colours(cases: Sequence[Any]) -> list[Any]:
-    """Return all cases in one colour, and one in the other.
+    """Return each case in one colour: the colours take turns, and each has a case at least.
 
     Under asyncio a handler is a coroutine or a plain function, as the name of the body chooses.
     """
     if not all(hasattr(item, "callspec") for item in cases):
         return [*cases]
-    if {"tasks", "plain"} <= {item.callspec.params.get("kind") for item in cases}:
+    if {"tasks", "plain"} <= {colour_of(item) for item in cases}:
         left_out = ("tasks", "plain")[crc32(cases[0].originalname.encode()) % 2]
-        cases = [item for item in cases if item.callspec.params["kind"] != left_out]
-    kept = in_one_colour(cases)
-    others = [item for item in cases if item not in kept]
-    return [*kept, by_name(others)] if others else kept
+        cases = [item for item in cases if colour_of(item) != left_out]
+    in_colour: dict[str, list[Any]] = {}
+    with_values: dict[Any, list[Any]] = {}
+    for item in cases:
+        in_colour.setdefault(colour_of(item), []).append(item)
+        with_values.setdefault(other_values(item), []).append(item)
+    first = crc32(f"first {cases[0].originalname}".encode())
+    kept = [found[(first + number) % len(found)] for number, found in enumerate(with_values.values())]
+    return kept + [by_name(found) for found in in_colour.values() if not any(item in kept for item in found)]
+
+
+def colour_of(item: Any) -> str:
+    """Return the colour of a case, or its kind of worker; an empty text if it has none."""
+    return str(item.callspec.params.get(colour_parameter(item), ""))
+
+
+def colour_parameter(item: Any) -> str:
+    """Name the parameter that is the colour of a case; an empty text if none is."""
+    params = item.callspec.params
+    values = ((name, params.get(name)) for name in ("colour", "kind", *params))
+    return next((name for name, value in values if isinstance(value, str) and value in COLOURS), "")
+
+
+def other_values(item: Any) -> tuple[tuple[str, int], ...]:
+    """Return what tells a case from others of its body in the same colour: the identity of each value."""
+    colour = colour_parameter(item)
+    return tuple((name, id(value)) for name, value in item.callspec.params.items() if name != colour)
 
 
 def by_name(cases: Sequence[Any], salt: str = "") -> Any:
