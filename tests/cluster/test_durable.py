@@ -273,7 +273,7 @@ def test_a_wait_that_outlives_its_history(
     call: str, colour: str, wavering: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master is replaced while a call waits, and is the master again: its replica has not what the call wrote."""
-    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 30_000)
+    monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 6_000)  # both take-overs are over by then
     with Connect(colour, wavering) as connect:
         queue = connect("w/a", url=f"{wavering.url}?socket_timeout=60", durable="replicas:1")
         queue.admin.delete()

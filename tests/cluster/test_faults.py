@@ -250,7 +250,7 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
     """One that answers nothing, and closes nothing: the calls to it end in their time, and the others don't wait."""
     lost, *alive = cluster.groups()
     frozen = cluster.owner(lost)
-    worker = Running(kind, url=cluster.url, heartbeat=0.5, timeout=3.0)
+    worker = Running(kind, url=cluster.url, heartbeat=0.4, timeout=2.0)
     for name in (lost, *alive):
         worker.handler(name)(lambda _job: None)
     queues = [Queue(name, url=cluster.url) for name in (lost, *alive)]
@@ -258,7 +258,7 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
         until(lambda: all(any(one.alive for one in queue.admin.workers()) for queue in queues), "a worker everywhere")
         frozen.suspend()
         try:
-            end = time.monotonic() + 6.0  # twice its timeout
+            end = time.monotonic() + 4.0  # twice its timeout
             while time.monotonic() < end:
                 for queue in queues[1:]:
                     done = queue.counts().completed
@@ -286,7 +286,7 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
     """A worker of queues on three masters, of which one dies for good: on the others it stays alive, and works."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
         lost, *alive = cluster.groups()
-        worker = Running(kind, url=cluster.url, heartbeat=0.5, timeout=3.0)
+        worker = Running(kind, url=cluster.url, heartbeat=0.4, timeout=2.0)
         for name in (lost, *alive):
             worker.handler(name)(lambda _job: None)
         queues = [Queue(name, url=cluster.url) for name in alive]
@@ -296,7 +296,7 @@ def test_a_dead_master_is_no_others_concern(kind: str) -> None:
             )
             dead = cluster.owner(lost)
             dead.kill()
-            end = time.monotonic() + 6.0  # twice its timeout
+            end = time.monotonic() + 4.0  # twice its timeout
             while time.monotonic() < end:
                 for queue in queues:
                     done = queue.counts().completed

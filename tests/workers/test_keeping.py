@@ -18,6 +18,7 @@ from headrace import AsyncQueue, Queue
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import until
 from tests.support.servers import Server
+from tests.support.steps import looked_after
 
 HEARTBEAT, TIMEOUT = 0.2, 2.0
 OPTIONS = {"heartbeat": HEARTBEAT, "timeout": TIMEOUT}
@@ -145,21 +146,25 @@ def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str,
                 assert holder.stdout is not None
                 assert holder.stdout.readline() == b"holds\n"
                 with redis.Redis.from_url(server.url) as client:
-                    until(lambda: _ends_soon(client, server))
+                    until(lambda: seconds_left(client, server) <= TIMEOUT)
+                    os.kill(holder.pid, signal.SIGKILL)
+                    until(lambda: seconds_left(client, server) < 0)  # or the first sweep finds nothing
+                    for stats in client.scan_iter("*:stats"):
+                        looked_after(client, stats)
             finally:
-                os.kill(holder.pid, signal.SIGKILL)
+                holder.kill()
         began, taken = time.monotonic(), list[Any]()
         while len(taken) < 3 and time.monotonic() - began < 50:
             taken += queue.lease_many(3, block=1)
         assert {(lease.job.payload, lease.job.attempt) for lease in taken} == {(b"0", 2), (b"1", 2), (b"2", 2)}
 
 
-def _ends_soon(client: Any, server: Server) -> bool:
-    """Tell whether all that hold something are registered by their heartbeat alone."""
+def seconds_left(client: Any, server: Server) -> float:
+    """Return for how long the last of the holders is still registered: for more than a timeout, if by a lease."""
     deadlines = [
         float(at) for key in client.scan_iter("*:workers") for _, at in client.zrange(key, 0, -1, withscores=True)
     ]
-    return bool(deadlines) and max(deadlines) / 1000 - now(server) <= TIMEOUT
+    return max(deadlines, default=float("inf")) / 1000 - now(server)
 
 
 @pytest.mark.parametrize("leases", ["abc", 3, iter([])])

@@ -59,7 +59,7 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
     """A blocked read for all, and a call in half a minute each; four connections, and two more under load, which are
     closed again.
     """
-    worker = work(heartbeat=0.4, timeout=2.0)
+    worker, pools = work(heartbeat=0.4, timeout=2.0), list[Any]()
     serve(worker, record)
     with redis.Redis(unix_socket_path=newest.path) as client:
         ours = len(client.client_list())
@@ -71,9 +71,17 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
             connections = len(client.client_list()) - ours - 1  # which the queues share
             for executor in worker.engine.executors.values():
                 if executor.connections.keep == SPARE_S:
-                    executor.connections.keep = 1.5
+                    executor.connections.keep = 0.2
+                    pools.append(executor.connections)
             until(lambda: rests(worker))
-            until(lambda: len(client.client_list()) - ours - 1 <= 4)  # beats, Pub/Sub, a read, a call
+
+            def closed() -> bool:
+                for pool in pools if worker.kind == "threads" else ():
+                    for spare in pool._spare():  # which the next call would ask for, a quarter of a minute later
+                        pool.drop(spare)
+                return len(client.client_list()) - ours - 1 <= 4  # beats, Pub/Sub, a read, a call
+
+            until(closed)
             before = calls(newest)
             until(lambda: calls(newest)["xreadgroup"] > before["xreadgroup"] + 3)  # one a second
             ran = calls(newest) - before

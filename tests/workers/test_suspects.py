@@ -18,9 +18,9 @@ APP = """
 import asyncio, os, threading, time
 from headrace import AsyncWorker, Worker
 
-threads = Worker(heartbeat=0.3, timeout=2.0)
-tasks = AsyncWorker(heartbeat=0.3, timeout=2.0)
-batches = Worker(heartbeat=0.3, timeout=2.0)
+threads = Worker(heartbeat=0.3, timeout=1.2)
+tasks = AsyncWorker(heartbeat=0.3, timeout=1.2)
+batches = Worker(heartbeat=0.3, timeout=1.2)
 running = set()
 
 def begin(job):
