@@ -66,9 +66,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make the cases of the ring's servers, but where a test names its own."""
     named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in str(mark.args[0]).split(",")}
     if "binary" in metafunc.fixturenames and "binary" not in named:
-        scope = "module" if "shared" in metafunc.fixturenames else "function"
         ring = [binary for binary in RINGS[metafunc.config.option.servers] if binary is not None]
-        metafunc.parametrize("binary", ring, ids=lambda binary: binary.name, scope=scope)
+        metafunc.parametrize("binary", ring, ids=lambda binary: binary.name)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

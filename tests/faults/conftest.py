@@ -10,13 +10,6 @@ from tests.support.proxy import Proxy
 from tests.support.servers import Binary, Server
 
 
-@pytest.fixture(scope="module")
-def shared(binary: Binary) -> Iterator[Server]:
-    """A server that a module's tests share; each flushes it."""
-    with Server(binary) as server:
-        yield server
-
-
 @pytest.fixture
 def own(binary: Binary) -> Iterator[Server]:
     """A server of this test alone."""

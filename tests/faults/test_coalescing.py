@@ -21,17 +21,17 @@ def calls_of(server: Server, command: str) -> int:
         return sum(row["calls"] for name, row in client.info("commandstats").items() if name == command)
 
 
-def test_few_round_trips(shared: Server) -> None:
+def test_few_round_trips(server: Server) -> None:
     """Hundreds of enqueues at the same time are a handful of calls, in order; and so are their completions."""
 
     async def story() -> None:
-        async with AsyncQueue("joined", url=shared.url) as queue:
+        async with AsyncQueue("joined", url=server.url) as queue:
             await queue.admin.delete()
-            before = calls_of(shared, "cmdstat_evalsha") + calls_of(shared, "cmdstat_eval")
+            before = calls_of(server, "cmdstat_evalsha") + calls_of(server, "cmdstat_eval")
             receipts = await asyncio.gather(*(queue.enqueue(f"{i}") for i in range(CROWD)))
             leases = await queue.lease_many(CROWD)
             won = await asyncio.gather(*(lease.complete() for lease in leases for _ in range(2)))
-            calls = calls_of(shared, "cmdstat_evalsha") + calls_of(shared, "cmdstat_eval") - before
+            calls = calls_of(server, "cmdstat_evalsha") + calls_of(server, "cmdstat_eval") - before
             assert {r.id: b"%d" % i for i, r in enumerate(receipts)} == {x.job.id: x.job.payload for x in leases}
             assert [sum(won[i : i + 2]) for i in range(0, len(won), 2)] == [1] * CROWD
             assert (await queue.counts()) == Counts(enqueued=CROWD, completed=CROWD)
@@ -40,16 +40,16 @@ def test_few_round_trips(shared: Server) -> None:
     asyncio.run(story())
 
 
-def test_parts_of_a_thousand(shared: Server) -> None:
+def test_parts_of_a_thousand(server: Server) -> None:
     """Of 1,000 enqueues at the same time two go at once, and the others in two parts: four round trips, no more."""
 
     async def story() -> None:
-        async with AsyncQueue("thousand", url=shared.url) as queue:
+        async with AsyncQueue("thousand", url=server.url) as queue:
             await queue.admin.delete()
             for _ in range(2):  # the first time loads the scripts
-                before = [calls_of(shared, f"cmdstat_{name}") for name in ("evalsha", "xadd")]
+                before = [calls_of(server, f"cmdstat_{name}") for name in ("evalsha", "xadd")]
                 receipts = await asyncio.gather(*(queue.enqueue(f"{i}") for i in range(1000)))
-                now = [calls_of(shared, f"cmdstat_{name}") for name in ("evalsha", "xadd")]
+                now = [calls_of(server, f"cmdstat_{name}") for name in ("evalsha", "xadd")]
             assert [a - b for a, b in zip(now, before, strict=True)] == [4, 1000]
             assert len({receipt.id for receipt in receipts}) == 1000
             assert (await queue.counts()) == Counts(waiting=2000, enqueued=2000)
@@ -57,11 +57,11 @@ def test_parts_of_a_thousand(shared: Server) -> None:
     asyncio.run(story())
 
 
-def test_callers_that_go_on(shared: Server) -> None:
+def test_callers_that_go_on(server: Server) -> None:
     """Callers that have heard their answers, and call again at once, go together again, and none of them alone."""
 
     async def story() -> None:
-        async with AsyncQueue("going-on", url=shared.url) as queue:
+        async with AsyncQueue("going-on", url=server.url) as queue:
             await queue.admin.delete()
 
             async def calls() -> None:
@@ -69,20 +69,20 @@ def test_callers_that_go_on(shared: Server) -> None:
                     await queue.enqueue("x")
 
             for _ in range(2):  # the first time loads the scripts
-                before = calls_of(shared, "cmdstat_evalsha")
+                before = calls_of(server, "cmdstat_evalsha")
                 await asyncio.gather(*(calls() for _ in range(1000)))
-                trips = calls_of(shared, "cmdstat_evalsha") - before
+                trips = calls_of(server, "cmdstat_evalsha") - before
             assert trips <= 28  # 20 of 500, and two that go at once in the beginning
             assert (await queue.counts()) == Counts(waiting=20_000, enqueued=20_000)
 
     asyncio.run(story())
 
 
-def test_own_answers(shared: Server) -> None:
+def test_own_answers(server: Server) -> None:
     """With ids, headers and delays mixed in, each caller hears about its own job."""
 
     async def story() -> None:
-        async with AsyncQueue("own", url=shared.url) as queue:
+        async with AsyncQueue("own", url=server.url) as queue:
             await queue.admin.delete()
             calls = [
                 queue.enqueue(f"{i}", id=f"{i % 100}", headers={"i": f"{i}"}, delay=60 if i % 3 == 0 else None)
@@ -105,11 +105,11 @@ def test_own_answers(shared: Server) -> None:
     asyncio.run(story())
 
 
-def test_one_gives_up(shared: Server) -> None:
+def test_one_gives_up(server: Server) -> None:
     """A caller that is cancelled while it waits takes nothing from the others."""
 
     async def story() -> None:
-        async with AsyncQueue("cancel", url=shared.url) as queue:
+        async with AsyncQueue("cancel", url=server.url) as queue:
             await queue.admin.delete()
             tasks = [asyncio.create_task(queue.enqueue(f"{i}")) for i in range(CROWD)]
             await asyncio.sleep(0)
@@ -125,12 +125,12 @@ def test_one_gives_up(shared: Server) -> None:
     asyncio.run(story())
 
 
-def test_cancelled_is_cancelled(shared: Server) -> None:
+def test_cancelled_is_cancelled(server: Server) -> None:
     """Whenever a call is cancelled, its task ends as cancelled: no layer below takes that for its own."""
 
     async def story() -> None:
         for steps in range(12):
-            async with AsyncQueue("cancelled", url=shared.url) as queue:
+            async with AsyncQueue("cancelled", url=server.url) as queue:
                 for _ in range(3):  # the first opens the connection
                     task = asyncio.create_task(queue.enqueue("x"))
                     for _ in range(steps):
@@ -142,27 +142,26 @@ def test_cancelled_is_cancelled(shared: Server) -> None:
     asyncio.run(story())
 
 
-def test_large_ones_stay_apart(shared: Server) -> None:
+def test_large_ones_stay_apart(server: Server) -> None:
     """Joint calls are bounded in bytes."""
 
     async def story() -> None:
-        async with AsyncQueue("large", url=shared.url) as queue:
+        async with AsyncQueue("large", url=server.url) as queue:
             await queue.admin.delete()
             await asyncio.gather(*(queue.enqueue(bytes(300_000)) for _ in range(40)))
             assert (await queue.counts()).waiting == 40
 
     asyncio.run(story())
-    with redis.Redis(unix_socket_path=shared.path) as client:
+    with redis.Redis(unix_socket_path=server.path) as client:
         assert client.memory_usage("headrace:{large}:large:jobs", samples=0) > 12_000_000
-        client.flushall()
 
 
-def test_everybody_hears_of_an_error(shared: Server) -> None:
+def test_everybody_hears_of_an_error(server: Server) -> None:
     """What fails the joint call fails each of its callers, and the next call is a new one."""
 
     async def story() -> None:
-        async with AsyncQueue("wrong", url=shared.url) as queue:
-            with redis.Redis(unix_socket_path=shared.path) as client:
+        async with AsyncQueue("wrong", url=server.url) as queue:
+            with redis.Redis(unix_socket_path=server.path) as client:
                 client.set("headrace:{wrong}:wrong:jobs", "a string")
                 answers = await asyncio.gather(*(queue.enqueue("x") for _ in range(50)), return_exceptions=True)
                 assert {type(answer) for answer in answers} == {exceptions.ResponseError}

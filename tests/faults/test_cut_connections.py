@@ -258,10 +258,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(shared: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
+def bench(server: Server, pytestconfig: pytest.Config) -> Iterator[Bench]:
     """Both ways to the server."""
-    with Proxy(shared.path) as proxy:
-        bench = Bench(shared, proxy, 1 if shared.binary == ENDS[0] or pytestconfig.option.full else 13)
+    with Proxy(server.path) as proxy:
+        bench = Bench(server, proxy, 1 if server.binary == ENDS[0] or pytestconfig.option.full else 13)
         yield bench
         bench.close()
 
@@ -293,7 +293,7 @@ def test_cut_at_every_byte(bench: Bench, case: Case, record_property: Any) -> No
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("binary", ENDS, ids=lambda one: one.name, scope="module")
+@pytest.mark.parametrize("binary", ENDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.Config, record_property: Any) -> None:
     """The same, awaited: at every fifth, but for `--full`."""

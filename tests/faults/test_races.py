@@ -41,11 +41,9 @@ SETTLE: dict[str, Callable[[Queue, Lease], bool]] = {
 
 
 @pytest.fixture
-def queue(shared: Server) -> Iterator[Queue]:
-    """A queue on an empty server."""
-    with redis.Redis(unix_socket_path=shared.path) as client:
-        client.flushall()
-    with Queue("q", url=shared.url) as queue:
+def queue(server: Server) -> Iterator[Queue]:
+    """The queue `q`, for threads."""
+    with Queue("q", url=server.url) as queue:
         yield queue
 
 
@@ -65,13 +63,13 @@ def racer(url: str, rows: list[tuple[str, str, int]], start: Barrier, answers: C
     answers.close()
 
 
-def test_racing_completions(queue: Queue, shared: Server) -> None:
+def test_racing_completions(queue: Queue, server: Server) -> None:
     """Two processes complete the same 400 jobs at the same time: each job has exactly one winner."""
     queue.enqueue_many([b"x"] * PAIRS)
     rows = [(x.worker, x.claim.entry, x.claim.count) for x in queue.lease_many(PAIRS)]
     start = CONTEXT.Barrier(2)
     ends = [CONTEXT.Pipe(duplex=False) for _ in range(2)]
-    racers = [CONTEXT.Process(target=racer, args=(shared.url, rows, start, end)) for _, end in ends]
+    racers = [CONTEXT.Process(target=racer, args=(server.url, rows, start, end)) for _, end in ends]
     for process in racers:
         process.start()
     verdicts = []
@@ -145,10 +143,10 @@ def take_over(queue: Queue, jobs: int) -> list[Lease]:
     return leases
 
 
-def test_woken_after_another_finished(queue: Queue, shared: Server) -> None:
+def test_woken_after_another_finished(queue: Queue, server: Server) -> None:
     """A process that slept through its leases, whose jobs another has finished, settles nothing and changes nothing."""
     queue.enqueue_many([b"x"] * len(SETTLE))
-    with holding(shared, len(SETTLE)) as sleeper:
+    with holding(server, len(SETTLE)) as sleeper:
         sleeper.signal(signal.SIGSTOP)
         leases = take_over(queue, len(SETTLE))
         assert [lease.job.id for lease in leases] == sleeper.jobs  # oldest first
@@ -161,10 +159,10 @@ def test_woken_after_another_finished(queue: Queue, shared: Server) -> None:
         assert not list(queue.admin.dead())
 
 
-def test_woken_before_another_finished(queue: Queue, shared: Server) -> None:
+def test_woken_before_another_finished(queue: Queue, server: Server) -> None:
     """A process that slept through its leases may complete first (then the other hears False), and nothing else."""
     queue.enqueue_many([b"x"] * len(SETTLE))
-    with holding(shared, len(SETTLE)) as sleeper:
+    with holding(server, len(SETTLE)) as sleeper:
         sleeper.signal(signal.SIGSTOP)
         leases = take_over(queue, len(SETTLE))
         sleeper.signal(signal.SIGCONT)
@@ -176,10 +174,10 @@ def test_woken_before_another_finished(queue: Queue, shared: Server) -> None:
         assert queue.counts() == Counts(enqueued=6, completed=6)
 
 
-def test_killed_holder(queue: Queue, shared: Server) -> None:
+def test_killed_holder(queue: Queue, server: Server) -> None:
     """The jobs of a process that was killed come back, in order, with an attempt spent."""
     queue.enqueue_many([b"x"] * 5)
-    with holding(shared, 5) as victim:
+    with holding(server, 5) as victim:
         victim.signal(signal.SIGKILL)
         leases = take_over(queue, 5)
     assert [lease.job.id for lease in leases] == victim.jobs
@@ -194,7 +192,7 @@ ROUNDS = 300
 PAUSES = [*[0.0] * 60, *[0.0003] * 30, *[0.001] * 8, 0.1, 0.1]  # s before a cancel; the long ones for a busy machine
 
 
-def test_cancelled_leases(queue: Queue, shared: Server) -> None:
+def test_cancelled_leases(queue: Queue, server: Server) -> None:
     """Awaited leases cancelled at random moments, while jobs arrive: every job is there to be leased.
 
     One whose lease call was cancelled after the server had carried it out goes back to the front, untouched.
@@ -203,7 +201,7 @@ def test_cancelled_leases(queue: Queue, shared: Server) -> None:
 
     async def story() -> list[str]:
         got = []
-        async with AsyncQueue("q", url=shared.url) as mine:
+        async with AsyncQueue("q", url=server.url) as mine:
             for i in range(ROUNDS):
                 task = asyncio.create_task(mine.lease(block=5.0))
                 early = dice.random() < 0.5
@@ -237,20 +235,20 @@ WIDE = 2500
 
 
 @pytest.fixture
-def moments(shared: Server, pytestconfig: pytest.Config) -> int:
+def moments(server: Server, pytestconfig: pytest.Config) -> int:
     """At how many moments a call is given up: it is our side's affair, so other servers than the newest see fewer."""
-    return 30 if pytestconfig.option.full else 15 if shared.binary == binaries()[0] else 5
+    return 30 if pytestconfig.option.full else 15 if server.binary == binaries()[0] else 5
 
 
 @pytest.mark.parametrize("once", [False, True])
 def test_wide_leases_that_are_cancelled(
-    shared: Server, moments: int, once: bool, monkeypatch: pytest.MonkeyPatch
+    server: Server, moments: int, once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In whichever of their scripts: all goes back to the front, also when the loop is about to end."""
     monkeypatch.setattr(executor, "UNDO_WITHIN_S", PATIENCE)  # two seconds are not enough for a machine that is busy
 
     async def main(after: float | None) -> float:
-        queue = AsyncQueue("wide", url=shared.url)
+        queue = AsyncQueue("wide", url=server.url)
         await queue.counts()
         began = asyncio.get_running_loop().time()
         task = asyncio.create_task(queue.lease_many(WIDE, at_most_once=once))
@@ -265,7 +263,7 @@ def test_wide_leases_that_are_cancelled(
         await queue.close()
         return took
 
-    with Queue("wide", url=shared.url) as queue:
+    with Queue("wide", url=server.url) as queue:
         queue.admin.delete()
         queue.enqueue_many([b"x"] * WIDE)
         whole = asyncio.run(main(None))
@@ -318,13 +316,13 @@ def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
-def test_leases_that_are_interrupted(shared: Server, moments: int, once: bool) -> None:
+def test_leases_that_are_interrupted(server: Server, moments: int, once: bool) -> None:
     """Ctrl-C at any moment, in any script, also while payloads are decoded: nobody holds what nobody was given.
 
     In a process of its own, which a signal at the wrong moment may end.
     """
     mine, theirs = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=interrupted, args=(shared.url, once, moments, theirs))
+    process = CONTEXT.Process(target=interrupted, args=(server.url, once, moments, theirs))
     process.start()
     theirs.close()
     try:
@@ -361,13 +359,13 @@ def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypa
     subscription.receive(["c"], 0)
 
 
-def test_cancelled_enqueues(queue: Queue, shared: Server) -> None:
+def test_cancelled_enqueues(queue: Queue, server: Server) -> None:
     """Awaited enqueues cancelled at random moments: each job is there once or not at all; those answered, once."""
     dice = random.Random(2)
 
     async def story() -> list[bytes]:
         answered = []
-        async with AsyncQueue("q", url=shared.url) as mine:
+        async with AsyncQueue("q", url=server.url) as mine:
             await mine.counts()
             for i in range(ROUNDS):
                 task = asyncio.create_task(mine.enqueue(str(i)))
@@ -423,14 +421,14 @@ def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> No
 
 
 @pytest.mark.timeout(60)
-def test_a_connection_that_the_event_loop_has_lost(queue: Queue, shared: Server) -> None:
+def test_a_connection_that_the_event_loop_has_lost(queue: Queue, server: Server) -> None:
     """Nothing is written to one whose socket is about to be closed: an event loop might watch its number for ever, and
     never read from the next one that gets it.
     """
 
     async def story() -> None:
         loop: Any = asyncio.get_running_loop()
-        async with AsyncQueue("q", url=shared.url, timeout=5) as ours:
+        async with AsyncQueue("q", url=server.url, timeout=5) as ours:
             for number in range(5):
                 await ours.enqueue(b"%d" % number)
                 pool = ours._executor.connections

@@ -138,13 +138,6 @@ def dumps(client: Any) -> dict[Any, bytes]:
         return dict(zip(keys, pipe.execute(), strict=True))
 
 
-def contents(client: Any) -> dict[Any, Any]:
-    """What `dumps` has found, without the order of large hashes and sets: a server changes that by itself."""
-    read = {b"hash": client.hgetall, b"set": client.smembers}
-    dumped = dumps(client)
-    return {key: read.get(client.type(key), lambda _, dump=dump: dump)(key) for key, dump in dumped.items()}
-
-
 def restore(client: Any, found: dict[Any, bytes]) -> None:
     """What `dumps` has found, and nothing else."""
     with client.pipeline(transaction=False) as pipe:
