@@ -1,10 +1,9 @@
 """One server of each kind for a test process, a clean key space for each test, and both colours from one body.
 
     def test_something(server): ...            # on the servers of the ring, empty
-    def test_something(connect): ...           # and with both colours: connect("q", lease=5) is a queue
+    def test_something(connect): ...           # and in both colours: connect("q", lease=5) is a queue
 
-`connect` makes an `AsyncQueue` behind `Blocking` for the colour "async", so that a test is written once.
-README.md says which rings there are; `support/cases.py` chooses their cases.
+README.md has all that a test may take, and the rings; `support/cases.py` chooses their cases.
 """
 
 from __future__ import annotations
