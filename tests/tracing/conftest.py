@@ -21,22 +21,18 @@ from tests.support.awaiting import until
 queue = newest_queue
 
 
-class Spans:
+class Spans(InMemorySpanExporter):
     """The spans that were recorded."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
-        self._exporter = InMemorySpanExporter()
+        super().__init__()
         self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.provider.add_span_processor(SimpleSpanProcessor(self))
 
     @property
     def all(self) -> Sequence[ReadableSpan]:
         """In the order in which they ended."""
-        return self._exporter.get_finished_spans()
-
-    def clear(self) -> None:
-        """Forget those."""
-        self._exporter.clear()
+        return self.get_finished_spans()
 
     def named(self, name: str) -> list[ReadableSpan]:
         """All of a name."""
@@ -80,16 +76,16 @@ def spans(monkeypatch: pytest.MonkeyPatch, sampler: Sampler | None) -> Spans:
     return spans
 
 
-class Points:
+class Points(InMemoryMetricReader):
     """What is measured."""
 
     def __init__(self) -> None:
-        self._reader = InMemoryMetricReader()
-        self.provider = MeterProvider([self._reader], shutdown_on_exit=False)
+        super().__init__()
+        self.provider = MeterProvider([self], shutdown_on_exit=False)
 
     @property
     def _instruments(self) -> list[Any]:
-        data = self._reader.get_metrics_data()
+        data = self.get_metrics_data()
         scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics] if data else []
         return [metric for scope in scopes for metric in scope.metrics]
 
