@@ -323,7 +323,7 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], says: 
 
 def test_every_kind_is_told_of() -> None:
     told = {kind for _, _, expected in STORIES.values() for kind, _, _ in expected}
-    assert told == set(KINDS)
+    assert told | {"progress"} == set(KINDS)  # see test_progress_is_told
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -366,3 +366,15 @@ def test_a_break_closes_the_connection(newest: Server, colour: str, shards: int)
             assert producing.result(PATIENCE)
             until(gone)
     assert connections
+
+
+def test_progress_is_told(server: Server) -> None:
+    with Queue("q", url=server.url) as queue:
+        queue.enqueue(b"x", id="a")
+        lease = queue.lease()
+        assert lease is not None
+        with listening(queue, "progress") as told:
+            lease.job.progress(0.5, "half")
+            (event,) = told(1)
+        assert (event.kind, event.id, event.reason) == ("progress", "a", "0.5 half")
+        assert event.worker is not None
