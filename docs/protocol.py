@@ -138,6 +138,19 @@ PARTS = {
         "or `-`, reason, a blank between them; expires with the last of them, after `history_ttl`.",
     ),
     "ended": ("zset", "Job id → when it ended, in ms, beside `ends`."),
+    "steps": (
+        "hash",
+        "The records of runs: jobs whose handlers take steps. Id (or entry, for a job without one) → the run, packed with "  # noqa: ISC004
+        "cmsgpack: the number of its records, their bytes, ms of the job's first enqueue, the numbers of its open waits and "
+        "signals by name, and the entry of its dead letter. `<id> TAB <number>` → a record: name, kind (`step`, `once`, "
+        "`sleep`, `wait`, `signal`), ms when it began and ended (0: not yet), attempt, value (false: none), ms when it is "
+        "due (0: never). `<id> TAB p` → the progress: `<ms> <fraction> <text>`. A value begins with `j` (JSON), `b` "
+        "(bytes) or `c` (of the codec).",
+    ),
+    "asleep": (
+        "zset",
+        "Entry of a suspended run → when it is due, in ms; `inf` for a wait without a time-out.",
+    ),
     "taken": (
         "zset",
         "Id that is taken without a job, for it was completed or added a while ago → until when, in ms; expires with the last.",
@@ -322,7 +335,7 @@ def page() -> str:
         JOBS,
         "## Reserved consumers",
         "",
-        f"The group `{GROUP}` has one consumer per worker, and five that are nobody:",
+        f"The group `{GROUP}` has one consumer per worker, and seven that are nobody:",
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
         f"- `{PARKED}:s` owns jobs whose holder has died twice. Each is handed out alone: to a worker that holds nothing of",
@@ -333,6 +346,8 @@ def page() -> str:
         "  They come before all others once it is their turn.",
         f"- `{BEHIND}` owns entries that wait behind another of their key, where one of a key is handed out at a time.",
         f"  When that one leaves the queue, the next goes to `{PARKED}`.",
+        f"- `{PARKED}:asleep` and `{PARKED}:waits` own suspended runs, which sleep or wait for a signal. They come before all",
+        "  others once they are due by `asleep`. Each has the deadline `inf` in `leases`, so that no sweep takes it.",
         "",
         "What these hold belongs to whoever calls `lease` next.",
         "So nothing has to be adopted after an error: a job that a blocking wait brought while its reply was lost",
