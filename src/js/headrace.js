@@ -157,6 +157,29 @@ export class Queue {
     return receipts;
   }
 
+  // -- runs: jobs whose handlers, in Python, take steps ---------------------------------------------
+
+  /** The records of the run `id`, in their order: steps, sleeps, waits, and signals that no wait has taken. */
+  async steps(id) {
+    const rows = await this.call('steps', { id: this.checkId(id), enq: '' });
+    return rows.map(([name, kind, began, ended, attempt, value, due]) => ({
+      name: String(name), kind: String(kind), began, ended, attempt, value: decodeRecorded(value), due,
+    }));
+  }
+
+  /** Send data, a Buffer or a value of JSON, to a job: it 'woke', or the signal is 'kept', 'present', or 'unknown'. */
+  async signal(id, name, data) {
+    const { limits } = this.protocol;
+    const value = data === undefined ? [] : [encodeRecorded(data)];
+    if (typeof name !== 'string' || !name || [...name].length > limits.step_characters) {
+      throw new RangeError(`signal ${JSON.stringify(name)}: give 1-${limits.step_characters} characters`);
+    }
+    if (value[0]?.length > limits.step_bytes) throw new RangeError(`signal ${name}: at most ${limits.step_bytes} bytes`);
+    const outcome = await this.call('signal', { id: this.checkId(id), name }, value);
+    if (outcome < 0) throw new RangeError(`signal ${name}: the run has as many records as it may`);
+    return ['unknown', 'present', 'kept', 'woke'][outcome];
+  }
+
   // -- leasing and settling -------------------------------------------------------------------------
 
   /** Up to `limit` jobs, and the ms until a delayed one is due (-1: none); null if `worker` was declared dead. */
@@ -235,6 +258,17 @@ export class Queue {
 const fence = job => [job.entry, job.count];
 
 const integer = (bytes, pattern) => (bytes !== undefined && pattern.test(bytes) ? Number(bytes) : 0);
+
+/** A recorded value: a byte that says what it is, JSON or bytes, and then its data. */
+const encodeRecorded = value =>
+  Buffer.concat(Buffer.isBuffer(value) ? [Buffer.from('b'), value] : [Buffer.from('j'), Buffer.from(JSON.stringify(value))]);
+
+/** The value of a record; null: none. What a codec of Python's has written is a Buffer. */
+function decodeRecorded(value) {
+  if (value === null) return null;
+  const data = value.subarray(1);
+  return String(value.subarray(0, 1)) === 'j' ? JSON.parse(data) : data;
+}
 
 /** The receipts in a reply of `enqueue`. */
 export function decodeReceipts(reply, form) {

@@ -17,6 +17,7 @@ import redis
 
 from headrace import Job, NewJob, Queue, Worker
 from headrace._protocol.script import script
+from headrace.errors import RunSuspended
 from tests.interop.conftest import Agent, Node
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, Started
@@ -104,6 +105,23 @@ def test_an_id_is_one_job_whoever_adds_it(agent: Agent, python: Queue) -> None:
     assert not python.enqueue(b"fifth", id="a").added
     assert agent("cancel", "a")
     assert python.enqueue(b"sixth", id="a").added
+
+
+def test_node_signals_a_run_of_python(agent: Agent, python: Queue) -> None:
+    """And reads its records."""
+    python.enqueue(b"x", id="a")
+    job = python.lease().job
+    assert job.step("charge", lambda: {"paid": 7}) == {"paid": 7}
+    assert job.step("scan", lambda: b"raw") == b"raw"
+    with pytest.raises(RunSuspended):
+        job.wait_for("approved", 60)
+    charge, scan, wait = agent("steps", "a")
+    assert (charge["name"], charge["kind"], charge["attempt"], charge["value"]) == ("charge", "step", 1, {"paid": 7})
+    assert (scan["value"], wait["kind"], wait["ended"], wait["value"]) == ("raw", "wait", 0, None)
+    assert wait["due"] - wait["began"] == 60_000
+    assert agent("signal", "a", "approved", {"by": "ada"}) == "woke"
+    assert agent("signal", "a", "approved") == "present"
+    assert python.lease().job.wait_for("approved") == {"by": "ada"}
 
 
 def test_two_producers_of_the_same_ids(agents: Agents, newest: Server, python: Queue) -> None:

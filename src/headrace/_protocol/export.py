@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace._model.checks import ENTRY_FIELDS, HEADERS_AT_MOST, KEPT_FIELDS, millis
 from headrace._model.settings import QueueSettings, WorkerSettings
+from headrace._model.steps import NAME_CHARACTERS, STEP_BYTES
 from headrace._protocol import keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, HEALING_ERRORS, JOBS_PER_SCRIPT, RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
@@ -36,7 +37,13 @@ def protocol() -> dict[str, Any]:
             "never_in_id": keys.CONTROL.pattern,
             "id_bytes": keys.ID_BYTES,
         },
-        "limits": {"jobs": JOBS_PER_SCRIPT, "bytes": BYTES_PER_SCRIPT, "headers": HEADERS_AT_MOST},
+        "limits": {
+            "jobs": JOBS_PER_SCRIPT,
+            "bytes": BYTES_PER_SCRIPT,
+            "headers": HEADERS_AT_MOST,
+            "step_bytes": STEP_BYTES,
+            "step_characters": NAME_CHARACTERS,
+        },
         "defaults": {
             "namespace": Ops(template).namespace,
             "lease": millis(queue.lease),

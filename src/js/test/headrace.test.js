@@ -52,6 +52,16 @@ test('what is released comes first, and spends no attempt', { skip }, async () =
   assert.equal(again.attempt, 1);
 });
 
+test('a signal is kept for a job that does not wait yet, and once', { skip }, async () => {
+  await queue.enqueue([{ payload: 'a', id: 'one' }]);
+  assert.equal(await queue.signal('nobody', 'approved'), 'unknown');
+  assert.equal(await queue.signal('one', 'approved', { by: 'ada' }), 'kept');
+  assert.equal(await queue.signal('one', 'approved', Buffer.from('x')), 'present');
+  const [record] = await queue.steps('one');
+  assert.deepEqual([record.name, record.kind, record.value], ['approved', 'signal', { by: 'ada' }]);
+  await assert.rejects(queue.signal('one', 'large', 'x'.repeat(70_000)), RangeError);
+});
+
 test('a worker runs what is there, tries again what fails, and stops', { skip }, async () => {
   await queue.enqueue(['fine', 'fails once'].map(payload => ({ payload })));
   const done = [];
