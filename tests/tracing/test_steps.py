@@ -51,6 +51,8 @@ def test_the_spans_of_a_run(work: Work, queue: Queue, spans: Spans) -> None:
     assert parents["wait approved"] == [second, third]
     replayed = [(span.attributes or {}).get("headrace.step.replayed") for span in spans.named("step charge")]
     assert replayed == [None, True, True]
+    verdicts = [(span.attributes or {}).get("headrace.verdict") for span in spans.named("process q")]
+    assert verdicts == ["RunSuspended", "RunSuspended", None]
     assert {span.status.status_code.name for span in spans.all} == {"UNSET"}
 
 

@@ -9,7 +9,6 @@ from headrace._telemetry import tracing
 from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import instruments
 from headrace._telemetry.tracing import Place, tracer
-from headrace.errors import RunSuspended
 
 R = TypeVar("R")
 STEP_WORDS = {
@@ -48,8 +47,8 @@ class StepSpan:
         if self._span is None:
             return
         tracing.detach(self._token)
-        if error is not None and not isinstance(error, RunSuspended):
-            tracing.failed(self._span, error)
+        if (wrong := tracing.failure(error)) is not None:
+            tracing.failed(self._span, wrong)
         self._span.end()
 
     def replayed(self, value: R) -> R:

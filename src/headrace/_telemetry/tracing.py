@@ -39,7 +39,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from headrace._model.job import Job
 from headrace._model.settings import ATTEMPT
 from headrace._protocol.keys import GROUP
-from headrace.errors import DeadLetter, Verdict
+from headrace.errors import DeadLetter, RunSuspended, Verdict
 
 M = TypeVar("M")
 SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
@@ -287,8 +287,8 @@ def error_type(error: BaseException) -> str:
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """Return *error* if it counts as a failure: a verdict does not, but for `DeadLetter`."""
-    return None if isinstance(error, Verdict) and not isinstance(error, DeadLetter) else error
+    """Return *error* if it counts as a failure: a suspended run does not, nor a verdict, but for `DeadLetter`."""
+    return None if isinstance(error, (Verdict, RunSuspended)) and not isinstance(error, DeadLetter) else error
 
 
 def failed(span: Span, error: BaseException) -> None:

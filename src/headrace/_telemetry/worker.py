@@ -24,7 +24,7 @@ from headrace._telemetry.log import log_event
 from headrace._telemetry.metrics import failing, instruments
 from headrace._telemetry.steps import record_step
 from headrace._telemetry.tracing import Place, tracer
-from headrace.errors import RetryLater, Verdict, describe_error
+from headrace.errors import RetryLater, RunSuspended, Verdict, describe_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -298,7 +298,7 @@ class _Run:
         if span is not None:
             if wrong is not None and span.is_recording():
                 tracing.failed(span, wrong)
-            if isinstance(verdict, Verdict):
+            if isinstance(verdict, (Verdict, RunSuspended)):
                 span.set_attribute(tracing.VERDICT, type(verdict).__name__)
             span.end()
 
