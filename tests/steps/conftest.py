@@ -56,7 +56,7 @@ class Runs:
     def suspend(self, entry: str, name: str, kind: str, due: str, id: str = "i", release_key: int = 0) -> Any:
         """Suspend a run."""
         count = self.count(entry)
-        return self.lua("suspend", "w", entry, count, count, id, "", 0, name, kind, due, 1, release_key)
+        return self.lua("suspend", "w", entry, count, count, id, "", 0, name, kind, due, 1, release_key, "")
 
     def sleeps(self, id: str = "i", due: str = f"+{DAY}") -> str:
         """A run that has one step, and sleeps; its entry."""

@@ -40,7 +40,7 @@ def run_to_its_end(running: Running, queue: Queue) -> None:
 
 
 def test_the_spans_of_a_run(work: Work, queue: Queue, spans: Spans) -> None:
-    """Each step is a child of its delivery; a step that was answered from its record says so."""
+    """Each step is a child of its delivery; a sleep or wait that is over links to the delivery that it ended."""
     handled(worker := work())
     queue.enqueue(b"", id="a")
     run_to_its_end(worker, queue)
@@ -53,6 +53,12 @@ def test_the_spans_of_a_run(work: Work, queue: Queue, spans: Spans) -> None:
     assert replayed == [None, True, True]
     verdicts = [(span.attributes or {}).get("headrace.verdict") for span in spans.named("process q")]
     assert verdicts == ["RunSuspended", "RunSuspended", None]
+    links = {
+        span.name: [link.context.span_id for link in span.links]
+        for span in spans.all
+        if span.links and span.name.startswith(("sleep", "wait"))
+    }
+    assert links == {"sleep cool": [first], "wait approved": [second]}
     assert {span.status.status_code.name for span in spans.all} == {"UNSET"}
 
 

@@ -49,7 +49,9 @@ class Progress:
 
 @frozen
 class Record:
-    """A record of a run as it is kept. Times are ms of the server's clock; `ended` 0: not yet; `due` 0: never."""
+    """A record of a run as it is kept. Times are ms of the server's clock; `ended` 0: not yet; `due` 0: never.
+    `traced`: the `traceparent` of the delivery that a sleep or wait has ended, '' if it had none.
+    """
 
     number: int
     name: str
@@ -59,6 +61,7 @@ class Record:
     attempt: int
     value: bytes | None
     due: int
+    traced: str = ""
 
     def over(self, now: float) -> bool:
         """Tell whether a sleep or wait has ended, or timed out, at *now*, in seconds."""

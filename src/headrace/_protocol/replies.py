@@ -464,8 +464,18 @@ def _number(value: Any, limit: int = 1 << 53) -> int:
 def records(rows: Any) -> list[Record]:
     """Decode the records of a run, in their order."""
     return [
-        Record(number, text(name), text(kind), began, ended, attempt, None if value is None else raw(value), due)
-        for number, (name, kind, began, ended, attempt, value, due) in enumerate(rows, 1)
+        Record(
+            number,
+            text(name),
+            text(kind),
+            began,
+            ended,
+            attempt,
+            None if value is None else raw(value),
+            due,
+            *map(text, more),
+        )
+        for number, (name, kind, began, ended, attempt, value, due, *more) in enumerate(rows, 1)
     ]
 
 

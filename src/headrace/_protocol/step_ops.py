@@ -66,7 +66,8 @@ def suspend(
 ) -> Op[Suspended]:
     """Suspend a run until *due*, or until its signal comes."""
     args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim), number, name, kind, due]
-    return ops.op("suspend", [*args, claim.job.attempt, int(release_key)], _suspended)
+    traced = str(getattr(claim, "trace", None) or "")
+    return ops.op("suspend", [*args, claim.job.attempt, int(release_key), traced], _suspended)
 
 
 def signal(ops: Ops, id: str, name: str, value: bytes | None) -> Op[int]:

@@ -20,8 +20,10 @@ STEP_WORDS = {
 }
 
 
-def record_step(place: Place, claim: Claim, event: str, step: str) -> None:
-    """Count and log an event of a run."""
+def record_step(place: Place, claim: Claim, event: str, step: str, earlier: str = "") -> None:
+    """Count and log an event of a run. Link the span of the step to the delivery with the trace *earlier*."""
+    if earlier:
+        tracing.link_to_delivery(earlier)
     meters = instruments()
     if meters is not None and event in ("step_done", "run_suspended"):
         (meters.steps if event == "step_done" else meters.suspended).add(1, place.common)

@@ -277,6 +277,11 @@ def link(span: Span, context: SpanContext | None, attributes: Mapping[str, Value
         span.add_link(context, attributes or None)
 
 
+def link_to_delivery(written: str) -> None:
+    """Link the current span, of a sleep or wait, to the delivery that it ended: *written* as a `traceparent`."""
+    link(trace.get_current_span(), earlier({ATTEMPT: written}), {LINK: "earlier delivery"})
+
+
 def error_type(error: BaseException) -> str:
     """Return the qualified name of an error's class."""
     kind, module = type(error), ""

@@ -180,9 +180,9 @@ class WorkerTelemetry:
             log_event(event, words, self._consumer.name, queue=self.place.queue, worker=self._consumer.name)
 
     @_harmless
-    def stepped(self, held: HeldJob, event: str, step: str) -> None:
+    def stepped(self, held: HeldJob, event: str, step: str, earlier: str = "") -> None:
         """Record an event of a job's run."""
-        record_step(self.place, held, event, step)
+        record_step(self.place, held, event, step, earlier)
 
     def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
         meters, common = self.meters, self.place.common

@@ -2,15 +2,16 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), deaths (hash), steps (hash),
 --        asleep (zset), turns (hash), behind (zset)
 -- ARGV   call, worker, entry, delivery int, token int, id, enq, number int, name, kind, due, attempt int,
---        release_key flag
+--        release_key flag, traced
 -- REPLY  {1, due}: the run is suspended, due in ms, -1 never · {2, value}: the signal was there · {3}: the time has
 --        passed already; both are recorded · {0}: the lease is lost · {-1}: the run has 1,000 records · {-2}: it has
 --        1 MiB of them
 -- COST   15 us
 -- token, id, enq, number: as in step; with a number, the run waits again for what it waited for before. kind: sleep or
--- wait. due: '' never, '+ms' from now, '@ms' at a moment. release_key: other jobs of its key may run meanwhile. A
--- suspended run is held by a consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a
--- worker of an older version can't lease it.
+-- wait. due: '' never, '+ms' from now, '@ms' at a moment. release_key: other jobs of its key may run meanwhile.
+-- traced: the traceparent of this delivery, to which the next one links; '' for none. A suspended run is held by a
+-- consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older version
+-- can't lease it.
 -- @include clock
 -- @include due_at
 -- @include held_by
@@ -42,7 +43,9 @@ elseif kind == 'wait' and number > 0 then -- a signal came while the run was on 
 end
 local moment = due_at(due, now)
 local over = due ~= '' and moment == 0
-local answered = runs.put(steps, id, run, number, {name, kind, now, 0, attempt, false, over and now or moment})
+local record = {name, kind, now, 0, attempt, false, over and now or moment}
+if traced ~= '' then record[8] = traced end
+local answered = runs.put(steps, id, run, number, record)
 if answered < 0 then return answer({answered}) end
 if kind == 'wait' then run.open[name] = answered end
 runs.write(steps, id, run)

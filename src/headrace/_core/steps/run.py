@@ -21,7 +21,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.step_ops import BYTES_SPENT, LOST
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
 
-Note = Callable[[str, str], object]  # takes the name of a log event, and the step's
+Note = Callable[..., object]  # takes the name of a log event and the step's, and the trace of an earlier delivery
 
 
 class Values(Protocol):
@@ -86,7 +86,7 @@ class Run:
         if record is not None:
             self._must_be(record, "sleep")
             if record.over(self.claim.leased_at):
-                self._resume(label)
+                self._resume(record)
                 return
         yield from self._suspend(record, label, "sleep", due, release_key=release_key)
 
@@ -100,11 +100,10 @@ class Run:
         if record is not None:
             self._must_be(record, "wait")
             if record.ended:
-                self._resume(label)
+                self._resume(record)
                 return self._signalled(label, record.value)
-        timed_out = record is not None and record.over(self.claim.leased_at)
-        if timed_out:
-            self._resume(label)
+        if record is not None and record.over(self.claim.leased_at):  # it has timed out
+            self._resume(record)
         else:
             answer = yield from self._suspend(record, label, "wait", due, release_key=release_key)
             if answer.state == "there":
@@ -141,12 +140,12 @@ class Run:
                 self.records, self.last = found, next(reversed(found), "")
         return self.records
 
-    def _resume(self, name: str) -> None:
+    def _resume(self, record: Record) -> None:
         """Note that this delivery continues the run behind a sleep or wait: the last of its records, which ended the
         delivery before.
         """
-        if name == self.last:
-            self.note("run_resumed", name)
+        if record.name == self.last:
+            self.note("run_resumed", record.name, record.traced)
 
     def _must_be(self, record: Record, *kinds: str) -> None:
         if record.kind not in kinds:

@@ -2,7 +2,8 @@
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
 -- not ended, signals that no wait has taken), and its dead letter, if it died. '<id>\t<number>' is a record: name, kind
 -- (step, once, sleep, wait, signal), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
--- when it is due (0: never). '<id>\tp' is the progress. An id has no control characters, so the names do not collide.
+-- when it is due (0: never), and the traceparent of the delivery that a sleep or wait ended, if any. '<id>\tp' is the
+-- progress. An id has no control characters, so the names do not collide.
 local runs = {RECORDS = 1000, BYTES = 1048576, ASLEEP = 'parked:asleep', WAITS = 'parked:waits'}
 -- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
 -- jobs of a level that they do not know: they count these jobs, and hand out none.
