@@ -277,7 +277,7 @@ class BaseEngine(ABC):
             raise RunLost(job.id)
         note = partial(self.telemetry(consumer).stepped, held)
         run: Run = consumer.jobs.runs.setdefault(
-            held.entry, Run(consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note)
+            held, Run(consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note)
         )
         return run
 

@@ -463,20 +463,14 @@ def _number(value: Any, limit: int = 1 << 53) -> int:
 
 def records(rows: Any) -> list[Record]:
     """Decode the records of a run, in their order."""
-    return [
-        Record(
-            number,
-            text(name),
-            text(kind),
-            began,
-            ended,
-            attempt,
-            None if value is None else raw(value),
-            due,
-            *map(text, more),
-        )
-        for number, (name, kind, began, ended, attempt, value, due, *more) in enumerate(rows, 1)
-    ]
+    return [_record(number, *row) for number, row in enumerate(rows, 1)]
+
+
+def _record(
+    number: int, name: Any, kind: Any, began: int, ended: int, attempt: int, value: Any, due: int, traced: Any = b""
+) -> Record:
+    kept = None if value is None else raw(value)
+    return Record(number, text(name), text(kind), began, ended, attempt, kept, due, text(traced))
 
 
 def progress_of(kept: Any) -> Progress | None:

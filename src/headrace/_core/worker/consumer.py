@@ -155,7 +155,7 @@ class Consumer:
                 held.ended = True
                 self.forget(held)
             return
-        if self.jobs.runs and (run := self.jobs.runs.pop(unit[0].entry, None)) is not None:
+        if self.jobs.runs and (run := self.jobs.runs.pop(unit[0], None)) is not None:
             run.close(completed=error is None and not unit[0].ended)
         plain = error is None and result is None  # nearly every job
         for held in unit:

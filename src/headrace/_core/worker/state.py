@@ -87,7 +87,7 @@ class ActiveJobs:
     slot_moved_at: float = 0.0  # when a batch last got a slot, or began to wait for a slot
     lost: int = 0  # settlements that came too late
     given_back: int = 0  # jobs given back while the worker stops
-    runs: dict[str, Any] = field(factory=dict[str, Any])  # the steps of held jobs whose handlers take some, by entry
+    runs: dict[HeldJob, Any] = field(factory=dict[HeldJob, Any])  # the steps of jobs whose handlers take some
 
 
 @define(eq=False)
