@@ -14,6 +14,7 @@ from headrace._model.checks import FOREVER_S, INTEGER_AT_MOST
 from headrace._model.job import Claim
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
+from headrace._protocol import step_ops
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header
@@ -32,12 +33,13 @@ DELAYS = ["", "+0", f"+{LONGEST}", f"+{INTEGER_AT_MOST}", "@0", f"@{YEAR_10000}"
 CURSORS = ["", "-", "0", "(", "x" * 500, "9" * 40, "\0", "new:9 -", "level:9", "delayed x", "5-1 5", "%d", "1 1 1"]
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
-    " next ageing pause most awaits number from come over since version",
+    " next ageing pause most awaits number from come over since version delivery token attempt took",
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
-    " from_step register decide serving idle entry set together sharded hourly queue known queues schedule beside",
-    "items": "items... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets...",
+    " from_step register decide serving idle entry set together sharded hourly queue known queues schedule beside enq"
+    " fraction text ended release_key kind",
+    "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
@@ -102,6 +104,8 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
         "redrive": lambda: OPS.redrive("-", []),
         "release": lambda: OPS.release(claims, pause=5.0),
         "renew": lambda: OPS.renew(claims, duration=5.0, ttl=5.0),
+        "step": lambda: step_ops.record(OPS, claims[0], 0, "n", b"v", ended=True, took=0.5, ttl=5.0),
+        "suspend": lambda: step_ops.suspend(OPS, claims[0], 0, "n", "sleep", "+5000"),
         "retry": lambda: OPS.retry([(claim, 5.0, 1, "why") for claim in claims], max_attempts=1),
     }
     return made[name]() if name in made else CALLS[name].sample

@@ -169,3 +169,19 @@ def test_a_suspended_run_keeps_its_key(runs: Runs, kind: str, release_key: int) 
         assert runs("cancel", "i") == 1
         taken = runs("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", "headrace-key", 0, 1)
         assert len(taken[2]) == 1
+
+
+@pytest.mark.parametrize("name", ["i", "i\t1"])
+def test_foreign_bytes_stop_nothing(runs: Runs, name: str) -> None:
+    entry = runs.begin("i")
+    runs.step(entry, "a")
+    runs.step(entry, "b")
+    for value in ("?", "\xc1", "1"):
+        runs.lua.redis.hset(runs.lua.key("steps"), name, value)
+        assert runs("find", "i", "")[1][2] == "leased"
+        assert [row[0] for row in runs("steps", "i", "")] == ([] if name == "i" else ["", "b"])
+    assert runs.step(entry, "c") > 0
+    assert runs("signal", "i", "go", "v") == 2
+    assert runs("complete", "w", 1, 1, 0, 0, entry, 1, "i") == [1]
+    repair(runs)
+    assert not runs.lua.redis.exists(runs.lua.key("steps"))

@@ -1,14 +1,14 @@
 -- suspend: end the delivery of a run that sleeps, or waits for a signal. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), deaths (hash), steps (hash),
 --        asleep (zset), turns (hash), behind (zset)
--- ARGV   call, worker, entry, delivery int, token int, id, enq, number int, name, kind, due, attempt int,
+-- ARGV   call, worker, entry, delivery int, token int, id, enq, number int, name, kind, delay, attempt int,
 --        release_key flag, traced
 -- REPLY  {1, due}: the run is suspended, due in ms, -1 never · {2, value}: the signal was there · {3}: the time has
 --        passed already; both are recorded · {0}: the lease is lost · {-1}: the run has 1,000 records · {-2}: it has
 --        1 MiB of them
 -- COST   15 us
 -- token, id, enq, number: as in step; with a number, the run waits again for what it waited for before. kind: sleep or
--- wait. due: '' never, '+ms' from now, '@ms' at a moment. release_key: other jobs of its key may run meanwhile.
+-- wait. delay: '' never, '+ms' from now, '@ms' at a moment. release_key: other jobs of its key may run meanwhile.
 -- traced: the traceparent of this delivery, to which the next one links; '' for none. A suspended run is held by a
 -- consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older version
 -- can't lease it.
@@ -27,7 +27,9 @@ require_hashes(steps, released, deaths, turns)
 require_sorted_sets(leases, asleep, behind)
 require_streams(wake)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end
-local now, run = clock(), runs.of(steps, id, enq)
+local now = clock()
+local moment, run = due_at(delay, now), runs.of(steps, id, enq)
+if number > run.number then number = 0 end
 local open = kind == 'wait' and run.open[name]
 if open then
   local there = runs.record(steps, id, open)
@@ -41,8 +43,7 @@ if open then
 elseif kind == 'wait' and number > 0 then -- a signal came while the run was on its way
   return answer({2, runs.record(steps, id, number)[6]})
 end
-local moment = due_at(due, now)
-local over = due ~= '' and moment == 0
+local over = delay ~= '' and moment == 0
 local record = {name, kind, now, 0, attempt, false, over and now or moment}
 if traced ~= '' then record[8] = traced end
 local answered = runs.put(steps, id, run, number, record)
@@ -52,9 +53,9 @@ runs.write(steps, id, run)
 if over then return answer({3}) end
 redis.call('XCLAIM', jobs, 'workers', kind == 'wait' and runs.WAITS or runs.ASLEEP, 0, entry, 'JUSTID')
 redis.call('ZADD', leases, 'inf', entry) -- workers of older versions take no entry that has a deadline of its own
-redis.call('ZADD', asleep, due == '' and 'inf' or string.format('%.0f', moment), entry)
+redis.call('ZADD', asleep, delay == '' and 'inf' or string.format('%.0f', moment), entry)
 redis.call('HSET', released, entry, token)
 redis.call('HDEL', deaths, entry)
 if release_key then forget_turns({jobs = jobs, wake = wake, turns = turns, behind = behind}, {entry}) end
 if redis.call('ZRANK', asleep, entry) == 0 then wake_one(wake) end
-return answer({1, due == '' and -1 or moment})
+return answer({1, delay == '' and -1 or moment})

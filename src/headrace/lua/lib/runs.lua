@@ -16,10 +16,14 @@ function runs.due(asleep, entry)
   return due and due ~= 'inf' and tonumber(due) or 0
 end
 function runs.field(id, number) return id .. '\t' .. number end
+-- A packed list; nil without one, or for foreign bytes.
+function runs.unpacked(kept)
+  local readable, list = pcall(cmsgpack.unpack, kept)
+  return readable and type(list) == 'table' and list or nil
+end
 function runs.read(steps, id)
-  local kept = redis.call('HGET', steps, id)
-  if not kept then return nil end
-  local number, bytes, enq, open, letter = unpack(cmsgpack.unpack(kept))
+  local number, bytes, enq, open, letter = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
+  if type(number) ~= 'number' or type(open) ~= 'table' then return nil end
   return {number = number, bytes = bytes, enq = enq, open = open, letter = letter}
 end
 function runs.write(steps, id, run)
@@ -48,12 +52,17 @@ function runs.of(steps, id, enq)
   if run.enq == '' then run.enq = enq end
   return run
 end
-function runs.record(steps, id, number) return cmsgpack.unpack(redis.call('HGET', steps, runs.field(id, number))) end
+-- A record that was lost, or overwritten, has no name.
+function runs.readable(kept)
+  local record = runs.unpacked(kept)
+  return record and #record >= 7 and record or {'', 'step', 0, 0, 0, false, 0}
+end
+function runs.record(steps, id, number) return runs.readable(redis.call('HGET', steps, runs.field(id, number))) end
 function runs.records(steps, id, run)
   local fields = {}
   for i = 1, run.number do fields[i] = runs.field(id, i) end
   local rows = #fields > 0 and redis.call('HMGET', steps, unpack(fields)) or {}
-  for i = 1, #rows do rows[i] = rows[i] and cmsgpack.unpack(rows[i]) or {'', 'step', 0, 0, 0, false, 0} end
+  for i = 1, #rows do rows[i] = runs.readable(rows[i]) end
   return rows
 end
 -- The bytes of a record that count.
@@ -74,6 +83,7 @@ end
 -- records as it may, -2 it has as many bytes.
 function runs.put(steps, id, run, number, record)
   local size = runs.size(record)
+  if number > run.number then number = 0 end
   if number == 0 then
     if run.number >= runs.RECORDS then return -1 end
   else
