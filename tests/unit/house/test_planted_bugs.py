@@ -12,6 +12,7 @@ from tests.chaos import mutants as chaos
 from tests.cluster import mutants as cluster
 from tests.flows import mutants as flows
 from tests.model import mutants as model
+from tests.steps import mutants as steps
 
 
 def edits() -> Iterator[tuple[str, str, str]]:
@@ -21,7 +22,7 @@ def edits() -> Iterator[tuple[str, str, str]]:
     for bug, mutant in chaos.MUTANTS.items():
         for script_name, old, _ in mutant.edits:
             yield bug, script_name, old
-    some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, model.RESHARDING, flows.MUTANTS)
+    some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, model.RESHARDING, flows.MUTANTS, steps.MUTANTS)
     for bug, ((script_name, old, _), _) in cluster.DURABLE_IN_SCRIPTS.items():
         yield bug, script_name, old
     for bug, changes in (item for mutants in some for item in mutants.items()):
@@ -44,7 +45,7 @@ def test_it_fits_a_module(bug: str) -> None:
     assert inspect.getsource(mutant.module).count(mutant.old) == 1
 
 
-CORE = model.HAND_OVER_IN_MODULES | model.RESHARDING_IN_MODULES
+CORE = model.HAND_OVER_IN_MODULES | model.RESHARDING_IN_MODULES | steps.IN_MODULES
 
 
 @pytest.mark.parametrize("bug", CORE)

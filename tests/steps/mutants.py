@@ -1,0 +1,87 @@
+"""Bugs planted in the scripts of runs, and in what takes steps: what the machine must find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+from headrace._core.steps import run
+from tests.support.planted import Edit
+
+UNPROVEN = "if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer"
+MUTANTS: dict[str, Sequence[Edit]] = {
+    "a zombie's step is recorded": [("step", f"{UNPROVEN}(0) end\n", "")],
+    "a zombie suspends the run": [("suspend", f"{UNPROVEN}({{0}}) end\n", "")],
+    "a repeated call records again": [
+        ("step", "local known = recorded()\nif known then return known end\n", ""),
+        ("suspend", "local known = recorded()\nif known then return known end\n", ""),
+        ("signal", "local known = recorded()\nif known then return known end\n", ""),
+    ],
+    "a record restores no attempts": [
+        ("step", "if token > 1 then redis.call('HSET', released, entry, token - 1) end\n", "")
+    ],
+    "a record gives an attempt too many": [("step", "released, entry, token - 1)", "released, entry, token)")],
+    "a sleep spends an attempt": [("suspend", "redis.call('HSET', released, entry, token)\n", "")],
+    "a sleep has no end": [
+        (
+            "suspend",
+            "due == '' and 'inf' or string.format('%.0f', moment)",
+            "kind and 'inf' or string.format('', moment)",
+        )
+    ],
+    "a suspended run is handed out before its time": [
+        ("lease", "'ZRANGEBYSCORE', asleep, '-inf', now,", "'ZRANGEBYSCORE', asleep, '-inf', '+inf',")
+    ],
+    "a signal before its wait is lost": [("suspend", "if there[2] == 'signal' then", "if false then")],
+    "a signal is taken twice": [("suspend", "    run.open[name] = nil\n", "")],
+    "a wait is not noted": [("suspend", "if kind == 'wait' then run.open[name] = answered end\n", "")],
+    "the second signal stays": [("signal", "if record[2] == 'signal' then return answer(1) end\n", "")],
+    "a signal comes after the timeout": [
+        ("signal", "if record[7] > 0 and record[7] <= now then return answer(0) end\n", "")
+    ],
+    "a signal wakes nobody": [("signal", "redis.call('ZADD', asleep, string.format('%.0f', now), entry)\n", "")],
+    "an id has the records of an earlier job": [
+        ("*", "    runs.forget(steps, id)\n    run = nil\n", ""),
+        ("steps", "run.enq ~= '' and enq ~= '' and run.enq ~= enq", "false"),
+    ],
+    "the records outlive their job": [
+        ("complete", "if won > 0 and redis.call('EXISTS', steps) == 1 then", "if false then")
+    ],
+    "the plain way keeps the records": [("complete", "limited, turns, steps, with_ids", "limited, turns, with_ids")],
+    "a cancelled job leaves its records": [("cancel", "    runs.forget(q.steps, id)\n", "")],
+    "a dead letter loses its records": [("*", "      run.letter = entry\n", "")],
+    "a dead letter that is not kept leaves records": [("*", "    runs.forget(steps, own.id)\n", "")],
+    "a redriven run forgets a record less": [
+        ("redrive", "runs.cut(steps, own.id, run, first)", "runs.cut(steps, own.id, run, first + 1)")
+    ],
+    "nobody sweeps up records": [("reclaim", "\nforget_stale_runs(q, 10)\n", "\n")],
+    "nobody sweeps up due times": [("reclaim", "\nforget_stale_dues(q, 10)\n", "\n")],
+    "a sleeping run counts as parked": [("*", "if consumer[1] == runs.ASLEEP then", "if false then")],
+}
+
+IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
+    "a step that runs once is recorded at its end only": (run, "            if once:\n", "            if False:\n"),
+    "a step in doubt is answered": (
+        run,
+        "if not record.ended:\n            raise InDoubt",
+        "if False:\n            raise InDoubt",
+    ),
+    "a zombie goes on": (run, "if number <= LOST:", "if number < LOST:"),
+    "the records are not read": (run, "if self.claim.token == 1 else", "if self.claim.token else"),
+    "the end of a step is another record": (run, "before.number if before else 0", "0"),
+    "a run goes on after it was suspended": (run, "if self.ended is not None:", "if False:"),
+    "a step of another kind is answered": (run, "if record.kind not in kinds:", "if False:"),
+}
+
+SEEDS: dict[str, int] = {
+    "a signal comes after the timeout": 6,
+    "an id has the records of an earlier job": 4,
+    "the plain way keeps the records": 2,
+    "a dead letter loses its records": 3,
+    "a redriven run forgets a record less": 3,
+    "nobody sweeps up due times": 10,
+    "a dead letter that is not kept leaves records": 4,
+    "a step in doubt is answered": 15,
+    "a run goes on after it was suspended": 3,
+}
+"""With what seed a bug is found in a few examples, where it is not 1. Any finds it, sooner or later."""

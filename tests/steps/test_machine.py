@@ -1,0 +1,50 @@
+"""The machine on every server, and the bugs that it must find.
+
+STEPS_EXAMPLES=5000 STEPS_SEED=7 pytest tests/steps/test_machine.py -k holds -n 2 --timeout 0
+
+is a long run of other examples.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.steps.machine import Machine
+from tests.steps.mutants import IN_MODULES, MUTANTS, SEEDS
+from tests.support.machines import hunt, run_machine, share
+from tests.support.planted import plant, plant_scripts
+from tests.support.servers import Server, binaries
+
+EXAMPLES = int(os.environ.get("STEPS_EXAMPLES", "12"))
+STEPS = int(os.environ.get("STEPS_STEPS", "60"))
+SEED = int(os.environ.get("STEPS_SEED", "1"))
+
+
+class Calm(Machine):
+    """Each example ends with everything done that is left."""
+
+    def teardown(self) -> None:
+        try:
+            self.calm()
+        finally:
+            super().teardown()
+
+
+def test_what_holds(server: Server, pytestconfig: pytest.Config) -> None:
+    """Other examples for each server, and more on the newest."""
+    examples = share(server, EXAMPLES, full=pytestconfig.option.full)
+    run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("mutant", [*MUTANTS, *IN_MODULES])
+def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found: the seed is one of those that find it soon."""
+    if mutant in MUTANTS:
+        plant_scripts(monkeypatch, MUTANTS[mutant])
+    else:
+        plant(monkeypatch, *IN_MODULES[mutant])
+    with pytest.raises(AssertionError):
+        hunt(lambda: Calm(newest), SEEDS.get(mutant, 1), STEPS)
