@@ -53,7 +53,7 @@ if won ~= 0 then redis""",
         f"spend(rates, limits, exact, #entries)\nif #limits > 0 then {_GRANTED} end\n",
     ),
     *(
-        (script, "if gone == 1 then ", f"if gone == 1 then {_NAMED % ('q.jobs', 'id')} {_COUNT % ('gone', 'named')}")
+        (script, "if gone == 1 then\n", f"if gone == 1 then {_NAMED % ('q.jobs', 'id')} {_COUNT % ('gone', 'named')}\n")
         for script in ("cancel", "flow_advance")
     ),
     ("flow_advance", _JOINED, _COUNT % ("won", "at.stage .. '|' .. parent") + _JOINED),

@@ -110,8 +110,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a purge leaves ids behind": [
         (
             "purge",
-            "  redis.call('HDEL', q.ids, id)\n  if what then mark(q.flows, id, what) end\n  return gone",
-            "  if what then mark(q.flows, id, what) end\n  return gone",
+            "  redis.call('HDEL', q.ids, id)\n  if what == REMOVED then runs.forget(",
+            "  if what == REMOVED then runs.forget(",
         )
     ],
 }

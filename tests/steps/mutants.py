@@ -56,7 +56,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "nobody sweeps up records": [("reclaim", "\nforget_stale_runs(q, 10)\n", "\n")],
     "nobody sweeps up due times": [("reclaim", "\nforget_stale_dues(q, 10)\n", "\n")],
-    "a sleeping run counts as parked": [("*", "if consumer[1] == runs.ASLEEP then", "if false then")],
+    "a sleeping run counts as parked": [("counts", "local suspended = runs.state(consumer[1])", "local suspended")],
 }
 
 IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
