@@ -102,6 +102,15 @@ def test_suspended_runs_are_listed(runs: Runs) -> None:
         assert (cursor, rows) == ("", [])
 
 
+def test_leased_jobs_are_listed_behind_many_suspended_runs(runs: Runs) -> None:
+    for i in range(5):
+        runs.suspended(["sleep", "wait"][i % 2], f"s{i}")
+    runs.begin("l")
+    cursor, _, rows = runs("list", "running", "", 2)
+    assert [row[1][3] for row in rows] == ["l"]
+    assert runs("list", "running", cursor, 2)[2] == [] if cursor else True
+
+
 def test_a_suspended_run_has_no_place_in_line(runs: Runs) -> None:
     runs.sleeps("s")
     runs.waits("w")

@@ -50,8 +50,13 @@ local function pending(from, as, consumer)
   return page_end
 end
 if state == 'running' then
-  local last = pending(cursor == '' and '-' or cursor, 'leased')
-  if last then next_cursor = '(' .. last end
+  -- All leased jobs may be newer than many suspended runs.
+  next_cursor = cursor == '' and '-' or cursor
+  for _ = 1, math.max(1, math.floor(1000 / limit)) do
+    local last = pending(next_cursor, 'leased')
+    next_cursor = last and '(' .. last or ''
+    if #rows > 0 or not last then break end
+  end
 elseif state == 'waiting' then
   local page, part, level
   next_cursor = cursor

@@ -283,8 +283,7 @@ local parts = {
   steps = walk_hash(steps, function(name)
     local id, record = string.match(name, '^([^\t]*)\t?(.*)$')
     if record ~= '' and redis.call('HEXISTS', steps, id) == 0 then
-      redis.call('HDEL', steps, name)
-      mended('leftovers')
+      mended('leftovers', redis.call('HDEL', steps, name))
     elseif record == '' and is_stale_run(q, id) then
       runs.forget(steps, id)
       mended('leftovers')

@@ -103,9 +103,10 @@ class AsyncAdmin(Generic[T]):
         """Move jobs that wait (waiting, parked, delayed), all or only the jobs *ids*, to the back of queue *to*; return
         their number.
 
-        Jobs keep their order, ids, headers, attempts and times. A job whose id is taken in *to* stays, and so do leased
-        jobs, dead letters, and jobs of a flow. Moved jobs count as `deleted` here, and as `enqueued` in *to*. On a
-        cluster *to* must be of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
+        Jobs keep their order, ids, headers, attempts, times and records. A job whose id is taken in *to* stays, and so
+        do leased jobs, runs that sleep or wait, dead letters, and jobs of a flow. Moved jobs count as `deleted` here,
+        and as `enqueued` in *to*. On a cluster *to* must be of the same group (`ConfigurationError`). move.lua, page by
+        page, about 15 µs a job.
         """
         try:
             return await self._drive(self._verbs.move(to, ids))

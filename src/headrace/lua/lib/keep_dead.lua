@@ -7,6 +7,7 @@
 -- @include runs
 local function keep_dead(dead, stats, steps, limit, reason, worker, releases, own, headers)
   local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, own.id)
+  if run and own.enq and run.enq ~= '' and run.enq ~= own.enq then run = nil end -- of an earlier job of this id
   if limit > 0 then
     local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
     own.reason = nil
