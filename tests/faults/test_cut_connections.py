@@ -21,6 +21,7 @@ from attrs import frozen
 from headrace import AsyncQueue, Counts, NewJob, Queue
 from headrace._api.queue import _DECLARED
 from headrace._protocol.op import pack
+from headrace.errors import RunSuspended
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, binaries
 
@@ -144,6 +145,65 @@ def soon(queue: Any) -> Any:
     return queue.lease()
 
 
+def steps_of(queue: Any, lease: Any) -> Any:
+    """Take steps of a lease by way of *queue*."""
+    return queue._steps_of(queue._claim(lease), lease.job)
+
+
+def stepped() -> bytes:
+    return b"value"
+
+
+def is_recorded(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer == b"value"
+    state = queue.find(prepared.job.id)
+    assert state is not None
+    assert [(step.name, step.state, step.result) for step in state.steps] == [("a", "done", b"value")]
+    assert queue.renew(prepared)
+
+
+def asleep(queue: Any, lease: Any) -> Any:
+    """Sleep for an hour; the answer is what ends the delivery."""
+    steps = steps_of(queue, lease)
+
+    async def awaited(sleeping: Any) -> Any:
+        with pytest.raises(RunSuspended) as caught:
+            await sleeping
+        return caught.value
+
+    if isinstance(queue, AsyncQueue):
+        return awaited(steps.sleep("a", 3600, release_key=False))
+    with pytest.raises(RunSuspended) as caught:
+        steps.sleep("a", 3600, release_key=False)
+    return caught.value
+
+
+def is_asleep(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert (answer.job, answer.step) == (prepared.job.id, "a")
+    state = queue.find(prepared.job.id)
+    assert state is not None
+    assert [(step.name, step.state, step.due) for step in state.steps] == [("a", "sleeping", answer.due)]
+    assert queue.renew(prepared) is False
+
+
+def waits_for_signal(queue: Queue) -> Any:
+    lease = leased(queue)
+    with pytest.raises(RunSuspended):
+        lease.job.wait_for("a")
+    return lease
+
+
+def is_signalled(queue: Queue, prepared: Any, answer: Any) -> None:
+    assert answer == "woke"
+    state = queue.find(prepared.job.id)
+    assert state is not None
+    assert [(step.name, step.state, step.result) for step in state.steps] == [("a", "signalled", b"value")]
+    again = queue.lease()
+    assert again is not None
+    assert again.job.wait_for("a") == b"value"
+    assert queue.release(again)
+
+
 def forgets(queue: Queue) -> None:
     """Make the server forget the scripts."""
     queue._executor.connections.send([pack(("SCRIPT", "FLUSH"))])
@@ -184,6 +244,9 @@ CASES = [
     Case("dead_letter", leased, lambda q, x: q.dead_letter(x, "why"), is_dead, DEAD),
     Case("cancel waiting", waits, lambda q, _: q.cancel("i"), yes, CANCELLED),
     Case("cancel leased", leased, lambda q, x: q.cancel(x.job.id), yes, CANCELLED),
+    Case("step", leased, lambda q, x: steps_of(q, x).step("a", stepped, (), {}, once=False), is_recorded, LEASED),
+    Case("sleep", leased, asleep, is_asleep, Counts(delayed=1, enqueued=1)),
+    Case("signal", waits_for_signal, lambda q, x: q.signal(x.job.id, "a", b"value"), is_signalled, PARKED),
     Case("renew", leased, lambda q, x: q.renew(x), yes, LEASED),
 ]  # fmt: skip
 

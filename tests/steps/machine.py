@@ -425,6 +425,8 @@ class Machine(RuleBasedStateMachine):
             return
         kept = self.kept.get(job.key)
         rows = kept.records if kept is not None and kept.job is job else []
+        if not rows:
+            job.ran.clear()  # a later job of its id had the records
         first = next((i for i, one in enumerate(rows) if one.name == from_step and one.kind != "signal"), None)
         if self.live(job.key) is not None or (from_step is not None and first is None):
             from_step = first = None

@@ -25,7 +25,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a sleep has no end": [
         (
             "suspend",
-            "due == '' and 'inf' or string.format('%.0f', moment)",
+            "delay == '' and 'inf' or string.format('%.0f', moment)",
             "kind and 'inf' or string.format('', moment)",
         )
     ],
