@@ -182,11 +182,11 @@ class Job(_Open[T_co]):
         return Lost(self)
 
     @overload
-    def step(  # `once` is no argument of the function
+    def step(
         self, name: str, function: Callable[..., Awaitable[R]], /, *args: Any, once: bool, **kwargs: Any
     ) -> Awaitable[R]: ...
     @overload
-    def step(  # type: ignore[overload-overlap]
+    def step(  # type: ignore[overload-overlap]  # `once` is no argument of the function
         self, name: str, function: Callable[..., R], /, *args: Any, once: bool, **kwargs: Any
     ) -> R: ...
     @overload
