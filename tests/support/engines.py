@@ -3,6 +3,7 @@
     def body(job):              # a plain function; or, if it has to wait, a generator
         yield 0.1               # wait so many seconds
         yield gate              # wait for a `threading.Event`
+        value = yield partial(job.step, "pay", pay)  # make a call that a coroutine awaits
         return b"result"
 
 For `Worker`, and for a plain function under `AsyncWorker`, a thread waits; for a coroutine under `AsyncWorker` the
@@ -35,13 +36,20 @@ def blocking(body: Body) -> Body:
         steps = body(argument)
         if not isinstance(steps, Generator):
             return steps
+        step = partial(next, steps)
         while True:
             try:
-                wish = next(steps)
+                wish = step()
             except StopIteration as end:
                 return end.value
+            step = partial(next, steps)
             if isinstance(wish, threading.Event):
                 assert wish.wait(PATIENCE)
+            elif callable(wish):
+                try:
+                    step = partial(steps.send, wish())
+                except BaseException as error:
+                    step = partial(steps.throw, error)
             else:
                 time.sleep(wish)
 
@@ -66,6 +74,8 @@ def coroutine(body: Body) -> Body:
                 if isinstance(wish, threading.Event):
                     while not wish.is_set():  # noqa: ASYNC110 - it is a thread's event
                         await asyncio.sleep(0.002)
+                elif callable(wish):
+                    step = partial(steps.send, await wish())
                 else:
                     await asyncio.sleep(wish)
             except BaseException as error:

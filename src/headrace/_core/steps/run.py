@@ -70,6 +70,10 @@ class Run:
             raise InDoubt(label)
         return True, self.values.decoded(f"step {label!r}", record.value, function)
 
+    def failed(self, name: str) -> None:
+        """Let the handler take a step again whose function has failed."""
+        self.asked.discard(name)
+
     def end(self, name: str, function: Any, value: Any, took: float) -> Step[None]:
         """Record the value of a step that took some seconds. Raises `CodecError`, `ValueError`, `RunLost`."""
         data = self.values.encoded(f"step {name!r}", value, function)

@@ -66,8 +66,12 @@ class AsyncSteps:
             if known:
                 return span.replayed(value)
             since = time.monotonic()
-            value = await settled(function(*args, **options))
-            await self._drive(self._run.end(name, function, value, time.monotonic() - since))
+            try:
+                value = await settled(function(*args, **options))
+                await self._drive(self._run.end(name, function, value, time.monotonic() - since))
+            except BaseException:
+                self._run.failed(name)
+                raise
             return value
 
     async def sleep(self, name: str, duration: Any, *, release_key: bool) -> None:

@@ -67,8 +67,12 @@ class Steps:
             if known:
                 return span.replayed(value)
             since = time.monotonic()
-            value = settled(function(*args, **options))
-            self._drive(self._run.end(name, function, value, time.monotonic() - since))
+            try:
+                value = settled(function(*args, **options))
+                self._drive(self._run.end(name, function, value, time.monotonic() - since))
+            except BaseException:
+                self._run.failed(name)
+                raise
             return value
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> None:
