@@ -1,4 +1,4 @@
-"""Handlers that take steps, under every kind of worker: what is recorded runs once, and a suspended run takes no slot."""
+"""Handlers that take steps, under every kind of worker: a record runs once, and a suspended run takes no slot."""
 
 from __future__ import annotations
 
@@ -334,7 +334,8 @@ def test_a_run_has_bounds(work: Work, kind: str, queue: Queue, calls: Calls) -> 
     queue.enqueue(b"x", id="a")
     with worker:
         queue.result("a", timeout=60)
-    assert len(errors) == 1 and "step 'page-16': a run has 1,048,576 bytes of records at most" in errors[0]
+    assert len(errors) == 1
+    assert "step 'page-16': a run has 1,048,576 bytes of records at most" in errors[0]
 
 
 def test_batches_and_persistent_jobs_take_none(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
