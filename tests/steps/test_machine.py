@@ -13,7 +13,7 @@ import pytest
 
 from tests.steps.machine import Machine
 from tests.steps.mutants import IN_MODULES, MUTANTS, SEEDS
-from tests.support.machines import hunt, run_machine, share
+from tests.support.machines import hunt, run_machine
 from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Server, binaries
 
@@ -32,9 +32,9 @@ class Calm(Machine):
             super().teardown()
 
 
-def test_what_holds(server: Server, pytestconfig: pytest.Config) -> None:
+def test_what_holds(server: Server, large: bool) -> None:
     """Other examples for each server, and more on the newest."""
-    examples = share(server, EXAMPLES, full=pytestconfig.option.full)
+    examples = EXAMPLES if large else EXAMPLES // 2
     run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
 
 
