@@ -41,8 +41,8 @@ def headrace_run(headrace_url: str) -> Callable[..., None]:
     """
     from headrace import testing
 
-    def run(worker: Any, until_empty: bool = True, timeout: float = 30.0) -> None:
-        testing.run(worker, headrace_url, until_empty=until_empty, timeout=timeout)
+    def run(worker: Any, until_empty: bool = True, timeout: float = 30.0, skip_sleeps: bool = False) -> None:
+        testing.run(worker, headrace_url, until_empty=until_empty, timeout=timeout, skip_sleeps=skip_sleeps)
 
     return run
 

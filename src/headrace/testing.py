@@ -29,16 +29,29 @@ from headrace._api.sync.colour import Closing
 from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
 from headrace._embedded.server import EmbeddedServer
+from headrace._model.job import Job
 from headrace._model.state import Counts
 from headrace._net.base.address import OPENED, Address, Connected
-from headrace.errors import Verdict
+from headrace.errors import RunLost, RunSuspended, Verdict
 
 __all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]
 POLL_S = 0.005  # seconds between two checks whether a queue is empty
-MOMENTS = ("delayed", "leases", "limited", "ticks")  # keys of a queue whose scores are moments
+MOMENTS = ("asleep", "delayed", "leases", "limited", "ticks")  # keys of a queue whose scores are moments
 EARLIER = """
 local rows = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
-for i = 1, #rows, 2 do redis.call('ZADD', KEYS[1], string.format('%.0f', rows[i + 1] - ARGV[1]), rows[i]) end
+for i = 1, #rows, 2 do
+  if rows[i + 1] ~= 'inf' then redis.call('ZADD', KEYS[1], string.format('%.0f', rows[i + 1] - ARGV[1]), rows[i]) end
+end
+"""
+RECORDS_EARLIER = """
+local rows = redis.call('HGETALL', KEYS[1])
+for i = 1, #rows, 2 do
+  local record = string.match(rows[i], '\t%d+$') and cmsgpack.unpack(rows[i + 1])
+  if record and record[4] == 0 and record[7] > 0 then
+    record[7] = math.max(1, record[7] - ARGV[1])
+    redis.call('HSET', KEYS[1], rows[i], cmsgpack.pack(record))
+  end
+end
 """
 
 
@@ -59,17 +72,25 @@ def emptied(server: EmbeddedServer) -> str:
     return f"unix://{server.path}"
 
 
-def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, timeout: float = 30.0) -> None:
+def run(
+    worker: Worker | AsyncWorker,
+    url: str,
+    *,
+    until_empty: bool = True,
+    timeout: float = 30.0,
+    skip_sleeps: bool = False,
+) -> None:
     """Run *worker*, your application's own, on the server at *url* until its queues are empty.
 
     The server that it was made for is not touched. Raises the first exception of a handler, once the worker has
     stopped; its job is settled as its `Retry` says. Raises `TimeoutError`, with the number of jobs left, after
-    *timeout* seconds. Without *until_empty* it does not wait for delayed jobs, such as jobs that wait for a retry. An
+    *timeout* seconds. Without *until_empty* it does not wait for jobs that are due later, such as retries, and for
+    blocked jobs, such as runs that wait for a signal. With *skip_sleeps* each `job.sleep` is over at once. An
     `AsyncWorker` runs on an event loop of its own, in another thread if this one has one. At the end it closes queues
     and flows that handlers have opened; they connect anew when they are used again.
     """
     raised: list[BaseException] = []
-    own, around = worker._own, worker._around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    own = worker._own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     queues = [
         Queue(name, url=url, namespace=worker.namespace, priorities=given.priorities, shards=given.shards)
         for name, handler in worker.handlers.items()
@@ -81,23 +102,23 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
         done = _declared(worker) and not _to_run(queues, until_empty)
         return bool(raised) or done or time.monotonic() > deadline
 
-    worker._around = [_collecting(worker, raised.append), *around]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     worker._own = Address(url)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     try:
-        if isinstance(worker, Worker):
-            before = set(OPENED)
-            try:
-                with worker:
-                    while not over():
-                        time.sleep(POLL_S)
-            finally:
-                for one in _opened(before):
-                    one.close()
-        else:
-            _on_own_loop(_until(worker, over))
+        with _watched(worker, raised.append, skip_sleeps=skip_sleeps):
+            if isinstance(worker, Worker):
+                before = set(OPENED)
+                try:
+                    with worker:
+                        while not over():
+                            time.sleep(POLL_S)
+                finally:
+                    for one in _opened(before):
+                        one.close()
+            else:
+                _on_own_loop(_until(worker, over))
         left = _to_run(queues, until_empty)
     finally:
-        worker._own, worker._around = own, around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        worker._own = own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         for queue in queues:
             queue.close()
     if raised:
@@ -108,7 +129,7 @@ def run(worker: Worker | AsyncWorker, url: str, *, until_empty: bool = True, tim
 
 def travel(url: str, seconds: float) -> None:
     """Let *seconds* pass for the queues of the server at *url*: delayed jobs, ticks of schedules, ends of leases with
-    their own duration, and turns under rate limits come so much earlier.
+    their own duration, turns under rate limits, and ends of sleeps and waits come so much earlier.
 
     Other leases, results and the deadlines of workers keep to the server's own clock.
     """
@@ -117,6 +138,8 @@ def travel(url: str, seconds: float) -> None:
         for key in client.scan_iter("*:{*}:*", count=1000, _type="zset"):
             if bytes(key).rpartition(b":")[2].decode() in MOMENTS:
                 client.eval(EARLIER, 1, key, int(seconds * 1000))
+        for key in client.scan_iter("*:{*}:*:steps", count=1000, _type="hash"):
+            client.eval(RECORDS_EARLIER, 1, key, int(seconds * 1000))
 
 
 async def _until(worker: AsyncWorker, over: Callable[[], bool]) -> None:
@@ -143,27 +166,51 @@ def _on_own_loop(coroutine: Coroutine[Any, Any, None]) -> None:
         other.submit(asyncio.run, coroutine).result()
 
 
-def _collecting(worker: Worker | AsyncWorker, collect: Callable[[BaseException], None]) -> Callable[..., Any]:
-    """Make middleware for *worker* that collects the exceptions of its handlers, unless they are verdicts."""
+@contextmanager
+def _watched(
+    worker: Worker | AsyncWorker, collect: Callable[[BaseException], object], *, skip_sleeps: bool
+) -> Generator[None, None, None]:
+    """Give *worker* middleware that collects the exceptions of its handlers, unless they are verdicts or end a run."""
 
     @contextmanager
-    def collected() -> Generator[None, None, None]:
+    def watched(job: Any) -> Generator[None, None, None]:
+        if skip_sleeps:
+            _skip_sleeps(job)
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, (Verdict, asyncio.CancelledError, GeneratorExit)):
+            if not isinstance(error, (Verdict, RunLost, RunSuspended, asyncio.CancelledError, GeneratorExit)):
                 collect(error)
             raise
 
-    def plain(_job: Any, call: Callable[[], Any]) -> Any:
-        with collected():
+    def plain(job: Any, call: Callable[[], Any]) -> Any:
+        with watched(job):
             return call()
 
-    async def awaited(_job: Any, call: Callable[[], Any]) -> Any:
-        with collected():
+    async def awaited(job: Any, call: Callable[[], Any]) -> Any:
+        with watched(job):
             return await call()
 
-    return plain if isinstance(worker, Worker) else awaited
+    around = worker._around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    middleware = plain if isinstance(worker, Worker) else awaited
+    worker._around = [middleware, *around]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    try:
+        yield
+    finally:
+        worker._around = around  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
+def _skip_sleeps(job: Any) -> None:
+    """Let the sleeps of a job be over at once."""
+    make = job._steps if isinstance(job, Job) else None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+    def sleepless(job: Job) -> Any:
+        steps = make(job)
+        steps.skip_sleeps()
+        return steps
+
+    if callable(make):
+        object.__setattr__(job, "_steps", sleepless)
 
 
 def _declared(worker: Worker | AsyncWorker) -> bool:
@@ -173,37 +220,48 @@ def _declared(worker: Worker | AsyncWorker) -> bool:
     return all(one is None or one.declared_as for one in some)
 
 
-def _to_run(queues: Sequence[Queue], delayed: bool) -> int:
-    """Count the jobs left to run: jobs in the queue, and due ticks of schedules."""
-    ticks = sum(one.next_due <= time.time() for queue in queues for one in queue.admin.schedules())
-    counts = [queue.counts() for queue in queues]
-    return ticks + _jobs_left(counts) - (0 if delayed else sum(one.delayed for one in counts))
+def _to_run(queues: Sequence[Queue], later: bool) -> int:
+    """Count the jobs left to run: jobs in the queue, and due ticks of schedules. Without *later*, jobs that are due
+    later are left out, and jobs that wait for a signal or for others.
+    """
+    now = time.time()
+    ticks = sum(one.next_due <= now for queue in queues for one in queue.admin.schedules())
+    out = 0
+    for queue in () if later else queues:
+        states = [*queue.admin.delayed(), *queue.admin.blocked()]
+        out += sum(one.due is None or one.due > now for one in states)
+    return ticks + _jobs_left([queue.counts() for queue in queues]) - out
 
 
-def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0) -> None:
+def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0, skip_sleeps: bool = False) -> None:
     """Run *worker* until nothing is waiting, leased or delayed in *queues*.
 
-    Raises `TimeoutError`, with the number of jobs left, after *timeout* seconds, and any error that ended the worker.
+    With *skip_sleeps* each `job.sleep` is over at once. Raises `TimeoutError`, with the number of jobs left, after
+    *timeout* seconds, and any error that ended the worker.
     """
     deadline = time.monotonic() + timeout
-    with worker:
+    with _watched(worker, id, skip_sleeps=skip_sleeps), worker:
         while left := _jobs_left([queue.counts() for queue in queues]):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
             time.sleep(POLL_S)
 
 
-async def run_until_empty_async(worker: AsyncWorker, *queues: AsyncQueue, timeout: float = 10.0) -> None:
+async def run_until_empty_async(
+    worker: AsyncWorker, *queues: AsyncQueue, timeout: float = 10.0, skip_sleeps: bool = False
+) -> None:
     """Run *worker* until nothing is waiting, leased or delayed in *queues*.
 
-    Raises `TimeoutError`, with the number of jobs left, after *timeout* seconds, and any error that ended the worker.
+    With *skip_sleeps* each `job.sleep` is over at once. Raises `TimeoutError`, with the number of jobs left, after
+    *timeout* seconds, and any error that ended the worker.
     """
     deadline = time.monotonic() + timeout
-    async with worker:
-        while left := _jobs_left([await queue.counts() for queue in queues]):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
-            await asyncio.sleep(POLL_S)
+    with _watched(worker, id, skip_sleeps=skip_sleeps):
+        async with worker:
+            while left := _jobs_left([await queue.counts() for queue in queues]):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
+                await asyncio.sleep(POLL_S)
 
 
 def _jobs_left(counts: list[Counts]) -> int:

@@ -14,7 +14,7 @@ import redis
 
 from headrace import AsyncQueue, AsyncWorker, Counts, Job, NewJob, Queue, Retry, Worker
 from headrace._net.base.address import OPENED
-from headrace.testing import run, run_until_empty, run_until_empty_async
+from headrace.testing import run, run_until_empty, run_until_empty_async, travel
 from tests.support.awaiting import PATIENCE, until
 from tests.support.program import Script
 from tests.support.servers import Server
@@ -70,6 +70,80 @@ def test_run_empties_all_shards(headrace_url: str) -> None:
         run(worker, headrace_url, timeout=PATIENCE)
         assert queue.counts() == Counts(enqueued=30, completed=30)
     assert sorted(map(int, done)) == [*range(30)]
+
+
+@pytest.mark.parametrize("kind", [Worker, AsyncWorker])
+def test_run_skips_sleeps(headrace_url: str, kind: Any) -> None:
+    """A run that is suspended fails no test, and ends as soon as its signal is there."""
+    worker = kind(url=headrace_url)
+
+    def plain(job: Job) -> bytes:
+        job.sleep("cooling-off", 86_400)
+        data: bytes = job.wait_for("go")
+        job.sleep("later", 86_400)
+        return data
+
+    async def awaited(job: Job) -> bytes:
+        await job.sleep("cooling-off", 86_400)
+        data: bytes = await job.wait_for("go")
+        await job.sleep("later", 86_400)
+        return data
+
+    worker.handler("q")(plain if kind is Worker else awaited)
+    with Queue("q", url=headrace_url) as queue:
+        receipt = queue.enqueue(b"x")
+        run(worker, headrace_url, until_empty=False, timeout=PATIENCE, skip_sleeps=True)
+        assert queue.counts().blocked == 1
+        assert queue.signal(receipt.id, "go", b"data") == "woke"
+        run(worker, headrace_url, timeout=PATIENCE, skip_sleeps=True)
+        assert receipt.result() == b"data"
+
+
+def test_run_until_empty_skips_sleeps(headrace_url: str) -> None:
+    worker = Worker(url=headrace_url)
+    worker.handler("q")(lambda job: job.sleep("cooling-off", 86_400))
+    with Queue("q", url=headrace_url) as queue:
+        queue.enqueue(b"x")
+        run_until_empty(worker, queue, timeout=PATIENCE, skip_sleeps=True)
+        assert queue.counts().completed == 1
+
+
+def test_run_until_empty_async_skips_sleeps(headrace_url: str) -> None:
+    async def story() -> Counts:
+        worker = AsyncWorker(url=headrace_url)
+
+        @worker.handler("q")
+        async def body(job: Job) -> None:
+            await job.sleep("cooling-off", 86_400)
+
+        async with AsyncQueue("q", url=headrace_url) as queue:
+            await queue.enqueue(b"x")
+            await run_until_empty_async(worker, queue, timeout=PATIENCE, skip_sleeps=True)
+            return await queue.counts()
+
+    assert asyncio.run(story()).completed == 1
+
+
+def test_travel_ends_sleeps_and_waits(headrace_url: str) -> None:
+    worker = Worker(url=headrace_url)
+
+    @worker.handler("q")
+    def body(job: Job) -> bytes:
+        job.sleep("cooling-off", 86_400)
+        try:
+            job.wait_for("go", timeout=86_400)
+        except TimeoutError:
+            return b"late"
+        return b"in time"
+
+    with Queue("q", url=headrace_url) as queue:
+        receipt = queue.enqueue(b"x")
+        for _ in range(2):
+            run(worker, headrace_url, until_empty=False, timeout=PATIENCE)
+            assert queue.counts().present == 1
+            travel(headrace_url, 86_400)
+        run(worker, headrace_url, timeout=PATIENCE)
+        assert receipt.result() == b"late"
 
 
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
