@@ -250,7 +250,8 @@ def test_after_its_suspension_a_handler_takes_no_step(work: Work, kind: str, que
         until(lambda: len(ends) == 2)
         until(lambda: queue.counts() == Counts(delayed=1, enqueued=1))
     assert ends == [RunSuspended, RunLost]
-    assert queue.result("a") is None
+    state = queue.find("a")
+    assert state is not None and state.state == "delayed"
 
 
 BAD: dict[str, tuple[type[Exception], str, Callable[[Any], Any]]] = {
