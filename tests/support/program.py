@@ -63,17 +63,19 @@ def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) 
         assert word in done.stderr
 
 
-def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", columns: int = 100) -> tuple[int, str]:
+def on_a_terminal(
+    arguments: list[str], url: str, answer: bytes = b"", columns: int = 100, prompt: bytes = b"[y/N]"
+) -> tuple[int, str]:
     """Run the program on a terminal of its own; its exit code, and all that was to be seen there."""
     ours, theirs = pty.openpty()
-    env = {"TERM": "xterm", "COLUMNS": str(columns)}
+    env = {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "24"}
     with started(*arguments, url=url, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as running:
         os.close(theirs)
         seen = b""
         with os.fdopen(ours, "r+b", buffering=0) as terminal, suppress(OSError):  # Linux: nobody else has it open
             while chunk := terminal.read(4096):
                 seen += chunk
-                if answer and b"[y/N]" in seen:
+                if answer and prompt in seen:
                     terminal.write(answer)
                     answer = b""
         return running.wait(PATIENCE), seen.decode()

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
-import subprocess
 import sys
-import time
 
 import pytest
 from attrs import asdict
 
 from headrace import Queue
 from headrace._cli.app import app
-from tests.support.program import PROGRAM, environment
+from tests.support.program import on_a_terminal
 from tests.support.servers import Server
 
 PATIENCE = 60.0
@@ -65,25 +60,5 @@ def test_refusals(newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch
 def test_on_a_terminal(newest: Server, queue: Queue) -> None:
     """It shows the queues, and q ends it."""
     queue.enqueue(b"x")
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*PROGRAM, "top"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env=environment(newest.url) | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
-    ) as program:  # fmt: skip
-        os.close(theirs)
-        seen, deadline, asked = b"", time.monotonic() + PATIENCE, False
-        while time.monotonic() < deadline:
-            if select.select([ours], [], [], 0.1)[0]:
-                try:
-                    chunk = os.read(ours, 65536)
-                except OSError:  # nobody has the other end open any more
-                    break
-                if not chunk:
-                    break
-                seen += chunk
-            if not asked and b"emails" in seen:
-                os.write(ours, b"q")
-                asked = True
-        code = program.wait(PATIENCE)
-    os.close(ours)
-    assert (code, asked) == (0, True), seen.decode("utf-8", "replace")[-2000:]
+    code, seen = on_a_terminal(["top"], newest.url, b"q", prompt=b"emails")
+    assert code == 0, seen[-2000:]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +13,7 @@ import redis
 from headrace import AsyncQueue, Queue
 from headrace._protocol.keys import Keys
 from tests.support.awaiting import until
+from tests.support.program import Script
 from tests.support.servers import Server
 from tests.support.steps import looked_after
 
@@ -138,21 +135,15 @@ def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str,
     """Not by the lease, which is for a minute, and its registration for longer."""
     with Queue("q", url=server.url, shards=shards) as queue:
         queue.enqueue_many([b"%d" % number for number in range(3)])
-        holder = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, colour, server.url, str(shards)], stdout=subprocess.PIPE
-        )  # fmt: skip
-        with holder:
-            try:
-                assert holder.stdout is not None
-                assert holder.stdout.readline() == b"holds\n"
-                with redis.Redis.from_url(server.url) as client:
-                    until(lambda: seconds_left(client, server) <= TIMEOUT)
-                    os.kill(holder.pid, signal.SIGKILL)
-                    until(lambda: seconds_left(client, server) < 0)  # or the first sweep finds nothing
-                    for stats in client.scan_iter("*:stats"):
-                        looked_after(client, stats)
-            finally:
+        with Script(HOLDER, [colour, server.url, str(shards)]) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"holds\n"
+            with redis.Redis.from_url(server.url) as client:
+                until(lambda: seconds_left(client, server) <= TIMEOUT)
                 holder.kill()
+                until(lambda: seconds_left(client, server) < 0)  # or the first sweep finds nothing
+                for stats in client.scan_iter("*:stats"):
+                    looked_after(client, stats)
         began, taken = time.monotonic(), list[Any]()
         while len(taken) < 3 and time.monotonic() - began < 50:
             taken += queue.lease_many(3, block=1)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from headrace import Counts, NewJob, Queue
 from tests.support.awaiting import until
-from tests.support.program import PATIENCE, PROGRAM, environment
+from tests.support.program import PATIENCE, Started, started
 from tests.support.servers import Server
 
 APP = """
@@ -70,21 +70,18 @@ INNOCENT, ATTEMPTS = 20, 3
 
 
 @pytest.fixture
-def work(newest: Server, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def work(newest: Server, tmp_path: Path) -> Iterator[Callable[..., Started]]:
     """Start `headrace work` on an app."""
-    made: list[subprocess.Popen[bytes]] = []
+    with ExitStack() as stack:
 
-    def start(worker: str, processes: int = 1, shards: str = "") -> subprocess.Popen[bytes]:
-        (tmp_path / "app.py").write_text(APP.replace("SHARDS", shards))
-        with (tmp_path / "said").open("wb") as said:
-            command = [*PROGRAM, "work", f"app:{worker}", "--processes", str(processes)]
-            made.append(subprocess.Popen(command, cwd=tmp_path, env=environment(newest.url), stdout=said, stderr=said))
-        return made[-1]
+        def start(worker: str, processes: int = 1, shards: str = "") -> Started:
+            (tmp_path / "app.py").write_text(APP.replace("SHARDS", shards))
+            command = ["work", f"app:{worker}", "--processes", str(processes)]
+            with (tmp_path / "said").open("wb") as said:
+                work = started(*command, url=newest.url, cwd=tmp_path, stdout=said, stderr=said)
+            return stack.enter_context(work)  # killed at the end; its processes see that, and end
 
-    yield start
-    for one in made:
-        with one:
-            one.kill()  # its processes see that, and end
+        yield start
 
 
 @pytest.mark.sampled
@@ -92,7 +89,7 @@ def work(newest: Server, tmp_path: Path) -> Iterator[Callable[..., subprocess.Po
 @pytest.mark.parametrize("worker", ["threads", "tasks", "batches"])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_innocents_beside_poison(
-    newest: Server, work: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, worker: str, processes: int
+    newest: Server, work: Callable[..., Started], tmp_path: Path, worker: str, processes: int
 ) -> None:
     """A job that ends its process again and again dies for that, and none of those that ran beside it; other queues of
     the worker go on.
@@ -126,7 +123,7 @@ def runs_of_poison(folder: Path) -> list[int]:
 @pytest.mark.parametrize("worker", ["threads", "tasks", "batches"])
 @pytest.mark.parametrize("shards", [1, 4])
 def test_innocents_of_other_queues_and_shards(
-    newest: Server, work: Callable[..., subprocess.Popen[bytes]], worker: str, shards: int, tmp_path: Path
+    newest: Server, work: Callable[..., Started], worker: str, shards: int, tmp_path: Path
 ) -> None:
     """No suspect is convicted by a poison job that ran beside it in another queue, or shard, of its process."""
     with Queue("q", url=newest.url, shards=shards) as queue, Queue("second", url=newest.url) as second:
