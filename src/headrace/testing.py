@@ -29,7 +29,6 @@ from headrace._api.sync.colour import Closing
 from headrace._api.sync.queue import Queue
 from headrace._api.sync.worker import Worker
 from headrace._embedded.server import EmbeddedServer
-from headrace._model.job import Job
 from headrace._model.state import Counts
 from headrace._net.base.address import OPENED, Address, Connected
 from headrace.errors import RunLost, RunSuspended, Verdict
@@ -201,10 +200,10 @@ def _watched(
 
 
 def _skip_sleeps(job: Any) -> None:
-    """Let the sleeps of a job be over at once."""
-    make = job._steps if isinstance(job, Job) else None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    """Let the sleeps of a job be over at once; jobs of a batch take none."""
+    make: Any = getattr(job, "_steps", None)
 
-    def sleepless(job: Job) -> Any:
+    def sleepless(job: Any) -> Any:
         steps = make(job)
         steps.skip_sleeps()
         return steps
