@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from headrace import Queue
 from headrace.codecs import JSONCodec
-from headrace.errors import RunSuspended
-from tests.support.program import Program
+from tests.support.program import Program, refused
 from tests.support.servers import Server
-
-
-def waiting(queue: Queue[Any], id: str, payload: Any = b"x") -> None:
-    """Enqueue a job that takes one step, and waits for the signal `approved`."""
-    queue.enqueue(payload, id=id)
-    job = queue.lease().job
-    assert job.step("charge", lambda: {"paid": 7}) == {"paid": 7}
-    with pytest.raises(RunSuspended):
-        job.wait_for("approved")
+from tests.support.steps import waiting_run
 
 
 @pytest.mark.parametrize("codec", [None, JSONCodec()], ids=["bytes", "json"])
 def test_signal(within: Program, newest: Server, codec: Any) -> None:
     """The data is JSON, or else text, whatever the queue's codec is; the exit code tells whether it was taken."""
     with Queue("q", url=newest.url, **({} if codec is None else {"codec": codec})) as queue:
-        waiting(queue, "w", b"x" if codec is None else 1)
+        waiting_run(queue, "w", b"x" if codec is None else 1)
         for words, printed, code in (
             ('w approved {"by":"ada"}', "woke", 0),
             ("w approved", "present", 1),
@@ -42,3 +34,38 @@ def test_signal(within: Program, newest: Server, codec: Any) -> None:
         assert job.wait_for("later") == "yes"
     done = within("signal", "q", "w", "last", "--json")
     assert json.loads(done.stdout) == {"queue": "q", "id": "w", "signal": "last", "outcome": "kept"}
+
+
+def test_show(within: Program, newest: Server) -> None:
+    """The records of a run, a line each, and its progress; all of it as JSON."""
+    with Queue("q", url=newest.url) as queue:
+        waiting_run(queue, "w")
+        shown = [line.split("\t", 1) for line in within("show", "q", "w").stdout.splitlines()]
+        assert ["state", "blocked"] in shown
+        assert ["progress", "40% page 12 of 30"] in shown
+        steps = [text for name, text in shown if name == "step"]
+        moment = r"20\d\d-[\d:TZ-]+"
+        assert re.fullmatch(rf'charge: done, attempt 1, {moment}, took \S+ s, \{{ "paid": 7 \}}', steps[0]), steps[0]
+        assert re.fullmatch(rf"approved: waiting, attempt 1, {moment}, due {moment}", steps[1]), steps[1]
+        whole = json.loads(within("show", "q", "w", "--json").stdout)
+        assert whole["progress"]["fraction"] == 0.4
+        assert [(step["name"], step["state"]) for step in whole["steps"]] == [
+            ("charge", "done"),
+            ("approved", "waiting"),
+        ]
+        assert json.loads(whole["steps"][0]["result"]) == {"paid": 7}
+        assert whole["steps"][1]["result"] is None
+
+
+def test_redrive_from_a_step(within: Program, newest: Server) -> None:
+    with Queue("q", url=newest.url) as queue:
+        queue.enqueue(b"x", id="w")
+        lease = queue.lease()
+        lease.job.step("charge", lambda: 7)
+        lease.job.step("ship", lambda: 8)
+        lease.dead_letter("no")
+        refused(within("dead", "redrive", "q", "w", "--from-step", "pack"), "it has recorded 'charge', 'ship'")
+        refused(within("dead", "redrive", "q", "--from-step", "ship"), "--from-step: give the id of one job")
+        done = within("dead", "redrive", "q", "w", "--from-step", "ship")
+        assert (done.stdout, done.returncode) == ("redriven 1\n", 0)
+        assert [step.name for step in queue.find("w").steps] == ["charge"]

@@ -15,6 +15,7 @@ import redis
 
 from headrace import Event, JobState, Queue, QueueFull
 from headrace._protocol.queue_ops import Ops
+from headrace.errors import RunSuspended
 from tests.support.awaiting import PATIENCE, until
 from tests.support.servers import Server
 
@@ -147,3 +148,14 @@ def write_trends(queue: Queue | Ops, server: Server, minutes: Iterable[int], sta
             record = struct.pack(">9I", at, *sums, ago, 2, 3, 4, 5500)
             client.setrange(key, 36 * (at // 60 % 2880), record)
             client.setrange(key, 36 * (2880 + at // 3600 % 2160), record)
+
+
+def waiting_run(queue: Any, id: str, payload: Any = b"x") -> None:
+    """Enqueue a job that has recorded the step `charge` and its progress, and waits for the signal `approved`."""
+    queue.enqueue(payload, id=id)
+    job = queue.lease().job
+    assert job.step("charge", lambda: {"paid": 7}) == {"paid": 7}
+    job.progress(0.4, "page 12 of 30")
+    until(lambda: queue.find(id).progress is not None)
+    with pytest.raises(RunSuspended):
+        job.wait_for("approved", LONG)

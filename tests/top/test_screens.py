@@ -15,7 +15,7 @@ import redis
 from headrace import NewJob, Queue
 from headrace._ui.top import pane, panes
 from tests.support.servers import Server
-from tests.support.steps import LONG
+from tests.support.steps import LONG, waiting_run
 from tests.top.conftest import SHOWN, Screen
 
 Tell = Callable[..., None]
@@ -119,6 +119,20 @@ def test_a_job(tell: Tell, queue: Queue) -> None:
         await screen.press("f")
         await screen.types("nowhere")
         await screen.shows("There is none in 1 queue.")
+
+    tell(story)
+
+
+def test_a_run(tell: Tell, queue: Queue) -> None:
+    """With its progress and its steps."""
+    waiting_run(queue, "a")
+
+    async def story(screen: Screen) -> None:
+        await screen.press("f")
+        await screen.types("a")
+        shown = await screen.shows("progress   40% page 12 of 30", "steps", "approved · waiting")
+        assert "charge · done" in shown
+        assert '{ "paid": 7 }' in shown
 
     tell(story)
 

@@ -16,7 +16,7 @@ from headrace._ui.web.access import Rights
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
 from tests.support.servers import Server
-from tests.support.steps import LONG, viewing
+from tests.support.steps import LONG, viewing, waiting_run
 from tests.web.conftest import ORIGIN, text
 
 
@@ -63,6 +63,23 @@ def test_cancel_expire_reschedule(site: Any, queue: Queue) -> None:
     assert one.done("cancel", queue="q", id="a") == "The job was cancelled."
     assert one.done("cancel", queue="q", id="a") == "The job is not there any more, or dead."
     assert one.post("cancel", queue="q").status_code == 400
+
+
+def test_signal(site: Any, queue: Queue) -> None:
+    """The page of a job has a form for each wait, where the user may signal."""
+    waiting_run(queue, "a")
+    assert "Signal approved" in text(site().get("job", queue="q", id="a"))
+    assert "Signal approved" not in text(site(access=lambda _: "read").get("job", queue="q", id="a"))
+    assert site(access=lambda _: {"cancel"}).post("signal", queue="q", id="a", signal="approved").status_code == 403
+    one = site()
+    assert one.post("signal", headers={}, queue="q", id="a", signal="approved").status_code == 403
+    kept = one.done("signal", queue="q", id="a", signal="later", data="yes")
+    assert kept == "The signal is kept until the job waits for it."
+    assert one.done("signal", queue="q", id="a", signal="approved", data='{"by": "ada"}') == "The job goes on."
+    assert one.done("signal", queue="q", id="a", signal="approved") == "The job has this signal already."
+    assert one.post("signal", queue="q", id="a").status_code == 400
+    job = queue.lease().job
+    assert (job.wait_for("approved"), job.wait_for("later")) == ({"by": "ada"}, "yes")
 
 
 def test_redrive_one_a_reason_or_all(site: Any, queue: Queue) -> None:

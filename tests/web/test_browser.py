@@ -19,7 +19,7 @@ from headrace import NewJob, Queue
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, PROGRAM, Started, environment, started
 from tests.support.servers import Server
-from tests.support.steps import LONG, write_trends
+from tests.support.steps import LONG, waiting_run, write_trends
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -131,6 +131,20 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
     page.get_by_role("button", name="Purge").click()
     page.get_by_role("status").get_by_text("778 jobs that waited were removed.").wait_for()
     assert queue.counts().present == 2
+
+
+@pytest.mark.slow
+def test_a_run_is_signalled(page: Any, newest: Server) -> None:
+    """Its page is accessible, and fits a telephone; its button sends the data that was typed."""
+    with Queue("runs", url=newest.url) as queue:
+        waiting_run(queue, "run")
+        page.goto(f"{page.url}job?queue=runs&id=run")
+        checked(page)
+        assert page.get_by_label("Progress").evaluate("bar => bar.value") == 0.4
+        page.get_by_label("Data of the signal approved").fill('{"by": "ada"}')
+        page.get_by_role("button", name="Signal approved").click()
+        page.get_by_role("status").get_by_text("The job goes on.").wait_for()
+        assert queue.lease().job.wait_for("approved") == {"by": "ada"}
 
 
 def test_without_javascript(program: str, queue: Queue) -> None:

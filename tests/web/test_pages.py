@@ -15,7 +15,7 @@ from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Worker
 from headrace.testing import run
 from headrace.web import app
 from tests.support.servers import Server
-from tests.support.steps import LONG, write_trends
+from tests.support.steps import LONG, waiting_run, write_trends
 from tests.web.conftest import ORIGIN, text
 
 PLAIN = ["", "workers", "schedules", "dead", "flows", "find?id=x", "queue?name=q", "job?queue=q&id=a"]
@@ -147,6 +147,26 @@ def test_a_leased_job(site: Any, queue: Queue) -> None:
     assert f'href="https://traces.test/{trace}"' in shown.text
     for words in ("leased a/b c", lease.worker, f"Token {lease.token}", "Until in", "Timeline", "json, 8 bytes", "h v"):
         assert words in text(shown)
+
+
+def test_a_run(site: Any, queue: Queue) -> None:
+    """Its steps, its progress, and the signal for which it waits."""
+    waiting_run(queue, "a")
+    shown = site().get("job", queue="q", id="a")
+    assert '<progress aria-label="Progress" max="1" value="0.4">' in shown.text
+    words = text(shown)
+    for part in (
+        "40% page 12 of 30",
+        "waits for the signal approved",
+        "charge done 1",
+        '{ "paid": 7 }',
+        "approved waiting 1",
+    ):
+        assert part in words, part
+    hidden = site(redact=lambda what, text, job: "*" if what in {"step charge", "progress"} else text)
+    words = text(hidden.get("job", queue="q", id="a"))
+    assert "paid" not in words
+    assert "page 12" not in words
 
 
 def test_a_result(site: Any, queue: Queue) -> None:

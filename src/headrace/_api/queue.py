@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
-from headrace._codecs.recorded import Recorded
+from headrace._codecs.recorded import Recorded, with_results
 from headrace._core.effects import Step, send, settle
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import DirectLeaser
@@ -44,7 +44,7 @@ from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.log import log_event
 from headrace._telemetry.steps import STEP_WORDS, record_step
 from headrace._telemetry.tracing import Place
-from headrace.errors import CodecError, ConfigurationError, NotDurable, describe_error, traced
+from headrace.errors import ConfigurationError, NotDurable, describe_error, traced
 
 Q = TypeVar("Q", bound="BaseQueue")
 
@@ -79,14 +79,6 @@ R = TypeVar("R")
 
 Delay = float | timedelta | datetime | None
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
-
-
-def _readable(read: Recorded, value: bytes | None) -> Any:
-    """Decode the recorded value of a step; `None` if only the code that wrote it can read it."""
-    try:
-        return read.decoded("step", value)
-    except CodecError:
-        return None
 
 
 class BaseQueue(Connected):
@@ -334,10 +326,7 @@ class BaseQueue(Connected):
     def _find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
         """Find a job, with the results of its steps."""
         found = yield from self._verbs.find(id, key)
-        if found is None or not found.steps:
-            return found
-        read = Recorded(self.ops.bound)
-        return evolve(found, steps=tuple(evolve(one, result=_readable(read, one.result)) for one in found.steps))
+        return None if found is None else with_results(self.ops.bound, found)
 
     def _signal(self, id: str, name: str, data: Any, key: str | None) -> Step[str]:
         label = step_name(name)

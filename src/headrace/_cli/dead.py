@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from headrace._api.sync.queue import Queue
 from headrace._cli.change import all_matching, is_bulk
 from headrace._cli.options import Ids, Json, Jsonl, Kind, Limit, Reason, Yes, confirm, on_queue, verbs
 from headrace._cli.output import bounded, changed, show_jobs
+from headrace.errors import ConfigurationError
 
 group = verbs("List dead letters, send them back, remove them.")
 
@@ -20,12 +25,23 @@ def list_letters(queue: Queue, limit: Limit = None, in_json: Jsonl = False) -> N
 
 @group.command()
 @on_queue
-def redrive(queue: Queue, ids: Ids = None, reason: Reason = "", kind: Kind = "", in_json: Json = False) -> None:
+def redrive(
+    queue: Queue,
+    ids: Ids = None,
+    reason: Reason = "",
+    kind: Kind = "",
+    from_step: Annotated[
+        str | None, typer.Option(show_default=False, help="Of one job: forget this step, and all after it.")
+    ] = None,
+    in_json: Json = False,
+) -> None:
     """Send dead letters back to the queue, all or some; one whose id is taken again stays."""
+    if from_step is not None and (reason or kind or len(ids or ()) != 1):
+        raise ConfigurationError("--from-step: give the id of one job")
     if is_bulk(ids, reason, kind):
         all_matching(queue, "redrive", "dead", reason, kind, "redriven", in_json)
         return
-    number = queue.admin.redrive(*ids or ())
+    number = queue.admin.redrive(*ids or (), from_step=from_step)
     changed(queue.name, "redriven", number, in_json, ids, "no such dead letter, or its id is taken again")
 
 

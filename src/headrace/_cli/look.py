@@ -41,7 +41,8 @@ from headrace._cli.output import (
 from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine
 from headrace._model.event import KINDS
 from headrace._model.state import Counts, JobState
-from headrace._model.views import QueueView, TrendPoint
+from headrace._model.steps import Step
+from headrace._model.views import QueueView, TrendPoint, one_line, text_of
 from headrace._net.base.cluster import names_cluster
 from headrace._protocol.keys import Keys
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
@@ -245,7 +246,7 @@ def show_job(client: redis.Redis, namespace: str, name: Name, ids: IdsOrQueue = 
             if (state := queue.find(one)) is not None:
                 waits = state.state in ("waiting", "parked")
                 found.append((state, queue.admin.position(one) if waits else None))
-        show_each(found, in_json, lambda row: {**job_as_json(row[0]), "position": row[1]}, lambda row: _fields(*row))
+        show_each(found, in_json, lambda row: _whole_as_json(*row), lambda row: _fields(*row))
         missing(len(ids) - len(found), len(ids), f"no such job in {name}")
 
 
@@ -262,6 +263,25 @@ def _show_queue(client: redis.Redis, namespace: str, name: str, in_json: bool) -
     show_fields([(field, _cell(value)) for field, value in row.items()] + [("schedules", len(page.schedules))])
 
 
+def _whole_as_json(state: JobState, position: int | None) -> dict[str, Any]:
+    steps = [{**attrs.asdict(step), "result": None, **_result_as_json(step)} for step in state.steps]
+    progress = None if state.progress is None else attrs.asdict(state.progress)
+    return {**job_as_json(state), "position": position, "progress": progress, "steps": steps}
+
+
+def _result_as_json(step: Step) -> dict[str, str]:
+    return {} if step.result is None else as_json("result", text_of(step.result)[1].encode("utf-8", "surrogatepass"))
+
+
+def _step_line(step: Step) -> str:
+    """Write all of a step on a line, its result shortened."""
+    took = None if step.ended is None else f"took {step.ended - step.began:.3g} s"
+    due = None if step.due is None or step.ended is not None else f"due {clock(step.due)}"
+    result = None if step.result is None else one_line(text_of(step.result)[1])
+    parts = (step.state, f"attempt {step.attempt}" if step.attempt else None, clock(step.began), took, due, result)
+    return f"{plain(step.name)}: {', '.join(part for part in parts if part)}"
+
+
 def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:
     job, payload = state.job, bytes_of(state.job.payload)
     yield "id", plain(job.id)
@@ -273,6 +293,10 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
     yield "since", clock(state.since)
     yield "due", clock(state.due)
     yield "worker", plain(state.worker or "")
+    if state.progress is not None:
+        yield "progress", f"{state.progress.fraction:.0%} {plain(state.progress.text)}".rstrip()
+    for step in state.steps:
+        yield "step", _step_line(step)
     yield "reason", plain(state.reason or "")
     for line in (state.traceback or "").splitlines():
         yield "traceback", plain(line)

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from headrace._codecs.annotated import PLAIN, TypeCodec, TypeMismatch, dumped, loaded
 from headrace._codecs.signature import Signature
 from headrace._model.codec import BytesCodec, Codec, as_bytes, untyped
+from headrace._model.state import JobState
 from headrace._model.steps import STEP_BYTES
 from headrace.errors import CodecError, ConfigurationError, describe_error
 
@@ -60,6 +61,21 @@ class Recorded:
             return read if shape is None else shape.unpack(read)
         except Exception as error:
             raise CodecError(f"{what}: its recorded value does not decode: {describe_error(error)}") from error
+
+
+def with_results(codec: Codec[Any], state: JobState[Any]) -> JobState[Any]:
+    """Read the results of a job's steps; `None` for one that only the code that wrote it can read."""
+    if not state.steps:
+        return state
+    read = Recorded(codec)
+    return evolve(state, steps=tuple(evolve(step, result=_readable(read, step.result)) for step in state.steps))
+
+
+def _readable(read: Recorded, value: bytes | None) -> Any:
+    try:
+        return read.decoded("step", value)
+    except CodecError:
+        return None
 
 
 def _written(codec: Codec[Any], value: Any, shape: TypeCodec | None) -> bytes:

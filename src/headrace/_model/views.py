@@ -12,6 +12,7 @@ from attrs import evolve, field, frozen
 from headrace._model.flow import FlowState
 from headrace._model.job import shortened
 from headrace._model.state import Counts, Schedule, WorkerState
+from headrace._model.steps import Progress, Step
 
 NO_RATES: Mapping[str, float] = {}
 NOTHING_BROKEN: Mapping[str, str] = {}
@@ -113,6 +114,7 @@ class JobView:
     """A job as it may be shown. An ended job is shown as far as its result or a `history` is kept.
 
     `until`, `token` and `holder` describe its lease, if it has one; `timeline` lists the events that its data records.
+    `steps` and `progress` are what its handler has recorded; the `result` of a step is a `Payload`.
     """
 
     id: str
@@ -133,6 +135,8 @@ class JobView:
     position: int | None = None
     result: Payload | None = None
     timeline: tuple[Moment, ...] = ()
+    steps: tuple[Step, ...] = ()
+    progress: Progress | None = None
 
     @property
     def ended(self) -> bool:

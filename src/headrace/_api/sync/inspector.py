@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from redis.exceptions import ResponseError
 
 from headrace._api.sync.colour import Closing, Lock, Redis
+from headrace._codecs.recorded import with_results
 from headrace._core.effects import Step
 from headrace._core.views.redaction import Redact
 from headrace._core.views.views import Views
@@ -48,7 +49,7 @@ class Inspector(Closing, Driver):
         codecs: Mapping[str, Codec[Any]] | None = None, redact: Redact | None = None,
         fresh: float | timedelta = 2.0, timeout: float | timedelta = 5.0,
     ) -> None:  # fmt: skip
-        self.views = Views(namespace, codecs, redact, seconds("fresh", fresh), REFUSALS)
+        self.views = Views(namespace, codecs, redact, seconds("fresh", fresh), REFUSALS, with_results)
         self._within = bounding(seconds("timeout", timeout, zero=False))
         self._address = Address.of(url, client, Redis, self)
         self._lock = Lock()

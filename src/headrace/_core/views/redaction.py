@@ -10,6 +10,7 @@ from attrs import evolve
 from headrace._model.flow import FlowState
 from headrace._model.job import Job
 from headrace._model.state import JobState
+from headrace._model.steps import Step
 from headrace._model.views import ENDED, READ_BYTES, JobView, Moment, Payload, bounded, one_line, readable, text_of
 
 Redact = Callable[[str, str, Job[Any]], str]
@@ -57,7 +58,18 @@ class Redaction:
             None if reason is None else bounded(reason, 2000)[0],
             None if traceback is None else bounded(traceback)[0], token, until, position,
         )  # fmt: skip
-        return evolve(view, timeline=tuple(_timeline(view))) if whole else view
+        if not whole:
+            return view
+        view = evolve(view, steps=tuple(self._step(job, step) for step in state.steps), progress=state.progress)
+        if state.progress is not None:
+            text = one_line(self.text("progress", state.progress.text, job))
+            view = evolve(view, progress=evolve(state.progress, text=text))
+        return evolve(view, timeline=tuple(_timeline(view)))
+
+    def _step(self, job: Job[Any], step: Step) -> Step:
+        """Show a step, with its result as a `Payload`."""
+        result = None if step.result is None else self.payload(job, step.result, f"step {step.name}")
+        return evolve(step, result=result)
 
     def text(self, what: str, text: str, job: Job[Any]) -> str:
         if self._redact is None:
@@ -101,6 +113,8 @@ def _timeline(job: JobView) -> list[Moment]:
         moments.append(Moment(job.until, "its lease ends, unless it is renewed"))
     elif job.state == "delayed":
         moments.append(Moment(job.due, "due"))
+    elif job.state == "blocked" and (waits := [step for step in job.steps if step.state == "waiting"]):
+        moments += [Moment(step.began, f"waits for the signal {step.name}") for step in waits]
     else:
         states = {
             "parked": "given back: in front of all that is new",

@@ -179,7 +179,9 @@ def _common(reason: str) -> str:
 
 
 class Views:
-    """Maker of all views of one namespace. *fresh*: seconds for which a view is shown again."""
+    """Maker of all views of one namespace. *fresh*: seconds for which a view is shown again. *with_results*: reads the
+    results of a job's steps, by the codec of its queue.
+    """
 
     def __init__(
         self,
@@ -188,12 +190,13 @@ class Views:
         redact: Redact | None,
         fresh: float,
         refusals: tuple[type[Exception], ...],
+        with_results: Callable[[Codec[Any], JobState[Any]], JobState[Any]],
     ) -> None:
         self._catalogue = Catalogue(namespace)
         self._ops_factory = OpsFactory(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
         self.namespace, self.fresh = namespace, fresh
         self.showing = Redaction(redact)
-        self._refusals = refusals
+        self._refusals, self._with_results = refusals, with_results
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
@@ -395,6 +398,7 @@ class Views:
             until = holding.until if holding is not None and holding.worker == state.worker else None
         if state.state in ("waiting", "parked"):
             position = yield from calls.position(ops, id)
+        state = self._with_results(ops.bound, state)
         return self.showing.job(state, token=token or None, until=until, position=position, whole=True)
 
     def find(self, id: str, names: Sequence[str]) -> Step[list[str]]:

@@ -12,6 +12,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from headrace._core.views.views import STATES
+from headrace._model.steps import Step
 from headrace._model.views import ENDED, DeadGroup, JobView, QueueView, TrendPoint, one_line
 from headrace._ui.texts import chart, clock, counted, from_now, jobs, rate, short, span
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
@@ -433,6 +434,7 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
         "ended with": one_line(job.holder or "") if job.ended else "",
         "token": "" if job.token is None else str(job.token),
         "until": "" if job.until is None else f"{clock(job.until)} ({from_now(job.until, now)})",
+        "progress": "" if job.progress is None else f"{job.progress.fraction:.0%} {job.progress.text}",
     }
     lines: list[str | Text] = [
         Text(f"{name:<10} ", style="bold") + Text(value) for name, value in fields.items() if value
@@ -441,6 +443,8 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
     for event in job.timeline:
         when = "" if event.at is None else f"{clock(event.at)} ({from_now(event.at, now)}): "
         lines.append(f"  {when}{one_line(event.what)}")
+    if job.steps:
+        lines += ["", Text("steps", style="bold"), *(_step_line(step, now) for step in job.steps)]
     for title, text in (("reason", job.reason), ("traceback", job.traceback)):
         lines += ["", Text(title, style="bold"), text] if text else []
     for title, payload in (("result", job.result), ("payload", None if job.ended else job.payload)):
@@ -451,6 +455,14 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
         lines += ["", Text("headers", style="bold")]
         lines += [f"  {one_line(name)}: {one_line(value)}" for name, value in job.headers.items()]
     return lines
+
+
+def _step_line(step: Step, now: float) -> str:
+    """Write a step of a job."""
+    ends = f"due {from_now(step.due, now)}" if step.due is not None else ""
+    took = ends if step.ended is None else f"after {span(step.ended - step.began)}"
+    result = "" if step.result is None else step.result.line
+    return "  " + " · ".join(filter(None, (one_line(step.name), step.state, clock(step.began), took, result)))
 
 
 class WorkerPane(Pane):
