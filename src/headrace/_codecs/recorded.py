@@ -98,7 +98,7 @@ def _of_bytes(codec: Any) -> bool:
 @lru_cache(maxsize=1024)
 def _annotated(function: Callable[..., Any]) -> TypeCodec | None:
     try:
-        hints = getattr(function, "__annotations__", None) or {}
+        hints: dict[str, Any] = getattr(function, "__annotations__", None) or {}
         return Signature(function, "").answer if "return" in hints else None
     except (ConfigurationError, NameError, TypeError, ValueError):
         return None  # of a type that JSON can't carry: the codec may
