@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -251,7 +252,8 @@ def test_after_its_suspension_a_handler_takes_no_step(work: Work, kind: str, que
         until(lambda: queue.counts() == Counts(delayed=1, enqueued=1))
     assert ends == [RunSuspended, RunLost]
     state = queue.find("a")
-    assert state is not None and state.state == "delayed"
+    assert state is not None
+    assert state.state == "delayed"
 
 
 BAD: dict[str, tuple[type[Exception], str, Callable[[Any], Any]]] = {
@@ -414,3 +416,33 @@ def test_progress_is_shown(work: Work, kind: str, queue: Queue, gate: threading.
         gate.set()
         queue.result("a", timeout=60)
     assert gone(queue)
+
+
+def test_another_job_s_task_takes_no_step(work: Work, kind: str, queue: Queue, gate: threading.Event) -> None:
+    """Under asyncio; a thread may be a pool's, and work for several jobs."""
+    if kind != "tasks":
+        return
+    jobs: list[Any] = []
+    errors: list[str] = []
+    worker = work()
+
+    @worker.handler("q", retry=ONCE)
+    def handle(job: Any) -> Any:
+        yield partial(job.step, "own", asyncio.sleep, 0)
+        jobs.append(job)
+        if job.id == "a":
+            yield gate
+            return
+        try:
+            yield partial(jobs[0].step, "other", asyncio.sleep, 0)
+        except ConfigurationError as error:
+            errors.append(str(error))
+        gate.set()
+
+    with worker:
+        queue.enqueue(b"x", id="a")
+        until(lambda: jobs)
+        queue.enqueue(b"x", id="b")
+        queue.result("a", timeout=60)
+        queue.result("b", timeout=60)
+    assert "step 'other' of job 'a' is taken in the task of another job" in errors[0]

@@ -50,6 +50,11 @@ class Run:
     asked: set[str] = field(factory=set[str])
     ended: BaseException | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether its handler has ended, or is to end. A lease by hand counts as over: one task may take many."""
+        return self.ended is not None or getattr(self.claim, "ended", True)
+
     # -- called by the drivers ---------------------------------------------------------------------
 
     def begin(self, name: object, function: Any, *, once: bool) -> Step[tuple[bool, Any]]:

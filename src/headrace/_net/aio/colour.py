@@ -7,6 +7,7 @@ import inspect
 from asyncio import Condition, Event, Queue, sleep
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from redis import exceptions as errors
@@ -15,7 +16,7 @@ from redis.asyncio import ConnectionPool
 __all__ = [
     "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
     "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "next_of", "settled",
-    "sleep",
+    "sleep", "takes_steps",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -68,6 +69,18 @@ def background(seconds: float, call: Callable[[], Driven[None]]) -> None:
     task = asyncio.create_task(later(), name="headrace-later")
     _TASKS.add(task)
     task.add_done_callback(_TASKS.discard)
+
+
+_RUN: ContextVar[Any] = ContextVar("headrace_run")  # whose steps this task takes
+
+
+def takes_steps(run: Any) -> bool:
+    """Tell whether this task may take the steps of a run: it takes those of no other run that goes on."""
+    other = _RUN.get(run)
+    if other is not run and not other.over:
+        return False
+    _RUN.set(run)
+    return True
 
 
 async def settled(value: Any) -> Any:

@@ -21,7 +21,7 @@ from headrace._forks import condition, event, lock
 __all__ = [
     "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
     "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "next_of", "settled",
-    "sleep",
+    "sleep", "takes_steps",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -60,6 +60,11 @@ def background(seconds: float, call: Callable[[], None]) -> None:
     timer = threading.Timer(seconds, call)
     timer.daemon = True
     timer.start()
+
+
+def takes_steps(_run: Any) -> bool:
+    """Let this thread take the steps of any run: a pool's threads may work for several."""
+    return True
 
 
 def settled(value: Any) -> Any:

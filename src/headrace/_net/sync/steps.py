@@ -11,11 +11,11 @@ from typing import Any
 from headrace._core.effects import Send, Step, send
 from headrace._core.steps.run import Run
 from headrace._model.steps import NAME_CHARACTERS, fraction_of
-from headrace._net.sync.colour import Driven, background, settled
+from headrace._net.sync.colour import Driven, background, settled, takes_steps
 from headrace._net.sync.executor import Executor
 from headrace._protocol import step_ops
 from headrace._telemetry.steps import StepSpan
-from headrace.errors import NotDurable
+from headrace.errors import ConfigurationError, NotDurable
 
 PROGRESS_EVERY_S = 1.0  # seconds between two notes of progress on the wire
 Drive = Callable[[Step[Any]], Driven[Any]]  # runs a generator to its end
@@ -62,7 +62,7 @@ class Steps:
         self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], *, once: bool
     ) -> Any:
         """Answer from the record of a step, or run it and record its value."""
-        with StepSpan("step", name) as span:
+        with self._taking("step", name) as span:
             known, value = self._drive(self._run.begin(name, function, once=once))
             if known:
                 return span.replayed(value)
@@ -77,13 +77,22 @@ class Steps:
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> None:
         """Suspend the run until the time has come."""
-        with StepSpan("sleep", name):
+        with self._taking("sleep", name):
             self._drive(self._run.sleep(name, duration, release_key=release_key))
 
     def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
         """Return the data of a signal; suspend the run until it comes."""
-        with StepSpan("wait", name):
+        with self._taking("wait", name):
             return self._drive(self._run.wait_for(name, timeout, release_key=release_key))
+
+    def _taking(self, kind: str, name: str) -> StepSpan:
+        """Make the span of a step. Raises `ConfigurationError` in the task of another job's handler."""
+        if not takes_steps(self._run):
+            raise ConfigurationError(
+                f"{kind} {name!r:.100} of job {self._run.claim.job.id!r} is taken in the task of another job: "
+                "take it in its own"
+            )
+        return StepSpan(kind, name)
 
     def skip_sleeps(self) -> None:
         """End each sleep at once, for tests."""
