@@ -6,7 +6,7 @@ is over lets the handler go on. The records are read once, with the first step, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 from attrs import define, field
@@ -44,7 +44,7 @@ class Run:
     note: Note = max
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
-    records: Mapping[str, Record] | None = None
+    records: dict[str, Record] | None = None
     skip_sleeps: bool = False  # for tests: each sleep is over at once
     last: str = ""  # the name of the last record that was read
     asked: set[str] = field(factory=set[str])
@@ -142,7 +142,7 @@ class Run:
         self.asked.add(label)
         return label
 
-    def _known(self) -> Step[Mapping[str, Record]]:
+    def _known(self) -> Step[dict[str, Record]]:
         """Return the records by name: read from the server, unless this is the first delivery."""
         if self.records is None:
             rows = [] if self.claim.token == 1 else (yield from send(step_ops.read(self.ops, self.claim)))
@@ -166,7 +166,8 @@ class Run:
             )
 
     def _record(self, name: str, value: bytes | None, took: float, *, ended: bool) -> Step[None]:
-        before = (self.records or {}).get(name)
+        records = yield from self._known()
+        before = records.get(name)
         op = step_ops.record(
             self.ops, self.claim, before.number if before else 0, name, value, ended=ended, took=took, ttl=self.ttl
         )
@@ -174,7 +175,7 @@ class Run:
         if number <= LOST:
             raise self._refused(name, number)
         kind = "step" if ended and before is None else "once"
-        self.records = {**(self.records or {}), name: Record(number, name, kind, 0, int(ended), 0, value, 0)}
+        records[name] = Record(number, name, kind, 0, int(ended), 0, value, 0)
 
     def _suspend(
         self, record: Record | None, name: str, kind: str, due: str, *, release_key: bool
