@@ -41,7 +41,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "methods of Queue": (18, 21),
     "numeric constants of modules": (180, 172),
     "`# fmt: skip`": (40, 40),
-    "lines of test support and conftest": (2_000, 3_220),
+    "lines of test support and conftest": (2_000, 3_090),
     "processes of the tests that pose as Python": (0, 0),
 }
 
