@@ -18,7 +18,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("signal", "local known = recorded()\nif known then return known end\n", ""),
     ],
     "a record restores no attempts": [
-        ("step", "if token > 1 then redis.call('HSET', released, entry, token - 1) end\n", "")
+        ("step", "if answered > 0 and token > 1 then redis.call('HSET', released, entry, token - 1) end\n", "")
     ],
     "a record gives an attempt too many": [("step", "released, entry, token - 1)", "released, entry, token)")],
     "a sleep spends an attempt": [("suspend", "redis.call('HSET', released, entry, token)\n", "")],
@@ -33,8 +33,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("lease", "'ZRANGEBYSCORE', asleep, '-inf', now,", "'ZRANGEBYSCORE', asleep, '-inf', '+inf',")
     ],
     "a signal before its wait is lost": [("suspend", "if there[2] == 'signal' then", "if false then")],
-    "a signal is taken twice": [("suspend", "    run.open[name] = nil\n", "")],
-    "a wait is not noted": [("suspend", "if kind == 'wait' then run.open[name] = answered end\n", "")],
+    "a signal is taken twice": [("suspend", "attempt, there[6], 0}, false)", "attempt, there[6], 0})")],
+    "a wait is not noted": [("suspend", "run, number, record, kind == 'wait' or nil)", "run, number, record)")],
     "the second signal stays": [("signal", "if record[2] == 'signal' then return answer(1) end\n", "")],
     "a signal comes after the timeout": [
         ("signal", "if record[7] > 0 and record[7] <= now then return answer(0) end\n", "")

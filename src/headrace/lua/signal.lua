@@ -45,20 +45,15 @@ if open then
   if record[2] == 'signal' then return answer(1) end
   if record[7] > 0 and record[7] <= now then return answer(0) end
   record[4], record[6] = now, sent
-  local answered = runs.put(steps, id, run, open, record)
+  local answered = runs.put(steps, id, run, open, record, false)
   if answered < 0 then return answer(answered) end
-  run.open[name] = nil
-  runs.write(steps, id, run)
-  if not redis.call('ZSCORE', asleep, entry) then return answer(2) end
+  if not redis.call('ZSCORE', asleep, entry) then return answer(2, nil, true) end
   redis.call('ZADD', asleep, string.format('%.0f', now), entry)
   wake_one(wake)
-  return answer(3)
+  return answer(3, nil, true)
 end
 for _, record in ipairs(runs.records(steps, id, run)) do
   if record[1] == name and record[2] == 'wait' then return answer(1) end
 end
-local answered = runs.put(steps, id, run, 0, {name, 'signal', now, 0, 0, sent, 0})
-if answered < 0 then return answer(answered) end
-run.open[name] = answered
-runs.write(steps, id, run)
-return answer(2)
+local answered = runs.put(steps, id, run, 0, {name, 'signal', now, 0, 0, sent, 0}, true)
+return answer(answered < 0 and answered or 2)

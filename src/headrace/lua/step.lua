@@ -19,16 +19,14 @@
 if duration ~= '' then whole(duration) end
 local known = recorded()
 if known then return known end
-require_hashes(steps, released, deaths)
-require_sorted_sets(leases, workers)
+require_hashes(steps)
+if token > 1 then require_hashes(released, deaths) end
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer(0) end
 local now, run = clock(), runs.of(steps, id, enq)
+renew_leases({jobs = jobs, leases = leases, workers = workers}, worker, {entry}, duration, ttl, now) -- may fail: first
 local kind = (ended and number == 0) and 'step' or 'once'
 local record = {name, kind, now - took, ended and now or 0, attempt, ARGV[value] or false, 0}
 local answered = runs.put(steps, id, run, number, record)
-if answered < 0 then return answer(answered) end
-runs.write(steps, id, run)
-if token > 1 then redis.call('HSET', released, entry, token - 1) end
-if delivery > 1 then redis.call('HDEL', deaths, entry) end
-renew_leases({jobs = jobs, leases = leases, workers = workers}, worker, {entry}, duration, ttl, now)
-return answer(answered)
+if answered > 0 and token > 1 then redis.call('HSET', released, entry, token - 1) end
+if answered > 0 and delivery > 1 then redis.call('HDEL', deaths, entry) end
+return answer(answered, nil, true)

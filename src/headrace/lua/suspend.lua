@@ -35,10 +35,8 @@ if open then
   local there = runs.record(steps, id, open)
   number = open
   if there[2] == 'signal' then
-    run.open[name] = nil
-    redis.call('HSET', steps, id .. '\t' .. open, cmsgpack.pack({name, 'wait', there[3], now, attempt, there[6], 0}))
-    runs.write(steps, id, run)
-    return answer({2, there[6]})
+    runs.put(steps, id, run, open, {name, 'wait', there[3], now, attempt, there[6], 0}, false)
+    return answer({2, there[6]}, nil, true)
   end
 elseif kind == 'wait' and number > 0 then -- a signal came while the run was on its way
   return answer({2, runs.record(steps, id, number)[6]})
@@ -46,11 +44,9 @@ end
 local over = delay ~= '' and moment == 0
 local record = {name, kind, now, 0, attempt, false, over and now or moment}
 if traced ~= '' then record[8] = traced end
-local answered = runs.put(steps, id, run, number, record)
+local answered = runs.put(steps, id, run, number, record, kind == 'wait' or nil)
 if answered < 0 then return answer({answered}) end
-if kind == 'wait' then run.open[name] = answered end
-runs.write(steps, id, run)
-if over then return answer({3}) end
+if over then return answer({3}, nil, true) end
 redis.call('XCLAIM', jobs, 'workers', kind == 'wait' and runs.WAITS or runs.ASLEEP, 0, entry, 'JUSTID')
 redis.call('ZADD', leases, 'inf', entry) -- workers of older versions take no entry that has a deadline of its own
 redis.call('ZADD', asleep, delay == '' and 'inf' or string.format('%.0f', moment), entry)
@@ -58,4 +54,4 @@ redis.call('HSET', released, entry, token)
 redis.call('HDEL', deaths, entry)
 if release_key then forget_turns({jobs = jobs, wake = wake, turns = turns, behind = behind}, {entry}) end
 if redis.call('ZRANK', asleep, entry) == 0 then wake_one(wake) end
-return answer({1, delay == '' and -1 or moment})
+return answer({1, delay == '' and -1 or moment}, nil, true)

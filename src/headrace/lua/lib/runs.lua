@@ -26,9 +26,8 @@ function runs.read(steps, id)
   if type(number) ~= 'number' or type(open) ~= 'table' then return nil end
   return {number = number, bytes = bytes, enq = enq, open = open, letter = letter}
 end
-function runs.write(steps, id, run)
-  redis.call('HSET', steps, id, cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.letter}))
-end
+function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.letter}) end
+function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(run)) end
 -- The names of all fields of a run.
 function runs.fields(id, run)
   local fields = {id, runs.field(id, 'p')}
@@ -79,9 +78,10 @@ function runs.cut(steps, id, run, first)
   run.number = first - 1
   redis.call('HDEL', steps, unpack(gone))
 end
--- Write the record *number* of a run, 0 for a new one. Answers its number, or why it is refused: -1 the run has as many
--- records as it may, -2 it has as many bytes.
-function runs.put(steps, id, run, number, record)
+-- Write the record *number* of a run, 0 for a new one, and the run. *open*: true if the record is open from now on, false
+-- if it is not, nil if it never was. Answers its number, or why it is refused: -1 the run has as many records as it may,
+-- -2 it has as many bytes.
+function runs.put(steps, id, run, number, record, open)
   local size = runs.size(record)
   if number > run.number then number = 0 end
   if number == 0 then
@@ -97,6 +97,7 @@ function runs.put(steps, id, run, number, record)
     number = run.number
   end
   run.bytes = run.bytes + size
-  redis.call('HSET', steps, runs.field(id, number), cmsgpack.pack(record))
+  if open ~= nil then run.open[record[1]] = open and number or nil end
+  redis.call('HSET', steps, runs.field(id, number), cmsgpack.pack(record), id, runs.packed(run))
   return number
 end
