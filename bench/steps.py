@@ -4,9 +4,9 @@ python bench/steps.py --server valkey-9.1 --rounds 40 [--before CHECKOUT] [--bat
 
 Microseconds a call on the server, by the times of the scripts in `commandstats`, or by the server's processor time
 where that is less; the tenth percentile of the rounds. Bytes a record, by `MEMORY USAGE`, beside its value, with its
-share of the run's own field. Of the client: processor time of `job.step` in a program that does nothing else. With --before
-jobs without steps are enqueued, leased and completed by turns, by this checkout and by another one, each by its own
-operations and scripts in a process of its own.
+share of the run's own field. Of the client: processor time of `job.step` in a program that does nothing else. With
+--before jobs without steps are enqueued, leased and completed by turns, by this checkout and by another one, each by
+its own operations and scripts in a process of its own.
 """
 
 from __future__ import annotations
