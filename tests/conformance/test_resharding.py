@@ -438,7 +438,7 @@ def test_a_follow_up_on_its_way_goes_to_the_new_shard(
     for key, value in zip(("outbox", "outdue"), kept, strict=True):  # and the answer was lost
         client.restore(outbox.key(key), 0, value, replace=True)
     queue.admin.reshard(NEW)
-    assert connect("q", shards=NEW).lease(block=2.5) is None
+    assert connect("q", shards=NEW).lease(block=1.5) is None
     counts = queue.counts()
     assert (counts.leased, counts.waiting, counts.handing) == (1, 0, 0)
 

@@ -299,9 +299,9 @@ def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
 
 def test_a_new_connection_has_the_usual_timeouts(asked: Asked) -> None:
     """Also one that a bounded call made."""
-    assert asked(lambda q: q.enqueue(b"x", timeout=2)).added
+    assert asked(lambda q: q.enqueue(b"x", timeout=1)).added
     assert asked(lambda q: q.lease(block=0)) is not None
-    assert asked(lambda q: q.lease(block=2.5)) is None
+    assert asked(lambda q: q.lease(block=1.5)) is None
 
 
 def test_all_who_wait_together(proxy: Proxy) -> None:

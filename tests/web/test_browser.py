@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: apt-get install chromium"),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+WAITS_MS = 10_000  # at most, until a page reads itself again
 HOSTILE = b"</pre><script>document.title='owned';fetch('https://evil.test/')</script><img src=x onerror=alert(1)>"
 
 
@@ -184,6 +185,7 @@ def watched(own: Server) -> Iterator[tuple[Started, Any]]:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 390, "height": 800})
         page.set_default_timeout(PATIENCE * 1000)
+        page.clock.install()  # runs as any other, and a test may put it forward
         page.goto(program.stdout.readline().decode().strip())
         page.get_by_role("link", name="q", exact=True).wait_for()
         yield program, page
@@ -238,15 +240,21 @@ def test_a_program_that_does_not_answer(watched: tuple[Started, Any]) -> None:
     """The page says so while the network is cut, while `headrace web` is frozen, and once it has ended."""
     program, page = watched
     page.context.set_offline(True)
+    page.clock.fast_forward(WAITS_MS)
     outdated(page, "The program does not answer.")
     page.context.set_offline(False)
+    page.clock.fast_forward(WAITS_MS)
     current(page)
     os.kill(program.pid, signal.SIGSTOP)
+    page.clock.fast_forward(WAITS_MS)
+    page.clock.fast_forward(WAITS_MS)  # it reads the page, and waits for that no longer
     outdated(page, "The program does not answer.")
     os.kill(program.pid, signal.SIGCONT)
+    page.clock.fast_forward(WAITS_MS)
     current(page)
     program.terminate()
     program.wait(PATIENCE)
+    page.clock.fast_forward(WAITS_MS)
     outdated(page, "The program does not answer.")
 
 

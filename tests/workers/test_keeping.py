@@ -91,7 +91,7 @@ def test_a_kept_lease_outlasts_its_time(server: Server, held: Callable[..., Any]
 
             def over() -> bool:
                 taken.extend(peer.lease_many(1))
-                return bool(taken) or now(server) > lease.claim.leased_at + 3.5
+                return bool(taken) or now(server) > lease.claim.leased_at + 2.5
 
             until(over)
             return len(taken)
