@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE)
 
 
+@cache
 def read(name: str) -> str:
     """The file of a script, or of a fragment."""
     return (FOLDER / f"{name}.lua").read_text("utf-8")
