@@ -14,7 +14,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from typing import Any
@@ -82,12 +82,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector from what stays to the end: modules, and 15,000 cases."""
     gc.disable()
-    yield
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
