@@ -57,8 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return five processes a core: tests often wait, for leases, heartbeats and servers; each collects all tests."""
-    return min(5 * (os.cpu_count() or 2), 32)
+    """Return four processes a core: tests often wait, for leases, heartbeats and servers; each collects all tests."""
+    return min(4 * (os.cpu_count() or 2), 32)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
