@@ -57,6 +57,11 @@ def gone(queue: Queue) -> bool:
     return queue.counts().present == 0
 
 
+def await_end(queue: Queue, name: str) -> None:
+    """Wait until a job has left: a waiter for its result may come too late to hear that it has none."""
+    until(lambda: queue.find(name) is None, f"the end of {name}")
+
+
 def test_a_recorded_step_answers_from_its_record(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
     seen: list[Any] = []
     worker = work()
@@ -97,7 +102,7 @@ def test_a_sleep_takes_no_slot_and_spends_no_attempt(work: Work, kind: str, queu
         queue.enqueue(b"x", id="a")
         until(lambda: queue.counts() == Counts(delayed=1, enqueued=1) and len(attempts) == 2)
         queue.enqueue(b"other", id="b")
-        queue.result("b", timeout=60)
+        await_end(queue, "b")
         assert queue.counts() == Counts(delayed=1, enqueued=2, completed=1)
         state = queue.find("a")
         assert state is not None
@@ -130,7 +135,7 @@ def test_a_signal_comes(first: bool, work: Work, kind: str, queue: Queue) -> Non
         if not first:
             until(lambda: queue.counts().blocked == 1)
             assert queue.signal("a", "approved", {"by": "ada"}) == "woke"
-        queue.result("a", timeout=60)
+        await_end(queue, "a")
     assert got == 2 * [{"by": "ada"}]
     assert queue.signal("a", "approved") == "unknown"
     assert gone(queue)
@@ -155,7 +160,7 @@ def test_a_wait_ends_as_it_did_before(work: Work, kind: str, queue: Queue, calls
     with worker:
         until(lambda: calls)
         assert queue.signal("a", "answer-0.05", 1) == "unknown"
-        queue.result("a", timeout=60)
+        await_end(queue, "a")
     late = [f"no signal 'answer-{timeout}' has come in time" for timeout in (0, 0.05)]
     assert ends == [late[0], *late, *late]
     assert calls == [("after",)]
@@ -201,7 +206,7 @@ def test_a_step_that_runs_once_is_in_doubt_after_a_failure(work: Work, kind: str
 
     queue.enqueue(b"x", id="a")
     with worker:
-        queue.result("a", timeout=60)
+        await_end(queue, "a")
     assert (calls, doubts) == ([("ship",)], ["ship"])
 
 
@@ -318,7 +323,7 @@ def test_a_step_that_failed_is_taken_again(work: Work, kind: str, queue: Queue, 
 
     queue.enqueue(b"x", id="a")
     with worker:
-        queue.result("a", timeout=60)
+        await_end(queue, "a")
     assert len(calls) == 2
 
 
@@ -336,7 +341,7 @@ def test_a_run_has_bounds(work: Work, kind: str, queue: Queue, calls: Calls) -> 
 
     queue.enqueue(b"x", id="a")
     with worker:
-        queue.result("a", timeout=60)
+        await_end(queue, "a")
     assert len(errors) == 1
     assert "step 'page-16': a run has 1,048,576 bytes of records at most" in errors[0]
 
@@ -353,7 +358,7 @@ def test_batches_and_persistent_jobs_take_none(work: Work, kind: str, queue: Que
 
     queue.enqueue(b"x", id="a")
     with worker:
-        queue.result("a", timeout=60)
+        await_end(queue, "a")
     assert "takes no steps" in errors[0]
 
 
@@ -374,7 +379,7 @@ def test_values_travel_by_the_codec(codec: Any, work: Work, kind: str, newest: S
         queue.enqueue(b"x" if isinstance(codec, Encrypted) else "x", id="a")
         queue.signal("a", "ok", {"by": "ada"})
         with worker:
-            queue.result("a", timeout=60)
+            await_end(queue, "a")
         assert gone(queue)
     assert seen == 2 * [{"paid": [3]}, {"by": "ada"}]
 
@@ -414,7 +419,7 @@ def test_progress_is_shown(work: Work, kind: str, queue: Queue, gate: threading.
 
         until(latest)
         gate.set()
-        queue.result("a", timeout=60)
+        await_end(queue, "a")
     assert gone(queue)
 
 
@@ -443,6 +448,6 @@ def test_another_job_s_task_takes_no_step(work: Work, kind: str, queue: Queue, g
         queue.enqueue(b"x", id="a")
         until(lambda: jobs)
         queue.enqueue(b"x", id="b")
-        queue.result("a", timeout=60)
-        queue.result("b", timeout=60)
+        await_end(queue, "a")
+        await_end(queue, "b")
     assert "step 'other' of job 'a' is taken in the task of another job" in errors[0]
