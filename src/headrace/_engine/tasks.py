@@ -439,8 +439,9 @@ class Engine(BaseEngine):
     def _steps(self, consumer: Consumer, job: Job) -> AsyncSteps | Steps:
         """Make the steps of a coroutine, or of a plain function, which waits for them in its thread."""
         run, drive = self.run(consumer, job), driver(self.executors["work"], self.not_durable)
-        if threading.get_ident() == self._thread:
-            return AsyncSteps(run, drive)
+        slots = self._slots[id(consumer)]
+        if threading.get_ident() == self._thread or slots.threads is None or not slots.plain(job):
+            return AsyncSteps(run, drive, self._loop)
         return Steps(run, lambda call: asyncio.run_coroutine_threadsafe(drive(call), self._loop).result())
 
     def subscription(self, channels: Sequence[str]) -> AsyncSubscription:

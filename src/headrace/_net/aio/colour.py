@@ -59,16 +59,20 @@ class Background:
 _TASKS: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
 
-def background(seconds: float, call: Callable[[], Driven[None]]) -> None:
-    """Call *call* in a task, after *seconds*."""
+def background(home: Any, seconds: float, call: Callable[[], Driven[None]]) -> None:
+    """Call *call* in a task of the event loop *home* (`None`: the running one), after *seconds*. Any thread may ask."""
 
     async def later() -> None:
         await sleep(seconds)
         await call()
 
-    task = asyncio.create_task(later(), name="headrace-later")
-    _TASKS.add(task)
-    task.add_done_callback(_TASKS.discard)
+    def start() -> None:
+        task = loop.create_task(later(), name="headrace-later")
+        _TASKS.add(task)
+        task.add_done_callback(_TASKS.discard)
+
+    loop: asyncio.AbstractEventLoop = home or asyncio.get_running_loop()
+    loop.call_soon_threadsafe(start)
 
 
 _RUN: ContextVar[Any] = ContextVar("headrace_run")  # whose steps this task takes

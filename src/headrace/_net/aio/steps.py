@@ -52,8 +52,9 @@ def raised(error: NotDurable) -> list[Any]:
 class AsyncSteps:
     """The steps of one run: `Job.step` and its siblings end here."""
 
-    def __init__(self, run: Run, drive: Drive) -> None:
+    def __init__(self, run: Run, drive: Drive, home: object = None) -> None:
         self._run, self._drive = run, drive
+        self._home = home  # the event loop of the handler, if another thread may be the first to take its steps
         self._noted = float("-inf")  # when progress was last sent
         self._latest: tuple[float, str] | None = None  # progress that was not sent yet
 
@@ -103,7 +104,7 @@ class AsyncSteps:
             raise TypeError(f"text must be a str, not {type(text).__name__}")
         first, self._latest = self._latest is None, (fraction_of(fraction), text[:NAME_CHARACTERS])
         if first:
-            background(max(0.0, self._noted + PROGRESS_EVERY_S - time.monotonic()), self._note)
+            background(self._home, max(0.0, self._noted + PROGRESS_EVERY_S - time.monotonic()), self._note)
 
     async def _note(self) -> None:
         latest, self._latest, self._noted = self._latest, None, time.monotonic()

@@ -52,7 +52,7 @@ class Background:
             thread.join(within)
 
 
-def background(seconds: float, call: Callable[[], None]) -> None:
+def background(_home: object, seconds: float, call: Callable[[], None]) -> None:
     """Call *call* at once, or in a thread after *seconds*."""
     if seconds <= 0:
         call()
