@@ -32,6 +32,10 @@ class Values(Protocol):
     def decoded(self, what: str, data: bytes | None, function: Callable[..., Any] | None = None) -> Any: ...
 
 
+def ignored(*_: object) -> None:
+    """Do nothing: the default of a run's callbacks."""
+
+
 @define(eq=False)
 class Run:
     """The steps of one delivery. Any thread may take them; two at a time must have different names."""
@@ -39,9 +43,9 @@ class Run:
     ops: Ops
     values: Values
     claim: Claim
-    depart: Callable[[Claim], object] = id
+    depart: Callable[[Claim], object] = ignored
     """Called when the job leaves its worker: its run is suspended, or its lease is lost."""
-    note: Note = max
+    note: Note = ignored
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
     records: dict[str, Record] | None = None
