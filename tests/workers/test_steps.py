@@ -451,3 +451,21 @@ def test_another_job_s_task_takes_no_step(work: Work, kind: str, queue: Queue, g
         await_end(queue, "a")
         await_end(queue, "b")
     assert "step 'other' of job 'a' is taken in the task of another job" in errors[0]
+
+
+def test_the_first_delivery_gets_the_value_of_the_record(work: Work, kind: str, newest: Server, calls: Calls) -> None:
+    """So a value that its codec changes is seen before the first crash."""
+    seen: list[Any] = []
+    worker = work()
+    with Queue("coded", url=newest.url, codec=JSONCodec()) as queue:
+
+        @worker.handler(queue, retry=Retry(wait=0))
+        def handle(job: Any) -> Any:
+            seen.append((yield partial(job.step, "pair", calls.of(kind, "pair", (1, 2)))))
+            if len(seen) < 2:
+                raise RuntimeError("again")
+
+        queue.enqueue("x", id="a")
+        with worker:
+            queue.result("a", timeout=60)
+    assert seen == [[1, 2], [1, 2]]

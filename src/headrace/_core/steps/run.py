@@ -84,11 +84,16 @@ class Run:
         """Let the handler take a step again whose function has failed."""
         self.asked.discard(name)
 
-    def end(self, name: str, function: Any, value: Any, took: float) -> Step[None]:
-        """Record the value of a step that took some seconds. Raises `CodecError`, `ValueError`, `RunLost`."""
+    def end(self, name: str, function: Any, value: Any, took: float) -> Step[Any]:
+        """Record the value of a step that took some seconds, and return it as later deliveries get it.
+
+        Raises `CodecError`, `ValueError`, `RunLost`.
+        """
         data = self.values.encoded(f"step {name!r}", value, function)
+        read = self.values.decoded(f"step {name!r}", data, function)
         yield from self._record(name, data, took, ended=True)
         self.note("step_done", name)
+        return read
 
     def sleep(self, name: object, duration: object, *, release_key: bool) -> Step[None]:
         """Suspend the run until the time has come. Raises `RunSuspended`, unless it has come; `RunLost`."""

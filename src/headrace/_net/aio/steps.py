@@ -69,11 +69,10 @@ class AsyncSteps:
             since = time.monotonic()
             try:
                 value = await settled(function(*args, **options))
-                await self._drive(self._run.end(name, function, value, time.monotonic() - since))
+                return await self._drive(self._run.end(name, function, value, time.monotonic() - since))
             except BaseException:
                 self._run.failed(name)
                 raise
-            return value
 
     async def sleep(self, name: str, duration: Any, *, release_key: bool) -> None:
         """Suspend the run until the time has come."""

@@ -70,11 +70,10 @@ class Steps:
             since = time.monotonic()
             try:
                 value = settled(function(*args, **options))
-                self._drive(self._run.end(name, function, value, time.monotonic() - since))
+                return self._drive(self._run.end(name, function, value, time.monotonic() - since))
             except BaseException:
                 self._run.failed(name)
                 raise
-            return value
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> None:
         """Suspend the run until the time has come."""
