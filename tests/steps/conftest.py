@@ -87,6 +87,11 @@ class Runs:
         """The names of a run's records."""
         return [row[0] for row in self.lua("steps", id, "")]
 
+    def letter(self, id: str = "i") -> str:
+        """The name of the run of the newest dead letter of this id."""
+        letters = self.lua.redis.xrevrange(self.lua.key("dead"))
+        return next(("\n" + str(entry) for entry, fields in letters if fields["id"] == id), "none")
+
     def counts(self) -> dict[str, int]:
         """The jobs in each state; the law of conservation holds."""
         counts = self.lua.counts()

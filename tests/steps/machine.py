@@ -110,6 +110,7 @@ class Job:
     due: bool = False  # if it is suspended: may it be leased?
     failed: bool = False  # its worker was declared dead since the last record: a retry may forgive that
     forgiven: bool = False  # and did, perhaps: it has spent fewer attempts
+    letter: str = ""  # the name of its run, while it is dead
     ran: Counter[str] = field(factory=Counter)  # how often the functions of steps with once=True began
 
     @property
@@ -287,14 +288,25 @@ class Machine(RuleBasedStateMachine):
         """A job becomes a dead letter, the newest of so many."""
         job.state, job.holder = "dead", None
         self.letters.append(job)
-        if not self.dead_limit:
-            self.kept.pop(job.key, None)
+        kept = self.kept.get(job.key)
+        if kept is not None and kept.job is job:
+            del self.kept[job.key]
+            if self.dead_limit:
+                job.letter = "\n" + self.newest_letter(job.key)
+                self.kept[job.letter] = kept
         while len(self.letters) > self.dead_limit:
             trimmed = self.letters.pop(0)
             trimmed.state = "gone"
-            kept = self.kept.get(trimmed.key)
-            if kept is not None and kept.job is trimmed:
+            kept = self.kept.get(trimmed.letter)
+            if kept is not None:
                 kept.stale = True
+
+    def newest_letter(self, key: str) -> str:
+        """Return the entry of the newest dead letter with this id."""
+        for entry, fields in self.redis.xrevrange(self.key("dead"), count=10):
+            if fields[b"id"] == key.encode():
+                return str(entry.decode())
+        raise AssertionError(f"{key} has no letter")
 
     # -- jobs ------------------------------------------------------------------------------------------
 
@@ -423,10 +435,8 @@ class Machine(RuleBasedStateMachine):
         job = self.pick(self.letters, pick)
         if job is None or sum(letter.key == job.key for letter in self.letters) > 1:
             return
-        kept = self.kept.get(job.key)
-        rows = kept.records if kept is not None and kept.job is job else []
-        if not rows:
-            job.ran.clear()  # a later job of its id had the records
+        kept = self.kept.get(job.letter)
+        rows = [] if kept is None else kept.records
         first = next((i for i, one in enumerate(rows) if one.name == from_step and one.kind != "signal"), None)
         if self.live(job.key) is not None or (from_step is not None and first is None):
             from_step = first = None
@@ -436,6 +446,9 @@ class Machine(RuleBasedStateMachine):
             return
         self.letters.remove(job)
         job.state, job.spent, job.entry, job.failed = "waiting", 0, "", False
+        if kept is not None:
+            self.kept[job.key] = self.kept.pop(job.letter)
+        job.letter = ""
         if first is not None:
             for one in rows[first:]:
                 job.ran.pop(one.name, None)
@@ -583,7 +596,7 @@ class Machine(RuleBasedStateMachine):
             delivery.ended = True
             assert got is RunLost
             return
-        assert got is None
+        assert got == value
         assert delivery.known is not None
         done = Record(name, "once" if once else "step", delivery.attempt, data, ended=True)
         delivery.known[name] = evolve(done)

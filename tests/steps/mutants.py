@@ -49,10 +49,12 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "the plain way keeps the records": [("complete", "limited, turns, steps, with_ids", "limited, turns, with_ids")],
     "a cancelled job leaves its records": [("cancel", "    runs.forget(q.steps, id)\n", "")],
-    "a dead letter loses its records": [("*", "      run.letter = entry\n", "")],
+    "a dead letter loses its records": [
+        ("*", "    if run then runs.carry(steps, own.id, run, steps, runs.of_letter(entry)) end\n", "")
+    ],
     "a dead letter that is not kept leaves records": [("*", "    runs.forget(steps, own.id)\n", "")],
     "a redriven run forgets a record less": [
-        ("redrive", "runs.cut(steps, own.id, run, first)", "runs.cut(steps, own.id, run, first + 1)")
+        ("redrive", "runs.cut(steps, kept, run, first)", "runs.cut(steps, kept, run, first + 1)")
     ],
     "nobody sweeps up records": [("reclaim", "\nforget_stale_runs(q, 10)\n", "\n")],
     "nobody sweeps up due times": [("reclaim", "\nforget_stale_dues(q, 10)\n", "\n")],

@@ -86,20 +86,31 @@ def test_a_deleted_queue_keeps_nothing(runs: Runs) -> None:
 def test_dead_letters_keep_their_records_until_they_are_purged(runs: Runs) -> None:
     runs.dies("i", "ab")
     runs.dies("j", "c")
-    assert (runs.names("i"), runs.names("j")) == (["a", "b"], ["c"])
+    one, two = runs.letter("i"), runs.letter("j")
+    assert (runs.names(one), runs.names(two)) == (["a", "b"], ["c"])
     assert runs("purge_dead", "-", 100, "i")[0] == 1
-    assert (runs.names("i"), runs.names("j")) == ([], ["c"])
+    assert (runs.names(one), runs.names(two)) == ([], ["c"])
     assert runs("purge_dead", "-", 100)[0] == 1
     assert runs.left() == []
 
 
 def test_an_older_letter_takes_no_records_along(runs: Runs) -> None:
-    """The job of its id has died twice: the records are of the second death."""
-    letter = {"reason": "", "worker": "", "released": "0", "data": "x", "id": "i"}
-    runs.lua.redis.xadd(runs.lua.key("dead"), letter, id="1-1")
+    """The job of its id has died twice: each letter has its own records."""
+    runs.dies("i", "ab")
     runs.dies("i", "a")
     assert runs("purge_dead", "-", 1)[0] == 1
-    assert runs.names() == ["a"]
+    assert runs.names(runs.letter()) == ["a"]
+
+
+def test_a_new_job_of_its_id_leaves_a_letter_its_records(runs: Runs) -> None:
+    runs.dies("i", "ab")
+    letter = runs.letter()
+    entry = runs.begin("i")
+    runs.step(entry, "c")
+    assert runs("complete", "", 1, 1, 0, 0, entry, "i") == [1]
+    assert runs.names(letter) == ["a", "b"]
+    assert runs("redrive", "-", 100, "")[0] == 1
+    assert (runs.names(), runs.names(letter)) == (["a", "b"], [])
 
 
 def test_a_letter_that_is_not_kept_has_no_records(runs: Runs) -> None:

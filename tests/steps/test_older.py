@@ -81,6 +81,7 @@ def test_an_older_worker_leases_no_suspended_run(old: Path, newest: Server) -> N
     finally:
         program.stdin.close()
         left = program.stdout.read()
+        program.stdout.close()
         program.wait()
     assert left == ""
     worker, ran = Worker(newest.url), list[str]()

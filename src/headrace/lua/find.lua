@@ -24,9 +24,10 @@ local function releases(entry) return tonumber(redis.call('HGET', released, entr
 -- The answer with the job's row, and with its records if the run was of this job: first enqueued at *enq*, or with this
 -- *letter*.
 local function found(row, enq, letter)
-  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
-  if not run or letter and run.letter ~= letter or enq and run.enq ~= '' and run.enq ~= enq then return {now, row, ''} end
-  return {now, row, '', runs.records(steps, id, run), redis.call('HGET', steps, id .. '\tp') or ''}
+  local name = letter and runs.of_letter(letter) or id
+  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, name)
+  if not run or enq and run.enq ~= '' and run.enq ~= enq then return {now, row, ''} end
+  return {now, row, '', runs.records(steps, name, run), redis.call('HGET', steps, runs.field(name, 'p')) or ''}
 end
 local entry = redis.call('HGET', ids, id)
 if entry == 'delayed' then

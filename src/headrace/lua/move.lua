@@ -49,15 +49,7 @@ local function stays(id)
 end
 local function move_run(id)
   local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
-  if not run or run.letter then return end
-  local names, kept = runs.fields(id, run), {}
-  runs.forget(to_steps, id)
-  for i, value in ipairs(redis.call('HMGET', steps, unpack(names))) do
-    if value then kept[#kept + 1], kept[#kept + 2] = names[i], value end
-  end
-  weigh(budget, kept)
-  redis.call('HSET', to_steps, unpack(kept))
-  redis.call('HDEL', steps, unpack(names))
+  if run then weigh(budget, runs.carry(steps, id, run, to_steps, id)) end
 end
 local function put(entry, fields, deliveries, level)
   local own, headers = parse(level and prioritised(fields, level) or fields)

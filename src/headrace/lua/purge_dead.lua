@@ -22,8 +22,7 @@ for i = 1, #page do
   local own = dead_letter_job(page[i])
   if wanted > #ARGV or chosen[own.id] then
     gone = gone + redis.call('XDEL', dead, page[i][1])
-    local run = runs.read(steps, own.id)
-    if run and run.letter == page[i][1] then runs.forget(steps, own.id) end
+    runs.forget(steps, runs.of_letter(page[i][1]))
     ids_gone[#ids_gone + 1] = own.id
   end
 end

@@ -52,20 +52,20 @@ for i = 1, #page do
   -- Another job of this id has left, but its flow has not handled that yet: until then it keeps the id.
   local last = flow and redis.call('ZSCORE', flows, own.id)
   if last and not same(select(2, marked(last)), nonce) then there = true end
-  local run = runs.read(steps, own.id)
-  local others = run and run.letter ~= letter -- another letter of this id has the records
-  if (wanted > #ARGV or chosen[own.id]) and not there and not (others and from_step ~= '') then
+  if (wanted > #ARGV or chosen[own.id]) and not there then
+    local kept = runs.of_letter(letter)
+    local run = runs.read(steps, kept)
     local spent, first, names = own.attempt, nil, nil
     if from_step ~= '' then
-      first, names = first_to_forget(own.id, run)
+      first, names = first_to_forget(kept, run)
       if not first then return answer({-1, '', unpack(names)}) end
     end
     redis.call('XDEL', dead, letter)
-    if first then runs.cut(steps, own.id, run, first) end
-    if run and not others then
-      run.letter = nil
-      runs.write(steps, own.id, run)
+    if first then
+      runs.cut(steps, kept, run, first)
+      runs.write(steps, kept, run)
     end
+    if run then runs.carry(steps, kept, run, steps, own.id) end
     local entry = append(q, compose(own, headers))
     redis.call('HSET', ids, own.id, entry)
     if flow then set_mark(flows, own.id, REDRIVEN, nonce) end

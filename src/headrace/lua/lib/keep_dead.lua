@@ -14,10 +14,7 @@ local function keep_dead(dead, stats, steps, limit, reason, worker, releases, ow
     local fields = compose(own, headers)
     for i = 1, #fields do letter[#letter + 1] = fields[i] end
     local entry = redis.call('XADD', dead, '*', unpack(letter))
-    if run then
-      run.letter = entry
-      runs.write(steps, own.id, run)
-    end
+    if run then runs.carry(steps, own.id, run, steps, runs.of_letter(entry)) end
   elseif run then
     runs.forget(steps, own.id)
   end

@@ -1,9 +1,10 @@
 -- Runs: the records of jobs that take steps, in the hash `steps`. The field '<id>' is the run itself: its number of
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
--- not ended, signals that no wait has taken), and its dead letter, if it died. '<id>\t<number>' is a record: name, kind
+-- not ended, signals that no wait has taken). '<id>\t<number>' is a record: name, kind
 -- (step, once, sleep, wait, signal), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
 -- when it is due (0: never), and the traceparent of the delivery that a sleep or wait ended, if any. '<id>\tp' is the
--- progress. An id has no control characters, so the names do not collide.
+-- progress. The run of a dead letter has '\n<letter>' in place of its id, which another job may take. An id has no
+-- control characters, so the names do not collide.
 local runs = {RECORDS = 1000, BYTES = 1048576, ASLEEP = 'parked:asleep', WAITS = 'parked:waits'}
 -- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
 -- jobs of a level that they do not know: they count these jobs, and hand out none.
@@ -22,11 +23,11 @@ function runs.unpacked(kept)
   return readable and type(list) == 'table' and list or nil
 end
 function runs.read(steps, id)
-  local number, bytes, enq, open, letter = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
+  local number, bytes, enq, open = unpack(runs.unpacked(redis.call('HGET', steps, id)) or {})
   if type(number) ~= 'number' or type(open) ~= 'table' then return nil end
-  return {number = number, bytes = bytes, enq = enq, open = open, letter = letter}
+  return {number = number, bytes = bytes, enq = enq, open = open}
 end
-function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open, run.letter}) end
+function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, run.open}) end
 function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(run)) end
 -- The names of all fields of a run.
 function runs.fields(id, run)
@@ -38,6 +39,19 @@ end
 function runs.forget(steps, id)
   local run = runs.read(steps, id)
   if run then redis.call('HDEL', steps, unpack(runs.fields(id, run))) end
+end
+-- The name of the run of a dead letter, in place of its id.
+function runs.of_letter(letter) return '\n' .. letter end
+-- Move the records of a run to another name, or another hash. Answers their values.
+function runs.carry(steps, id, run, to_steps, to_id)
+  local names, to_names, kept = runs.fields(id, run), runs.fields(to_id, run), {}
+  runs.forget(to_steps, to_id)
+  for i, value in ipairs(redis.call('HMGET', steps, unpack(names))) do
+    if value then kept[#kept + 1], kept[#kept + 2] = to_names[i], value end
+  end
+  redis.call('HSET', to_steps, unpack(kept))
+  redis.call('HDEL', steps, unpack(names))
+  return kept
 end
 -- Read the run of a job that was first enqueued at *enq*, '' if that is not known, or begin one. The records of an
 -- earlier job of this id are removed: a worker of an older version, which knows no records, may have completed it.

@@ -3,11 +3,12 @@
 -- @include is_entry_id
 -- @include runs
 local function is_stale_run(q, id)
+  local letter = string.match(id, '^\n(%d+%-%d+)$')
+  if letter then return not redis.call('XRANGE', q.dead, letter, letter)[1] end
   if redis.call('HEXISTS', q.ids, id) == 1 then return false end
   local entry = string.match(id, '^%d+%-%d+$') -- in the pending list, nearly always: then the job is not read
   if entry and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] or is_entry_id(q, id) then return false end
-  local run = runs.read(q.steps, id)
-  return run and not (run.letter and redis.call('XRANGE', q.dead, run.letter, run.letter)[1])
+  return true
 end
 -- Remove the records of such runs. This looks at *most* records, chosen at random.
 local function forget_stale_runs(q, most)
