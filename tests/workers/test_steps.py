@@ -228,7 +228,7 @@ def test_a_run_that_was_lost_ends(work: Work, kind: str, queue: Queue, calls: Ca
 
     queue.enqueue(b"x", id="a")
     with worker:
-        until(lambda: calls)
+        until(lambda: (state := queue.find("a")) and state.steps)  # its record, not only its call
         assert queue.cancel("a")
         if kind != "tasks":  # a coroutine is cancelled
             gate.set()
