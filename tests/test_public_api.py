@@ -38,7 +38,7 @@ MEMBERS = {
     "Queue": {
         "admin", "cancel", "close", "complete", "complete_many", "counts", "dead_letter", "enqueue", "enqueue_many",
         "enqueue_stream", "events", "find", "keeping", "lease", "lease_many", "release", "renew", "result", "results",
-        "retry",
+        "retry", "signal",
     },
     "Lease": {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
@@ -54,7 +54,10 @@ MEMBERS = {
     "FlowState": {
         "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
     },
-    "Job": {"priority", "attempt", "enqueued_at", "headers", "id", "key", "lost", "payload", "queue", "shard"},
+    "Job": {
+        "priority", "attempt", "enqueued_at", "headers", "id", "key", "lost", "payload", "progress", "queue", "shard",
+        "sleep", "step", "wait_for",
+    },
     "NewJob": {
         "delay", "headers", "id", "if_exists", "key", "payload", "priority", "queue", "unique_for",
     },
@@ -64,7 +67,9 @@ MEMBERS = {
         "leased", "lost", "parked", "present", "waiting",
     },
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
-    "JobState": {"due", "enqueued_at", "entry", "job", "reason", "since", "state", "traceback", "worker"},
+    "JobState": {
+        "due", "enqueued_at", "entry", "job", "progress", "reason", "since", "state", "steps", "traceback", "worker",
+    },
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},
     "Debounce": {"max_wait", "replace", "seconds", "terms"},
@@ -74,7 +79,7 @@ MEMBERS = {
     "Retry": {"attempts", "on", "retry", "stop", "wait"},
 }  # fmt: skip
 OPERATORS = {  # of headrace.inspect
-    "Admin": VERBS.keys() - {"cancel", "enqueue"} | {
+    "Admin": VERBS.keys() - {"cancel", "enqueue", "signal"} | {
         "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "peek", "position", "running", "schedules",
         "shards", "waiting", "workers",
     },
@@ -161,6 +166,11 @@ MADE: dict[str, Any] = {
     "Rate": headrace.Rate(5, per=1),
     "Job": headrace.Job("i", b"x", "q", {"a": "b"}, 2, 1.5),
     "Bulk": headrace.inspect.Bulk(1000, 3, 2, "c"),
+    "Step": headrace.inspect.Step("pay", "done", 1.5, 2.5, 1, None, 3),
+    "Progress": headrace.inspect.Progress(0.5, "half", 1.5),
+    "InDoubt": headrace.errors.InDoubt("ship"),
+    "RunLost": headrace.errors.RunLost("i"),
+    "RunSuspended": headrace.errors.RunSuspended("i", "night", 5.0),
     "BatchError": headrace.BatchError({"i": headrace.DeadLetter("no")}),
     "Complete": headrace.Complete(b"r"),
     "DeadLetter": headrace.DeadLetter("no"),

@@ -14,6 +14,7 @@ from headrace._api.sync.inspector import Inspector
 from headrace._core.views.views import reason_key
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Repairs
+from headrace._model.steps import Progress, Step
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
     DeadGroup,
@@ -45,6 +46,7 @@ __all__ = [
     "Moment",
     "Overview",
     "Payload",
+    "Progress",
     "QueuePage",
     "QueueView",
     "Repairs",
@@ -52,6 +54,7 @@ __all__ = [
     "RunsPage",
     "Shard",
     "ShardView",
+    "Step",
     "TrendPoint",
     "Trends",
     "WorkerView",

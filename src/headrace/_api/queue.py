@@ -24,7 +24,7 @@ from headrace._model import checks
 from headrace._model.checks import refuse_unknown
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new
+from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new, with_steps
 from headrace._model.policy import Conditions, Durability, Full, conditional
 from headrace._model.policy import full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
@@ -62,7 +62,7 @@ class BaseLease(Unpicklable, Generic[Q, T]):
     def job(self) -> Job[T]:
         """The job: `id`, `payload`, `headers`, `attempt`, `enqueued_at`; it takes steps, as in a handler."""
         claim: Claim = self.claim
-        return claim.job.with_steps(partial(self._queue._steps_of, claim))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return with_steps(claim.job, partial(self._queue._steps_of, claim))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     @property
     def token(self) -> int:

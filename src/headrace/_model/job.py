@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, overload
 
 from attrs import define, field, frozen
 
@@ -242,12 +242,6 @@ class Job(_Open[T_co]):
         """
         self._taker().progress(fraction, text)
 
-    def with_steps(self, make: Callable[[Job[Any]], Any]) -> Self:
-        """Return this job, able to take steps: *make* makes the object for it, with the first step."""
-        if self._steps is None:
-            object.__setattr__(self, "_steps", make)
-        return self
-
     def _taker(self) -> Any:
         """Return the object that takes the steps of this delivery."""
         steps = self._steps
@@ -263,6 +257,13 @@ class Job(_Open[T_co]):
 
     def __reduce__(self) -> tuple[Any, ...]:  # to another process: its headers may be a proxy, which does not pickle
         return Job, (self.id, self.payload, self.queue, dict(self.headers), self.attempt, self.enqueued_at)
+
+
+def with_steps(job: Job[T], make: Callable[[Job[Any]], Any]) -> Job[T]:
+    """Return *job*, able to take steps: *make* makes the object for it, with the first step."""
+    if job._steps is None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
+        object.__setattr__(job, "_steps", make)
+    return job
 
 
 def make_job(

@@ -20,7 +20,7 @@ from headrace._core.queue.calls import BatchBuffer
 from headrace._core.steps.run import refuse_steps
 from headrace._forks import cached_property
 from headrace._model.codec import Codec
-from headrace._model.job import Claim, Job, NewJob, Plain, T
+from headrace._model.job import Claim, Job, NewJob, Plain, T, with_steps
 from headrace._model.policy import Conditions, Full, with_conditions
 from headrace._model.receipt import AsyncReceipt
 from headrace._model.settings import QueueOptions, QueueSettings, with_options
@@ -227,7 +227,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         try:
             if at_most_once:
                 for claim in claims:
-                    claim.job.with_steps(refuse_steps)
+                    with_steps(claim.job, refuse_steps)
             return [AsyncLease(claim, self) for claim in claims]
         except BaseException:  # interrupted
             self._executor.undo(self._leaser.release(claims))
