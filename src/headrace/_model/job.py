@@ -206,7 +206,7 @@ class Job(_Open[T_co]):
 
         Raises `RunLost` if the job is not this handler's any more, `ConfigurationError` for a name that was taken
         before, `CodecError` for a value that can't be recorded, `ValueError` for one of more than 64 KiB, or beyond
-        1 MiB or 1,000 records of the job. One script (step.lua, 10 µs); a later delivery reads all records with its
+        1 MiB or 1,000 records of the job. One script (step.lua, 20 µs); a later delivery reads all records with its
         first step (steps.lua).
         """
         return self._taker().step(name, function, args, kwargs, once=once)
@@ -218,7 +218,7 @@ class Job(_Open[T_co]):
         *duration*: seconds, a `timedelta`, or an aware `datetime`. Meanwhile the job has no lease, no slot and no
         worker; `find` and `counts` say `delayed`. It spends no attempt. A job of an `ordered` queue keeps its key,
         unless *release_key*. Raises `RunSuspended`, a `BaseException`, to leave the handler: let it pass. Raises
-        `ValueError` for a duration that is negative, or ends after the year 9999; else as `step`. suspend.lua, 15 µs.
+        `ValueError` for a duration that is negative, or ends after the year 9999; else as `step`. suspend.lua, 25 µs.
         """
         return self._taker().sleep(name, duration, release_key=release_key)
 
@@ -229,7 +229,7 @@ class Job(_Open[T_co]):
 
         If it has not come, this ends the delivery as `sleep` does, until it comes, or *timeout* has passed (`None`: no
         limit; 0: look once). Then this raises `TimeoutError`, now and in each later delivery. Meanwhile the job is
-        `blocked`. Raises `CodecError` if the data does not decode; else as `sleep`. suspend.lua, 15 µs.
+        `blocked`. Raises `CodecError` if the data does not decode; else as `sleep`. suspend.lua, 25 µs.
         """
         return self._taker().wait_for(name, timeout, release_key=release_key)
 

@@ -5,7 +5,7 @@
 -- REPLY  3 the run waited for it, and goes on · 2 it is kept for a later wait · 1 the run has one of this name, which
 --        stays · 0 there is no such job, or its wait has timed out · -1 the run has 1,000 records · -2 it has 1 MiB of
 --        them
--- COST   15 us
+-- COST   25 us
 -- value: left out if there is none. A dead job gets no signals.
 -- @include clock
 -- @include fields

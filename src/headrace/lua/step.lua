@@ -4,7 +4,7 @@
 --        attempt int, took int, value...
 -- REPLY  number: the number of the record · 0 the lease is lost · -1 the run has 1,000 records · -2 it has 1 MiB of
 --        them
--- COST   10 us
+-- COST   20 us
 -- duration, ttl: as in renew. token: the number of all deliveries of the job so far. id: the job's, or its entry. enq: ms
 -- of its first enqueue. number: 0 for a new record, otherwise the record that this one replaces. ended: 0: the step
 -- begins, and is to run once. took: ms since it began. value: left out if there is none. Attempts count from the last

@@ -360,7 +360,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         it has a signal of this name, which stays; `unknown`: there is no such job, or its wait has timed out. *data* is
         encoded by the queue's codec, or as JSON. *key*: the job's key. With it, a sharded queue asks one shard; without
         it, all shards. Raises `CodecError` for data that can't be sent, `ValueError` for more than 64 KiB, or beyond
-        the 1 MiB, or 1,000 records, that a job may have. signal.lua, 15 µs.
+        the 1 MiB, or 1,000 records, that a job may have. signal.lua, 25 µs.
         """
         return await self._drive(self._signal(id, name, data, key), None, timeout)
 
