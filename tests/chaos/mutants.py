@@ -240,7 +240,7 @@ end""",
         OPERATED,
     ),
     "a dead letter is not kept": Mutant(
-        [("dead_letter", "redis.call('XADD', dead, '*', unpack(letter))", "")], "law", LOOPS
+        [("dead_letter", "redis.call('XADD', dead, '*', unpack(letter))", "'1-1'")], "law", LOOPS
     ),
     "a rate spends nothing": Mutant([("lease", "jobs * limit.step", "0")], "rate", METERED),
     "a schedule stands still": Mutant(
