@@ -71,7 +71,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the cases that do not run in this ring, and put slow ones first."""
-    whole = config.option.full or config.option.lf  # of a part of the cases, others would be chosen than of all
+    whole = config.option.full or getattr(
+        config.option, "lf", False
+    )  # of a part of the cases, others would be chosen than of all
     kept = set(map(id, chosen(items, config.option.servers, full=whole)))
     runs = [item for item in items if id(item) in kept]
     for item in runs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,8 +98,9 @@ def step_name(value: object) -> str:
     return value
 
 
-def moment(what: str, value: object) -> str:
-    """Return when a sleep or wait ends, in the form of scripts: '' never, '+ms' from now, '@ms' at a moment.
+def moment(what: str, value: object, now: float) -> str:
+    """Return when a sleep or wait ends, in the form of scripts: '' never, '+ms' from now, '@ms' at a moment. *now*: the
+    server's clock, in seconds.
 
     Raises `TypeError` or `ValueError` for a duration that is negative or no number, a naive `datetime`, or an end after
     the year 9999.
@@ -114,7 +114,7 @@ def moment(what: str, value: object) -> str:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{what} must be seconds, a timedelta or an aware datetime, not {type(value).__name__}")
-    if not 0 <= seconds <= LAST_MOMENT_S:
+    if not 0 <= seconds <= LAST_MOMENT_S - now:
         raise ValueError(f"{what}={value!r:.100}: give 0 or more seconds, so that it ends before the year 10000")
     return f"+{math.ceil(seconds * 1000)}"
 
@@ -134,6 +134,3 @@ def fraction_of(value: object) -> float:
     if not 0 <= value <= 1:
         raise ValueError(f"fraction={value!r:.100}: give a number from 0 to 1")
     return float(value)
-
-
-NO_STEPS: Mapping[str, Record] = {}

@@ -98,7 +98,7 @@ class Run:
     def sleep(self, name: object, duration: object, *, release_key: bool) -> Step[None]:
         """Suspend the run until the time has come. Raises `RunSuspended`, unless it has come; `RunLost`."""
         label = self._ask("sleep", name)
-        due = moment("duration", duration)
+        due = moment("duration", duration, self.claim.leased_at)
         if not due:
             raise TypeError("duration must be seconds, a timedelta or an aware datetime, not None")
         record = (yield from self._known()).get(label)
@@ -115,7 +115,7 @@ class Run:
         `TimeoutError` if it did not come in time, `RunLost`, `CodecError`.
         """
         label = self._ask("wait", name)
-        due = moment("timeout", timeout)
+        due = moment("timeout", timeout, self.claim.leased_at)
         record = (yield from self._known()).get(label)
         if record is not None:
             self._must_be(record, "wait")
