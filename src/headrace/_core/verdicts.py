@@ -12,7 +12,7 @@ from typing import Any, cast
 from attrs import evolve, field, frozen
 
 from headrace import errors
-from headrace._model.checks import FOREVER_S
+from headrace._model.checks import FOREVER_S, LAST_MOMENT_S
 from headrace._model.checks import delay as checked_delay
 from headrace._model.job import Cause, Claim, Postponed
 from headrace._model.policy import Retry
@@ -27,8 +27,6 @@ PAUSE_AT_LEAST_S, PAUSE_AT_MOST_S = 0.1, 60.0  # seconds it waits after more of 
 RETRY_PAUSE_AT_MOST_S = 1.0  # seconds it waits at most where its handler asked for a shorter delay
 ELSEWHERE_S = 1.0  # seconds for which a job is put back at least whose grace is over, and that another worker takes
 UNKNOWN_KIND_ROUNDS = 30  # times a job of an unknown kind is put back, at least
-
-LAST_MOMENT_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 @frozen

@@ -143,6 +143,7 @@ class BaseEngine(ABC):
             for channel in ("work", "blocking"):
                 executors[channel].connections.keep = SPARE_S
         self._telemetries: dict[str, WorkerTelemetry] = {}
+        self.takers: dict[int, Callable[[Job], Any] | None] = {}  # makers of the steps of jobs, by consumer
         self._all: list[Event] = []
         self._events: dict[int, list[Event]] = {}
         self._running: dict[str, list[Any]] = {}  # threads or tasks, by the role that they run
@@ -153,6 +154,7 @@ class BaseEngine(ABC):
         for consumer in consumers:
             self._telemetries[consumer.ops.keys.key("jobs")] = WorkerTelemetry(consumer, settings, self._trace_parent)
             self._events[id(consumer)] = []
+            self.takers[id(consumer)] = self._taker(consumer)
             self._seat(consumer)
         added: list[Any] = []
         for name, role, owner, channel in all_roles(self.lifecycle, self.fetchers, self._place, consumers, FEATURES):
@@ -265,7 +267,7 @@ class BaseEngine(ABC):
                 raise TypeError(f"{effect!r} is not performed by an engine")
         return None
 
-    def taker(self, consumer: Consumer) -> Callable[[Job], Any] | None:
+    def _taker(self, consumer: Consumer) -> Callable[[Job], Any] | None:
         """Return the function that makes the steps of a job, with its first one; `None`: its jobs take none."""
         single = not (consumer.handler.batch or consumer.handler.persistent)
         return partial(self._steps, consumer) if single else None

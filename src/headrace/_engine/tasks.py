@@ -290,7 +290,7 @@ class Engine(BaseEngine):
 
     def _seat(self, consumer: Consumer) -> None:
         of = self._slots.get(id(first_of(consumer)))
-        made = _Slots(consumer, self._loop, self.telemetry(consumer), of, self.contexts, self.taker(consumer))
+        made = _Slots(consumer, self._loop, self.telemetry(consumer), of, self.contexts, self.takers[id(consumer)])
         self._slots = {**self._slots, id(consumer): made}  # a new dict, as another thread may iterate over it
         if of is not None:
             of.sharing.append(made)

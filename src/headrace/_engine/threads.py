@@ -185,7 +185,7 @@ class Engine(BaseEngine):
         function = surrounded(handler.function, handler.around)
         telemetry, shared = self.telemetry(consumer), consumer.shared is not None
         fresh, attach = self.contexts.fresh, object.__setattr__
-        taker = self.taker(consumer)
+        taker = self.takers[id(consumer)]
         item = units.get() if driver is None else (consumer, driver)
         while item is not None:
             consumer, unit = item
@@ -193,7 +193,7 @@ class Engine(BaseEngine):
                 item = unit.drive()
                 continue
             if shared:
-                telemetry, taker = self.telemetry(consumer), self.taker(consumer)
+                telemetry, taker = self.telemetry(consumer), self.takers[id(consumer)]
             error: BaseException | None = None
             result: Any = None
             if jobs := consumer.begin(unit, time.monotonic()):

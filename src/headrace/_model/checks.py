@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
@@ -18,6 +18,7 @@ LEVELS_AT_MOST = 10  # levels of a queue: a level is one digit wherever entries 
 HEADERS_AT_MOST = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it is traced
 FOREVER_S = 10 * 365 * 86400.0  # seconds: longer than any duration we accept
+LAST_MOMENT_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 JOBS_PER_S_AT_MOST = 10_000_000  # of a rate limit: a faster one would refill its tokens in no time
 VALUE_BYTES = 512 << 20  # bytes: the default of proto-max-bulk-len, and half of what a client may have in flight
 INTEGER_AT_MOST = 2**53 - 1  # Lua counts exactly as far as this

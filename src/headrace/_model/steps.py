@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from attrs import field, frozen
 
+from headrace._model.checks import LAST_MOMENT_S
 from headrace._model.job import shortened
 
 NAME_CHARACTERS = 200  # of a step's name, and of the text of a progress
 STEP_BYTES = 64 << 10  # of a value that is recorded
 RUN_RECORDS, RUN_BYTES = 1000, 1 << 20  # of all records of a run
-LAST_MOMENT_S = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 @frozen
 class Step:
-    """A step of a run, or a sleep or wait: what `queue.find(id).steps` lists, in the order of the records.
+    """A step of a run, or a sleep or wait. `queue.find(id).steps` lists them, in the order of the records.
 
     `state` is `done` (a step has ended), `begun` (a step with `once=True` has not ended, and is not run again),
     `sleeping`, `slept`, `waiting`, `signalled` (its signal came), `timed out`, or `kept` (a signal that no wait has

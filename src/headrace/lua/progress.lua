@@ -13,6 +13,6 @@
 require_hashes(steps)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return 0 end
 runs.write(steps, id, runs.of(steps, id, enq))
-redis.call('HSET', steps, id .. '\tp', string.format('%.0f', clock()) .. ' ' .. fraction .. ' ' .. text)
+redis.call('HSET', steps, runs.field(id, 'p'), string.format('%.0f', clock()) .. ' ' .. fraction .. ' ' .. text)
 if listeners(stats, events, 'progress').progress then publish(events, 'progress', {id}, worker, {fraction .. ' ' .. text}) end
 return 1

@@ -1,4 +1,4 @@
-"""Runs, driven by hand: which calls a handler's steps send, and what becomes of their answers. No server, no clock."""
+"""Runs, driven by hand: the calls that steps send, and the effects of their answers. No server, no clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from attrs import define, field
 from headrace._codecs.recorded import Recorded
 from headrace._core.effects import Send
 from headrace._core.steps.run import Run, refuse_steps
+from headrace._model.checks import LAST_MOMENT_S
 from headrace._model.job import Claim, Job
-from headrace._model.steps import LAST_MOMENT_S, Record, fraction_of, moment, signal_data, step_name
+from headrace._model.steps import Record, fraction_of, moment, signal_data, step_name
 from headrace._protocol import step_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op

@@ -79,7 +79,7 @@ _RUN: ContextVar[Any] = ContextVar("headrace_run")  # whose steps this task take
 
 
 def takes_steps(run: Any) -> bool:
-    """Tell whether this task may take the steps of a run: it takes those of no other run that goes on."""
+    """Tell whether this task may take the steps of a run: it may not while it takes the steps of another run."""
     other = _RUN.get(run)
     if other is not run and not other.over:
         return False

@@ -37,9 +37,6 @@ def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> 
                 answers = await executor.run_all(effect.ops, within=effect.within)
             except NotDurable as error:
                 answers = late(error)
-            except Exception as error:
-                call.throw(error)
-                raise
 
     return drive
 

@@ -38,9 +38,6 @@ def driver(executor: Executor, late: Callable[[NotDurable], list[Any]]) -> Drive
                 answers = executor.run_all(effect.ops, within=effect.within)
             except NotDurable as error:
                 answers = late(error)
-            except Exception as error:
-                call.throw(error)
-                raise
 
     return drive
 
