@@ -1,4 +1,4 @@
-"""What durable steps cost: a step, on the server and in the client; a record, in bytes; and jobs that take none.
+"""The costs of durable steps: a step, on the server and in the client; a record, in bytes; and jobs that take none.
 
 python bench/steps.py --server valkey-9.1 --rounds 40 [--before CHECKOUT] [--batch 250]
 
@@ -40,7 +40,7 @@ RUNS, RECORDS = 25, 10  # jobs of a round, and steps of each
 
 
 class Runs:
-    """Leased jobs, and what their handlers send."""
+    """Leased jobs, and the calls of their handlers."""
 
     def __init__(self, client: Any) -> None:
         from headrace._protocol import step_ops
@@ -95,7 +95,7 @@ class Runs:
 
 
 def value() -> bytes:
-    """Return what a step returns."""
+    """Return the value of a step."""
     return VALUE
 
 
@@ -159,7 +159,7 @@ class Turns:
 
 
 def compare(stack: ExitStack, server: Server, before: Path, rounds: int, batch: int) -> None:
-    """Print what jobs without steps cost, before and now."""
+    """Print the costs of jobs without steps, before and now."""
     checkouts = {"before": before, "now": Path(__file__).parent.parent}
     sides = {name: Turns(checkout, server) for name, checkout in checkouts.items()}
     for side in sides.values():

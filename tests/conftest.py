@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from what stays to the end: modules, and 15,000 cases."""
+    """Keep the garbage collector from objects that stay to the end: modules, and 15,000 cases."""
     gc.disable()
     try:
         return (yield)
@@ -217,7 +217,7 @@ def connect(colour: str, server: Server) -> Iterator[Connect]:
 
 @pytest.fixture
 def newest_connect(colour: str, newest: Server) -> Iterator[Connect]:
-    """Like `connect`, on one server: for what does not depend on it."""
+    """Like `connect`, on one server: for tests that do not depend on it."""
     with Connect(colour, newest) as connect:
         yield connect
 

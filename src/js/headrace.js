@@ -259,11 +259,11 @@ const fence = job => [job.entry, job.count];
 
 const integer = (bytes, pattern) => (bytes !== undefined && pattern.test(bytes) ? Number(bytes) : 0);
 
-/** A recorded value: a byte that says what it is, JSON or bytes, and then its data. */
+/** A recorded value: a byte for its format, JSON or bytes, and then its data. */
 const encodeRecorded = value =>
   Buffer.concat(Buffer.isBuffer(value) ? [Buffer.from('b'), value] : [Buffer.from('j'), Buffer.from(JSON.stringify(value))]);
 
-/** The value of a record; null: none. What a codec of Python's has written is a Buffer. */
+/** The value of a record; null: none. A value that a codec of Python's has written is a Buffer. */
 function decodeRecorded(value) {
   if (value === null) return null;
   const data = value.subarray(1);

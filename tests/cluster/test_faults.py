@@ -321,6 +321,6 @@ def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPa
     """A test of these finds it."""
     bug = MUTANTS[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for what does not come
+    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for a condition that never holds
     with Connect("sync", cluster) as connect, pytest.raises((AssertionError, redis.RedisError)):
         check(globals()[bug.found_by], {"connect": connect, "cluster": cluster, "kind": "threads"})

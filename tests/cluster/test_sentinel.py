@@ -96,7 +96,7 @@ def test_planted_bug(mutant: str, sentinels: Sentinels, monkeypatch: pytest.Monk
     """A test of these finds it."""
     bug = SENTINEL[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", STILL_S))  # seconds to wait for what does not come
+    monkeypatch.setattr(until, "__defaults__", ("", STILL_S))  # seconds to wait for a condition that never holds
     check = globals()[bug.found_by]
     with pytest.raises((AssertionError, HeadraceError)):
         check(sentinels, frozen, "threads")

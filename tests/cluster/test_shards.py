@@ -337,7 +337,7 @@ def test_planted_bug(mutant: str, cluster: Cluster, monkeypatch: pytest.MonkeyPa
     """A test of these finds it."""
     bug = SHARDS[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for what does not come
+    monkeypatch.setattr(until, "__defaults__", ("", 3.0))  # seconds to wait for a condition that never holds
     given = {"cluster": cluster, "kind": "threads"}
     with pytest.raises(AssertionError):
         check(globals()[bug.found_by], given)

@@ -76,7 +76,7 @@ def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The storm finds it, and says what is wrong."""
     bug = STORM[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
-    monkeypatch.setattr(until, "__defaults__", ("", 10.0))  # seconds to wait for what does not come
+    monkeypatch.setattr(until, "__defaults__", ("", 10.0))  # seconds to wait for a condition that never holds
     with Cluster(NEWEST, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED) as storm:
             storm.blow(MINUTE_S, until_heard=bug.found_by)

@@ -1,4 +1,4 @@
-"""What the tests of this folder have besides: others who act meanwhile, and the program."""
+"""Helpers of this folder: others who act meanwhile, and the program."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def is_recorded(queue: Queue, prepared: Any, answer: Any) -> None:
 
 
 def asleep(queue: Any, lease: Any) -> Any:
-    """Sleep for an hour; the answer is what ends the delivery."""
+    """Sleep for an hour; return the exception that ends the delivery."""
     steps = steps_of(queue, lease)
 
     async def awaited(sleeping: Any) -> Any:

@@ -38,4 +38,4 @@ SEEDS: dict[str, int] = {
     "nobody hears of a purge": 4,
     "what is redriven has failed all the same": 6,
 }
-"""With what seed a bug is found in a few examples, where it is not 1. Any finds it, sooner or later."""
+"""The seed that finds a bug in a few examples, where it is not 1. Any seed finds it, sooner or later."""

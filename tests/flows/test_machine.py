@@ -41,7 +41,7 @@ def test_what_holds(server: Server, large: bool) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found: the seed is one of those that find it soon."""
+    """The machine finds it: the seed is one that finds it soon."""
     plant_scripts(monkeypatch, MUTANTS[mutant])
     with pytest.raises((AssertionError, KeyError)):
         hunt(lambda: Calm(newest), SEEDS.get(mutant, 1), STEPS)

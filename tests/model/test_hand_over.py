@@ -31,7 +31,7 @@ def test_what_holds(server: Server, large: bool) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", [*HAND_OVER, *HAND_OVER_IN_MODULES])
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found: the seed is one of those that find it soon."""
+    """The machine finds it: the seed is one that finds it soon."""
     if mutant in HAND_OVER:
         plant_scripts(monkeypatch, HAND_OVER[mutant])
     else:

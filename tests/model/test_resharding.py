@@ -32,7 +32,7 @@ def test_what_holds(server: Server, large: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", [*RESHARDING, *RESHARDING_IN_MODULES])
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found: the seed is one of those that find it soon."""
+    """The machine finds it: the seed is one that finds it soon."""
     if mutant in RESHARDING:
         plant_scripts(monkeypatch, RESHARDING[mutant])
     else:

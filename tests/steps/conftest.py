@@ -16,7 +16,7 @@ DAY = 86_400_000  # ms that no test lasts
 
 @define
 class Runs:
-    """Jobs of the queue `q` that worker `w` runs, with what their handlers record."""
+    """Jobs of the queue `q` that worker `w` runs, with the records of their handlers."""
 
     lua: Lua
 

@@ -1,6 +1,6 @@
-"""Random acts on runs: handlers that take steps, and die between any two scripts; and a model of what must hold.
+"""Random acts on runs: handlers that take steps, and die between any two scripts; and a model of their laws.
 
-Each rule sends at most one script that writes. So whatever follows a rule is what may come between two scripts: the
+Each rule sends at most one script that writes. So any rule may come between two scripts: the
 death of a worker (`die`), the loss of its lease, another holder. A delivery stays after it has lost its lease: from
 then on it is a zombie, and nothing that it does may be recorded. Every other call is sent twice, under one number.
 
@@ -134,7 +134,7 @@ class Kept:
 
 @define(eq=False)
 class Delivery:
-    """A handler at work: what it knows, and the functions that it runs now."""
+    """A handler at work: its knowledge, and the functions that it runs now."""
 
     job: Job
     claim: Claim
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
             answers = [self.send(op) for op in effect.ops]
 
     def outcome(self, call: Step[Any]) -> Any:
-        """Return what a call answers, or the class of what it raises."""
+        """Return the answer of a call, or the class of its exception."""
         try:
             return self.drive(call)
         except (RunLost, RunSuspended, InDoubt, ConfigurationError, TimeoutError) as error:
@@ -323,7 +323,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 3))
     def lease(self, worker: str, limit: int) -> None:
-        """Those that may be leased, with an attempt more than they have spent; others have no attempts left."""
+        """Return the jobs that may be leased, with one more attempt than spent; others have no attempts left."""
         self.leased(worker, limit)
 
     def leased(self, worker: str, limit: int) -> list[Delivery]:
@@ -470,7 +470,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(all_of_it=flags, really=picks)
     def remove(self, all_of_it: bool, really: int) -> None:
-        """Purge: what waits, or sleeps. Delete: all."""
+        """Purge removes jobs that wait or sleep; delete removes all."""
         if really > 1:  # or little would ever come of anything
             return
         if all_of_it:
@@ -543,7 +543,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, name=names, once=st.sampled_from([False, False, True]))
     def begin(self, which: Which, name: str, once: bool) -> None:
-        """The code may be another than that which recorded: a step of this name may have been a sleep."""
+        """The code may have changed since the record: a step of this name may have been a sleep."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -657,7 +657,7 @@ class Machine(RuleBasedStateMachine):
         return self.suspends(delivery, name, "wait", before, timeout)
 
     def suspends(self, delivery: Delivery, name: str, kind: str, before: int, duration: int | None) -> Any:
-        """Note what a suspension does; its due time is what the server says, if that can be."""
+        """Note the effects of a suspension, with the due time of the server if that is possible."""
         job, spent = delivery.job, delivery.job.spent
         record = Record(name, kind, delivery.attempt)
         self.put(delivery, record)

@@ -1,4 +1,4 @@
-"""Bugs planted in the scripts of runs, and in what takes steps: what the machine must find."""
+"""Bugs planted in the scripts of runs, and in `run.py`: the machine must find each."""
 
 from __future__ import annotations
 
@@ -86,4 +86,4 @@ SEEDS: dict[str, int] = {
     "a step in doubt is answered": 15,
     "a run goes on after it was suspended": 3,
 }
-"""With what seed a bug is found in a few examples, where it is not 1. Any finds it, sooner or later."""
+"""The seed that finds a bug in a few examples, where it is not 1. Any seed finds it, sooner or later."""

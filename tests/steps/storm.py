@@ -53,7 +53,7 @@ LEFT = {"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "cont
 
 @frozen
 class Orders:
-    """What a worker process is to do."""
+    """The orders of a worker process."""
 
     kind: str
     url: str
@@ -321,7 +321,7 @@ class Storm:
         return [one for one in judged(self.written, self.sent) if one.startswith(complaint)]
 
     def lacks(self) -> list[str]:
-        """Say what a storm must have, and this has not yet."""
+        """List the events that a storm must have, and this one lacks so far."""
         seen = Counter(line.partition(" ")[0] for line in self.written.splitlines()) + self.did
         wanted = {"SIGKILL": 3, "SIGSTOP": 3, "fin": 30, "los": 1, "oth": 1, "woke": 5, "kept": 5}
         return [f"{name}: {seen[name]} of {least}" for name, least in wanted.items() if seen[name] < least]
@@ -345,7 +345,7 @@ class Storm:
             player.process.join(PATIENCE)
 
     def verdict(self) -> list[str]:
-        """Say what is wrong, by the ledger, and by what is left on the server."""
+        """List complaints, by the ledger and by the keys that are left on the server."""
         return [*judged(self.written, self.sent), *self.leftovers()]
 
     def leftovers(self) -> list[str]:
@@ -361,7 +361,7 @@ class Storm:
         return [*wrong, *(f"left behind: {name}" for name in sorted(left))]
 
     def story(self) -> str:
-        """What has happened."""
+        """Tell the events of the storm."""
         seen = Counter(line.partition(" ")[0] for line in self.written.splitlines())
         return (
             f"seed {self.seed}: {self.serial} runs, {seen['end']} steps ended, {seen['rec']} recorded, "
@@ -372,7 +372,7 @@ class Storm:
 
 @define
 class Ledger:
-    """What the lines of a ledger come to."""
+    """The sums of the lines of a ledger."""
 
     began: Counter[tuple[str, str]] = field(factory=Counter)
     redriven: Counter[tuple[str, str]] = field(factory=Counter)
@@ -405,7 +405,7 @@ class Ledger:
 
 
 def judged(text: str, sent: Counter[str]) -> list[str]:
-    """Say what is wrong with a ledger. *sent*: how many signals each run took."""
+    """List complaints about a ledger. *sent*: how many signals each run took."""
     ledger = Ledger()
     for line in text.splitlines():
         ledger.read(*line.split(" "))

@@ -1,4 +1,4 @@
-"""What leaves for good takes its records along; what dies keeps them."""
+"""A job that leaves for good takes its records along; a job that dies keeps them."""
 
 from __future__ import annotations
 

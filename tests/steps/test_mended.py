@@ -1,4 +1,4 @@
-"""What repairs, sweeps and operators do to suspended runs: nothing, unless something is broken."""
+"""Repairs, sweeps and operators leave suspended runs alone, unless something is broken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = [
 
 
 def repair(runs: Runs) -> dict[str, int]:
-    """What was mended; a second repair finds nothing."""
+    """Return the repairs; a second repair finds nothing."""
     found = [_repaired(runs), _repaired(runs)]
     assert found[1] == {}
     return found[0]

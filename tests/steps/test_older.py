@@ -1,6 +1,6 @@
 """A worker of the version before steps, beside runs: it leases no suspended run, which would begin again.
 
-The old code is that of a commit, read from the repository's history; without a history there is nothing to test.
+The old code is a commit of the repository's history; without a history there is nothing to test.
 """
 
 from __future__ import annotations

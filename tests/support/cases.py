@@ -32,13 +32,13 @@ ON_CLUSTER, ON_MASTERS = {"conformance", "flows"}, {"conformance"}  # folders of
 # Transactions with keys of their own; the model of flows, whose scripts are the same on any server.
 OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
 COLOURS = ("sync", "async", "threads", "tasks", "plain")  # and the kinds of workers
-# Where a body runs in both colours; bodies without a choice of servers run beside those of the newest server.
+# Where a body runs in both colours; bodies without a choice of servers run in the ring of the newest server.
 BY_COLOUR: Sequence[Binary | None] = [None, NEWEST]
 SAMPLED = {"quick": BY_COLOUR, "ends": [*BY_COLOUR, binaries()[-1]]}  # the rings in which marked bodies run a sample
 RINGS: Mapping[str, Sequence[Binary | None]] = {
     **SAMPLED,
     "newest": BY_COLOUR,
-    "others": [*BY_COLOUR, *binaries()[1:-1], CLUSTER],  # on the newest what the others leave out
+    "others": [*BY_COLOUR, *binaries()[1:-1], CLUSTER],  # on the newest: cases that others leave out
     "all": [*BY_COLOUR, *binaries()[1:], CLUSTER],
     "masters": [MASTERS, SHARDED],
     **{binary.name: [binary] for binary in [*binaries(), *CLUSTERS]},
@@ -155,7 +155,7 @@ def by_default(cases: Sequence[Any]) -> Sequence[Any]:
     """Choose the cases of a body on a server that run by default.
 
     Of a body that is marked `sampled` this is one case, and with `sampled("kind")` one for each value of that
-    parameter; none, if it is marked `storm`. Other bodies leave out what they would do twice on the newest server.
+    parameter; none, if it is marked `storm`. Other bodies run no case twice on the newest server.
     """
     groups: dict[Any, list[Any]] = {}
     for item in cases:
@@ -202,7 +202,7 @@ def colour_parameter(item: Any) -> str:
 
 
 def other_values(item: Any) -> tuple[tuple[str, int], ...]:
-    """Return what tells a case from others of its body in the same colour: the identity of each value."""
+    """Return the key of a case among the cases of its body in the same colour: the identity of each value."""
     colour = colour_parameter(item)
     return tuple((name, id(value)) for name, value in item.callspec.params.items() if name != colour)
 

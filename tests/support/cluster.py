@@ -255,7 +255,7 @@ def joined(replies: Sequence[Any]) -> list[Any]:
 
 
 def summed(replies: Sequence[Any]) -> Any:
-    """Add up numbers of all nodes, but memory, which is that of the fullest; take other values from the first."""
+    """Add up numbers of all nodes, but take the memory of the fullest, and other values of the first."""
     reply: Any = replies[0]
     if isinstance(reply, dict) and "used_memory" in reply:
         return max(replies, key=lambda other: int(other["used_memory"]))

@@ -219,7 +219,7 @@ class Server:
             return client.execute_command(*command)
 
     def info(self, *command: str) -> dict[str, str]:
-        """Return what `INFO` or `CLUSTER INFO` says."""
+        """Return the fields of `INFO` or `CLUSTER INFO`."""
         lines = self.ask(*command).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 

@@ -110,7 +110,7 @@ def listening(queue: Any, *kinds: str, timeout: float = PATIENCE) -> Iterator[Ca
 
 
 def subscribed(client: redis.Redis) -> dict[str, int]:
-    """Return how many listeners each channel has, of those that have any; by slot, on a cluster, too."""
+    """Return the number of listeners of each channel that has any; by slot, on a cluster, too."""
     server: Any = client
     found = server.pubsub_numsub(*server.pubsub_channels())
     if client.info("server")["redis_version"] > "7":

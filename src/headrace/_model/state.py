@@ -102,7 +102,7 @@ class JobState(Generic[T_co]):
     `tracebacks`. A job that can't be decoded has its bytes for a payload, and the cause in `reason`. An ended job has
     `since` (its end), the `worker`, if known, and of `job` only the id and the attempt (0: unknown); `payload` and
     `enqueued_at` are `None`. `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote
-    none that can be read. `steps` and `progress` are what its handler has recorded; only `find` reads them.
+    none that can be read. `steps` and `progress` are the records of its handler; only `find` reads them.
     """
 
     job: Job[T_co]

@@ -114,7 +114,7 @@ class JobView:
     """A job as it may be shown. An ended job is shown as far as its result or a `history` is kept.
 
     `until`, `token` and `holder` describe its lease, if it has one; `timeline` lists the events that its data records.
-    `steps` and `progress` are what its handler has recorded; the `result` of a step is a `Payload`.
+    `steps` and `progress` are the records of its handler; the `result` of a step is a `Payload`.
     """
 
     id: str

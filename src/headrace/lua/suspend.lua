@@ -7,7 +7,7 @@
 --        passed already; both are recorded · {0}: the lease is lost · {-1}: the run has 1,000 records · {-2}: it has
 --        1 MiB of them
 -- COST   25 us
--- token, id, enq, number: as in step; with a number, the run waits again for what it waited for before. kind: sleep or
+-- token, id, enq, number: as in step; with a number, the run resumes the sleep or wait of that record. kind: sleep or
 -- wait. delay: '' never, '+ms' from now, '@ms' at a moment. release_key: other jobs of its key may run meanwhile.
 -- traced: the traceparent of this delivery, to which the next one links; '' for none. A suspended run is held by a
 -- consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older version

@@ -364,7 +364,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         """
         return await self._drive(self._signal(id, name, data, key), None, timeout)
 
-    def _steps_of(self, claim: Claim, job: Job) -> AsyncSteps:  # noqa: ARG002 - that of the claim
+    def _steps_of(self, claim: Claim, job: Job) -> AsyncSteps:  # noqa: ARG002 - the claim has it
         return AsyncSteps(self._run_of(claim), driver(self._executor, raised))
 
     async def counts(self, *, timeout: Timeout = None) -> Counts:

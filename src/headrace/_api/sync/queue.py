@@ -361,7 +361,7 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         """
         return self._drive(self._signal(id, name, data, key), None, timeout)
 
-    def _steps_of(self, claim: Claim, job: Job) -> Steps:  # noqa: ARG002 - that of the claim
+    def _steps_of(self, claim: Claim, job: Job) -> Steps:  # noqa: ARG002 - the claim has it
         return Steps(self._run_of(claim), driver(self._executor, raised))
 
     def counts(self, *, timeout: Timeout = None) -> Counts:

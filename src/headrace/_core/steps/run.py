@@ -1,4 +1,4 @@
-"""A run: one delivery of a job whose handler takes steps. What is recorded, what is not asked again, and when it ends.
+"""A run: one delivery of a job whose handler takes steps. It decides about records, and about its end.
 
 The handler runs from its top at each delivery. A step that was recorded answers from its record; a sleep or wait that
 is over lets the handler go on. The records are read once, with the first step, unless this is the first delivery.
