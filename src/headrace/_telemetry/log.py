@@ -60,6 +60,7 @@ EVENTS = {  # their levels
     "schedule_ended": logging.INFO,
     "declaration_differs": logging.WARNING,
     "handing_failed": logging.ERROR,
+    "outbox_row_refused": logging.ERROR,
     "hook_failed": logging.ERROR,
     "web_action": logging.INFO,
     "role_failed": logging.ERROR,

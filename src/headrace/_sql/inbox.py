@@ -1,0 +1,72 @@
+"""`inbox`: effects of a job that are committed with a row that says so, and so happen once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any, overload
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from headrace._model import checks
+from headrace._model.job import Job
+from headrace._sql.tables import NOW_MS
+from headrace._sql.transaction import Async, Sync, within
+from headrace.errors import RunLost
+
+DONE = text("""
+    INSERT INTO headrace_inbox (queue, job_id, enqueued_ms, attempt) VALUES (:queue, :job_id, :enqueued_ms, :attempt)
+    ON CONFLICT (queue, job_id, enqueued_ms) DO NOTHING
+""")
+FORGET = "DELETE FROM headrace_inbox WHERE done_ms < {now} - :age_ms"
+
+
+@overload
+def inbox(session: Sync, job: Job[Any]) -> bool: ...
+@overload
+def inbox(session: Async, job: Job[Any]) -> Awaitable[bool]: ...
+def inbox(session: Sync | Async, job: Job[Any]) -> bool | Awaitable[bool]:
+    """Return `True` if the effects of *job* are still to be done, in this transaction; `False` if they are committed.
+
+        with Session.begin() as session:
+            if inbox(session, job):
+                session.add(Debit(…))
+
+    It writes a row, which is committed with the effects, or rolled back with them. Of two deliveries of the job at
+    once, the second waits for the first to commit. Await it for an asynchronous session. Raises `RunLost`, to end the
+    handler, if the job is not this handler's any more; `ConfigurationError` as `Outbox.enqueue` does. One INSERT.
+    """
+    if not isinstance(job, Job):
+        raise TypeError(f"job must be a Job, as handlers and leases have it, not a {type(job).__name__}")
+    row = {
+        "queue": str(job.queue),
+        "job_id": str(job.id),
+        "enqueued_ms": round(job.enqueued_at * 1000),
+        "attempt": job.attempt,
+    }
+
+    def begin(connection: Connection) -> bool:
+        if job.lost:
+            raise RunLost(job.id)
+        return connection.execute(DONE, row).rowcount == 1
+
+    return within(session, "headrace_inbox", begin)
+
+
+@overload
+def forget(session: Sync, age: float | timedelta) -> int: ...
+@overload
+def forget(session: Async, age: float | timedelta) -> Awaitable[int]: ...
+def forget(session: Sync | Async, age: float | timedelta) -> int | Awaitable[int]:
+    """Delete the rows of the inbox that are older than *age* (seconds, or a `timedelta`); return how many.
+
+    A job that is delivered again after that, as a dead letter may be, repeats its effects.
+    """
+    age_ms = checks.term("age", age)
+
+    def delete(connection: Connection) -> int:
+        statement = text(FORGET.format(now=NOW_MS[connection.dialect.name]))
+        return connection.execute(statement, {"age_ms": age_ms}).rowcount
+
+    return within(session, "headrace_inbox", delete)

@@ -1,0 +1,125 @@
+"""`Outbox`: jobs that are written in a transaction of SQL, as rows of a table that a relay moves to their queue."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Mapping
+from typing import Any, overload
+
+from attrs import evolve
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+
+from headrace._api.queue import BaseQueue, Delay
+from headrace._api.tasks import BaseTasks
+from headrace._model.job import KEY, PRIORITY, NewJob, NewTaskJob, is_new
+from headrace._model.policy import conditional
+from headrace._model.receipt import BaseReceipt
+from headrace._sql.tables import VERSION
+from headrace._sql.transaction import Async, Sync, within
+from headrace._telemetry.tracing import injected
+from headrace.errors import ConfigurationError
+
+WRITE = text("""
+    INSERT INTO headrace_outbox
+        (version, namespace, queue, job_id, payload, headers, priority, job_key, delay_ms, due_ms)
+    VALUES (:version, :namespace, :queue, :job_id, :payload, :headers, :priority, :job_key, :delay_ms, :due_ms)
+    ON CONFLICT (namespace, queue, job_id) DO NOTHING
+""")
+# Until its transaction ends, no other transaction writes a job of this key: positions are then in the order of commits.
+LOCK_KEY = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
+
+
+class Outbox:
+    """The jobs of a queue, or of tasks, that are written in transactions: `outbox.enqueue(session, payload)`.
+
+    The job exists if and only if the transaction is committed; a relay then moves it to the queue (`relay_once`). One
+    object may be shared by threads, and used with sessions of both colours; only the relay connects to Redis.
+    """
+
+    def __init__(self, queue: BaseQueue | BaseTasks) -> None:
+        found: Any = queue.queue if isinstance(queue, BaseTasks) else queue
+        if not isinstance(found, BaseQueue):
+            raise TypeError(f"an outbox is for a Queue or Tasks, not a {type(found).__name__}")
+        self.queue: Any = found
+        self._tasks = isinstance(queue, BaseTasks)
+
+    def __repr__(self) -> str:
+        return f"Outbox({self.queue!r})"
+
+    @overload
+    def enqueue(
+        self, session: Sync, payload: Any, *, id: str | None = None, headers: Mapping[str, str] | None = None,
+        delay: Delay = None, key: str | None = None, priority: int = 0,
+    ) -> BaseReceipt[Any]: ...  # fmt: skip
+    @overload
+    def enqueue(
+        self, session: Async, payload: Any, *, id: str | None = None, headers: Mapping[str, str] | None = None,
+        delay: Delay = None, key: str | None = None, priority: int = 0,
+    ) -> Awaitable[BaseReceipt[Any]]: ...  # fmt: skip
+    def enqueue(
+        self, session: Sync | Async, payload: Any, *, id: str | None = None, headers: Mapping[str, str] | None = None,
+        delay: Delay = None, key: str | None = None, priority: int = 0,
+    ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:  # fmt: skip
+        """Write a job into the transaction of *session*, a session or connection of SQLAlchemy; return its receipt.
+
+        *payload*, or a `NewJob`, as of `task.new(…)`; the other arguments as for `Queue.enqueue`. A *delay* in seconds
+        counts from now. *id*: a job of that id in the outbox, or the queue, is left as it is, also for a day after it
+        was completed (the queue's `unique_for`, if it has one). In an `ordered` queue the jobs of a *key* are in the
+        order of their commits: on PostgreSQL, transactions with the same key wait for one another.
+
+        Await it for an asynchronous session. Raises `ConfigurationError` for a session that is in no transaction, a
+        database without the table, and one that is neither PostgreSQL nor SQLite; else as `Queue.enqueue`. One INSERT.
+        """
+        job = self._job(payload, id, headers, delay, key, priority)
+        row = self._row(job)
+
+        def write(connection: Connection) -> BaseReceipt[Any]:
+            if job.key is not None and self.queue.ops.settings.ordered and connection.dialect.name == "postgresql":
+                connection.execute(LOCK_KEY, {"name": f"{row['namespace']} {row['queue']} {job.key}"})
+            return self._receipt(job, added=connection.execute(WRITE, row).rowcount == 1)
+
+        return within(session, "headrace_outbox", write)
+
+    def _job(
+        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, key: str | None,
+        priority: int,
+    ) -> NewJob[Any]:  # fmt: skip
+        """Check the arguments, and make a job with an id."""
+        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key)
+        if is_new(payload):
+            if job != NewJob(payload):
+                raise TypeError("give id, headers, delay, priority and key to the NewJob, not beside it")
+            job = payload
+        elif self._tasks:
+            raise TypeError("the outbox of tasks takes their calls: give it task.new(…)")
+        if conditional(job):
+            raise ConfigurationError("an outbox takes neither if_exists nor unique_for: give unique_for to the queue")
+        return job if job.id is not None else evolve(job, id=secrets.token_hex(12))
+
+    def _row(self, job: NewJob[Any]) -> dict[str, Any]:
+        """Encode a job as a row. The current trace goes into its headers."""
+        ops = self.queue.ops
+        name, delay, fields = ops.item(job, injected)
+        flat = fields[4:]  # after the payload and the id
+        headers = dict(zip(flat[::2], flat[1::2], strict=True))
+        return {
+            "version": VERSION,
+            "namespace": ops.namespace,
+            "queue": ops.keys.queue,
+            "job_id": name,
+            "payload": fields[1],
+            "headers": json.dumps({name: value for name, value in headers.items() if name not in {KEY, PRIORITY}}),
+            "priority": job.priority,
+            "job_key": job.key,
+            "delay_ms": int(delay[1:]) if delay.startswith("+") else None,
+            "due_ms": int(delay[1:]) if delay.startswith("@") else None,
+        }
+
+    def _receipt(self, job: NewJob[Any], *, added: bool) -> BaseReceipt[Any]:
+        """Make a receipt that asks the queue for the job's result."""
+        decode = job.decode if isinstance(job, NewTaskJob) else None
+        (receipt,) = self.queue._bound([BaseReceipt(job.id or "", added)], decode)  # noqa: SLF001
+        made: BaseReceipt[Any] = receipt
+        return made

@@ -1,0 +1,212 @@
+"""The relay: it moves committed rows of an outbox to their queue.
+
+A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at any point: the next
+one sends the row again, and the queue leaves the job as it is, also for a while after it was completed.
+
+- PostgreSQL: a relay locks its rows until it has deleted them; others skip these, and leave later rows of their keys.
+- SQLite: nothing is locked while Redis is asked, as that would stop all that write to the database. Two relays at once
+  send the same rows in the same order, which is twice the work, and the same jobs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import define, evolve, field
+from sqlalchemy import bindparam, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from headrace._api.aio.queue import AsyncQueue
+from headrace._api.queue import BaseQueue
+from headrace._api.sync.queue import Queue
+from headrace._model import checks
+from headrace._model.job import NewJob
+from headrace._model.receipt import BaseReceipt
+from headrace._protocol.limits import JOBS_PER_SCRIPT
+from headrace._sql.outbox import Outbox
+from headrace._sql.tables import NOW_MS, VERSION, require_dialect, require_table
+from headrace._telemetry.log import log_event
+from headrace.errors import ConfigurationError, NotDurable, describe_error
+
+HORIZON_S = 86400.0  # seconds for which the id of a completed job stays taken, in a queue without unique_for
+SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
+FROZEN_AFTER_S = 60.0  # seconds after which PostgreSQL ends the transaction of a relay that does nothing: it is frozen
+
+TAKE = """
+    SELECT position, job_id, payload, headers, priority, job_key, delay_ms, due_ms, {now} - written_ms AS waited_ms
+    FROM headrace_outbox
+    WHERE namespace = :namespace AND queue = :queue AND refused IS NULL AND version <= :version
+    ORDER BY position LIMIT :limit {lock}
+"""
+LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}
+BOUND_IDLE = text("SELECT set_config('idle_in_transaction_session_timeout', :ms, true)")
+OTHERS = text("""
+    SELECT job_key, MIN(position) AS position FROM headrace_outbox
+    WHERE namespace = :namespace AND queue = :queue AND refused IS NULL
+        AND job_key IN :keys AND position < :last AND position NOT IN :ours
+    GROUP BY job_key
+""").bindparams(bindparam("keys", expanding=True), bindparam("ours", expanding=True))
+DELETE = text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(bindparam("ours", expanding=True))
+REFUSE = text("UPDATE headrace_outbox SET refused = :why WHERE position = :position")
+
+
+def relay_once(connection: Connection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
+    """Move up to *limit* committed rows of *outbox* to its queue; return how many. 0: there are no others now.
+
+    *connection* is in no transaction: this begins and ends its own. If the queue is full or away, it raises as
+    `Queue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the reason, and logged.
+    Raises `ConfigurationError` for a database without the table.
+    """
+    batch = _Batch(outbox, Queue)
+    batch.take(connection, limit)
+    try:
+        if batch.conditional_in_shards:
+            for job in batch.jobs:
+                batch.receipts.append(batch.queue.enqueue(job, timeout=SEND_WITHIN_S))
+        elif batch.jobs:
+            batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
+    except Exception as error:
+        batch.failed(error)
+        raise
+    finally:
+        batch.end(connection)
+    return len(batch.jobs)
+
+
+async def relay_once_async(connection: AsyncConnection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
+    """Move up to *limit* committed rows of *outbox* to its queue, an `AsyncQueue`. As `relay_once`."""
+    batch = _Batch(outbox, AsyncQueue)
+    await connection.run_sync(batch.take, limit)
+    try:
+        if batch.conditional_in_shards:
+            for job in batch.jobs:
+                batch.receipts.append(await batch.queue.enqueue(job, timeout=SEND_WITHIN_S))
+        elif batch.jobs:
+            batch.receipts = await batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
+    except Exception as error:
+        batch.failed(error)
+        raise
+    finally:
+        await connection.run_sync(batch.end)
+    return len(batch.jobs)
+
+
+def of_bytes(queue: Any) -> Any:
+    """Return *queue*, with its connections, for payloads that are encoded already."""
+    made: Any = object.__new__(type(queue))
+    BaseQueue.__init__(made, queue.name, queue._address, queue.ops.settings, None, queue.ops.namespace)  # noqa: SLF001
+    return made
+
+
+@define(eq=False)
+class _Batch:
+    """The rows that a relay moves at once."""
+
+    outbox: Outbox
+    kind: type[BaseQueue]
+    queue: Any = field(init=False)  # of payloads that are encoded already
+    positions: list[int] = field(factory=list[int])
+    jobs: list[NewJob[bytes]] = field(factory=list[NewJob[bytes]])
+    receipts: Sequence[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
+    refused: list[dict[str, Any]] = field(factory=list[dict[str, Any]])
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.outbox.queue, self.kind):
+            raise ConfigurationError(
+                f"{self.outbox!r} is relayed by the function of its colour: relay_once for a Queue, relay_once_async "
+                "for an AsyncQueue"
+            )
+        self.queue = of_bytes(self.outbox.queue)
+
+    @property
+    def conditional_in_shards(self) -> bool:
+        """Whether jobs go one by one: shards take conditions of single jobs only."""
+        return self.queue.ops.settings.shards > 1
+
+    def take(self, connection: Connection, limit: int) -> None:
+        """Begin a transaction, and read the oldest rows. On SQLite the transaction ends before this returns."""
+        checks.count("limit", limit, most=10 * JOBS_PER_SCRIPT)
+        if connection.in_transaction():
+            raise ConfigurationError("a relay begins its own transactions: give it a connection that is in none")
+        require_dialect(connection.dialect.name)
+        connection.begin()
+        try:
+            self._read(connection, connection.dialect.name, limit)
+        except BaseException:
+            connection.rollback()
+            raise
+
+    def _read(self, connection: Connection, dialect: str, limit: int) -> None:
+        require_table(connection, "headrace_outbox")
+        if dialect == "postgresql":
+            connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
+        statement = text(TAKE.format(now=NOW_MS[dialect], lock=LOCKS[dialect]))
+        given = {**self._names, "version": VERSION, "limit": limit}
+        rows = [row._asdict() for row in connection.execute(statement, given)]
+        others = self._others(connection, rows)
+        for row in rows:
+            if row["position"] < others.get(row["job_key"], row["position"] + 1):
+                self._add(row)
+        if dialect == "sqlite":
+            connection.commit()
+
+    @property
+    def _names(self) -> dict[str, str]:
+        ops = self.queue.ops
+        return {"namespace": ops.namespace, "queue": ops.keys.queue}
+
+    def _others(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Map each key to its first row that is not ours, as another relay holds it, or a later one is to move it."""
+        keys = {row["job_key"] for row in rows} - {None}
+        if not keys:
+            return {}
+        ours = [row["position"] for row in rows]
+        found = connection.execute(OTHERS, {**self._names, "keys": sorted(keys), "ours": ours, "last": ours[-1]})
+        return {row.job_key: row.position for row in found}
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        """Make the job of a row. A row that can't be a job is refused."""
+        try:
+            job = self._job(row)
+            self.queue.ops.item(evolve(job, unique_for=None))
+        except (TypeError, ValueError) as error:
+            why = describe_error(error)
+            self.refused.append({"position": row["position"], "why": why})
+            log_event(
+                "outbox_row_refused", "row %s of the outbox of queue %r is no job: %s", row["position"],
+                self.outbox.queue.name, why, queue=self.outbox.queue.name, job_id=row["job_id"],
+            )  # fmt: skip
+            return
+        self.positions.append(row["position"])
+        self.jobs.append(job)
+
+    def _job(self, row: Mapping[str, Any]) -> NewJob[bytes]:
+        delay: Any = None
+        if row["due_ms"] is not None:
+            delay = datetime.fromtimestamp(row["due_ms"] / 1000, UTC)
+        elif row["delay_ms"] is not None:
+            delay = max(0.0, (row["delay_ms"] - row["waited_ms"]) / 1000) or None
+        unique_for = self.queue.ops.settings.unique_for or HORIZON_S
+        return NewJob(
+            bytes(row["payload"]), row["job_id"], json.loads(row["headers"]), delay, row["priority"],
+            key=row["job_key"], unique_for=unique_for,
+        )  # fmt: skip
+
+    def failed(self, error: Exception) -> None:
+        """Keep the receipts of the jobs that are in the queue nevertheless."""
+        if not isinstance(error, NotDurable):  # sent again, they wait for it again
+            self.receipts = self.receipts or getattr(error, "receipts", ())
+
+    def end(self, connection: Connection) -> None:
+        """Delete the rows whose jobs are surely in the queue, and end the transaction."""
+        pairs = zip(self.positions, self.receipts, strict=False)
+        done = [position for position, receipt in pairs if isinstance(receipt, BaseReceipt)]
+        if done:
+            connection.execute(DELETE, {"ours": done})
+        if self.refused:
+            connection.execute(REFUSE, self.refused)
+        connection.commit()

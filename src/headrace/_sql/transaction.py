@@ -1,0 +1,57 @@
+"""The transaction of a session or connection, of both colours. SQLAlchemy runs the one implementation for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from headrace._sql.tables import require_dialect, require_table
+from headrace.errors import ConfigurationError
+
+R = TypeVar("R")
+Sync: TypeAlias = "Session | scoped_session[Any] | Connection"
+Async: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
+
+
+def within(session: Sync | Async, table: str, function: Callable[[Connection], R]) -> R | Awaitable[R]:
+    """Call *function* with the connection of *session*, which is in a transaction, and has *table*.
+
+    For a session of asyncio the answer is an awaitable.
+    """
+    if isinstance(session, (scoped_session, async_scoped_session)):
+        session = session()
+    if isinstance(session, (AsyncSession, AsyncConnection)):
+        return session.run_sync(lambda own: function(_connection_of(own, table)))
+    return function(_connection_of(session, table))
+
+
+def _connection_of(session: Session | Connection, table: str) -> Connection:
+    """Return the connection of *session*. Raises `ConfigurationError` unless its next statement is in a transaction."""
+    if not isinstance(session, (Session, Connection)):
+        raise TypeError(f"give a session or a connection of SQLAlchemy, not a {type(session).__name__}")
+    if not session.in_transaction():
+        raise ConfigurationError(
+            "this session is in no transaction, so nothing would commit the row: write it in `with session.begin():`"
+        )
+    connection = session.connection() if isinstance(session, Session) else session
+    require_dialect(connection.dialect.name)
+    if _commits_each(connection):
+        raise ConfigurationError(
+            "this connection commits each statement by itself (AUTOCOMMIT), so the row would not be in the transaction "
+            "of your data: use an engine with another isolation level"
+        )
+    require_table(connection, table)
+    return connection
+
+
+def _commits_each(connection: Connection) -> bool:
+    """Tell whether the driver commits each statement by itself."""
+    driver: Any = connection.connection.driver_connection
+    if connection.dialect.name != "sqlite":
+        return bool(getattr(connection.connection.dbapi_connection, "autocommit", False))
+    begins = driver.isolation_level is not None and getattr(driver, "autocommit", None) is not True
+    return not begins and not driver.in_transaction

@@ -1,0 +1,99 @@
+"""Databases of the tests: files of SQLite, and a PostgreSQL server on the loopback, as the user `postgres`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from attrs import frozen
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from headrace.sql import create_tables
+from tests.support.awaiting import until
+from tests.support.servers import _die_with_parent, free_port
+
+PROGRAMS = shutil.which("initdb"), shutil.which("postgres")
+
+
+@frozen
+class Database:
+    """A database that has the tables, empty."""
+
+    dialect: str
+    url: str
+    async_url: str
+
+    def engine(self, **options: Any) -> Any:
+        """Make an engine without a pool: nothing to close."""
+        return create_engine(self.url, poolclass=NullPool, **options)
+
+    def async_engine(self, **options: Any) -> Any:
+        """Make an engine for asyncio without a pool."""
+        return create_async_engine(self.async_url, poolclass=NullPool, **options)
+
+    def rows(self, columns: str = "job_id") -> list[Any]:
+        """Read the outbox, in order."""
+        return self.ask(f"SELECT {columns} FROM headrace_outbox ORDER BY position")
+
+    def ask(self, statement: str) -> list[Any]:
+        """Run a statement in a transaction of its own."""
+        with self.engine().begin() as connection:
+            answer = connection.exec_driver_sql(statement)
+            return [tuple(row) if len(row) > 1 else row[0] for row in answer] if answer.returns_rows else []
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Run a server; yield its URL."""
+    initdb, program = PROGRAMS
+    if initdb is None or program is None:
+        pytest.skip("no PostgreSQL on PATH: apt-get install postgresql")
+    folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
+    user: dict[str, Any] = {}
+    if os.geteuid() == 0:  # as which it does not run
+        shutil.chown(folder, "postgres", "postgres")
+        user = {"user": "postgres", "group": "postgres", "extra_groups": []}
+    data, port = str(folder / "data"), free_port()
+    log: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": folder}
+    command = [initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"]
+    subprocess.run(command, check=True, **log, **user)
+    options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "max_connections=30"]
+    command = [program, "-D", data, "-p", str(port), *(part for one in options for part in ("-c", one))]
+    server = subprocess.Popen(command, **log, **user, preexec_fn=_die_with_parent())  # noqa: PLW1509
+    try:
+        until(lambda: answers(port), "PostgreSQL", 30)
+        yield f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def answers(port: int) -> bool:
+    """Tell whether the server takes connections."""
+    try:
+        psycopg.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres").close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def emptied(made: Database) -> Database:
+    """Create the tables anew."""
+    with made.engine().begin() as connection:
+        for table in ("headrace_outbox", "headrace_inbox", "orders"):
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
+        create_tables(connection)
+        connection.exec_driver_sql("CREATE TABLE orders (name TEXT PRIMARY KEY)")
+    return made

@@ -1,0 +1,335 @@
+"""An outbox: a job for each committed row, and none for a row that was rolled back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from headrace import AsyncQueue, ConfigurationError, NewJob, Queue, QueueFull, Tasks
+from headrace.codecs import Encrypted, JSONCodec
+from headrace.sql import Outbox, create_tables, relay_once, relay_once_async, tables
+from tests.sql.databases import Database, emptied
+from tests.support.awaiting import PATIENCE, until
+from tests.support.processes import CONTEXT
+from tests.support.servers import Server
+
+ORDER = text("INSERT INTO orders VALUES (:name)")
+
+
+@pytest.fixture
+def queue(newest: Server) -> Iterator[Queue[bytes]]:
+    """A queue with levels."""
+    with newest.queue("q", priorities=3) as queue:
+        yield queue
+
+
+def relay(database: Database, outbox: Outbox) -> int:
+    """Move all rows; return how many."""
+    with database.engine().connect() as connection:
+        return sum(iter(lambda: relay_once(connection, outbox), 0))
+
+
+def payloads(queue: Any) -> list[Any]:
+    """Lease and complete all jobs."""
+    found = []
+    while (lease := queue.lease()) is not None:
+        found.append(lease.job.payload)
+        assert lease.complete()
+    return found
+
+
+def test_a_committed_row_is_a_job(database: Database, queue: Queue[bytes]) -> None:
+    outbox = Outbox(queue)
+    with Session(database.engine()) as session, session.begin():
+        session.execute(ORDER, {"name": "17"})
+        receipt = outbox.enqueue(session, b"ada", id="order-17", headers={"a": "ä"}, key="k", priority=2)
+        assert (receipt.id, receipt.added) == ("order-17", True)
+        assert not outbox.enqueue(session, b"eve", id="order-17").added  # left as it is
+    assert queue.counts().present == 0
+    assert relay(database, outbox) == 1
+    assert database.rows() == []
+    lease = queue.lease()
+    assert lease is not None
+    job = lease.job
+    assert (job.id, job.payload, job.key, job.priority) == ("order-17", b"ada", "k", 2)
+    assert job.headers["a"] == "ä"
+    lease.complete(b"sent")
+    assert receipt.result(timeout=PATIENCE) == b"sent"
+
+
+def test_a_row_that_is_rolled_back_is_none(database: Database, queue: Queue[bytes]) -> None:
+    outbox = Outbox(queue)
+    with Session(database.engine()) as session:
+        session.execute(ORDER, {"name": "17"})
+        assert outbox.enqueue(session, b"ada").added
+        session.rollback()
+    with database.engine().begin() as connection:
+        outbox.enqueue(connection, b"one")
+        savepoint = connection.begin_nested()
+        outbox.enqueue(connection, b"two")
+        savepoint.rollback()
+        outbox.enqueue(connection, b"three")
+    assert relay(database, outbox) == 2
+    assert payloads(queue) == [b"one", b"three"]
+    assert database.ask("SELECT name FROM orders") == []
+
+
+def test_both_colours_are_one_implementation(database: Database, newest: Server) -> None:
+    async def story() -> None:
+        engine = database.async_engine()
+        async with AsyncQueue("q", url=newest.url) as queue:
+            outbox = Outbox(queue)
+            async with AsyncSession(engine) as session, session.begin():
+                receipt = await outbox.enqueue(session, b"one")
+            async with engine.begin() as connection:
+                await outbox.enqueue(connection, b"two")
+            with pytest.raises(ConfigurationError, match="in no transaction"):
+                async with AsyncSession(engine) as session:
+                    await outbox.enqueue(session, b"three")
+            async with engine.connect() as connection:
+                assert await relay_once_async(connection, outbox) == 2
+                assert await relay_once_async(connection, outbox) == 0
+                with pytest.raises(ConfigurationError, match="of its colour"):
+                    await connection.run_sync(relay_once, outbox)
+            lease = await queue.lease()
+            assert lease is not None
+            assert lease.job.id == receipt.id
+            assert (await queue.counts()).present == 2
+        await engine.dispose()
+
+    asyncio.run(story())
+
+
+def test_calls_of_tasks(database: Database, newest: Server) -> None:
+    with Tasks("q", url=newest.url) as tasks:
+
+        @tasks.task
+        def double(n: int) -> int:
+            return 2 * n
+
+        outbox = Outbox(tasks)
+        with Session(database.engine()) as session, session.begin():
+            receipt = outbox.enqueue(session, double.new(21))
+            with pytest.raises(TypeError, match="task"):
+                outbox.enqueue(session, b"21")
+        assert relay(database, outbox) == 1
+        lease = tasks.queue.lease()
+        assert lease is not None
+        lease.complete(b"42")
+        assert receipt.result(timeout=PATIENCE) == 42
+
+
+@pytest.mark.parametrize("codec", [JSONCodec(dict), Encrypted(JSONCodec(), {"a": bytes(32)})])
+def test_payloads_are_encoded_as_they_are_written(database: Database, newest: Server, codec: Any) -> None:
+    with newest.queue("q", codec=codec) as queue:
+        outbox = Outbox(queue)
+        with database.engine().begin() as connection:
+            outbox.enqueue(connection, {"n": 1}, id="bound to this")
+            outbox.enqueue(connection, NewJob({"n": 2}))
+            with pytest.raises((TypeError, ValueError)):
+                outbox.enqueue(connection, object())
+        assert relay(database, outbox) == 2
+        assert payloads(queue) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_delay_counts_from_the_row(database: Database, queue: Queue[bytes]) -> None:
+    outbox = Outbox(queue)
+    with database.engine().begin() as connection:
+        late = outbox.enqueue(connection, b"late", delay=3600)
+        due = outbox.enqueue(connection, b"due", delay=60)
+    database.ask("UPDATE headrace_outbox SET written_ms = written_ms - 600000")
+    assert relay(database, outbox) == 2
+    states = {name: queue.find(name) for name in (late.id, due.id)}
+    assert {name: state and state.state for name, state in states.items()} == {late.id: "delayed", due.id: "waiting"}
+    found = states[late.id]
+    assert found is not None
+    assert found.due_at is not None
+    assert abs(found.due_at - found.job.enqueued_at - 3000) < 60
+
+
+def test_sessions_without_a_transaction_are_refused(database: Database, queue: Queue[bytes]) -> None:
+    outbox = Outbox(queue)
+    with Session(database.engine()) as session, pytest.raises(ConfigurationError, match="in no transaction"):
+        outbox.enqueue(session, b"")
+    with database.engine().connect() as connection, pytest.raises(ConfigurationError, match="in no transaction"):
+        outbox.enqueue(connection, b"")
+    with (
+        database.engine(isolation_level="AUTOCOMMIT").begin() as connection,
+        pytest.raises(ConfigurationError, match="AUTOCOMMIT"),
+    ):
+        outbox.enqueue(connection, b"")
+    with pytest.raises(TypeError, match="session or a connection"):
+        outbox.enqueue(database.engine(), b"")
+    with database.engine().begin() as connection, pytest.raises(ConfigurationError, match="in none"):
+        relay_once(connection, outbox)
+    assert database.rows() == []
+
+
+def test_tables_that_are_missing_or_older_are_refused(database: Database, queue: Queue[bytes]) -> None:
+    outbox, engine = Outbox(queue), database.engine()
+    database.ask("ALTER TABLE headrace_outbox DROP COLUMN headers")
+    with engine.begin() as connection, pytest.raises(ConfigurationError, match=r"older .* lacks headers"):
+        outbox.enqueue(connection, b"")
+    database.ask("DROP TABLE headrace_outbox")
+    with engine.begin() as connection, pytest.raises(ConfigurationError, match="no table headrace_outbox"):
+        outbox.enqueue(connection, b"")
+    with engine.connect() as connection, pytest.raises(ConfigurationError, match="no table headrace_outbox"):
+        relay_once(connection, outbox)
+    database.ask("DROP TABLE headrace_inbox")
+    with engine.begin() as connection:
+        create_tables(connection)
+        assert outbox.enqueue(connection, b"").added
+    with pytest.raises(ConfigurationError, match="'mysql'"):
+        tables("mysql")
+
+
+def test_rows_that_other_programs_write(
+    database: Database, queue: Queue[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A row needs a queue and a payload; one that can't be a job is put aside, and one of a later version waits."""
+    outbox = Outbox(queue)
+    for more, values in {
+        "": "",
+        ", priority": ", 7",
+        ", headers": ", '{\"a\": 1}'",
+        ", headers, job_id": ", 'not JSON', 'bad'",
+        ", version": ", 2",
+        ", namespace": ", 'another'",
+    }.items():
+        payload = f"CAST('x' AS {TYPES[database.dialect]})"
+        database.ask(f"INSERT INTO headrace_outbox (queue, payload{more}) VALUES ('q', {payload}{values})")
+    assert relay(database, outbox) == 1
+    refused = database.rows("priority, headers, version, namespace, refused")
+    assert [row[-1] is not None for row in refused] == [True, True, True, False, False]
+    assert "priority" in refused[0][-1]
+    assert caplog.text.count("outbox_row_refused") == 3
+    database.ask("UPDATE headrace_outbox SET refused = NULL, priority = 1 WHERE priority = 7")
+    assert relay(database, outbox) == 1
+    assert payloads(queue) == [b"x", b"x"]
+
+
+TYPES = {"sqlite": "BLOB", "postgresql": "BYTEA"}
+
+
+def test_rows_stay_while_the_queue_is_full(database: Database, newest: Server) -> None:
+    with newest.queue("q", max_waiting=20) as queue:
+        outbox = Outbox(queue)
+        with database.engine().begin() as connection:
+            for number in range(30):
+                outbox.enqueue(connection, b"%d" % number)
+        with pytest.raises(QueueFull):
+            relay(database, outbox)
+        assert len(database.rows()) == 10
+        found = payloads(queue)
+        assert relay(database, outbox) == 10
+        assert found + payloads(queue) == [b"%d" % number for number in range(30)]
+
+
+def test_a_sharded_queue(database: Database, newest: Server) -> None:
+    with newest.queue("q", shards=3) as queue:
+        outbox = Outbox(queue)
+        with database.engine().begin() as connection:
+            for number in range(9):
+                outbox.enqueue(connection, b"%d" % number)
+        assert relay(database, outbox) == 9
+        assert sorted(payloads(queue)) == [b"%d" % number for number in range(9)]
+
+
+def test_other_relays_skip_rows_and_keep_the_order_of_keys(postgresql_url: str, queue: Queue[bytes]) -> None:
+    database, outbox = emptied(Database("postgresql", postgresql_url, postgresql_url)), Outbox(queue)
+    with database.engine().begin() as connection:
+        for payload, key in ((b"a1", "a"), (b"b1", "b"), (b"a2", "a"), (b"free", None), (b"b2", "b")):
+            outbox.enqueue(connection, payload, key=key)
+    with database.engine().begin() as another:
+        another.exec_driver_sql("SELECT 1 FROM headrace_outbox WHERE payload = 'a1' FOR UPDATE")
+        assert relay(database, outbox) == 3
+    assert relay(database, outbox) == 2
+    assert payloads(queue) == [b"b1", b"free", b"b2", b"a1", b"a2"]
+
+
+def test_an_ordered_queue_has_the_jobs_of_a_key_in_the_order_of_commits(postgresql_url: str, newest: Server) -> None:
+    database = emptied(Database("postgresql", postgresql_url, postgresql_url))
+    with newest.queue("q", ordered=True) as queue:
+        outbox = Outbox(queue)
+        began = threading.Event()
+
+        def second() -> None:
+            with database.engine().begin() as connection:
+                began.set()
+                outbox.enqueue(connection, b"2", key="k")
+
+        thread = threading.Thread(target=second)
+        with database.engine().begin() as connection:
+            outbox.enqueue(connection, b"1", key="k")
+            outbox.enqueue(connection, b"other", key="another")
+            thread.start()
+            until(
+                lambda: "advisory" in database.ask("SELECT coalesce(wait_event, '') FROM pg_stat_activity"),
+                "the other transaction",
+            )
+        thread.join(PATIENCE)
+        assert database.rows("payload") == [b"1", b"other", b"2"]
+
+
+def relay_until_killed(database: Database, url: str, at: int) -> None:
+    """Relay, and be killed at a step: before or after a statement, a commit, or the call of the queue."""
+    steps = itertools.count()
+
+    def step(*_: Any) -> None:
+        if next(steps) == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def stepping(call: Callable[..., Any]) -> Callable[..., Any]:
+        def around(*args: Any, **options: Any) -> Any:
+            step()
+            answer = call(*args, **options)
+            step()
+            return answer
+
+        return around
+
+    Queue.enqueue_many = stepping(Queue.enqueue_many)  # type: ignore[method-assign]
+    engine = database.engine()
+    for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
+        event.listen(engine, name, step)
+    with Queue("q", url=url, priorities=3) as queue:
+        with engine.connect() as connection:
+            while relay_once(connection, Outbox(queue)):
+                pass
+
+
+def test_a_relay_that_is_killed_at_any_step(database: Database, newest: Server, queue: Queue[bytes]) -> None:
+    """The jobs it has sent are completed before the next relay sends them again: they come once."""
+    outbox = Outbox(queue)
+    rows = itertools.count()
+    for at in range(50):
+        wanted = [b"%d" % next(rows) for _ in range(4)]
+        with database.engine().begin() as connection:
+            for payload in wanted:
+                outbox.enqueue(connection, payload, key="k")
+        process = CONTEXT.Process(target=relay_until_killed, args=(database, newest.url, at))
+        process.start()
+        process.join(PATIENCE)
+        code = process.exitcode
+        process.close()
+        found = payloads(queue)
+        relay(database, outbox)
+        found += payloads(queue)
+        assert Counter(found) == Counter(wanted), at
+        assert found == wanted
+        assert database.rows() == []
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+    assert 8 < at < 49
