@@ -303,10 +303,9 @@ def relay_until_killed(database: Database, url: str, at: int) -> None:
     engine = database.engine()
     for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
         event.listen(engine, name, step)
-    with Queue("q", url=url, priorities=3) as queue:
-        with engine.connect() as connection:
-            while relay_once(connection, Outbox(queue)):
-                pass
+    with Queue("q", url=url, priorities=3) as queue, engine.connect() as connection:
+        while relay_once(connection, Outbox(queue)):
+            pass
 
 
 def test_a_relay_that_is_killed_at_any_step(database: Database, newest: Server, queue: Queue[bytes]) -> None:
