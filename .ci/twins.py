@@ -1,4 +1,4 @@
-"""Write the classes for threads from the classes for asyncio: files of `_api/sync` and `_net/sync` in `headrace`.
+"""Write the classes for threads from the classes for asyncio: files in folders `sync` of `headrace`.
 
     python .ci/twins.py            # writes the files
     python .ci/twins.py --check    # fails if a file differs from its translation; CI does this
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headrace"
 FILES = {
     "_api": ["admin", "completed", "events", "flow", "inspector", "lease", "queue", "tasks"],
+    "_sql": ["relay"],
     "_net": ["cluster", "driver", "keeping", "listening", "steps", "subscription", "trips", "waiters"],
 }
 WIDTH = 120
@@ -35,6 +36,7 @@ NAMES = {
     "__anext__": "__next__",
     "StopAsyncIteration": "StopIteration",
     "aio": "sync",
+    "relay_once_async": "relay_once",
 }
 KEPT = {"AsyncIterable"}  # a stream of jobs may be either
 TEXTS = {  # in docstrings, comments and messages

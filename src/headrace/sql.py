@@ -5,8 +5,8 @@
         session.add(order)
         outbox.enqueue(session, b"ada@example.org")  # a job if and only if the transaction is committed
 
-    with engine.connect() as connection:
-        relay_once(connection, outbox)  # moves committed rows to the queue
+    with Relay(engine, outbox):  # moves committed rows to the queue
+        worker.run()
 
 In PostgreSQL and SQLite; sessions and connections of both colours. `tables` returns the SQL that creates the tables.
 """
@@ -14,12 +14,23 @@ In PostgreSQL and SQLite; sessions and connections of both colours. `tables` ret
 from headrace.errors import requiring
 
 with requiring("headrace.sql", "sql", "sqlalchemy"):
+    from headrace._sql.aio.relay import AsyncRelay, relay_once_async
     from headrace._sql.inbox import forget, inbox
     from headrace._sql.outbox import Outbox
-    from headrace._sql.relay import relay_once, relay_once_async
+    from headrace._sql.sync.relay import Relay, relay_once
     from headrace._sql.tables import create_tables, tables
 
-__all__ = ["Outbox", "create_tables", "forget", "inbox", "relay_once", "relay_once_async", "tables"]
+__all__ = [
+    "AsyncRelay",
+    "Outbox",
+    "Relay",
+    "create_tables",
+    "forget",
+    "inbox",
+    "relay_once",
+    "relay_once_async",
+    "tables",
+]
 
 for _name in __all__:  # where users find them: in reprs, pickles and pydoc
     globals()[_name].__module__ = __name__

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from headrace import AsyncQueue, ConfigurationError, NewJob, Queue, QueueFull, Tasks
 from headrace.codecs import Encrypted, JSONCodec
-from headrace.sql import Outbox, create_tables, relay_once, relay_once_async, tables
+from headrace.sql import AsyncRelay, Outbox, Relay, create_tables, relay_once, relay_once_async, tables
 from tests.sql.databases import Database, emptied
 from tests.support.awaiting import PATIENCE, until
 from tests.support.processes import CONTEXT
@@ -244,6 +244,39 @@ def test_a_sharded_queue(database: Database, newest: Server) -> None:
                 outbox.enqueue(connection, b"%d" % number)
         assert relay(database, outbox) == 9
         assert sorted(payloads(queue)) == [b"%d" % number for number in range(9)]
+
+
+def test_relays_beside_workers(database: Database, newest: Server) -> None:
+    """Two relays run while rows are written; each row is a job once."""
+    with newest.queue("q") as queue:
+        outbox = Outbox(queue)
+        with Relay(database.engine(), outbox, poll=0.01), Relay(database.engine(), outbox, poll=0.01):
+            for number in range(20):
+                with database.engine().begin() as connection:
+                    outbox.enqueue(connection, b"%d" % number)
+            until(lambda: queue.counts().present == 20, "the jobs")
+        assert sorted(payloads(queue), key=int) == [b"%d" % number for number in range(20)]
+        assert database.rows() == []
+
+
+def test_a_relay_goes_on_after_errors(database: Database, newest: Server, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        engine = database.async_engine()
+        async with AsyncQueue("q", url=newest.url) as queue:
+            outbox = Outbox(queue)
+            database.ask("ALTER TABLE headrace_outbox RENAME TO away")
+            async with AsyncRelay(engine, outbox, poll=0.01):
+                while "relay_failed" not in caplog.text:
+                    await asyncio.sleep(0.01)
+                database.ask("ALTER TABLE away RENAME TO headrace_outbox")
+                async with engine.begin() as connection:
+                    receipt = await outbox.enqueue(connection, b"one")
+                lease = await queue.lease(PATIENCE)
+                assert lease is not None
+                assert lease.job.id == receipt.id
+        await engine.dispose()
+
+    asyncio.run(story())
 
 
 def test_other_relays_skip_rows_and_keep_the_order_of_keys(postgresql_url: str, queue: Queue[bytes]) -> None:

@@ -61,6 +61,7 @@ EVENTS = {  # their levels
     "declaration_differs": logging.WARNING,
     "handing_failed": logging.ERROR,
     "outbox_row_refused": logging.ERROR,
+    "relay_failed": logging.ERROR,
     "hook_failed": logging.ERROR,
     "web_action": logging.INFO,
     "role_failed": logging.ERROR,

@@ -1,4 +1,4 @@
-"""The relay: it moves committed rows of an outbox to their queue.
+"""The rows that a relay moves at once: read, made jobs, and deleted when their queue has answered.
 
 A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at any point: the next
 one sends the row again, and the queue leaves the job as it is, also for a while after it was completed.
@@ -11,6 +11,7 @@ one sends the row again, and the queue leaves the job as it is, also for a while
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -18,11 +19,8 @@ from typing import Any
 from attrs import define, evolve, field
 from sqlalchemy import bindparam, text
 from sqlalchemy.engine import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from headrace._api.aio.queue import AsyncQueue
 from headrace._api.queue import BaseQueue
-from headrace._api.sync.queue import Queue
 from headrace._model import checks
 from headrace._model.job import NewJob
 from headrace._model.receipt import BaseReceipt
@@ -54,47 +52,6 @@ DELETE = text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(
 REFUSE = text("UPDATE headrace_outbox SET refused = :why WHERE position = :position")
 
 
-def relay_once(connection: Connection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
-    """Move up to *limit* committed rows of *outbox* to its queue; return how many. 0: there are no others now.
-
-    *connection* is in no transaction: this begins and ends its own. If the queue is full or away, it raises as
-    `Queue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the reason, and logged.
-    Raises `ConfigurationError` for a database without the table.
-    """
-    batch = _Batch(outbox, Queue)
-    batch.take(connection, limit)
-    try:
-        if batch.conditional_in_shards:
-            for job in batch.jobs:
-                batch.receipts.append(batch.queue.enqueue(job, timeout=SEND_WITHIN_S))
-        elif batch.jobs:
-            batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
-    except Exception as error:
-        batch.failed(error)
-        raise
-    finally:
-        batch.end(connection)
-    return len(batch.jobs)
-
-
-async def relay_once_async(connection: AsyncConnection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
-    """Move up to *limit* committed rows of *outbox* to its queue, an `AsyncQueue`. As `relay_once`."""
-    batch = _Batch(outbox, AsyncQueue)
-    await connection.run_sync(batch.take, limit)
-    try:
-        if batch.conditional_in_shards:
-            for job in batch.jobs:
-                batch.receipts.append(await batch.queue.enqueue(job, timeout=SEND_WITHIN_S))
-        elif batch.jobs:
-            batch.receipts = await batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
-    except Exception as error:
-        batch.failed(error)
-        raise
-    finally:
-        await connection.run_sync(batch.end)
-    return len(batch.jobs)
-
-
 def of_bytes(queue: Any) -> Any:
     """Return *queue*, with its connections, for payloads that are encoded already."""
     made: Any = object.__new__(type(queue))
@@ -103,7 +60,7 @@ def of_bytes(queue: Any) -> Any:
 
 
 @define(eq=False)
-class _Batch:
+class Batch:
     """The rows that a relay moves at once."""
 
     outbox: Outbox
@@ -111,7 +68,7 @@ class _Batch:
     queue: Any = field(init=False)  # of payloads that are encoded already
     positions: list[int] = field(factory=list[int])
     jobs: list[NewJob[bytes]] = field(factory=list[NewJob[bytes]])
-    receipts: Sequence[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
+    receipts: list[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
     refused: list[dict[str, Any]] = field(factory=list[dict[str, Any]])
 
     def __attrs_post_init__(self) -> None:
@@ -123,7 +80,7 @@ class _Batch:
         self.queue = of_bytes(self.outbox.queue)
 
     @property
-    def conditional_in_shards(self) -> bool:
+    def one_by_one(self) -> bool:
         """Whether jobs go one by one: shards take conditions of single jobs only."""
         return self.queue.ops.settings.shards > 1
 
@@ -199,7 +156,7 @@ class _Batch:
     def failed(self, error: Exception) -> None:
         """Keep the receipts of the jobs that are in the queue nevertheless."""
         if not isinstance(error, NotDurable):  # sent again, they wait for it again
-            self.receipts = self.receipts or getattr(error, "receipts", ())
+            self.receipts = self.receipts or [*getattr(error, "receipts", ())]
 
     def end(self, connection: Connection) -> None:
         """Delete the rows whose jobs are surely in the queue, and end the transaction."""
@@ -210,3 +167,17 @@ class _Batch:
         if self.refused:
             connection.execute(REFUSE, self.refused)
         connection.commit()
+
+
+class Complaints:
+    """The errors of a relay that goes on: logged once in a while."""
+
+    def __init__(self, queue: str, every: float) -> None:
+        self._queue, self._every, self._next = queue, every, 0.0
+
+    def add(self, error: Exception) -> None:
+        """Log an error, unless the one before was logged a moment ago."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every
+            words = "rows wait in the outbox of queue %r: %s; trying again"
+            log_event("relay_failed", words, self._queue, describe_error(error), queue=self._queue)

@@ -1,0 +1,1 @@
+"""The relay for asyncio, written by hand."""
