@@ -266,8 +266,7 @@ def test_a_relay_goes_on_after_errors(database: Database, newest: Server, caplog
             outbox = Outbox(queue)
             database.ask("ALTER TABLE headrace_outbox RENAME TO away")
             async with AsyncRelay(engine, outbox, poll=0.01):
-                while "relay_failed" not in caplog.text:
-                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(until, lambda: "relay_failed" in caplog.text)
                 database.ask("ALTER TABLE away RENAME TO headrace_outbox")
                 async with engine.begin() as connection:
                     receipt = await outbox.enqueue(connection, b"one")

@@ -17,12 +17,11 @@ from headrace._sql.sync.colour import Connection, Engine, run_on
 
 
 def relay_once(connection: Connection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
-    """Move up to *limit* committed rows of *outbox* to its queue, which has the colour of *connection*; return how
-    many. 0: there are no others now.
+    """Move up to *limit* committed rows of *outbox* to its queue; return how many. 0: there are no others now.
 
-    *connection* is in no transaction: this begins and ends its own. If the queue is full or away, it raises as
-    `Queue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the reason, and logged.
-    Raises `ConfigurationError` for a database without the table.
+    *connection* is of the queue's colour, and in no transaction: this begins and ends its own. If the queue is full or
+    away, it raises as `Queue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the
+    reason, and logged. Raises `ConfigurationError` for a database without the table.
     """
     batch = Batch(outbox, Queue)
     run_on(connection, partial(batch.take, limit=limit))
