@@ -1,4 +1,4 @@
-"""Databases, and a queue of the newest server."""
+"""Databases: a file of SQLite, and a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -22,5 +22,4 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """A database of each kind, with the tables."""
     if request.param == "sqlite":
         return emptied(Database("sqlite", f"sqlite:///{tmp_path}/db", f"sqlite+aiosqlite:///{tmp_path}/db"))
-    url = request.getfixturevalue("postgresql_url")
-    return emptied(Database("postgresql", url, url))
+    return emptied(Database("postgresql", *[request.getfixturevalue("postgresql_url")] * 2))

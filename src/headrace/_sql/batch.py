@@ -32,7 +32,8 @@ from headrace.errors import ConfigurationError, NotDurable, describe_error
 
 HORIZON_S = 86400.0  # seconds for which the id of a completed job stays taken, in a queue without unique_for
 SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
-FROZEN_AFTER_S = 60.0  # seconds after which PostgreSQL ends the transaction of a relay that does nothing: it is frozen
+# Seconds after which PostgreSQL ends the transaction of a relay that does nothing, as it is frozen.
+FROZEN_AFTER_S = 2 * SEND_WITHIN_S
 
 TAKE = """
     SELECT position, job_id, payload, headers, priority, job_key, delay_ms, due_ms, {now} - written_ms AS waited_ms
@@ -134,9 +135,14 @@ class Batch:
             why = describe_error(error)
             self.refused.append({"position": row["position"], "why": why})
             log_event(
-                "outbox_row_refused", "row %s of the outbox of queue %r is no job: %s", row["position"],
-                self.outbox.queue.name, why, queue=self.outbox.queue.name, job_id=row["job_id"],
-            )  # fmt: skip
+                "outbox_row_refused",
+                "row %s of the outbox of queue %r is no job: %s",
+                row["position"],
+                self.outbox.queue.name,
+                why,
+                queue=self.outbox.queue.name,
+                job_id=row["job_id"],
+            )
             return
         self.positions.append(row["position"])
         self.jobs.append(job)
@@ -149,9 +155,14 @@ class Batch:
             delay = max(0.0, (row["delay_ms"] - row["waited_ms"]) / 1000) or None
         unique_for = self.queue.ops.settings.unique_for or HORIZON_S
         return NewJob(
-            bytes(row["payload"]), row["job_id"], json.loads(row["headers"]), delay, row["priority"],
-            key=row["job_key"], unique_for=unique_for,
-        )  # fmt: skip
+            bytes(row["payload"]),
+            row["job_id"],
+            json.loads(row["headers"]),
+            delay,
+            row["priority"],
+            key=row["job_key"],
+            unique_for=unique_for,
+        )
 
     def failed(self, error: Exception) -> None:
         """Keep the receipts of the jobs that are in the queue nevertheless."""

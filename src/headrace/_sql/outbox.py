@@ -50,18 +50,39 @@ class Outbox:
 
     @overload
     def enqueue(
-        self, session: Sync, payload: Any, *, id: str | None = None, headers: Mapping[str, str] | None = None,
-        delay: Delay = None, key: str | None = None, priority: int = 0,
-    ) -> BaseReceipt[Any]: ...  # fmt: skip
+        self,
+        session: Sync,
+        payload: Any,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay: Delay = None,
+        key: str | None = None,
+        priority: int = 0,
+    ) -> BaseReceipt[Any]: ...
     @overload
     def enqueue(
-        self, session: Async, payload: Any, *, id: str | None = None, headers: Mapping[str, str] | None = None,
-        delay: Delay = None, key: str | None = None, priority: int = 0,
-    ) -> Awaitable[BaseReceipt[Any]]: ...  # fmt: skip
+        self,
+        session: Async,
+        payload: Any,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay: Delay = None,
+        key: str | None = None,
+        priority: int = 0,
+    ) -> Awaitable[BaseReceipt[Any]]: ...
     def enqueue(
-        self, session: Sync | Async, payload: Any, *, id: str | None = None, headers: Mapping[str, str] | None = None,
-        delay: Delay = None, key: str | None = None, priority: int = 0,
-    ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:  # fmt: skip
+        self,
+        session: Sync | Async,
+        payload: Any,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        delay: Delay = None,
+        key: str | None = None,
+        priority: int = 0,
+    ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:
         """Write a job into the transaction of *session*, a session or connection of SQLAlchemy; return its receipt.
 
         *payload*, or a `NewJob`, as of `task.new(…)`; the other arguments as for `Queue.enqueue`. A *delay* in seconds
@@ -83,9 +104,14 @@ class Outbox:
         return within(session, "headrace_outbox", write)
 
     def _job(
-        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, key: str | None,
+        self,
+        payload: Any,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        delay: Delay,
+        key: str | None,
         priority: int,
-    ) -> NewJob[Any]:  # fmt: skip
+    ) -> NewJob[Any]:
         """Check the arguments, and make a job with an id."""
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key)
         if is_new(payload):

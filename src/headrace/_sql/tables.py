@@ -20,11 +20,22 @@ NOW_MS = {  # the clock of the database, in ms
 }
 COLUMNS = {
     "headrace_outbox": {
-        "position", "version", "namespace", "queue", "job_id", "payload", "headers", "priority", "job_key",
-        "delay_ms", "due_ms", "written_ms", "refused",
+        "position",
+        "version",
+        "namespace",
+        "queue",
+        "job_id",
+        "payload",
+        "headers",
+        "priority",
+        "job_key",
+        "delay_ms",
+        "due_ms",
+        "written_ms",
+        "refused",
     },
     "headrace_inbox": {"queue", "job_id", "enqueued_ms", "attempt", "version", "done_ms"},
-}  # fmt: skip
+}
 _FOUND: WeakKeyDictionary[Engine, set[str]] = WeakKeyDictionary()  # the tables that the databases surely have
 
 
