@@ -1,7 +1,7 @@
 """The rows that a relay moves at once: read, made jobs, and deleted when their queue has answered.
 
 A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at any point: the next
-one sends the row again, and the queue leaves the job as it is, also for a while after it was completed.
+one sends the row again. The queue then drops it, for a day from when it was sent first, however the job has ended.
 
 - PostgreSQL: a relay locks its rows until it has deleted them; others skip these, and leave later rows of their keys.
 - SQLite: nothing is locked while Redis is asked, as that would stop all that write to the database. Two relays at once
@@ -23,6 +23,7 @@ from sqlalchemy.engine import Connection
 from headrace._api.queue import BaseQueue
 from headrace._model import checks
 from headrace._model.job import NewJob
+from headrace._model.policy import Throttle
 from headrace._model.receipt import BaseReceipt
 from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._sql.outbox import Outbox
@@ -30,7 +31,7 @@ from headrace._sql.tables import NOW_MS, VERSION, require_dialect, require_table
 from headrace._telemetry.log import log_event
 from headrace.errors import ConfigurationError, NotDurable, describe_error
 
-HORIZON_S = 86400.0  # seconds for which the id of a completed job stays taken, in a queue without unique_for
+AGAIN = Throttle(86400.0)  # a row that is sent again within a day is dropped, also if its job has ended
 SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
 # Seconds after which PostgreSQL ends the transaction of a relay that does nothing, as it is frozen.
 FROZEN_AFTER_S = 2 * SEND_WITHIN_S
@@ -83,7 +84,7 @@ class Batch:
     @property
     def one_by_one(self) -> bool:
         """Whether jobs go one by one: shards take conditions of single jobs only."""
-        return self.queue.ops.settings.shards > 1
+        return bool(self.queue.ops.settings.shards > 1)
 
     def take(self, connection: Connection, limit: int) -> None:
         """Begin a transaction, and read the oldest rows. On SQLite the transaction ends before this returns."""
@@ -130,7 +131,7 @@ class Batch:
         """Make the job of a row. A row that can't be a job is refused."""
         try:
             job = self._job(row)
-            self.queue.ops.item(evolve(job, unique_for=None))
+            self.queue.ops.item(evolve(job, if_exists=None))
         except (TypeError, ValueError) as error:
             why = describe_error(error)
             self.refused.append({"position": row["position"], "why": why})
@@ -153,7 +154,6 @@ class Batch:
             delay = datetime.fromtimestamp(row["due_ms"] / 1000, UTC)
         elif row["delay_ms"] is not None:
             delay = max(0.0, (row["delay_ms"] - row["waited_ms"]) / 1000) or None
-        unique_for = self.queue.ops.settings.unique_for or HORIZON_S
         return NewJob(
             bytes(row["payload"]),
             row["job_id"],
@@ -161,7 +161,7 @@ class Batch:
             delay,
             row["priority"],
             key=row["job_key"],
-            unique_for=unique_for,
+            if_exists=AGAIN,
         )
 
     def failed(self, error: Exception) -> None:

@@ -86,8 +86,8 @@ class Outbox:
         """Write a job into the transaction of *session*, a session or connection of SQLAlchemy; return its receipt.
 
         *payload*, or a `NewJob`, as of `task.new(…)`; the other arguments as for `Queue.enqueue`. A *delay* in seconds
-        counts from now. *id*: a job of that id in the outbox, or the queue, is left as it is, also for a day after it
-        was completed (the queue's `unique_for`, if it has one). In an `ordered` queue the jobs of a *key* are in the
+        counts from now. *id*: a job of that id in the outbox, or the queue, is left as it is; rows with that id are
+        dropped for a day after the first was sent. In an `ordered` queue the jobs of a *key* are in the
         order of their commits: on PostgreSQL, transactions with the same key wait for one another.
 
         Await it for an asynchronous session. Raises `ConfigurationError` for a session that is in no transaction, a

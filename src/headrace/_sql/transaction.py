@@ -22,11 +22,10 @@ def within(session: Sync | Async, table: str, function: Callable[[Connection], R
 
     For a session of asyncio the answer is an awaitable.
     """
-    if isinstance(session, (scoped_session, async_scoped_session)):
-        session = session()
-    if isinstance(session, (AsyncSession, AsyncConnection)):
-        return session.run_sync(lambda own: function(_connection_of(own, table)))
-    return function(_connection_of(session, table))
+    own: Any = session() if isinstance(session, (scoped_session, async_scoped_session)) else session
+    if isinstance(own, (AsyncSession, AsyncConnection)):
+        return own.run_sync(lambda found: function(_connection_of(found, table)))
+    return function(_connection_of(own, table))
 
 
 def _connection_of(session: Session | Connection, table: str) -> Connection:
