@@ -11,16 +11,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.context import attach, detach
+from opentelemetry.propagate import extract
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from headrace import AsyncQueue, ConfigurationError, NewJob, Queue, QueueFull, Tasks
 from headrace.codecs import Encrypted, JSONCodec
+from headrace.errors import NotDurable
 from headrace.sql import AsyncRelay, Outbox, Relay, create_tables, relay_once, relay_once_async, tables
 from tests.sql.databases import Database, emptied
 from tests.support.awaiting import PATIENCE, until
 from tests.support.processes import CONTEXT
+from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 ORDER = text("INSERT INTO orders VALUES (:name)")
@@ -311,6 +315,56 @@ def test_an_ordered_queue_has_the_jobs_of_a_key_in_the_order_of_commits(postgres
             )
         thread.join(PATIENCE)
         assert database.rows("payload") == [b"1", b"other", b"2"]
+
+
+@pytest.mark.slow
+def test_connections_that_are_cut_at_every_byte(database: Database, newest: Server) -> None:
+    """The relay's call is sent again, and has acted once."""
+    with Proxy(newest.path) as proxy, Queue("q", url=proxy.url) as queue, newest.queue("q") as other:
+        outbox, sizes, rows = Outbox(queue), {"requests": 0, "replies": 0}, itertools.count()
+
+        def once(side: str, after: int) -> None:
+            wanted = [b"%d" % next(rows) for _ in range(2)]
+            with database.engine().begin() as connection:
+                for payload in wanted:
+                    outbox.enqueue(connection, payload)
+            proxy.reset() if after < 0 else proxy.cut(side, after)
+            assert relay(database, outbox) == 2
+            assert proxy.fired == (after >= 0)
+            sizes.update(requests=len(proxy.requests), replies=len(proxy.replies)) if after < 0 else None
+            assert payloads(other) == wanted, (side, after)
+
+        once("requests", -1)
+        once("requests", -1)  # scripts are known from here on
+        for side, size in list(sizes.items()):
+            for after in range(0, size, 3):
+                once(side, after)
+        assert min(sizes.values()) > 30
+
+
+def test_a_trace_goes_through_the_row(database: Database, queue: Queue[bytes]) -> None:
+    outbox, parent = Outbox(queue), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    token = attach(extract({"traceparent": parent}))
+    try:
+        with database.engine().begin() as connection:
+            outbox.enqueue(connection, b"one")
+    finally:
+        detach(token)
+    assert relay(database, outbox) == 1
+    lease = queue.lease()
+    assert lease is not None
+    assert lease.job.headers["traceparent"] == parent
+
+
+def test_rows_stay_until_their_jobs_are_durable(database: Database, newest: Server) -> None:
+    with newest.queue("q", durable="replicas:1") as queue:  # it has none
+        outbox = Outbox(queue)
+        with database.engine().begin() as connection:
+            outbox.enqueue(connection, b"one")
+        for _ in range(2):
+            with pytest.raises(NotDurable):
+                relay(database, outbox)
+        assert len(database.rows()) == queue.counts().present == 1
 
 
 def relay_until_killed(database: Database, url: str, at: int) -> None:

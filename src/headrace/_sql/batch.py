@@ -56,7 +56,7 @@ REFUSE = text("UPDATE headrace_outbox SET refused = :why WHERE position = :posit
 
 def of_bytes(queue: Any) -> Any:
     """Return *queue*, with its connections, for payloads that are encoded already."""
-    made: Any = object.__new__(type(queue))
+    made: Any = BaseQueue.__new__(queue.__class__)
     BaseQueue.__init__(made, queue.name, queue._address, queue.ops.settings, None, queue.ops.namespace)  # noqa: SLF001
     return made
 
@@ -105,7 +105,7 @@ class Batch:
             connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
         statement = text(TAKE.format(now=NOW_MS[dialect], lock=LOCKS[dialect]))
         given = {**self._names, "version": VERSION, "limit": limit}
-        rows = [row._asdict() for row in connection.execute(statement, given)]
+        rows: Any = connection.execute(statement, given).mappings().all()
         others = self._others(connection, rows)
         for row in rows:
             if row["position"] < others.get(row["job_key"], row["position"] + 1):

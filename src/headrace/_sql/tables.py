@@ -45,7 +45,7 @@ def tables(dialect: str) -> str:
     *dialect*: `postgresql` or `sqlite`. Raises `ConfigurationError` for any other.
     """
     require_dialect(dialect)
-    return files(__package__).joinpath(f"{dialect}.sql").read_text("utf-8")
+    return files("headrace._sql").joinpath(f"{dialect}.sql").read_text("utf-8")
 
 
 def create_tables(connection: Connection) -> None:
