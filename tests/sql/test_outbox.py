@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract
-from sqlalchemy import event, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -22,6 +21,7 @@ from headrace.codecs import Encrypted, JSONCodec
 from headrace.errors import NotDurable
 from headrace.sql import AsyncRelay, Outbox, Relay, create_tables, relay_once, relay_once_async, tables
 from tests.sql.databases import Database, emptied
+from tests.sql.relays import relay_until_killed
 from tests.support.awaiting import PATIENCE, until
 from tests.support.processes import CONTEXT
 from tests.support.proxy import Proxy
@@ -365,32 +365,6 @@ def test_rows_stay_until_their_jobs_are_durable(database: Database, newest: Serv
             with pytest.raises(NotDurable):
                 relay(database, outbox)
         assert len(database.rows()) == queue.counts().present == 1
-
-
-def relay_until_killed(database: Database, url: str, at: int) -> None:
-    """Relay, and be killed at a step: before or after a statement, a commit, or the call of the queue."""
-    steps = itertools.count()
-
-    def step(*_: Any) -> None:
-        if next(steps) == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def stepping(call: Callable[..., Any]) -> Callable[..., Any]:
-        def around(*args: Any, **options: Any) -> Any:
-            step()
-            answer = call(*args, **options)
-            step()
-            return answer
-
-        return around
-
-    Queue.enqueue_many = stepping(Queue.enqueue_many)  # type: ignore[method-assign]
-    engine = database.engine()
-    for name in ("before_cursor_execute", "after_cursor_execute", "commit"):
-        event.listen(engine, name, step)
-    with Queue("q", url=url, priorities=3) as queue, engine.connect() as connection:
-        while relay_once(connection, Outbox(queue)):
-            pass
 
 
 @pytest.mark.parametrize("ends", ["completed", "dead", "cancelled"])
