@@ -14,7 +14,7 @@ from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from headrace import AsyncQueue, ConfigurationError, NewJob, Queue, QueueFull, Tasks
 from headrace.codecs import Encrypted, JSONCodec
@@ -112,6 +112,14 @@ def test_both_colours_are_one_implementation(database: Database, newest: Server)
         await engine.dispose()
 
     asyncio.run(story())
+
+
+def test_scoped_sessions(database: Database, queue: Queue[bytes]) -> None:
+    outbox, sessions = Outbox(queue), scoped_session(sessionmaker(database.engine()))
+    with sessions.begin():
+        outbox.enqueue(sessions, b"one")
+    sessions.remove()
+    assert relay(database, outbox) == 1
 
 
 def test_calls_of_tasks(database: Database, newest: Server) -> None:

@@ -83,4 +83,4 @@ def test_storm(database: Database, newest: Server, record_property: Any) -> None
     record_property("rows", sum(map(len, committed.values())))
     assert found == committed
     assert database.rows() == []
-    assert len(kills) > 6
+    assert len(kills) >= 3
