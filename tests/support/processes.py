@@ -26,9 +26,7 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import blocking, coroutine
 
 CONTEXT = mp.get_context("forkserver")  # a child takes milliseconds, and has nothing of ours
-CONTEXT.set_forkserver_preload(
-    ["headrace", "redis.asyncio", "tests.chaos.actors", "tests.sql.relays", "tests.support.processes"]
-)
+CONTEXT.set_forkserver_preload(["headrace", "redis.asyncio", "tests.chaos.actors", "tests.support.processes"])
 
 
 def main(kind: str, url: str, folder: Path, worker_options: dict[str, Any], handler_options: dict[str, Any]) -> None:
