@@ -1,0 +1,240 @@
+"""The laws of the model itself: shares by weight, no credit, no starvation, no idle slot, nothing left behind."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.fair.model import FairQueue, Job, Limit, Node
+
+TENANTS = ("ada", "bob", "cyd")
+WEIGHTS: dict[tuple[str, ...], float] = {("ada",): 3.0, ("bob",): 2.0, ("cyd",): 1.0}
+
+
+class Run:
+    """Handlers that work on a queue, in simulated time. *durations*: of a job of each tenant, in ms."""
+
+    def __init__(self, queue: FairQueue, handlers: int, durations: dict[str, tuple[float, float]], seed: int) -> None:
+        self.queue, self.free, self.durations = queue, handlers, durations
+        self.random, self.now = random.Random(seed), 0.0  # noqa: S311
+        self.ends: list[tuple[float, int, Job]] = []
+        self.time: defaultdict[str, float] = defaultdict(float)
+        self.order: list[str] = []
+
+    def start(self) -> None:
+        """Give a job to each free handler."""
+        for job in self.queue.lease(self.now, self.free):
+            tenant = job.headers["tenant"]
+            ran = self.random.uniform(*self.durations[tenant])
+            self.time[tenant] += ran
+            self.order.append(tenant)
+            heapq.heappush(self.ends, (self.now + ran, job.place, job))
+            self.free -= 1
+
+    def finish(self) -> None:
+        """Let the first job end."""
+        self.now, _, job = heapq.heappop(self.ends)
+        self.queue.end(job, self.now)
+        self.free += 1
+
+
+@pytest.mark.parametrize("handlers", [1, 10])
+@settings(max_examples=4, deadline=None)
+@given(
+    means=st.tuples(*[st.sampled_from([10.0, 100.0, 1000.0])] * 3),
+    spread=st.sampled_from([0.0, 0.5, 0.9]),
+    seed=st.integers(0, 1000),
+)
+def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
+    """Each tenant always waits. Over 3,000 leases, the time is shared 3:2:1 within 5 %."""
+    queue = FairQueue(weights=WEIGHTS)
+    durations = {name: (ms * (1 - spread), ms * (1 + spread)) for name, ms in zip(TENANTS, means, strict=True)}
+    run = Run(queue, handlers, durations, seed)
+    for tenant in TENANTS:
+        for _ in range(handlers + 1):
+            queue.enqueue({"tenant": tenant})
+    while len(run.order) < 3000:
+        before = len(run.order)
+        run.start()
+        for tenant in run.order[before:]:
+            queue.enqueue({"tenant": tenant})
+        run.finish()
+    least = max(means) * (1 + spread) * (handlers + 1) / sum(run.time.values())  # one job of the longest
+    for tenant, weight in zip(TENANTS, (3, 2, 1), strict=True):
+        share = run.time[tenant] / sum(run.time.values())
+        assert abs(share - weight / 6) < 0.05 * weight / 6 + least
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    weights=st.lists(st.floats(0.1, 10), min_size=2, max_size=6),
+    costs=st.lists(st.floats(0.1, 10), min_size=2, max_size=6),
+    leases=st.integers(1, 150),
+)
+def test_nobody_starves(weights, costs, leases):
+    """Of any two that wait, what they have had by weight differs by one job of each, at every moment."""
+    values = dict(zip("abcdef", zip(weights, costs, strict=False), strict=False))
+    queue = FairQueue(weights={(name,): weight for name, (weight, _) in values.items()})
+    for name, (_, cost) in values.items():
+        queue.enqueue({"tenant": name}, cost=cost)
+    had = dict.fromkeys(values, 0.0)
+    for _ in range(leases):
+        [job] = queue.lease(0.0)
+        name = job.headers["tenant"]
+        weight, cost = values[name]
+        had[name] += cost / weight
+        queue.enqueue({"tenant": name}, cost=cost)
+        queue.end(job, 1.0)
+        for one in values:
+            for other in values:
+                bound = sum(cost / weight for weight, cost in (values[one], values[other]))
+                assert abs(had[one] - had[other]) <= bound + 1e-6
+
+
+def test_an_idle_value_gets_no_credit():
+    """After a long rest a tenant gets its share from now on, and not what it left to others."""
+    queue = FairQueue()
+    for _ in range(300):
+        queue.enqueue({"tenant": "ada"})
+    for _ in range(200):
+        queue.end(queue.lease(0.0)[0], 1000.0)
+    for _ in range(50):
+        queue.enqueue({"tenant": "bob"})
+    order = [queue.lease(0.0)[0].headers["tenant"] for _ in range(40)]
+    assert abs(order.count("bob") - 20) <= 1
+
+
+def test_a_long_run_is_paid_for():
+    """A tenant whose job ran for ten times the mean waits for ten jobs of another."""
+    queue = FairQueue()
+    for _ in range(30):
+        queue.enqueue({"tenant": "ada"})
+        queue.enqueue({"tenant": "bob"})
+    first, second = queue.lease(0.0, 2)
+    assert {first.headers["tenant"], second.headers["tenant"]} == {"ada", "bob"}
+    queue.end(second, 1000.0)
+    queue.end(first, 10_000.0)
+    order = [queue.lease(0.0)[0].headers["tenant"] for _ in range(8)]
+    assert first.headers["tenant"] not in order
+
+
+@pytest.mark.parametrize("path", [("tenant",), ("org", "tenant")])
+def test_many_values_of_one_organisation(path):
+    """With two levels, thirty users of one organisation have one share; with one level, thirty."""
+    queue = FairQueue(path=path)
+    for n in range(30):
+        queue.enqueue({"org": "many", "tenant": f"u{n}"})
+    for _ in range(20):
+        queue.enqueue({"org": "few", "tenant": "ada"})
+    order = [queue.lease(0.0)[0].headers["org"] for _ in range(31)]
+    assert order.count("few") == (16 if len(path) == 2 else 1)
+
+
+def test_a_flood_does_not_delay_others():
+    """A flood of one tenant, and jobs of ten others now and then: those wait for one job, not for the flood."""
+    queue = FairQueue()
+    run = Run(queue, 2, defaultdict(lambda: (10.0, 10.0)), 1)
+    for _ in range(800):
+        queue.enqueue({"tenant": "flood"})
+    waits: list[float] = []
+    added: dict[int, float] = {}
+    for n in range(400):
+        if n % 10 == 0:
+            added[queue.enqueue({"tenant": f"t{n % 7}"}).place] = run.now
+        run.start()
+        waits.extend(run.now - added.pop(job.place) for _, _, job in run.ends if job.place in added)
+        run.finish()
+    assert len(waits) == 40
+    assert max(waits) <= 10.0
+
+
+class Operations(RuleBasedStateMachine):
+    """Any order of operations on a queue with two levels of values, two of priorities, and limits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = FairQueue(
+            path=("org", "tenant"), weights={("x",): 2.0}, limits=[Limit(6), Limit(2, "tenant"), Limit(3, "api")]
+        )
+        self.now = 0.0
+        self.later: list[Job] = []
+
+    @rule(org=st.sampled_from("xy"), tenant=st.sampled_from("abc"), api=st.sampled_from(["", "m", "n"]), level=st.integers(0, 1))
+    def enqueue(self, org: str, tenant: str, api: str, level: int) -> None:
+        headers = {"org": org, "tenant": tenant, **({"api": api} if api else {})}
+        self.queue.enqueue(headers, level=level)
+
+    @rule(limit=st.integers(1, 5), same=st.booleans(), batch=st.booleans())
+    def lease(self, limit: int, same: bool, batch: bool) -> None:
+        queue = self.queue
+        fronts: dict[Node, int] = {}
+        for job in queue.waiting:
+            if queue.has_slot(job):
+                fronts[queue.node(job)] = min(job.place, fronts.get(queue.node(job), job.place))
+        leased = queue.lease(self.now, limit, same=same, batch=batch)
+        if leased:
+            assert leased[0].level == min(node[0] for node in fronts)  # type: ignore[type-var]
+            assert leased[0].place == fronts[queue.node(leased[0])], "a job passed another of its value"
+        assert bool(leased) == bool(fronts), "a slot waits while a job may run"
+        if same:
+            assert len({queue.node(job) for job in leased}) <= 1
+        elif len(leased) < limit:
+            assert not any(map(queue.has_slot, queue.waiting))
+
+    @precondition(lambda self: self.queue.held)
+    @rule(data=st.data(), state=st.sampled_from(["gone", "front", "back", "later"]), ran=st.floats(0, 5000))
+    def end(self, data: st.DataObject, state: str, ran: float) -> None:
+        job = data.draw(st.sampled_from(self.queue.held))
+        self.now += ran
+        self.queue.end(job, self.now, state)
+        if state == "later":
+            self.later.append(job)
+
+    @precondition(lambda self: self.later)
+    @rule(front=st.booleans())
+    def come_back(self, front: bool) -> None:
+        self.queue.come_back(self.later.pop(), front=front)
+
+    @precondition(lambda self: self.queue.waiting)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.queue.cancel(data.draw(st.sampled_from(self.queue.waiting)))
+
+    @rule(most=st.integers(1, 4), weight=st.sampled_from([0.5, 1.0, 3.0]))
+    def redeclare(self, most: int, weight: float) -> None:
+        self.queue.redeclare({("x",): weight}, [Limit(6), Limit(most, "tenant"), Limit(3, "api")])
+
+    @invariant()
+    def no_credit(self) -> None:
+        """What comes in begins at the virtual time at least; only a refund may take it below."""
+        for fair in self.queue.nodes.values():
+            assert fair.virtual >= 0
+
+    @invariant()
+    def nothing_is_left_behind(self) -> None:
+        if not (self.queue.waiting or self.queue.held):
+            assert not self.queue.nodes
+            assert not self.queue.means
+            assert not self.queue.active
+
+
+TestOperations = Operations.TestCase
+TestOperations.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_a_million_values_leave_nothing_behind():
+    """Values that come and go are forgotten while the queue goes on."""
+    queue = FairQueue()
+    queue.enqueue({"tenant": "always"})
+    for n in range(500):
+        queue.enqueue({"tenant": f"t{n}"})
+        queue.enqueue({"tenant": "always"})
+        for job in queue.lease(0.0, 2):
+            queue.end(job, 1000.0)
+    assert len(queue.nodes[(0,)].starts) < 20
