@@ -21,7 +21,6 @@ local function in_parts(list, write)
   for i = 1, #list, 4000 do write(unpack(list, i, math.min(#list, i + 3999))) end
 end
 local function member(start, value) return format('0 %016.0f ', start) .. value end
-local function debtor(start, value) return format('~0 %016.0f ', start) .. value end
 
 -- 1. Nothing waits or is leased: all starts are forgotten.
 if redis.call('EXISTS', lines, held) == 0 then redis.call('DEL', shares, ready, settled) end
@@ -70,7 +69,7 @@ in_parts(names, function(...)
   local values = redis.call('HMGET', shares, ...)
   for i = 1, #values do stored[#stored + 1] = values[i] end
 end)
-local virtual, mean = tonumber(stored[1] or 0), tonumber(stored[2] or 1000000)
+local virtual, mean = tonumber(stored[1] or 0), tonumber(stored[2] or 1000)
 
 -- 4. Corrections, and the values that come in.
 local removed, added, heap = {}, {}, {}
@@ -112,7 +111,6 @@ for i = 1, #asked do
     it.mean = it.mean + (it.ran[j] - it.mean) / 8
     mean = mean + (it.ran[j] - mean) / 8
   end
-  it.idle = it.was and not it.active and running == '0'
   it.start = math.max(0, it.start + (it.more or 0) / it.weight)
   if not it.active and it.new then it.start = math.max(it.start, virtual) end
   if it.active or it.new then push(it) end
@@ -154,7 +152,7 @@ while count < limit and #heap > 0 do
       picked[#picked + 1] = job
       hold[#hold + 1], hold[#hold + 2] = job[1], format('%.3f %.0f ', now, charge) .. it.value
     end
-    if it.start > virtual then virtual = it.start end
+    virtual = it.start
     it.start, it.running, it.touched = it.start + charge / it.weight, it.running + 1, true
     sink(it)
   end
@@ -170,7 +168,7 @@ if #leased > 0 then
   end
 end
 for i = 1, #picked do reply[#reply + 1], reply[#reply + 2] = picked[i][1], picked[i][2] end
-local filed, rest, gone = {}, {}, {}
+local filed, rest, gone, created = {}, {}, {}, 0
 for i = 1, #asked do
   local it = known[asked[i]]
   local more = it.new and it.at <= #it.new
@@ -183,11 +181,10 @@ for i = 1, #asked do
     active = redis.call('ZRANGEBYLEX', lines, '(' .. it.last, '(' .. line(it.value) .. '\255', 'LIMIT', 0, 1)[1] ~= nil
   end
   if it.touched or it.more or it.new or it.active ~= active then
-    if it.was and (it.active or it.idle) then removed[#removed + 1] = (it.active and member or debtor)(it.was, it.value) end
+    if it.active then removed[#removed + 1] = member(it.was, it.value) end
     if active or it.running > 0 or it.start > virtual then
-      if active or it.running == 0 then
-        added[#added + 1], added[#added + 2] = 0, (active and member or debtor)(it.start, it.value)
-      end
+      if active then added[#added + 1], added[#added + 2] = 0, member(it.start, it.value) end
+      if not it.was then created = created + 1 end
       left[#left + 1], left[#left + 2] = 'a' .. it.value, format('%.0f %.0f %d %d', it.start, it.mean, it.running, active and 1 or 0)
     elseif it.was then
       gone[#gone + 1] = 'a' .. it.value
@@ -208,12 +205,16 @@ in_parts(gone, function(...) redis.call('HDEL', shares, ...) end)
 if #hold > 0 then in_parts(hold, function(...) redis.call('HSET', held, ...) end) end
 left[#left + 1], left[#left + 2], left[#left + 3], left[#left + 4] = 'v', format('%.0f', virtual), 'm', format('%.0f', mean)
 in_parts(left, function(...) redis.call('HSET', shares, ...) end)
--- Idle values that are in no debt any more.
-local paid = redis.call('ZRANGEBYLEX', ready, '[~0 ', format('(~0 %016.0f!', virtual), 'LIMIT', 0, 20)
-if #paid > 0 then
-  redis.call('ZREM', ready, unpack(paid))
-  for i = 1, #paid do paid[i] = 'a' .. sub(paid[i], 21) end
-  redis.call('HDEL', shares, unpack(paid))
+-- Idle values that are in no debt any more: twice as many are looked at as came in.
+if created > 0 then
+  local page = redis.call('HSCAN', shares, redis.call('HGET', shares, 'c') or '0', 'COUNT', 2 * created)
+  local paid = {}
+  for i = 1, #page[2], 2 do
+    local start = match(page[2][i + 1], '^(%d+) %d+ 0 0$')
+    if start and tonumber(start) <= virtual then paid[#paid + 1] = page[2][i] end
+  end
+  in_parts(paid, function(...) redis.call('HDEL', shares, ...) end)
+  redis.call('HSET', shares, 'c', page[1])
 end
 reply[#reply + 1] = #rows == look and 1 or 0
 return reply

@@ -16,7 +16,7 @@ from itertools import count
 from attrs import define, field, frozen
 
 Node = tuple[object, ...]
-UNKNOWN_MS = 1000.0  # the mean run time of a queue in which no job has ended
+UNKNOWN_MS = 1.0  # the mean run time of a queue in which no job has ended; see fairness.md for why it is short
 WEIGHT_OF_LATEST = 8  # a run counts as an eighth of the mean
 
 
@@ -56,9 +56,8 @@ class Fair:
 
     def pick(self, child: Node, share: float) -> None:
         """Charge a child that is leased from."""
-        start = self.starts[child]
-        self.virtual = max(self.virtual, start)
-        self.starts[child] = start + share
+        self.virtual = self.starts[child]
+        self.starts[child] += share
 
     def correct(self, child: Node, share: float) -> None:
         """Charge, or pay back, what was misjudged."""

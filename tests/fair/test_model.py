@@ -116,6 +116,10 @@ def test_a_long_run_is_paid_for():
     for _ in range(30):
         queue.enqueue({"tenant": "ada"})
         queue.enqueue({"tenant": "bob"})
+    for _ in range(50):
+        for job in queue.lease(0.0, 2):
+            queue.end(job, 1000.0)
+            queue.enqueue(job.headers)
     first, second = queue.lease(0.0, 2)
     assert {first.headers["tenant"], second.headers["tenant"]} == {"ada", "bob"}
     queue.end(second, 1000.0)
@@ -133,7 +137,7 @@ def test_many_values_of_one_organisation(path):
     for _ in range(20):
         queue.enqueue({"org": "few", "tenant": "ada"})
     order = [queue.lease(0.0)[0].headers["org"] for _ in range(31)]
-    assert order.count("few") == (16 if len(path) == 2 else 1)
+    assert order.count("few") == (15 if len(path) == 2 else 1)
 
 
 def test_a_flood_does_not_delay_others():
@@ -209,12 +213,6 @@ class Operations(RuleBasedStateMachine):
     @rule(most=st.integers(1, 4), weight=st.sampled_from([0.5, 1.0, 3.0]))
     def redeclare(self, most: int, weight: float) -> None:
         self.queue.redeclare({("x",): weight}, [Limit(6), Limit(most, "tenant"), Limit(3, "api")])
-
-    @invariant()
-    def no_credit(self) -> None:
-        """What comes in begins at the virtual time at least; only a refund may take it below."""
-        for fair in self.queue.nodes.values():
-            assert fair.virtual >= 0
 
     @invariant()
     def nothing_is_left_behind(self) -> None:
