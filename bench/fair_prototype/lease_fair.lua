@@ -20,7 +20,7 @@ local function line(value) return #value .. ':' .. value .. ' ' end
 local function in_parts(list, write)
   for i = 1, #list, 4000 do write(unpack(list, i, math.min(#list, i + 3999))) end
 end
-local function member(start, value) return format('0 %016.0f ', start) .. value end
+local function member(start, value) return format('0 %016d ', start) .. value end
 
 -- 1. Nothing waits or is leased: all starts are forgotten.
 if redis.call('EXISTS', lines, held) == 0 then redis.call('DEL', shares, ready, settled) end
@@ -28,21 +28,37 @@ if redis.call('EXISTS', lines, held) == 0 then redis.call('DEL', shares, ready, 
 -- 2. What is known of values: start (us), mean (us), number of leased jobs, active.
 local known, asked = {}, {}
 local function ask(value)
-  if not known[value] then
-    known[value] = {value = value}
-    asked[#asked + 1] = value
+  local it = known[value]
+  if not it then
+    it = { -- all fields at once: a table that grows costs more than all else here
+      value = value, start = 0, mean = 0, weight = 1, running = 0, was = false, active = false, listed = false, ran = false,
+      more = 0, new = false, at = 1, row = false, chunk = false, chunk_at = 1, done = false, last = false, size = false,
+      touched = false, key = false,
+    }
+    known[value] = it
+    asked[#asked + 1] = it
   end
-  return known[value]
+  return it
 end
 
 -- 3. The ends since the last call; the first look; the first children.
 local ends = redis.call('LPOP', settled, 1000) or {}
+local ended, since, charge, value, row
 for i = 1, #ends do
-  local ran, more, value = match(ends[i], '^(%S+) (%S+) (.*)$')
-  local it = ask(value)
-  it.ran = it.ran or {}
-  it.ran[#it.ran + 1] = tonumber(ran)
-  it.more = (it.more or 0) + tonumber(more)
+  if string.byte(ends[i]) == 64 then
+    ended = tonumber(sub(ends[i], 2))
+  else
+    if ends[i] ~= row then -- jobs of one value that were leased in one call have equal rows
+      row = ends[i]
+      since, charge, value = match(row, '^(%S+) (%S+) (.*)$')
+      since, charge = tonumber(since), tonumber(charge)
+    end
+    local it = ask(value)
+    it.ran = it.ran or {}
+    local ran = 1000 * (ended - since)
+    it.ran[#it.ran + 1] = ran
+    it.more = it.more + ran - charge
+  end
 end
 local rows = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', look, 'STREAMS', jobs, '>')
 rows = rows and rows[1][2] or {}
@@ -52,18 +68,13 @@ for i = 1, #rows do
     if fields[j] == header then value = fields[j + 1] end
   end
   local it = ask(value)
-  local new = it.new
-  if not new then
-    new = {}
-    it.new, it.at = new, 1
-  end
-  new[#new + 1] = rows[i]
+  if it.new then it.new[#it.new + 1] = rows[i] else it.new = {rows[i]} end
 end
 local first = redis.call('ZRANGEBYLEX', ready, '[0 ', '(0!', 'LIMIT', 0, limit + 1)
-for i = 1, #first do ask(sub(first[i], 20)).listed = true end
+for i = 1, #first do ask(sub(first[i], 20)).listed = first[i] end
 
-local names = {'v', 'm'}
-for i = 1, #asked do names[2 * i + 1], names[2 * i + 2] = 'a' .. asked[i], 'w' .. asked[i] end
+local names = {'v', 'm', 'c'}
+for i = 1, #asked do names[2 * i + 2], names[2 * i + 3] = 'a' .. asked[i].value, 'w' .. asked[i].value end
 local stored = {}
 in_parts(names, function(...)
   local values = redis.call('HMGET', shares, ...)
@@ -101,9 +112,9 @@ local function pop()
   if #heap > 0 then sink(last) end
 end
 for i = 1, #asked do
-  local it = known[asked[i]]
-  local start, its_mean, running, active = match(stored[2 * i + 1] or '', '^(%S+) (%S+) (%d+) (%d)$')
-  it.weight = tonumber(stored[2 * i + 2] or 1)
+  local it = asked[i]
+  local start, its_mean, running, active = match(stored[2 * i + 2] or '', '^(%S+) (%S+) (%d+) (%d)$')
+  it.weight = tonumber(stored[2 * i + 3] or 1)
   it.was, it.active, it.start = start and tonumber(start), active == '1', tonumber(start or virtual)
   it.running = tonumber(running or 0) - (it.ran and #it.ran or 0)
   it.mean = tonumber(its_mean) or mean
@@ -111,7 +122,7 @@ for i = 1, #asked do
     it.mean = it.mean + (it.ran[j] - it.mean) / 8
     mean = mean + (it.ran[j] - mean) / 8
   end
-  it.start = math.max(0, it.start + (it.more or 0) / it.weight)
+  it.start = math.max(0, it.start + it.more / it.weight)
   if not it.active and it.new then it.start = math.max(it.start, virtual) end
   if it.active or it.new then push(it) end
 end
@@ -123,7 +134,8 @@ local function next_of(it)
   if it.active and not it.done then
     if not it.chunk or it.chunk_at > #it.chunk then
       it.size = math.min(it.size and 4 * it.size or share + 1, limit + 1)
-      local key = line(it.value)
+      it.key = it.key or line(it.value)
+      local key = it.key
       local from = it.last and '(' .. it.last or '[' .. key
       it.chunk, it.chunk_at = redis.call('ZRANGEBYLEX', lines, from, '(' .. key .. '\255', 'LIMIT', 0, it.size), 1
       it.done = #it.chunk < it.size
@@ -133,7 +145,7 @@ local function next_of(it)
   if it.chunk and it.chunk_at <= #it.chunk then return it.chunk[it.chunk_at], true end
   if it.new and it.at <= #it.new then return it.new[it.at], false end
 end
-local count = 0
+local count, stamp = 0, format('%.3f ', now)
 while count < limit and #heap > 0 do
   local it = heap[1]
   local job, stored_there = next_of(it)
@@ -142,15 +154,16 @@ while count < limit and #heap > 0 do
   else
     count = count + 1
     local charge = it.mean
+    it.row = it.row or stamp .. format('%d ', charge) .. it.value
     if stored_there then
       it.chunk_at = it.chunk_at + 1
-      local entry = entry_of(sub(job, #line(it.value) + 1))
+      local entry = entry_of(sub(job, #it.key + 1))
       took[#took + 1], leased[#leased + 1] = job, entry
-      hold[#hold + 1], hold[#hold + 2] = entry, format('%.3f %.0f ', now, charge) .. it.value
+      hold[#hold + 1], hold[#hold + 2] = entry, it.row
     else
       it.at = it.at + 1
       picked[#picked + 1] = job
-      hold[#hold + 1], hold[#hold + 2] = job[1], format('%.3f %.0f ', now, charge) .. it.value
+      hold[#hold + 1], hold[#hold + 2] = job[1], it.row
     end
     virtual = it.start
     it.start, it.running, it.touched = it.start + charge / it.weight, it.running + 1, true
@@ -170,7 +183,7 @@ end
 for i = 1, #picked do reply[#reply + 1], reply[#reply + 2] = picked[i][1], picked[i][2] end
 local filed, rest, gone, created = {}, {}, {}, 0
 for i = 1, #asked do
-  local it = known[asked[i]]
+  local it = asked[i]
   local more = it.new and it.at <= #it.new
   for j = more and it.at or 1, more and #it.new or 0 do
     rest[#rest + 1] = it.new[j][1]
@@ -180,12 +193,12 @@ for i = 1, #asked do
   if it.active and not more and active and it.chunk and it.chunk_at > #it.chunk then -- is there one more?
     active = redis.call('ZRANGEBYLEX', lines, '(' .. it.last, '(' .. line(it.value) .. '\255', 'LIMIT', 0, 1)[1] ~= nil
   end
-  if it.touched or it.more or it.new or it.active ~= active then
-    if it.active then removed[#removed + 1] = member(it.was, it.value) end
+  if it.touched or it.ran or it.new or it.active ~= active then
+    if it.active then removed[#removed + 1] = it.listed or member(it.was, it.value) end
     if active or it.running > 0 or it.start > virtual then
       if active then added[#added + 1], added[#added + 2] = 0, member(it.start, it.value) end
       if not it.was then created = created + 1 end
-      left[#left + 1], left[#left + 2] = 'a' .. it.value, format('%.0f %.0f %d %d', it.start, it.mean, it.running, active and 1 or 0)
+      left[#left + 1], left[#left + 2] = 'a' .. it.value, format('%d %d %d %d', it.start, it.mean, it.running, active and 1 or 0)
     elseif it.was then
       gone[#gone + 1] = 'a' .. it.value
     end
@@ -205,16 +218,20 @@ in_parts(gone, function(...) redis.call('HDEL', shares, ...) end)
 if #hold > 0 then in_parts(hold, function(...) redis.call('HSET', held, ...) end) end
 left[#left + 1], left[#left + 2], left[#left + 3], left[#left + 4] = 'v', format('%.0f', virtual), 'm', format('%.0f', mean)
 in_parts(left, function(...) redis.call('HSET', shares, ...) end)
--- Idle values that are in no debt any more: twice as many are looked at as came in.
+-- Idle values that are in no debt any more. HSCAN answers all of a small hash, so it is called for 64 new values at once.
 if created > 0 then
-  local page = redis.call('HSCAN', shares, redis.call('HGET', shares, 'c') or '0', 'COUNT', 2 * created)
-  local paid = {}
-  for i = 1, #page[2], 2 do
-    local start = match(page[2][i + 1], '^(%d+) %d+ 0 0$')
-    if start and tonumber(start) <= virtual then paid[#paid + 1] = page[2][i] end
+  local from, came = match(stored[3] or '0 0', '^(%d+) (%d+)$')
+  came = came + created
+  if came >= 64 then
+    local page, paid = redis.call('HSCAN', shares, from, 'COUNT', 2 * came), {}
+    for i = 1, #page[2], 2 do
+      local start = match(page[2][i + 1], '^(%d+) %d+ 0 0$')
+      if start and tonumber(start) <= virtual then paid[#paid + 1] = page[2][i] end
+    end
+    in_parts(paid, function(...) redis.call('HDEL', shares, ...) end)
+    from, came = page[1], 0
   end
-  in_parts(paid, function(...) redis.call('HDEL', shares, ...) end)
-  redis.call('HSET', shares, 'c', page[1])
+  redis.call('HSET', shares, 'c', from .. ' ' .. came)
 end
 reply[#reply + 1] = #rows == look and 1 or 0
 return reply

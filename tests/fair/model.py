@@ -188,11 +188,8 @@ class FairQueue:
         while len(node) <= len(self.path):
             children = [child for child in self.active if child[:-1] == node]
             starts = self.nodes[node].starts
-            node = min(children, key=lambda child: (starts[child], self._oldest(child)))
+            node = min(children, key=lambda child: (starts[child], str(child[-1])))
         return node
-
-    def _oldest(self, node: Node) -> int:
-        return min(job.place for job in self.waiting if self.node(job)[: len(node)] == node and self.has_slot(job))
 
     def _refresh(self) -> None:
         """Find which nodes have a job that may run, and forget what is idle."""

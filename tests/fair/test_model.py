@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import defaultdict
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ class Run:
 
     def __init__(self, queue: FairQueue, handlers: int, durations: dict[str, tuple[float, float]], seed: int) -> None:
         self.queue, self.free, self.durations = queue, handlers, durations
-        self.random, self.now = random.Random(seed), 0.0  # noqa: S311
+        self.random, self.now = random.Random(seed), 0.0
         self.ends: list[tuple[float, int, Job]] = []
         self.time: defaultdict[str, float] = defaultdict(float)
         self.order: list[str] = []
@@ -91,10 +92,9 @@ def test_nobody_starves(weights, costs, leases):
         had[name] += cost / weight
         queue.enqueue({"tenant": name}, cost=cost)
         queue.end(job, 1.0)
-        for one in values:
-            for other in values:
-                bound = sum(cost / weight for weight, cost in (values[one], values[other]))
-                assert abs(had[one] - had[other]) <= bound + 1e-6
+        for (one, (one_weight, one_cost)), (other, (other_weight, other_cost)) in product(values.items(), repeat=2):
+            bound = one_cost / one_weight + other_cost / other_weight
+            assert abs(had[one] - had[other]) <= bound + 1e-6
 
 
 def test_an_idle_value_gets_no_credit():
@@ -137,7 +137,7 @@ def test_many_values_of_one_organisation(path):
     for _ in range(20):
         queue.enqueue({"org": "few", "tenant": "ada"})
     order = [queue.lease(0.0)[0].headers["org"] for _ in range(31)]
-    assert order.count("few") == (15 if len(path) == 2 else 1)
+    assert order.count("few") == (16 if len(path) == 2 else 1)
 
 
 def test_a_flood_does_not_delay_others():
@@ -169,7 +169,12 @@ class Operations(RuleBasedStateMachine):
         self.now = 0.0
         self.later: list[Job] = []
 
-    @rule(org=st.sampled_from("xy"), tenant=st.sampled_from("abc"), api=st.sampled_from(["", "m", "n"]), level=st.integers(0, 1))
+    @rule(
+        org=st.sampled_from("xy"),
+        tenant=st.sampled_from("abc"),
+        api=st.sampled_from(["", "m", "n"]),
+        level=st.integers(0, 1),
+    )
     def enqueue(self, org: str, tenant: str, api: str, level: int) -> None:
         headers = {"org": org, "tenant": tenant, **({"api": api} if api else {})}
         self.queue.enqueue(headers, level=level)
