@@ -128,6 +128,36 @@ def test_a_long_run_is_paid_for():
     assert first.headers["tenant"] not in order
 
 
+def test_a_newcomer_does_not_wait_for_what_is_paid_back():
+    """A flood whose jobs are suddenly a hundred times shorter is paid back; a newcomer after that begins beside it."""
+    queue = FairQueue()
+    for _ in range(60):
+        queue.enqueue({"tenant": "flood"})
+    for _ in range(20):
+        queue.end(queue.lease(0.0)[0], 1000.0)
+    running = queue.lease(0.0, 10)
+    for job in running:
+        queue.end(job, 10.0)
+    queue.end(queue.lease(0.0)[0], 10.0)
+    queue.enqueue({"tenant": "new"})
+    assert "new" in [queue.lease(0.0)[0].headers["tenant"] for _ in range(2)]
+
+
+def test_a_batch_shares_its_time():
+    """Ten jobs that run for a second as one batch cost as much as one job of a second."""
+    queue = FairQueue()
+    for tenant in ("ada", "bob"):
+        for _ in range(100):
+            queue.enqueue({"tenant": tenant})
+    batch = queue.lease(0.0, 10, same=True, batch=True)
+    [single] = queue.lease(0.0)
+    assert batch[0].headers != single.headers
+    for job in (*batch, single):
+        queue.end(job, 1000.0)
+    starts = queue.nodes[(0,)].starts.values()
+    assert max(starts) - min(starts) < 10
+
+
 @pytest.mark.parametrize("path", [("tenant",), ("org", "tenant")])
 def test_many_values_of_one_organisation(path):
     """With two levels, thirty users of one organisation have one share; with one level, thirty."""
@@ -168,6 +198,8 @@ class Operations(RuleBasedStateMachine):
         )
         self.now = 0.0
         self.later: list[Job] = []
+        self.leased: list[Job] = []
+        self.most = 2
 
     @rule(
         org=st.sampled_from("xy"),
@@ -187,6 +219,15 @@ class Operations(RuleBasedStateMachine):
             if queue.has_slot(job):
                 fronts[queue.node(job)] = min(job.place, fronts.get(queue.node(job), job.place))
         leased = queue.lease(self.now, limit, same=same, batch=batch)
+        self.leased += leased
+        for job in leased:
+            of_tenant = [other for other in self.leased if other.headers["tenant"] == job.headers["tenant"]]
+            of_api = [
+                other
+                for other in self.leased
+                if "api" in job.headers and other.headers.get("api") == job.headers["api"]
+            ]
+            assert (len(self.leased) <= 6, len(of_tenant) <= self.most, len(of_api) <= 3) == (True, True, True)
         if leased:
             assert leased[0].level == min(node[0] for node in fronts)  # type: ignore[type-var]
             assert leased[0].place == fronts[queue.node(leased[0])], "a job passed another of its value"
@@ -202,6 +243,7 @@ class Operations(RuleBasedStateMachine):
         job = data.draw(st.sampled_from(self.queue.held))
         self.now += ran
         self.queue.end(job, self.now, state)
+        self.leased.remove(job)
         if state == "later":
             self.later.append(job)
 
@@ -217,7 +259,12 @@ class Operations(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 4), weight=st.sampled_from([0.5, 1.0, 3.0]))
     def redeclare(self, most: int, weight: float) -> None:
+        self.most = most
         self.queue.redeclare({("x",): weight}, [Limit(6), Limit(most, "tenant"), Limit(3, "api")])
+
+    @invariant()
+    def slots_are_leased_jobs(self) -> None:
+        assert sorted(map(id, self.queue.held)) == sorted(map(id, self.leased))
 
     @invariant()
     def nothing_is_left_behind(self) -> None:
