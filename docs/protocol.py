@@ -132,6 +132,37 @@ PARTS = {
         "zset",
         "Token buckets that are not full: a member for each → when it will be full; and who waits for one is due last.",
     ),
+    "terms": (
+        "hash",
+        "What `fair` and `limits` the queue has: `structure` in words, on which all programs agree; `packed`: the same and "  # noqa: ISC004
+        "the numbers of limits, by cmsgpack; `w<path>`: a weight; `version`; `mean`: µs that a job runs, `costed`: the same "
+        "as costs count; `again`: where the search for lines that may run goes on; `halved`: ms when `busy` was halved.",
+    ),
+    "shares": (
+        "hash",
+        "Of the values that have jobs: `a<node>` → its next start in µs of share, the mean run time of its jobs in µs, how many "  # noqa: ISC004
+        "are leased, 1 if it is in `ready`, the median and the 95th percentile of its dwell in ms, about; `v<node>` → the "
+        "virtual time among its children, in µs.",
+    ),
+    "lines": (
+        "zset",
+        "`<line> <place>` of each waiting job that was looked at, with `+` behind it if the job came back. All scores are 0.",
+    ),
+    "ready": (
+        "zset",
+        "What may run: `<node> <next start, 16 digits> <child>`, and where limits or rates have further keys "  # noqa: ISC004
+        "`<node of a value> <place of the first job> <line>`. All scores are 0.",
+    ),
+    "stopped": ("zset", "`<slot> <line>` of each line that waits for a slot; `*`: the limit of the queue stopped a lease."),
+    "resting": ("zset", "Line → when its rate limit has a token, in ms."),
+    "held": (
+        "hash",
+        "Leased entry → since when in ms, its charge in µs (after `=` if that is its cost), the number of jobs in its batch, "  # noqa: ISC004
+        "`lp` of its line, and `lp` of each of its slots.",
+    ),
+    "slots": ("zset", "`<slot> <place>` of each leased entry, for each limit with a key. All scores are 0."),
+    "busy": ("zset", "Value, as its node without the level → ms of share; halved each minute; at most 200."),
+    "settled": ("list", "`@<ms>` and what `held` had of entries that ended then; the next `lease_fair` measures them."),
     "ends": (
         "hash",
         "Job id → how it ended, if the queue keeps a history: state, ms, attempt (0 unknown), 1 with a result or 0, worker "  # noqa: ISC004
@@ -183,6 +214,7 @@ FIELDS = {
     "headrace-traceback": "Where, at most 4,096 bytes, if the worker keeps tracebacks; also in a dead letter.",
     "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
     "headrace-key": "A header: the key of the job, which it shares with those that belong to it, if it was given one.",
+    "headrace-cost": "A header: the job's cost in mean run times, a positive number, for queues with `fair`.",
     "headrace-unique": "A header: for how many ms the job's id stays taken once it is completed.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
     "headrace-nonce": "A header: the nonce of its entry into this stage, for a job of a flow; it tells a dead letter from others of its id.",
