@@ -153,7 +153,10 @@ PARTS = {
         "What may run: `<node> <next start, 16 digits> <child>`, and where limits or rates have further keys "  # noqa: ISC004
         "`<node of a value> <place of the first job> <line>`. All scores are 0.",
     ),
-    "stopped": ("zset", "`<slot> <line>` of each line that waits for a slot; `*`: the limit of the queue stopped a lease."),
+    "stopped": (
+        "zset",
+        "`<slot> <line>` of each line that waits for a slot; `*`: the limit of the queue stopped a lease.",
+    ),
     "resting": ("zset", "Line → when its rate limit has a token, in ms."),
     "held": (
         "hash",
