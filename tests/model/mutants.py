@@ -243,6 +243,6 @@ ORDERED: dict[str, Sequence[Edit]] = {
         )
     ],
     "the next of a buried job waits for another call": [
-        ("lease", "q.heads, passed = {}, true end -- the next", "end -- the next")
+        ("lease", "q.heads, q.passed = {}, true end -- the next", "end -- the next")
     ],
 }

@@ -57,11 +57,11 @@ if woken == '2' and not brought then return {1, -1, {}, {}, 0, -1} end
 local BUDGET = 1048576 + 4096 -- the last job may be small
 if #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
   and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
-  local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate')
+  local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate', 'terms')
   local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
   local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
   first = first and tonumber(first)
-  if not (state[2] or state[3] or state[4] or state[5] or state[6] or first and first <= now)
+  if not (state[2] or state[3] or state[4] or state[5] or state[6] or state[7] or first and first <= now)
     and deadline > 0 and (ttl == 0 or deadline >= now) and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
   then
     if ttl > 0 and deadline < now + ttl then
@@ -117,97 +117,31 @@ if #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
   end
 end
 
--- @include backlog
--- @include clear_wake_tokens
--- @include fields
--- @include heal_group
--- @include keep_dead
--- @include keep_ends
+-- @include leasing
 -- @include levels
--- @include marks
 -- @include max_job_size
 -- @include page
 -- @include park
--- @include promote
 -- @include publish
 -- @include raise_level
 -- @include rates
 -- @include requeue_front
--- @include require_types
--- @include retire
 -- @include runs
 -- @include suspect_turns
 -- @include suspects
 -- @include take_over
 -- @include take_turns
--- @include tell_holders
 -- @include turns
 -- @include wake_many
 
--- 4. Arguments.
+-- 4. Arguments; whether this worker gets any job; how many, by the limits of the whole queue.
 if duration ~= '' then whole(duration) end
-local q = {
-  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
-  stats = stats, limited = limited, flows = flows, turns = turns,
-  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), behind = behind, deaths = deaths,
-}
-local now = clock()
-local limits, keyed = {}, false
-for i = buckets, #ARGV, 3 do
-  if tonumber(ARGV[i + 1]) == 0 then
-    begin_turns(q, ARGV[i])
-    require_hashes(turns)
-    require_sorted_sets(behind)
-  else
-    limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
-    keyed = keyed or ARGV[i] ~= ''
-  end
-end
-
--- 5. The group is there, and the worker is registered.
-local heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
-require_hashes(deaths, steps)
-require_history(heard.history, ends, ended)
-local parked, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end)
-if parked.err then return parked end
--- A full server permits the first write; then it permits all others, too.
-redis.call('XACK', wake, 'workers', '0-0')
-if healed == 1 then forget_leases(jobs, leases, stats) end
-q.deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
-if ttl > 0 then
-  if q.deadline < now then
-    redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease .. ' hand') -- without a heartbeat
-    tell_holders(control, 'stir')
-  end
-  if q.deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
-elseif q.deadline == 0 then
-  return {0, -1, {}, {}, healed, now}
-end
-
--- 6. Before any job is handed out: wake tokens, a pause, and due jobs.
-if woken == '1' or woken == '2' then healed = math.max(healed, clear_wake_tokens(wake)) end
-local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate')
-if state[1] then return {2, -1, {}, {}, healed, now} end
-local largest = math.max(4096, tonumber(state[2] or 0))
-local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-if first[2] and tonumber(first[2]) <= now then
-  local promoted = promote(q, now, 100, {left = 262144})
-  if heard.promoted then publish(events, 'promoted', promoted) end
-  largest = math.max(largest, tonumber(redis.call('HGET', stats, 'largest') or 0))
-  first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-end
-
--- 7. A worker that holds a suspect, or will get one next, gets no other job.
-q.watched = redis.call('EXISTS', deaths) == 1
-q.holds = q.watched and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, worker)[1]
-if q.holds and suspects.is_one(redis.call('HGET', deaths, q.holds[1])) then return {3, -1, {}, {}, healed, now} end
-if q.holds then
-  local left = suspects.makes_room(q, workers, worker, now, tonumber(lease))
-  if left then return {3, left, {}, {}, healed, now} end
-end
-
--- 8. The number that may be handed out, by the limits of the whole queue and by bytes.
-local taken, fresh, entries, buried, why, attempts = {}, {}, {}, {}, {}, {died = {}}
+local q = leasing.context()
+local limits = leasing.rates(q, buckets)
+local nothing = leasing.begin(q)
+if nothing then return nothing end
+local now, keyed, heard, healed, parked, state = q.now, q.keyed, q.heard, q.healed, q.parked, q.state
+local taken, fresh, entries = q.taken, {}, q.entries
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
 limit, hold = room(rates, limits, exact, limit)
@@ -215,23 +149,20 @@ if limit == 0 then
   write_scores(rates) -- corrected if the clock went back
   return {2, hold, {}, {}, healed, now}
 end
-local spent, chunk, short = 0, 16, false
+
+-- 5. One call reads about 1 MiB.
+local chunk, short = 16, false
 function q.fits(most)
-  local number = math.max(0, math.floor((BUDGET - spent) / largest))
-  if number < 1 and spent < BUDGET / 2 then number = 1 end
+  local number = math.max(0, math.floor((BUDGET - q.spent) / q.largest))
+  if number < 1 and q.spent < BUDGET / 2 then number = 1 end
   short = short or number < 1 and most > 0
   number = math.min(number, chunk, most)
   if number == chunk then chunk = 4 * chunk end
   return number
 end
-local function weigh(fields)
-  local bytes = size_of(fields)
-  spent = spent + bytes
-  if bytes > largest then largest = bytes end
-end
 function q.left() return limit - #taken - #fresh / 2 end
 
--- 9. Jobs that are older than new ones: jobs of a predecessor, jobs that have the turn, parked jobs, jobs that woke a
+-- 6. Jobs that are older than new ones: jobs of a predecessor, jobs that have the turn, parked jobs, jobs that woke a
 -- reader.
 local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
@@ -241,43 +172,8 @@ if state[3] then
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-local passed -- functions cost time, and most calls need none of these
 -- q.alone: ms for which this worker is to ask for nothing, -1 until it holds nothing.
 if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
-  -- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
-  local function hand_out(entry, fields, count)
-    weigh(fields)
-    local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
-    local own, headers = parse(fields)
-    local attempt = tonumber(own.attempt or 0) + count - releases
-    local beside, solo = 0, 0 -- the deaths of its holders
-    if q.watched then beside, solo = suspects.deaths(redis.call('HGET', deaths, entry)) end
-    if max_attempts > 0 and attempt - math.min(beside, suspects.FORGIVEN) > max_attempts then
-      require_hashes(ids, released, stats)
-      require_sorted_sets(leases, limited, flows)
-      require_streams(dead)
-      if q.order then write_turns(q) end
-      retire(q, entry, own.id, DIED)
-      if q.order then q.heads, passed = {}, true end -- the next job of its key is in front now
-      own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
-      own.enq = own.enq or string.match(entry, '^%d+')
-      local reason = 'no attempts left: its workers died, or let its leases expire'
-      if solo > 0 then
-        reason = string.format('no attempts left: it ended its process %d time%s while alone', solo, solo > 1 and 's' or '')
-      end
-      if beside + solo > 0 then redis.call('HDEL', deaths, entry) end
-      if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
-        reason = reason .. '; before that: ' .. own.reason
-      end
-      local letter = keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own, headers)
-      buried[#buried + 1], why[#buried + 1], attempts[#buried + 1] = own.id, reason, string.format('%.0f', attempt - 1)
-      attempts.died[#buried] = letter
-    else
-      taken[#taken + 1] = {entry, fields, count, releases}
-      entries[#entries + 1] = entry
-      q.beside = beside
-    end
-  end
   -- Let a job wait for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited
   -- before.
   function q.put_off(some, dues, count)
@@ -296,16 +192,16 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     if not body then
       redis.call('XACK', jobs, 'workers', entry)
     elseif q.order and not takes_turn(q, entry) then
-      weigh(body[2])
+      leasing.weigh(q, body[2])
       redis.call('ZREM', limited, entry)
       put_behind(q, {entry}, count)
     elseif due then
-      weigh(body[2])
+      leasing.weigh(q, body[2])
       q.put_off({entry}, {math.ceil(due), entry}, not waited and count)
     else
       redis.call('ZREM', limited, entry)
       redis.call('XCLAIM', jobs, 'workers', worker, 0, entry, 'RETRYCOUNT', count + 1, 'JUSTID')
-      hand_out(entry, body[2], count + 1)
+      leasing.hand_out(q, entry, body[2], count + 1)
     end
   end
   local function claim(rows, from, to, bell)
@@ -326,9 +222,9 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
         local entry, fields = got[i][1], got[i][2]
         there[entry] = true
         if not q.order or takes_turn(q, entry) then
-          hand_out(entry, fields, counts[entry])
+          leasing.hand_out(q, entry, fields, counts[entry])
         else
-          weigh(fields)
+          leasing.weigh(q, fields)
           put_behind(q, {entry}, counts[entry] - 1)
         end
       end
@@ -340,7 +236,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
         if q.order then
           write_turns(q)
           forget_turns(q, {rows[i][1]})
-          q.heads, passed = {}, true
+          q.heads, q.passed = {}, true
         end
       end
     end
@@ -367,7 +263,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     local most = limit
     limit = 1
     q.front(SUSPECTS)
-    if #entries > 0 then q.alone, q.apart = suspects.handed_out(q, worker, tonumber(lease)), true else limit, passed = most, true end
+    if #entries > 0 then q.alone, q.apart = suspects.handed_out(q, worker, tonumber(lease)), true else limit, q.passed = most, true end
   end
   if heir then
     local ended = {}
@@ -388,7 +284,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
     local most = (heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
     local moved, _, ids_back = take_over(
-      jobs, workers, registered, leases, stats, deaths, heir_of, most, new_budget(math.max(0, BUDGET - spent)), heard.reclaimed, ended)
+      jobs, workers, registered, leases, stats, deaths, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), heard.reclaimed, ended)
     local stayed = {} -- for the next call
     for i, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of)) do stayed[i] = row[1] end
     suspects.count_deaths(deaths, stayed, ended, -1)
@@ -407,7 +303,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     if row and q.watched and suspects.is_one(redis.call('HGET', deaths, entry)) then
       park_at(jobs, SUSPECTS, {entry})
       redis.call('ZREM', limited, entry)
-      passed = true
+      q.passed = true
     elseif row then
       claim_admitted(row, row[4], true)
     else
@@ -429,7 +325,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
   q.front('bell')
 end
 
--- 10. New jobs, chunk by chunk, until there are no more.
+-- 7. New jobs, chunk by chunk, until there are no more.
 local putting = keyed or q.order ~= nil
 local seen, further = 0, putting
 local most_seen = putting and math.max(limit, 250) or limit + 250 -- postponing a job takes as long as handing out several
@@ -470,8 +366,8 @@ function q.read()
           taken[#taken + 1] = {entry, fields, 1, carry and (tonumber(redis.call('HGET', released, entry) or 0) or 0) or 0}
         end
       end
-      spent = spent + bytes
-      if bytes > largest then largest = bytes end
+      q.spent = q.spent + bytes
+      if bytes > q.largest then q.largest = bytes end
     end
     if keyed then q.put_off(later, dues, 0) end
     seen = seen + #rows
@@ -488,7 +384,7 @@ if q.order then
   put_behind(q, others, 0)
 end
 
--- 11. The later levels, while there is room.
+-- 8. The later levels, while there is room.
 local risen = 0 -- raising a job takes as long as handing out several
 for level = 1, q.left() > 0 and not short and q.levels.n or 0 do
   q.unflatten() -- they come before the jobs of later levels
@@ -504,47 +400,13 @@ for level = 1, q.left() > 0 and not short and q.levels.n or 0 do
 end
 further = further or risen == 150
 if putting and q.left() > 0 and seen >= most_seen then further = true end
-if largest > tonumber(state[2] or 4096) then keep_max_job_size(stats, largest) end
+if q.largest > tonumber(state[2] or 4096) then keep_max_job_size(stats, q.largest) end
 
--- 12. If it is the turn of other jobs, and there are none, a suspect gets the turn now; otherwise it gets the next
+-- 9. If it is the turn of other jobs, and there are none, a suspect gets the turn now; otherwise it gets the next
 -- turn.
 if q.others_first and #entries == 0 and not short then
   q.hand_out_suspect()
 elseif q.others_first and #entries > 0 then
   q.alone = suspects.others_handed_out(q, workers, worker, now, tonumber(lease))
 end
-
--- 13. Records and events of the jobs that were handed out, and the time of the next call.
-if duration ~= '' then
-  for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
-end
-keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, reasons = why})
-if heard.dead then publish(events, 'dead', buried, worker, why) end
-if heard.leased then
-  local ids_leased = {}
-  for i = 1, #taken do ids_leased[i] = parse(taken[i][2]).id or taken[i][1] end
-  for i = 1, #fresh, 2 do ids_leased[#ids_leased + 1] = fresh[i] end
-  publish(events, 'leased', ids_leased, worker)
-end
-local next_due = -1
-if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
-for _, key in ipairs({limited, asleep}) do
-  first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if first[2] and first[2] ~= 'inf' then
-    local due = math.max(0, tonumber(first[2]) - now)
-    next_due = next_due < 0 and due or math.min(next_due, due)
-  end
-end
-if further or short or passed then next_due = 0 end -- there may be more jobs behind postponed ones, and beyond 1 MiB
-spend(rates, limits, exact, #entries)
-local cut = limit < wanted and #entries == limit -- cut by the limit: there may be more jobs at the next token
-if cut then limit, next_due = room(rates, limits, exact, 1) end
-if state[4] and #entries > 0 then open_gate(q, gate, state[4], now) end
-write_scores(rates)
-if keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
-if q.alone then next_due = q.alone end
-do
-  local reply = {q.apart and 4 or q.alone and 3 or cut and 2 or 1, next_due, taken, fresh, healed, now, q.levels.beyond}
-  if #buried > 0 then reply[7], reply[8], entries[#entries + 1] = q.levels.beyond or 0, attempts.died, attempts.died end
-  return answer(reply, entries) -- recorded without the payloads
-end
+return leasing.finish(q, fresh, limits, exact, limit, wanted, further or short or q.passed)

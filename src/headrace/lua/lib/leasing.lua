@@ -1,0 +1,169 @@
+-- The parts that `lease` and `lease_fair` have in common: tables of functions, as a script has 200 locals at most. They
+-- know the keys and arguments of these scripts by name, and keep in q what the call finds.
+-- @include backlog
+-- @include clock
+-- @include clear_wake_tokens
+-- @include fields
+-- @include heal_group
+-- @include keep_dead
+-- @include keep_ends
+-- @include levels
+-- @include marks
+-- @include promote
+-- @include publish
+-- @include rates
+-- @include record
+-- @include requeue_front
+-- @include require_types
+-- @include retire
+-- @include suspect_turns
+-- @include suspects
+-- @include take_turns
+-- @include tell_holders
+local leasing = {}
+-- taken: the jobs that are handed out, entries: their entries; buried: the ids of jobs that died, and why.
+function leasing.context()
+  return {
+    jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
+    stats = stats, limited = limited, flows = flows, turns = turns, behind = behind, deaths = deaths, now = clock(),
+    levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {},
+    why = {}, attempts = {died = {}}, spent = 0,
+  }
+end
+-- Rate limits, and the order of keys, from the arguments behind number *at*.
+function leasing.rates(q, at)
+  local limits = {}
+  for i = at, #ARGV, 3 do
+    if tonumber(ARGV[i + 1]) == 0 then
+      begin_turns(q, ARGV[i])
+      require_hashes(turns)
+      require_sorted_sets(behind)
+    else
+      limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
+      q.keyed = q.keyed or ARGV[i] ~= ''
+    end
+  end
+  return limits
+end
+-- The group is there, and the worker is registered. Then, before any job is handed out: wake tokens, a pause, due jobs,
+-- and suspects: a worker that holds one, or will get one next, gets no other job. Answers the reply if it gets none.
+function leasing.begin(q)
+  local now = q.now
+  local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate', 'terms')
+  if (state[5] or false) ~= (q.terms or false) then error('FAIR ' .. (state[5] or ''), 0) end
+  q.heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
+  require_hashes(deaths, steps)
+  require_history(q.heard.history, ends, ended)
+  q.parked, q.healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end)
+  if q.parked.err then return q.parked end
+  -- A full server permits the first write; then it permits all others, too.
+  redis.call('XACK', wake, 'workers', '0-0')
+  if q.healed == 1 then
+    forget_leases(jobs, leases, stats)
+    state[3] = redis.call('HGET', stats, 'healed')
+  end
+  q.deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
+  if ttl > 0 then
+    if q.deadline < now then
+      redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease .. ' hand') -- without a heartbeat
+      tell_holders(control, 'stir')
+    end
+    if q.deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
+  elseif q.deadline == 0 then
+    return {0, -1, {}, {}, q.healed, now}
+  end
+  if woken == '1' or woken == '2' then q.healed = math.max(q.healed, clear_wake_tokens(wake)) end
+  if state[1] then return {2, -1, {}, {}, q.healed, now} end
+  local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+  q.largest = math.max(4096, tonumber(state[2] or 0))
+  if first[2] and tonumber(first[2]) <= now then
+    local promoted = promote(q, now, 100, {left = 262144})
+    if q.heard.promoted then publish(events, 'promoted', promoted) end
+    q.largest = math.max(q.largest, tonumber(redis.call('HGET', stats, 'largest') or 0))
+    first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+  end
+  q.state, q.first = state, first
+  q.watched = redis.call('EXISTS', deaths) == 1
+  q.holds = q.watched and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, worker)[1]
+  if q.holds and suspects.is_one(redis.call('HGET', deaths, q.holds[1])) then return {3, -1, {}, {}, q.healed, now} end
+  local left = q.holds and suspects.makes_room(q, workers, worker, now, tonumber(lease))
+  if left then return {3, left, {}, {}, q.healed, now} end
+end
+function leasing.weigh(q, fields)
+  local bytes = size_of(fields)
+  q.spent = q.spent + bytes
+  if bytes > q.largest then q.largest = bytes end
+end
+-- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
+function leasing.hand_out(q, entry, fields, count)
+  leasing.weigh(q, fields)
+  local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
+  local own, headers = parse(fields)
+  local attempt = tonumber(own.attempt or 0) + count - releases
+  local beside, solo = 0, 0 -- the deaths of its holders
+  if q.watched then beside, solo = suspects.deaths(redis.call('HGET', deaths, entry)) end
+  if max_attempts > 0 and attempt - math.min(beside, suspects.FORGIVEN) > max_attempts then
+    require_hashes(ids, released, stats)
+    require_sorted_sets(leases, limited, flows)
+    require_streams(dead)
+    if q.order then write_turns(q) end
+    retire(q, entry, own.id, DIED)
+    if q.order then q.heads, q.passed = {}, true end -- the next job of its key is in front now
+    own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
+    own.enq = own.enq or string.match(entry, '^%d+')
+    local reason = 'no attempts left: its workers died, or let its leases expire'
+    if solo > 0 then
+      reason = string.format('no attempts left: it ended its process %d time%s while alone', solo, solo > 1 and 's' or '')
+    end
+    if beside + solo > 0 then redis.call('HDEL', deaths, entry) end
+    if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
+      reason = reason .. '; before that: ' .. own.reason
+    end
+    local letter = keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own, headers)
+    local n = #q.buried + 1
+    q.buried[n], q.why[n], q.attempts[n], q.attempts.died[n] = own.id, reason, string.format('%.0f', attempt - 1), letter
+  else
+    q.taken[#q.taken + 1] = {entry, fields, count, releases}
+    q.entries[#q.entries + 1] = entry
+    q.beside = beside
+  end
+end
+-- Records and events of the jobs that were handed out, and the time of the next call. *again*: there may be more jobs.
+-- *more*: what else the reply has.
+function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
+  local now, entries, heard = q.now, q.entries, q.heard
+  if duration ~= '' then
+    for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
+  end
+  keep_ends(heard.history, ends, ended, 'dead', q.buried, {attempts = q.attempts, reasons = q.why})
+  if heard.dead then publish(events, 'dead', q.buried, worker, q.why) end
+  if heard.leased then
+    local ids_leased = {}
+    for i = 1, #q.taken do ids_leased[i] = parse(q.taken[i][2]).id or q.taken[i][1] end
+    for i = 1, #fresh, 2 do ids_leased[#ids_leased + 1] = fresh[i] end
+    publish(events, 'leased', ids_leased, worker)
+  end
+  local next_due, first = -1, q.first
+  if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
+  for _, key in ipairs({limited, asleep, q.resting}) do
+    first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if first[2] and first[2] ~= 'inf' then
+      local due = math.max(0, tonumber(first[2]) - now)
+      next_due = next_due < 0 and due or math.min(next_due, due)
+    end
+  end
+  if again then next_due = 0 end -- there may be more jobs behind postponed ones, and beyond 1 MiB
+  spend(rates, limits, exact, #entries)
+  local cut = limit < wanted and #entries == limit -- cut by the limit: there may be more jobs at the next token
+  if cut then next_due = select(2, room(rates, limits, exact, 1)) end
+  if q.state[4] and #entries > 0 then open_gate(q, gate, q.state[4], now) end
+  write_scores(rates)
+  if q.keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
+  if q.alone then next_due = q.alone end
+  local reply = {q.apart and 4 or q.alone and 3 or cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
+  if #q.buried > 0 or more then
+    reply[7], reply[8], reply[9] = q.levels.beyond or 0, q.attempts.died, more
+  end
+  if #q.buried > 0 then entries[#entries + 1] = q.attempts.died end
+  return answer(reply, entries) -- recorded without the payloads
+end
