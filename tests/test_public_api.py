@@ -28,7 +28,7 @@ BESIDES = {
     "AsyncFlow", "AsyncLease", "AsyncReceipt", "AsyncTask", "AsyncTasks", "Complete", "ConfigurationError", "Event",
     "Debounce", "FanOut", "Flow", "FlowJob", "FlowState", "JobFailed", "Next", "QueueFull", "Rate", "Replace",
     "Schedule",
-    "Task", "Tasks", "Throttle", "WorkerState", "as_completed",
+    "Task", "Tasks", "Throttle", "Limit", "as_completed",
 }  # fmt: skip
 AT_MOST = 42  # names at the top: codecs are in headrace.codecs, rare errors in headrace.errors
 CODECS = {
@@ -55,11 +55,11 @@ MEMBERS = {
         "attributes", "children", "ended_at", "failed", "id", "pending", "results", "stage", "started_at", "state",
     },
     "Job": {
-        "priority", "attempt", "enqueued_at", "headers", "id", "key", "lost", "payload", "progress", "queue", "shard",
-        "sleep", "step", "wait_for",
+        "priority", "attempt", "cost", "enqueued_at", "headers", "id", "key", "lost", "payload", "progress", "queue",
+        "shard", "sleep", "step", "wait_for",
     },
     "NewJob": {
-        "delay", "headers", "id", "if_exists", "key", "payload", "priority", "queue", "unique_for",
+        "cost", "delay", "headers", "id", "if_exists", "key", "payload", "priority", "queue", "unique_for",
     },
     "Receipt": {"added", "id", "outcome", "result"},
     "Counts": {
@@ -70,7 +70,7 @@ MEMBERS = {
     "JobState": {
         "due", "enqueued_at", "entry", "job", "progress", "reason", "since", "state", "steps", "traceback", "worker",
     },
-    "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
+    "Limit": {"key", "limit", "per_shard", "slots"},
     "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},
     "Debounce": {"max_wait", "replace", "seconds", "terms"},
     "Replace": {"terms"},
@@ -83,6 +83,7 @@ OPERATORS = {  # of headrace.inspect
         "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "peek", "position", "running", "schedules",
         "shards", "waiting", "workers",
     },
+    "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Repairs": {
         "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",
         "total", "undated", "workers",
@@ -94,13 +95,13 @@ VALUES = {
     "Event",
     "FlowState",
     "JobState",
+    "Limit",
     "NewJob",
     "Rate",
     "Receipt",
     "Retry",
     "Schedule",
     "Throttle",
-    "WorkerState",
 }
 
 
@@ -180,6 +181,7 @@ MADE: dict[str, Any] = {
     "LeasesLeft": headrace.errors.LeasesLeft([("q", "i")]),
     "PrioritiesMismatch": headrace.errors.PrioritiesMismatch(3),
     "RetryLater": headrace.RetryLater(5, "why", spend=True),
+    "TermsMismatch": headrace.errors.TermsMismatch("q", "fair=a limits= rates="),
     "TooManySchedules": headrace.errors.TooManySchedules(1000),
     "ShardsMismatch": headrace.errors.ShardsMismatch(6),
     "StreamStopped": headrace.errors.StreamStopped(7),

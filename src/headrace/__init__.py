@@ -19,7 +19,8 @@ from headrace._model.flow import FanOut, FlowJob, FlowState, Next
 from headrace._model.job import Job, NewJob
 from headrace._model.policy import Debounce, Rate, Replace, Retry, Throttle
 from headrace._model.receipt import AsyncReceipt, Receipt
-from headrace._model.state import Counts, JobState, Schedule, WorkerState
+from headrace._model.state import Counts, JobState, Schedule
+from headrace._model.terms import Limit
 from headrace.errors import (
     BatchError,
     Complete,
@@ -58,6 +59,7 @@ __all__ = [
     "JobFailed",
     "JobState",
     "Lease",
+    "Limit",
     "NewJob",
     "Next",
     "Queue",
@@ -73,7 +75,6 @@ __all__ = [
     "Tasks",
     "Throttle",
     "Worker",
-    "WorkerState",
     "as_completed",
     "queues",
     "workers",

@@ -4,6 +4,7 @@
     ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── PrioritiesMismatch                the queue has more priority levels than were given
+    ├── TermsMismatch                     the queue has another `fair`, or other keys of limits, than were given
     ├── ShardsMismatch                    the queue's group has another number of shards than was given
     ├── TooManySchedules                  the queue has as many schedules as it may
     ├── NotDurable                        a call happened, and is not yet on as many replicas, or disks, as was wanted
@@ -60,6 +61,7 @@ __all__ = [
     "RunSuspended",
     "ShardsMismatch",
     "StreamStopped",
+    "TermsMismatch",
     "TooManySchedules",
     "Verdict",
 ]
@@ -93,6 +95,25 @@ class PrioritiesMismatch(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.levels,)
+
+
+class TermsMismatch(HeadraceError):
+    """The queue shares its workers by other terms than this program's: *theirs* and *ours*, in words.
+
+    Both name the headers of `fair`, and the keys of limits and rates; weights and numbers may differ. The call changed
+    nothing, and leased no job.
+    """
+
+    def __init__(self, queue: str, theirs: str, ours: str = "") -> None:
+        super().__init__(
+            f"queue {queue!r} has the terms `{theirs or 'none'}`, and this program gives `{ours or 'none'}`: give the "
+            "same fair=, and limits= of the same keys, wherever jobs are leased; or change the queue's by "
+            "queue.admin.redeclare(), or by a worker that starts when no other one lives"
+        )
+        self.queue, self.theirs, self.ours = queue, theirs, ours
+
+    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
+        return type(self), (self.queue, self.theirs, self.ours)
 
 
 NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more

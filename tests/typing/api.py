@@ -45,11 +45,10 @@ from headrace import (
     RetryLater,
     Schedule,
     Worker,
-    WorkerState,
 )
 from headrace.codecs import Codec, JSONCodec
 from headrace.errors import CodecError, PrioritiesMismatch, ReplyError, TooManySchedules, Verdict
-from headrace.inspect import Repairs
+from headrace.inspect import Repairs, WorkerState
 
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 assert_type(headrace.__version__, str)

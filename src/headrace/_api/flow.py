@@ -19,6 +19,7 @@ from headrace._model.job import Claim, NewJob
 from headrace._model.policy import ATTEMPTS, Durability, Rate, Retry
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
+from headrace._model.terms import Limit, Named
 from headrace._net.base.address import Connected
 from headrace._protocol.durability import with_durability
 from headrace._protocol.flow_ops import FlowOps, new_run
@@ -49,15 +50,20 @@ class Stages:
         self, name: str, *, next: str | Sequence[str] = (), children: str | Sequence[str] = (),
         concurrency: int | None = None, retry: Retry | None = None, deadline: float | timedelta | None = None,
         lease: float | timedelta = 60.0, max_attempts: int | None = ATTEMPTS, rate: Rate | Sequence[Rate] | None = None,
-        tracebacks: bool = False,
+        tracebacks: bool = False, fair: str | None = None, weights: Named | None = None,
+        limits: Limit | Sequence[Limit] | None = None,
     ) -> Callable[[F], F]:  # fmt: skip
         """Declare a stage, whose jobs are in the queue `<flow>/<name>`; runs begin in the first one declared.
 
         *next*: the stages its jobs may go to: the first is the default, `Next` chooses another. *children*: the stages
-        in which children of its fan-outs may begin. The other options are as for `Worker.handler`. Decorates the
-        stage's handler, which takes a `FlowJob`; a program that runs none needs only the call.
+        in which children of its fan-outs may begin. The other options are as for `Worker.handler`; *fair* and *limits*
+        tell jobs apart by headers, which they have from the jobs before. Decorates the stage's handler, which takes a
+        `FlowJob`; a program that runs none needs only the call.
         """
-        settings = evolve(self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate, tracebacks=tracebacks)
+        settings = evolve(
+            self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate, tracebacks=tracebacks, fair=fair,
+            weights=weights, limits=limits,
+        )  # fmt: skip
         options = {"concurrency": concurrency, "retry": retry, "deadline": deadline, "queue_settings": settings}
         stage = self.ops.declare(name, next, children, options)
 

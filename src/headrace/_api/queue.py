@@ -170,15 +170,16 @@ class BaseQueue(Connected):
         delay: Delay,
         priority: int,
         key: str | None,
+        cost: float | None,
         conditions: Conditions,
     ) -> NewJob[Any]:
         if conditions:
             refuse_unknown(cast("Any", self).enqueue, conditions.keys() - Conditions.__annotations__)
-        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, **conditions)
+        job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, cost=cost, **conditions)
         if not is_new(payload):
             return job
         if job != NewJob(payload):
-            raise TypeError("give id, headers, delay, priority, key and conditions to the NewJob, not beside it")
+            raise TypeError("give id, headers, delay, priority, key, cost and conditions to the NewJob, not beside it")
         return payload
 
     def _enqueue(

@@ -22,6 +22,8 @@ from headrace._model.job import Job, NewJob, NewTaskJob
 from headrace._model.policy import Conditions, Full, Retry, with_conditions
 from headrace._model.receipt import BaseReceipt
 from headrace._model.settings import KIND
+from headrace._model.terms import Terms
+from headrace._model.terms import parameters as argument_headers
 from headrace._model.timing import PREFIX, Declared, Recurring, Timing, missed_policy
 from headrace._protocol.keys import job_id
 from headrace.errors import ConfigurationError, DeadLetter, describe_error
@@ -78,6 +80,7 @@ class BaseTask(Generic[P, R, C]):
         priority: int | None = None,
         headers: Mapping[str, str] | None = None,
         key: str | None = None,
+        cost: float | None = None,
         timeout: Timeout = None,
         full: Full | None = None,
         **conditions: Unpack[Conditions],
@@ -88,7 +91,15 @@ class BaseTask(Generic[P, R, C]):
         if headers is not None and KIND in headers:
             raise ValueError(f"headers: {KIND!r} is the task's name")
         refuse_unknown(self.options, conditions.keys() - Conditions.__annotations__)
-        given = {"id": id, "delay": delay, "priority": priority, "headers": headers, "key": key, **conditions}
+        given: dict[str, Any] = {
+            "id": id,
+            "delay": delay,
+            "priority": priority,
+            "headers": headers,
+            "key": key,
+            "cost": cost,
+        }
+        given |= conditions
         call = {"timeout": timeout, "full": full}
         made = copy.copy(self)
         made._given = self._given | {name: value for name, value in given.items() if value is not None}
@@ -98,20 +109,31 @@ class BaseTask(Generic[P, R, C]):
     def new(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[bytes]:
         """Make the job of a call: for `enqueue_many`, and for `then=` in this queue's group.
 
+        The arguments that the queue's `fair` and `limits` name are copied to its headers, unless `options` gave these.
         Raises `TypeError` for arguments that the function does not take.
         """
         given = dict(self._given)
         more: Mapping[str, str] = given.pop("headers", {})
-        headers = {KIND: self.name, **more}
         queue, signature = self._tasks.queue, self._signature
+        packed = signature.packed(args, kwargs)
+        headers = {KIND: self.name, **self._told_apart(queue.ops.settings.terms, packed), **more}
         return NewTaskJob(
-            signature.pack(args, kwargs),
+            signature.written(packed),
             headers=headers,
             queue=queue.name,
             codec=queue.ops.codec,
             decode=signature.unpack_result,
             **given,
         )
+
+    def _told_apart(self, terms: Terms | None, packed: Mapping[str, Any]) -> dict[str, str]:
+        """Return the headers for which the terms of the queue take arguments."""
+        if terms is None:
+            return {}
+        try:
+            return dict(argument_headers(terms.names, {**self._signature.defaults, **packed}))
+        except TypeError as error:
+            raise TypeError(f"task {self.name!r}: {error}") from None
 
 
 K = TypeVar("K", bound=BaseTask[..., Any, Any])
@@ -219,7 +241,7 @@ class BaseTasks:
         before = sum(one.job.headers == job.headers for one in self._recurring)
         name = f"{first}#{before + 1}" if before else first
         self._recurring.append(
-            Recurring(name, timing, missed, NewJob(job.payload, None, job.headers, None, job.priority))
+            Recurring(name, timing, missed, NewJob(job.payload, None, job.headers, None, job.priority, cost=job.cost))
         )
         made: K = task
         return made

@@ -6,6 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from headrace._codecs.annotated import LOOSE, TypeCodec, TypeMismatch, dumped, either, loaded, must_be, shape
@@ -62,8 +63,22 @@ class Signature:
                 f"task {self._name!r}: {error}: annotations are read where it is enqueued and run, so import them there"
             ) from None
 
+    @cached_property
+    def defaults(self) -> Mapping[str, Any]:
+        """The defaults of the parameters, as JSON has them; a default of another type is left out."""
+        found: dict[str, Any] = {}
+        for name, parameter in self._signature.parameters.items():
+            if parameter.default is not Parameter.empty:
+                with suppress(TypeMismatch):
+                    found[name] = self.shapes[name].pack(parameter.default)
+        return found
+
     def pack(self, args: Sequence[Any], options: Mapping[str, Any]) -> bytes:
         """Write the arguments of a call. Raises `TypeError` for arguments that the function does not take."""
+        return self.written(self.packed(args, options))
+
+    def packed(self, args: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by their names, as JSON has them. Raises `TypeError` as `pack`."""
         try:
             bound = self._signature.bind(*args, **options).arguments
         except TypeError as error:
@@ -81,6 +96,10 @@ class Signature:
                     packed[name] = convert(value)
             except TypeMismatch as misfit:
                 raise TypeError(f"task {self._name!r}: {misfit.within(name)}") from None
+        return packed
+
+    def written(self, packed: Mapping[str, Any]) -> bytes:
+        """Write packed arguments. Raises `TypeError` for values that JSON has not."""
         try:
             return dumped(packed)
         except TypeMismatch as misfit:

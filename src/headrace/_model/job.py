@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -34,6 +35,7 @@ Plain = bytes | bytearray | memoryview | str  # the payloads of a queue of bytes
 
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
 KEY = "headrace-key"  # the header of its key, if it has one
+COST = "headrace-cost"  # the header of its cost, if it has one
 SHOWN_CHARACTERS = 200  # of a payload, or of another value, in a repr
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -172,6 +174,15 @@ class Job(_Open[T_co]):
         return self.headers.get(KEY)
 
     @property
+    def cost(self) -> float | None:
+        """Its cost, in mean run times of the queue's jobs; `None`: its own run time is measured."""
+        try:
+            cost = float(self.headers[COST])
+        except (KeyError, ValueError):  # a foreign producer may write anything
+            return None
+        return cost if 0 < cost < math.inf else None
+
+    @property
     def shard(self) -> int:
         """The number of its shard; 0 in a queue that is not sharded."""
         return getattr(self.queue, "shard", 0)
@@ -282,7 +293,8 @@ class NewJob(Generic[T_co]):
 
     `queue` is for follow-ups (`then=`) only: a queue of the same group. `delay` is seconds, a `timedelta`, or an aware
     `datetime`. `unique_for` and `if_exists` decide its fate if its id is known: see `Queue.enqueue`. Follow-ups and
-    schedules take neither. `key` groups jobs that belong together; in a sharded queue they are in one shard.
+    schedules take neither. `key` groups jobs that belong together; in a sharded queue they are in one shard. `cost` is
+    for queues with `fair=`: the job counts as so many jobs of the mean run time, and is not measured.
     """
 
     payload: T_co = field(repr=shortened)
@@ -294,6 +306,7 @@ class NewJob(Generic[T_co]):
     unique_for: float | timedelta | None = None
     if_exists: IfExists | None = None
     key: str | None = None
+    cost: float | None = None
 
 
 @frozen

@@ -15,6 +15,10 @@ from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
 from headrace._model.policy import full as checked_full
 from headrace._model.shards import shard_count
+from headrace._model.terms import Limit, Named, Terms, Weights
+from headrace._model.terms import fair as checked_fair
+from headrace._model.terms import limits as checked_limits
+from headrace._model.terms import weights as checked_weights
 from headrace.errors import ConfigurationError
 
 KIND = "kind"  # the header by which a queue's handlers share its jobs
@@ -31,6 +35,8 @@ AGREED = (
     "unique_for",
     "ordered",
 )
+# options that are joined to terms, on which all users must agree, too
+TERMS = ("fair", "weights", "limits")
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
 
@@ -96,6 +102,9 @@ class BatchOptions(TypedDict, total=False):
     history_ttl: float | timedelta
     trends: bool | None
     shards: int
+    fair: str | None
+    weights: Named | None
+    limits: Limit | Sequence[Limit] | None
 
 
 class HandlerOptions(BatchOptions, total=False):
@@ -138,8 +147,13 @@ class QueueSettings:
     durable: Durability | None = field(default=None, converter=_durable)
     shards: int = field(default=1, converter=shard_count)
     ordered: bool = False
+    fair: str | None = field(default=None, converter=checked_fair)
+    weights: Weights = field(default=None, converter=checked_weights)
+    limits: tuple[Limit, ...] = field(default=None, converter=checked_limits)
+    terms: Terms | None = field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "terms", Terms.of(self.fair, self.weights, self.limits, self.rates))
         self._for_shards()
         if self.max_attempts is not None:
             count("max_attempts", self.max_attempts)
@@ -162,7 +176,7 @@ class QueueSettings:
             )
 
     def _for_shards(self) -> None:
-        """Refuse rates that one script can't enforce in a sharded queue."""
+        """Refuse rates and limits that one script can't enforce in a sharded queue."""
         each = f"a script reaches one of {self.shards} shards"
         for rate in self.rates if self.shards > 1 else ():
             if rate.key is None and not rate.per_shard:
@@ -173,6 +187,12 @@ class QueueSettings:
                 raise ConfigurationError(
                     f"rate: {each}, and the jobs of one {rate.key!r} may be in several: enqueue them with key=, and "
                     f"give Rate(…, key={KEY!r}), or per_shard=True: each shard admits 1/{self.shards}"
+                )
+        for limit in self.limits if self.shards > 1 else ():
+            if limit.key != KEY and not limit.per_shard:
+                raise ConfigurationError(
+                    f"limits: {each}: give Limit(…, key={KEY!r}) for the jobs of each key=, or per_shard=True: each "
+                    f"shard hands out 1/{self.shards}"
                 )
 
     @classmethod
@@ -192,6 +212,7 @@ class QueueSettings:
         """Map each given option on which all users of a queue must agree to its value in words."""
         found = [(option, getattr(self, name), usual) for option, name, usual in _agreed()]
         said = {option: _in_words(value) for option, value, usual in found if value != usual}
+        said |= {} if self.terms is None else self.terms.declared()
         return said if self.history is None else {**said, "history_ttl": f"{self.history_ttl:g}"}
 
     @property
@@ -212,7 +233,7 @@ class QueueSettings:
 @cache
 def _names() -> dict[str, str]:
     """Map the name of every option to the name of its attribute."""
-    return {str(one.alias): one.name for one in attrs.fields(QueueSettings)}
+    return {str(one.alias): one.name for one in attrs.fields(QueueSettings) if one.init}
 
 
 @cache

@@ -18,12 +18,13 @@ from attrs import field, frozen
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, inline, of_job, untyped
-from headrace._model.job import KEY, PRIORITY, Cause, Claim, NewJob, is_new, on_wire
+from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, NewJob, is_new, on_wire
 from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import apart, is_entry
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.terms import cost as checked_cost
 from headrace._model.timing import SCHEDULES_AT_MOST, Declared, Timing, decide, missed_policy
 from headrace._protocol import replies
 from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
@@ -162,6 +163,8 @@ class Ops:
             flat = [text for pair in pairs if not pair[0].startswith(JOB_HEADER_PREFIX) for text in pair]
         if job.key is not None:
             flat = [*flat, KEY, job_key(job.key)]
+        if job.cost is not None:
+            flat = [*flat, COST, checked_cost(job.cost)]
         return [*flat, PRIORITY, str(level)] if level else flat
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:

@@ -172,6 +172,10 @@ def test_the_defaults_are_the_documented_ones() -> None:
         None,
         1,
         False,
+        None,
+        (),
+        (),
+        None,
     )
     assert attrs.astuple(WorkerSettings()) == (2.0, 10.0, FOREVER_S, None)
     assert attrs.astuple(Retry()) == (20, None, None, None, {})

@@ -185,18 +185,18 @@ class AsyncAdmin(Generic[T]):
     async def schedule(
         self: AsyncAdmin[bytes], name: str, payload: Plain, *, every: float | timedelta | None = None,
         cron: str | None = None, timezone: str | ZoneInfo | None = None, missed: str = "once",
-        headers: Mapping[str, str] | None = None, priority: int = 0,
+        headers: Mapping[str, str] | None = None, priority: int = 0, cost: float | None = None,
     ) -> bool: ...  # fmt: skip
     @overload
     async def schedule(
         self, name: str, payload: T, *, every: float | timedelta | None = None, cron: str | None = None,
         timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
-        priority: int = 0,
+        priority: int = 0, cost: float | None = None,
     ) -> bool: ...  # fmt: skip
     async def schedule(
         self, name: str, payload: Any, *, every: float | timedelta | None = None, cron: str | None = None,
         timezone: str | ZoneInfo | None = None, missed: str = "once", headers: Mapping[str, str] | None = None,
-        priority: int = 0,
+        priority: int = 0, cost: float | None = None,
     ) -> bool:  # fmt: skip
         """Make a job recur; `True` if the name is new, `False` if this replaced the schedule of that name.
 
@@ -207,7 +207,7 @@ class AsyncAdmin(Generic[T]):
         `<name>@<due in ms>`. Workers of this queue enqueue them. `TooManySchedules` if the queue has 1,000,
         `ConfigurationError` without cronsim. Two scripts (schedules.lua, schedule.lua), O(log n).
         """
-        job = NewJob(payload, headers=headers, priority=priority)
+        job = NewJob(payload, headers=headers, priority=priority, cost=cost)
         timing = Timing.of(every, cron, timezone)
         return await self._drive(self._verbs.schedule(name, timing, missed, job))
 

@@ -55,6 +55,10 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
       queues of a group, and fixed by the first use of one (`ShardsMismatch`). See `shards`.
     - *ordered*: jobs of the same `key` are handed out one at a time, in their order; the others of its key wait until
       one is completed, cancelled or dead. `complete` is fenced. All programs that lease from the queue must set it.
+    - *fair*: the name of a header, or two as in `org/user`: its values share the workers' time, as *weights* say
+      (`{"gold": 3.0}`; 1 by default). *limits*: how many jobs may be leased at a time, `Limit(5, key="tenant")` for
+      each value of a header, `Limit(50)` in all. All programs that lease from the queue must give the same `fair` and
+      keys (`TermsMismatch`).
 
     For one event loop.
     """
@@ -93,19 +97,22 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     async def enqueue(
         self: AsyncQueue[bytes], payload: Plain | NewJob[Plain], *, id: str | None = None, delay: Delay = None,
         priority: int = 0, headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        **conditions: Unpack[Conditions],
     ) -> AsyncReceipt: ...  # fmt: skip
     @overload
     async def enqueue(
         self, payload: T | NewJob[T], *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        **conditions: Unpack[Conditions],
     ) -> AsyncReceipt: ...  # fmt: skip
     @with_conditions
     async def enqueue(
         self, payload: Any, *, id: str | None = None, delay: Delay = None, priority: int = 0,
         headers: Mapping[str, str] | None = None, timeout: Timeout = None,
-        full: Full | None = None, durable: str | None = None, key: str | None = None, **conditions: Unpack[Conditions],
+        full: Full | None = None, durable: str | None = None, key: str | None = None, cost: float | None = None,
+        **conditions: Unpack[Conditions],
     ) -> AsyncReceipt:  # fmt: skip
         """Add a job to the back, or after *delay* (seconds, `timedelta`, aware `datetime`; server time).
 
@@ -117,17 +124,18 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
         A job that is leased, or was ever tried, is left as it is. *full*: where `max_waiting` jobs wait already,
         `raise` `QueueFull`, or `block` until there is room, for *timeout* seconds at most; the queue's, if not given.
         *key*: a text shared by jobs that belong together: `job.key`; a sharded queue keeps them in one shard.
+        *cost*: in a queue with `fair=` the job counts as so many jobs of mean run time, and is not measured.
         *durable*: where the write must be before the call returns, `replicas:1`, `fsync` or `replicas:1,fsync`;
         default: as the queue's. Raises `NotDurable` if it has not after two seconds, with the receipt: the job is in
         the queue. One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue,
         enqueue_if.lua.
         """
-        plain = timeout is None and full is None and durable is None and key is None and not conditions
+        plain = timeout is None and full is None and durable is None and key is None and cost is None and not conditions
         data = self._plain(payload, id, headers, delay, priority) if plain else None
         if data is not None:
             receipt: AsyncReceipt = self._added(await self._executor.run_prepared(self._prepared, data))
         else:
-            job = self._job(payload, id, headers, delay, priority, key, conditions)
+            job = self._job(payload, id, headers, delay, priority, key, cost, conditions)
             receipt = await self._drive(*self._enqueue(job, full, timeout, durable), timeout)
         if self._undeclared:
             await self._declare()

@@ -1,0 +1,214 @@
+"""The terms of a queue: whose jobs come next, and how many run at once. Bad ones are refused before a call is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, cast
+from urllib.parse import quote
+
+from attrs import field, frozen
+
+from headrace._model.checks import INTEGER_AT_MOST, flag, headers
+from headrace._model.job import KEY, SHOWN_CHARACTERS
+from headrace._model.policy import Rate, room
+from headrace.errors import ConfigurationError
+
+RESERVED = "headrace-"  # of the headers that begin so, only `headrace-key` holds a value of the user
+LEVELS_OF_VALUES = 2  # a value of `fair`, and the values in it: the start of a node is that of one child of one parent
+WEIGHTS_AT_MOST = 10_000  # of one queue: they are sent in one call
+LEAST, MOST = 0.001, 1_000_000.0  # of weights and costs: starts have 16 digits, in ms
+
+
+def _header(option: str, name: object) -> str:
+    """Check the name of a header whose values are told apart."""
+    if not isinstance(name, str):
+        raise TypeError(f"{option} must be the name of a header, not {type(name).__name__}")
+    if name.startswith(RESERVED) and name != KEY:
+        raise ConfigurationError(
+            f"{option}={name!r}: headers that begin with {RESERVED!r} are reserved, except {KEY!r}"
+        )
+    try:
+        headers({name: ""})
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}") from None
+    return name
+
+
+def positive(name: str, value: object) -> float:
+    """Return a weight or a cost as a float. Raises `TypeError`, or `ConfigurationError` naming *name*."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    number = float(value) if abs(value) <= MOST else math.inf
+    if not LEAST <= number <= MOST:  # neither is NaN
+        raise ConfigurationError(f"{name}={value!r:.100}: give a number from {LEAST:g} to {MOST:,.0f}")
+    return number
+
+
+@frozen
+class Limit:
+    """A limit of concurrency: at most *limit* leased jobs at a time, over all workers of the queue.
+
+    *key*: the name of a header, or of a task's argument; each of its values has a limit of its own, and jobs without it
+    have none. Without *key* the limit is the whole queue's.
+
+    In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one shard. Any other limit
+    needs *per_shard*: each of S shards hands out `limit / S`, rounded up. Raises `ConfigurationError` for a limit below
+    1 and the name of a reserved header.
+    """
+
+    limit: int
+    key: str | None = None
+    per_shard: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        flag("per_shard", self.per_shard)
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"limit must be an int, not {type(self.limit).__name__}")
+        if not 1 <= self.limit <= INTEGER_AT_MOST:
+            raise ConfigurationError(f"limit={self.limit!r:.100}: give at least 1; pause the queue to hand out no job")
+        if self.key is not None:
+            _header("key", self.key)
+
+    def slots(self, share: float) -> int:
+        """Return how many jobs a shard with this *share* of all keys may hand out."""
+        return room(self.limit, share) if self.per_shard else self.limit
+
+
+def limits(value: object) -> tuple[Limit, ...]:
+    """Return *limits* as a tuple, in the order of their keys. Raises `TypeError` or `ConfigurationError`."""
+    some: Any = () if value is None else (value,) if isinstance(value, Limit) else value
+    if not isinstance(some, (list, tuple)):
+        raise TypeError(f"limits must be a Limit(...) or a list of them, not {value!r:.100}")
+    for one in cast("Iterable[object]", some):
+        if not isinstance(one, Limit):
+            raise TypeError(f"limits must be a Limit(...) or a list of them; {one!r:.100} is none")
+    given = sorted(cast("Iterable[Limit]", some), key=lambda one: one.key or "")
+    for one, other in pairwise(given):
+        if one.key == other.key:
+            which = "the whole queue" if one.key is None else f"key={one.key!r}"
+            raise ConfigurationError(f"limits: {one.limit} and {other.limit} for {which}: give one of them")
+    return tuple(given)
+
+
+def fair(value: object) -> str | None:
+    """Check the path of `fair`: one header, or two that are joined by `/`."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"fair must be the name of a header, such as 'tenant' or 'org/user', not {value!r:.100}")
+    names = value.split("/")
+    if len(names) > LEVELS_OF_VALUES:
+        raise ConfigurationError(f"fair={value!r:.200}: give one header, or two as in 'org/user'")
+    for name in names:
+        _header("fair", name)
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"fair={value!r:.200}: give two headers that differ")
+    return value
+
+
+Weights = tuple[tuple[tuple[str, ...], float], ...]
+Named = Mapping[str | tuple[str, ...], float]
+
+
+def weights(value: object) -> Weights:
+    """Return the weights by path, sorted. Raises `TypeError` or `ConfigurationError`."""
+    if value is None:
+        return ()
+    given: Any = value
+    if isinstance(value, tuple) and all(isinstance(row, tuple) for row in given):
+        given = dict(given)  # checked before
+    if not isinstance(given, Mapping):
+        raise TypeError(f"weights must map values to numbers, not {value!r:.100}")
+    given = cast("Mapping[object, object]", given)
+    if len(given) > WEIGHTS_AT_MOST:
+        raise ConfigurationError(f"weights: {len(given):,} of them; give at most {WEIGHTS_AT_MOST:,}")
+    made: dict[tuple[str, ...], float] = {}
+    for name, weight in given.items():
+        path = (name,) if isinstance(name, str) else name
+        if not isinstance(path, tuple) or not all(isinstance(part, str) for part in cast("tuple[object, ...]", path)):
+            raise TypeError(f"weights: {name!r:.100} must be a value, or a tuple of two values")
+        path = cast("tuple[str, ...]", path)
+        if path in made:
+            raise ConfigurationError(f"weights: {name!r:.100} is given twice")
+        made[path] = positive(f"weights: {name!r:.100}", weight)
+    return tuple(sorted(made.items()))
+
+
+@frozen
+class Terms:
+    """The terms that a program declares: all programs must have the same `structure`; numbers may differ."""
+
+    path: tuple[str, ...]
+    weights: Weights
+    limits: tuple[Limit, ...]
+    rates: tuple[str, ...]
+    """The keys of the rate limits: lines are told apart by these, too."""
+    structure: str = field(init=False)
+    names: tuple[str, ...] = field(init=False)
+    """The headers of `fair` and `limits`, for which tasks copy arguments."""
+
+    def __attrs_post_init__(self) -> None:
+        keys = [one.key or "" for one in self.limits]
+        words = ("/".join(map(_word, self.path)), ",".join(map(_word, keys)), ",".join(map(_word, self.rates)))
+        object.__setattr__(self, "structure", "fair={} limits={} rates={}".format(*words))
+        object.__setattr__(self, "names", tuple(dict.fromkeys([*self.path, *filter(None, keys)])))
+
+    @classmethod
+    def of(cls, fair: str | None, weights: Weights, limits: Sequence[Limit], rates: Sequence[Rate]) -> Terms | None:
+        """Join the options of a queue; `None` for a queue without terms. Raises `ConfigurationError`."""
+        if weights and fair is None:
+            raise ConfigurationError("weights: they are of the values of fair=, which is missing")
+        if fair is None and not limits:
+            return None
+        path = () if fair is None else tuple(fair.split("/"))
+        for name, _ in weights:
+            if not 1 <= len(name) <= len(path):
+                known = "a value" if len(path) == 1 else "a value, or a tuple of two values"
+                raise ConfigurationError(f"weights: {name!r:.100}: with fair={fair!r} give {known}")
+        keys = sorted({rate.key for rate in rates if rate.key is not None})
+        return cls(path, weights, tuple(limits), tuple(keys))
+
+    def declared(self) -> dict[str, str]:
+        """Map the options to their values in words, as far as given: they are compared, and shown."""
+        words: dict[str, str] = {"fair": "/".join(self.path)} if self.path else {}
+        if self.weights:
+            shown = ", ".join(f"{'/'.join(name)}: {weight:g}" for name, weight in self.weights)
+            if len(shown.encode()) > SHOWN_CHARACTERS:  # the server keeps 200 bytes
+                digest = sha256(repr(self.weights).encode()).hexdigest()[:8]
+                shown = f"{len(self.weights)} weights ({digest})"
+            words["weights"] = shown
+        if self.limits:
+            words["limits"] = ", ".join(
+                f"{one.limit} of {one.key}" if one.key else str(one.limit) for one in self.limits
+            )
+        return words
+
+
+def _word(name: str) -> str:
+    return quote(name, safe="")
+
+
+def cost(value: object) -> str:
+    """Return the cost of a job as its header has it. Raises `TypeError` or `ConfigurationError`."""
+    return f"{positive('cost', value):.10g}"
+
+
+def parameters(names: Iterable[str], arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the headers that a task's job has for the *names* of its terms, from its packed arguments.
+
+    An argument that is `None` is none. Raises `TypeError` for a value that is no text, number or bool.
+    """
+    for name in names:
+        value = arguments.get(name)
+        if isinstance(value, bool):
+            yield name, str(value).lower()
+        elif isinstance(value, (str, int, float)):
+            yield name, str(value)
+        elif value is not None:
+            raise TypeError(
+                f"{name}: the queue tells jobs apart by this argument, so it must be text, a number or a bool, not "
+                f"{type(value).__name__}: give the header {name!r} by options(headers=…)"
+            )
