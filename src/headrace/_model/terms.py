@@ -19,6 +19,7 @@ from headrace.errors import ConfigurationError
 RESERVED = "headrace-"  # of the headers that begin so, only `headrace-key` holds a value of the user
 LEVELS_OF_VALUES = 2  # a value of `fair`, and the values in it: the start of a node is that of one child of one parent
 WEIGHTS_AT_MOST = 10_000  # of one queue: they are sent in one call
+BUSIEST_AT_MOST = 10  # values whose shares are shown
 LEAST, MOST = 0.001, 1_000_000.0  # of weights and costs: starts have 16 digits, in ms
 
 
@@ -171,6 +172,10 @@ class Terms:
         keys = sorted({rate.key for rate in rates if rate.key is not None})
         return cls(path, weights, tuple(limits), tuple(keys))
 
+    def value(self, headers: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return the value of `fair` that a job with these *headers* has; `None` for each missing header."""
+        return tuple(map(headers.get, self.path))
+
     def declared(self) -> dict[str, str]:
         """Map the options to their values in words, as far as given: they are compared, and shown."""
         words: dict[str, str] = {"fair": "/".join(self.path)} if self.path else {}
@@ -189,6 +194,38 @@ class Terms:
 
 def _word(name: str) -> str:
     return quote(name, safe="")
+
+
+@frozen
+class Share:
+    """What a value of `fair` has: its `running` and `waiting` jobs, and how long jobs waited until they were leased.
+
+    `value` has a text for each header of `fair`, `None` for a missing one. `p50` and `p95` are the dwells of its jobs,
+    in seconds, about; `None` if none was leased yet. `used`: seconds of the workers' time, each minute ago counts half.
+    """
+
+    value: tuple[str | None, ...]
+    running: int
+    waiting: int
+    p50: float | None
+    p95: float | None
+    used: float
+
+    @property
+    def name(self) -> str:
+        """The value in words, as `acme/ada`; `-` for a missing header."""
+        return "/".join("-" if part is None else part for part in self.value)
+
+    def __add__(self, other: Share) -> Share:
+        """Join the shares of a value in two shards. Of the dwells the longer one is kept."""
+        return Share(
+            self.value,
+            self.running + other.running,
+            self.waiting + other.waiting,
+            max((one for one in (self.p50, other.p50) if one is not None), default=None),
+            max((one for one in (self.p95, other.p95) if one is not None), default=None),
+            self.used + other.used,
+        )
 
 
 def cost(value: object) -> str:

@@ -49,6 +49,7 @@ from headrace._protocol.replies import (
     Verdicts,
 )
 from headrace._protocol.script import script
+from headrace._protocol.terms import given
 from headrace.errors import CodecError, ConfigurationError, describe_error
 
 T = TypeVar("T")
@@ -225,22 +226,33 @@ class Ops:
         woken: bool | Literal[2] = False,
         kind: type[Claim] = Claim,
         predecessor: str = "",
+        batch: int = 1,
+        same: bool = False,
     ) -> Op[Grant | None]:
         """Hand out up to *limit* jobs, at most `CLAIMS_PER_SCRIPT`, as claims of *kind*.
 
         The jobs of *predecessor* come first. The answer `None` means that *worker* was declared dead. `woken=2`: hand
-        out jobs only if one woke a reader.
+        out jobs only if one woke a reader. With terms, *batch* jobs share their time, and with *same* all jobs
+        are of one value.
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
         args: list[Arg] = [worker, min(checks.count("limit", limit), CLAIMS_PER_SCRIPT), term_ms, millis(s.lease)]
         args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), predecessor]
-        for rate in s.rates:
+        if s.terms is not None:
+            args += (s.terms.structure, given(s.terms, self.share), checks.count("batch", batch), int(same))
+        args += self.buckets()
+        jobs, name = self.decoder, "lease" if s.terms is None else "lease_fair"
+        return self.op(name, args, lambda reply: jobs.grant(reply, worker, duration, kind))
+
+    def buckets(self) -> list[Arg]:
+        """Return the rate limits and the order of keys as scripts take them."""
+        args: list[Arg] = []
+        for rate in self.settings.rates:
             step, tokens = bucket(rate, self.share)
             args += (rate.key or "", f"{step:.6f}", tokens)
-        args += (KEY, 0, 1) if s.ordered else ()
-        jobs = self.decoder
-        return self.op("lease", args, lambda reply: jobs.grant(reply, worker, duration, kind))
+        args += (KEY, 0, 1) if self.settings.ordered else ()
+        return args
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
         """Block until there may be something to lease: see `blocked_read`."""

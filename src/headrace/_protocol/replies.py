@@ -82,7 +82,8 @@ class Grant:
     nothing before `next_due`. *alone*: the worker gets no more jobs until it holds no job of the queue, or until
     `next_due`. *alone_for*: seconds for which the process should run no jobs of other queues beside the suspect that it
     got. *now*: the server's clock, in seconds. *levels*: the queue's number of levels, if the worker knows fewer.
-    *died*: jobs without attempts left.
+    *died*: jobs without attempts left. *unread*: of a queue with terms, its look at new jobs did not reach their end.
+    *structure*: of its terms.
     """
 
     claims: Sequence[Claim]
@@ -95,6 +96,8 @@ class Grant:
     alone: bool = False
     alone_for: float | None = None
     died: Sequence[Died] = ()
+    unread: bool = False
+    structure: str = ""
 
     @property
     def more(self) -> bool:
@@ -323,7 +326,7 @@ class Jobs:
             known, next_due, taken, fresh, healed, now = reply[:6]
             more: list[Any] = list(reply[6:])
             more += [None] * (2 - len(more))
-            levels, letters = more
+            levels, letters, *terms = more
         except (TypeError, ValueError):
             raise ReplyError(f"lease answered {reply!r:.200}") from None
         if not known:
@@ -371,6 +374,8 @@ class Jobs:
             known in {3, 4},
             next_due / 1000 if known == 4 else None,
             list(map(died, letters or ())),
+            bool(terms and terms[0]),
+            text(terms[1]) if terms else "",
         )
 
     def _taken(

@@ -117,6 +117,7 @@ if #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
   end
 end
 
+-- @include lease_limits
 -- @include leasing
 -- @include levels
 -- @include max_job_size
@@ -137,7 +138,7 @@ end
 -- 4. Arguments; whether this worker gets any job; how many, by the limits of the whole queue.
 if duration ~= '' then whole(duration) end
 local q = leasing.context()
-local limits = leasing.rates(q, buckets)
+local limits = rate_limits(q, buckets)
 local nothing = leasing.begin(q)
 if nothing then return nothing end
 local now, keyed, heard, healed, parked, state = q.now, q.keyed, q.heard, q.healed, q.parked, q.state
@@ -192,11 +193,11 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     if not body then
       redis.call('XACK', jobs, 'workers', entry)
     elseif q.order and not takes_turn(q, entry) then
-      leasing.weigh(q, body[2])
+      weigh_job(q, body[2])
       redis.call('ZREM', limited, entry)
       put_behind(q, {entry}, count)
     elseif due then
-      leasing.weigh(q, body[2])
+      weigh_job(q, body[2])
       q.put_off({entry}, {math.ceil(due), entry}, not waited and count)
     else
       redis.call('ZREM', limited, entry)
@@ -224,7 +225,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
         if not q.order or takes_turn(q, entry) then
           leasing.hand_out(q, entry, fields, counts[entry])
         else
-          leasing.weigh(q, fields)
+          weigh_job(q, fields)
           put_behind(q, {entry}, counts[entry] - 1)
         end
       end

@@ -23,3 +23,10 @@ function holds.entry(place)
   local ms = string.byte(place) - 96
   return string.sub(place, 2, ms + 1) .. '-' .. string.match(place, '^%d+', ms + 3)
 end
+-- The slot with which a member of `stopped` begins; nil for '*'.
+function holds.slot_in(member)
+  local key, at = string.match(member, '^(%d+):()')
+  if not key then return nil end
+  local value, text = string.match(member, '^(%d+):()', at + key)
+  return string.sub(member, 1, text + value - 1)
+end

@@ -1,13 +1,13 @@
 -- The parts that `lease` and `lease_fair` have in common: tables of functions, as a script has 200 locals at most. They
 -- know the keys and arguments of these scripts by name, and keep in q what the call finds.
 -- @include backlog
--- @include clock
 -- @include clear_wake_tokens
+-- @include clock
 -- @include fields
 -- @include heal_group
 -- @include keep_dead
 -- @include keep_ends
--- @include levels
+-- @include lease_limits
 -- @include marks
 -- @include promote
 -- @include publish
@@ -30,27 +30,12 @@ function leasing.context()
     why = {}, attempts = {died = {}}, spent = 0,
   }
 end
--- Rate limits, and the order of keys, from the arguments behind number *at*.
-function leasing.rates(q, at)
-  local limits = {}
-  for i = at, #ARGV, 3 do
-    if tonumber(ARGV[i + 1]) == 0 then
-      begin_turns(q, ARGV[i])
-      require_hashes(turns)
-      require_sorted_sets(behind)
-    else
-      limits[#limits + 1] = {name = ARGV[i], step = tonumber(ARGV[i + 1]), burst = tonumber(ARGV[i + 2])}
-      q.keyed = q.keyed or ARGV[i] ~= ''
-    end
-  end
-  return limits
-end
 -- The group is there, and the worker is registered. Then, before any job is handed out: wake tokens, a pause, due jobs,
 -- and suspects: a worker that holds one, or will get one next, gets no other job. Answers the reply if it gets none.
 function leasing.begin(q)
   local now = q.now
   local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate', 'terms')
-  if (state[5] or false) ~= (q.terms or false) then error('FAIR ' .. (state[5] or ''), 0) end
+  if state[5] and not q.fair then error('FAIR ' .. (state[5] or ''), 0) end
   q.heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
   require_hashes(deaths, steps)
   require_history(q.heard.history, ends, ended)
@@ -89,14 +74,9 @@ function leasing.begin(q)
   local left = q.holds and suspects.makes_room(q, workers, worker, now, tonumber(lease))
   if left then return {3, left, {}, {}, q.healed, now} end
 end
-function leasing.weigh(q, fields)
-  local bytes = size_of(fields)
-  q.spent = q.spent + bytes
-  if bytes > q.largest then q.largest = bytes end
-end
 -- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
 function leasing.hand_out(q, entry, fields, count)
-  leasing.weigh(q, fields)
+  weigh_job(q, fields)
   local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
   local own, headers = parse(fields)
   local attempt = tonumber(own.attempt or 0) + count - releases
@@ -162,7 +142,8 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
   if q.alone then next_due = q.alone end
   local reply = {q.apart and 4 or q.alone and 3 or cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
   if #q.buried > 0 or more then
-    reply[7], reply[8], reply[9] = q.levels.beyond or 0, q.attempts.died, more
+    reply[7], reply[8] = q.levels.beyond or 0, q.attempts.died
+    if more then reply[9], reply[10] = unpack(more) end
   end
   if #q.buried > 0 then entries[#entries + 1] = q.attempts.died end
   return answer(reply, entries) -- recorded without the payloads

@@ -1,0 +1,60 @@
+"""The terms of a queue as scripts take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from headrace._model.terms import Terms
+
+VALUE_BYTES = 500  # of a value count; a longer one is cut
+
+
+def part(value: str | None) -> bytes:
+    """Return a value as nodes and lines have it: with its length, or `-` for a missing one."""
+    if value is None:
+        return b"-"
+    cut = value.encode()[:VALUE_BYTES]
+    return b"%d:%b" % (len(cut), cut)
+
+
+def parts(text: str | bytes) -> tuple[str | None, ...]:
+    """Split the path of a node into its values."""
+    data = text.encode() if isinstance(text, str) else text
+    return tuple(_values(data))
+
+
+def _values(data: bytes) -> Iterator[str | None]:
+    while data:
+        if data[:1] == b"-":
+            yield None
+            data = data[1:]
+            continue
+        size, _, rest = data.partition(b":")
+        yield rest[: int(size)].decode("utf-8", "replace")
+        data = rest[int(size) :]
+
+
+@lru_cache(maxsize=64)
+def given(terms: Terms, share: float) -> str:
+    """Return the path, further keys of limits and rates, and the limits of a shard with this *share* of all keys."""
+    keys = _once((*filter(None, (limit.key for limit in terms.limits)), *terms.rates))
+    limits = [[limit.key or "", limit.slots(share)] for limit in terms.limits]
+    return json.dumps(
+        {"path": list(terms.path), "keys": [key for key in keys if key not in terms.path], "limits": limits},
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+
+
+def weights(terms: Terms) -> list[str | bytes]:
+    """Return the paths of the weights, each followed by the weight."""
+    flat: list[str | bytes] = []
+    for path, weight in terms.weights:
+        flat += (b"".join(map(part, path)), f"{weight:.10g}")
+    return flat
+
+
+def _once(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

@@ -1,0 +1,95 @@
+-- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
+-- held.lua for what lines and nodes are.
+-- @include held
+local agreed = {BYTES = 500, MOST = 1000000}
+function agreed.write(key, stats, structure, packed)
+  redis.call('HSET', key, 'structure', structure, 'packed', packed)
+  redis.call('HINCRBY', key, 'version', 1)
+  redis.call('HDEL', key, 'next', 'next_packed')
+  redis.call('HSET', stats, 'terms', structure)
+end
+-- *given*: {path: [...], keys: [...], limits: [[key or '', most]...]} in JSON.
+function agreed.packed(given)
+  local all = cjson.decode(given)
+  return cmsgpack.pack({all.path, all.keys, all.limits})
+end
+-- The terms, or nil. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
+function agreed.read(key)
+  local kept = redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next')
+  if not kept[2] then return nil end
+  local path, keys, limits = unpack(cmsgpack.unpack(kept[2]))
+  local t = {
+    structure = kept[1], mean = tonumber(kept[3] or 1000), weighted = kept[4], again = kept[5], halved = kept[6],
+    next = kept[7], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
+    cache = {},
+  }
+  for i = 1, #path do t.want[path[i]] = i end
+  for i = 1, #keys do t.want[keys[i]] = #path + i end
+  for i = 1, #limits do
+    local name, most = limits[i][1], limits[i][2]
+    if name == '' then
+      t.most = most
+    else
+      t.slots[#t.slots + 1] = {at = t.want[name], key = holds.lp(name), most = most}
+    end
+  end
+  return t
+end
+-- The values that a job has of these names, by number, and its cost, 0 for none.
+function agreed.values(t, fields)
+  local values, cost, want = {}, 0, t.want
+  for i = 1, #fields, 2 do
+    local at = want[fields[i]]
+    if at == 0 then
+      cost = tonumber(string.match(fields[i + 1], '^[%d.]+e?[-+]?%d*$') or 0) or 0
+      cost = cost > 0 and math.min(math.max(cost, 0.001), agreed.MOST) or 0
+    elseif at then
+      values[at] = #fields[i + 1] <= agreed.BYTES and fields[i + 1] or string.sub(fields[i + 1], 1, agreed.BYTES)
+    end
+  end
+  return values, cost
+end
+function agreed.line(t, level, values)
+  local line = tostring(level)
+  for i = 1, t.number do line = line .. holds.lp(values[i]) end
+  return line
+end
+-- The values in the text of a line or node, and where each ends.
+function agreed.split(line)
+  local values, ends, at, n = {}, {}, 2, 0
+  while at <= #line do
+    local bytes, text = string.match(line, '^(%d+):()', at)
+    n = n + 1
+    if bytes then
+      at = text + tonumber(bytes)
+      values[n] = string.sub(line, text, at - 1)
+    else
+      at = at + 1
+    end
+    ends[n] = at - 1
+  end
+  return values, ends
+end
+-- Go on with a change of the structure: jobs in lines go to the front, at most 500 a call, as lines of their own come
+-- with their next look. Answers whether that was all: then the terms are the new ones. '' as the next structure: none.
+function agreed.change(q)
+  for _, owner in ipairs({'parked:front', 'parked:new'}) do
+    local rows, some = redis.call('XPENDING', q.jobs, 'workers', '-', '+', 500, owner), {}
+    for i = 1, #rows do some[i] = rows[i][1] end
+    if #some > 0 then
+      if owner == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
+      some[#some + 1] = 'JUSTID'
+      redis.call('XCLAIM', q.jobs, 'workers', 'parked', 0, unpack(some))
+      return false
+    end
+  end
+  local after = redis.call('HMGET', q.terms, 'next', 'next_packed')
+  redis.call('UNLINK', q.lines, q.ready, q.stopped, q.resting, q.shares, q.settled, q.busy)
+  if after[1] == '' then
+    redis.call('UNLINK', q.terms, q.held, q.slots)
+    redis.call('HDEL', q.stats, 'terms')
+  else
+    agreed.write(q.terms, q.stats, after[1], after[2])
+  end
+  return true
+end

@@ -1,0 +1,300 @@
+-- The writes of a call in a queue with terms: see picking.
+-- @include agreed
+-- @include held
+-- @include picking
+-- @include turns
+local filing = {CAME = 64, SHOWN = 200}
+-- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots that were given back.
+function filing.ends(q)
+  local texts, freed, ended = redis.call('LPOP', q.settled, 1000) or {}, {}, 0
+  local text, since, costed, charge, number, line, slots, known
+  local busy = {}
+  for i = 1, #texts do
+    if string.byte(texts[i]) == 64 then
+      ended = tonumber(string.sub(texts[i], 2))
+    else
+      if texts[i] ~= text then -- jobs of one line that were leased in one call have equal texts
+        text = texts[i]
+        local bytes, at
+        since, costed, charge, number, bytes, at = string.match(text, '^(%S+) (=?)(%S+) (%d+) (%d+):()')
+        since, charge, number, costed = tonumber(since), tonumber(charge), tonumber(number), costed == '='
+        line, slots = string.sub(text, at, at + bytes - 1), string.sub(text, at + bytes)
+        known = picking.line(q, line)
+        if slots ~= '' then
+          for _, slot in ipairs(agreed.split('-' .. slots)) do freed[slot] = true end
+        end
+      end
+      local ran = math.max(0, 1000 * (ended - since) / number)
+      q.ends[#q.ends + 1] = {line = known, ran = ran, charge = charge, costed = costed}
+      local value = string.sub(known.value.key, 2)
+      if value ~= '' then busy[value] = (busy[value] or 0) + ran / 1000 end
+    end
+  end
+  if #texts == 1000 then redis.call('LPUSH', q.settled, string.format('@%.3f', ended)) end
+  local list = {}
+  for slot in pairs(freed) do list[#list + 1] = slot end
+  table.sort(list)
+  filing.busy(q, busy)
+  return list
+end
+-- What values have had: halved each minute; the heaviest are kept.
+function filing.busy(q, busy)
+  local any = false
+  for value, ms in pairs(busy) do
+    any = true
+    redis.call('ZINCRBY', q.busy, string.format('%.3f', ms), value)
+  end
+  if not any then return end
+  local halved = tonumber(q.t.halved or 0)
+  if q.now - halved >= 60000 or q.now < halved then
+    local half = halved == 0 and 1 or math.max(0.001, 0.5 ^ math.floor((q.now - halved) / 60000))
+    redis.call('ZUNIONSTORE', q.busy, 1, q.busy, 'WEIGHTS', half)
+    redis.call('HSET', q.terms, 'halved', string.format('%.0f', q.now))
+  end
+  redis.call('ZREMRANGEBYRANK', q.busy, 0, -filing.SHOWN - 1)
+end
+-- Lease what was picked: a job that is gone is charged nothing. Answers the rows that are to be handed out: {entry,
+-- fields, deliveries, this one included, whether the job came by this call's look}.
+function filing.lease(q)
+  local stored, fronts, gone, rows = {}, {}, {}, {}
+  for i = 1, #q.picks do
+    local pick = q.picks[i]
+    if type(pick.job) == 'string' then
+      if string.byte(pick.job, -1) == 43 then fronts[pick.entry] = true end
+      stored[#stored + 1] = pick.entry
+    end
+  end
+  in_parts(q.took, function(...) redis.call('ZREM', q.lines, ...) end)
+  local bodies, counts = {}, {}
+  if #stored > 0 then
+    local held, some, news = redis.call('HMGET', q.held, unpack(stored)), {}, {}
+    for i, entry in ipairs(stored) do
+      if held[i] then gone[entry] = true elseif fronts[entry] then some[#some + 1] = entry else news[#news + 1] = entry end
+    end
+    for _, entry in ipairs(some) do
+      local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
+      counts[entry] = row and row[4] + 1
+    end
+    if #news > 0 then news[#news + 1], news[#news + 2] = 'RETRYCOUNT', 1 end
+    for _, list in ipairs({some, news}) do
+      for _, row in ipairs(#list > 0 and redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, unpack(list)) or {}) do
+        if row and row[2] then bodies[row[1]] = row[2] end
+      end
+    end
+  end
+  local bell = {}
+  for _, pick in ipairs(q.picks) do
+    local job, entry = pick.job, pick.entry
+    if type(job) == 'string' then
+      if bodies[entry] then
+        rows[#rows + 1] = {entry, bodies[entry], counts[entry] or 1}
+      else
+        pick.gone, q.passed = true, true
+        if not gone[entry] then redis.call('XACK', q.jobs, 'workers', entry) end
+        filing.refund(pick)
+      end
+    else
+      rows[#rows + 1] = {entry, job[2], (job.count or 0) + 1}
+      if job.count == 0 then
+        bell[#bell + 1] = entry
+      elseif job.owner then
+        redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, entry, 'RETRYCOUNT', job.count + 1, 'JUSTID')
+      end
+    end
+  end
+  if #bell > 0 then
+    bell[#bell + 1], bell[#bell + 2], bell[#bell + 3] = 'RETRYCOUNT', 1, 'JUSTID'
+    redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, unpack(bell))
+  end
+  return rows
+end
+function filing.refund(pick)
+  local it = pick.line.value
+  while it.parent do
+    it.at, it.running = math.max(0, it.at - pick.charge / it.weight), it.running - 1
+    it = it.parent
+  end
+end
+-- The slots of what was picked. *batch*: jobs of a batch, which share the time.
+function filing.slots(q, batch)
+  local held, slots = {}, {}
+  local stamp, number = string.format('%.3f ', q.moment), string.format(' %d ', math.max(1, math.min(batch, #q.picks)))
+  for _, pick in ipairs(q.picks) do
+    local line = pick.line
+    if not pick.gone then
+      local text = not pick.cost and line.text
+      if not text then
+        text = stamp .. (pick.cost and '=' or '') .. string.format('%.0f', pick.charge) .. number .. #line.key .. ':' .. line.key
+        for _, slot in ipairs(line.slots or {}) do text = text .. holds.lp(slot.key) end
+        if not pick.cost then line.text = text end
+      end
+      held[#held + 1], held[#held + 2] = pick.entry, text
+      local at = line.slots and holds.place(pick.entry)
+      for _, slot in ipairs(line.slots or {}) do slots[#slots + 1], slots[#slots + 2] = 0, slot.key .. ' ' .. at end
+      local value = line.value
+      if not value.waited then -- of one job a call: the estimates move by a tenth of the logarithm at most
+        value.waited = true
+        local waited = math.max(1, q.now - tonumber(string.match(pick.entry, '^%d+')))
+        value.p50 = value.p50 == 0 and waited or math.max(1, value.p50 * (waited > value.p50 and 1.05 or 1 / 1.05))
+        value.p95 = value.p95 == 0 and waited or math.max(1, value.p95 * (waited > value.p95 and 1.1 or 1 / 1.005))
+      end
+    end
+  end
+  in_parts(held, function(...) redis.call('HSET', q.held, ...) end)
+  in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end)
+end
+-- Put what was not picked into lines. Answers whether there is any.
+function filing.rest(q)
+  local news, fronts, filed = {}, {}, {}
+  for _, line in ipairs(q.all_lines) do
+    for i = line.front_at, line.fronts and #line.fronts or 0 do
+      local row = line.fronts[i]
+      if row.count == 0 then news[#news + 1] = row[1] else fronts[#fronts + 1] = row[1] end
+      filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. row.place .. (row.count == 0 and '' or '+')
+    end
+    for i = line.new_at, line.news and #line.news or 0 do
+      news[#news + 1] = line.news[i][1]
+      filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. holds.place(line.news[i][1])
+    end
+  end
+  for i = 1, #news, 1000 do
+    local some = {unpack(news, i, math.min(#news, i + 999))}
+    some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', 0, 'JUSTID'
+    redis.call('XCLAIM', q.jobs, 'workers', 'parked:new', 0, unpack(some))
+  end
+  for i = 1, #fronts, 1000 do
+    local some = {unpack(fronts, i, math.min(#fronts, i + 999))}
+    some[#some + 1] = 'JUSTID'
+    redis.call('XCLAIM', q.jobs, 'workers', 'parked:front', 0, unpack(some))
+  end
+  in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)
+  if #filed > 0 then q.has_lines = true end
+end
+-- Lines that changed: whether they are in `ready`, in `stopped`, or rest.
+function filing.lines(q, more)
+  for _, line in ipairs(q.all_lines) do
+    if line.came then
+      local waits = q.leafy and line.news and line.news[line.new_at] or picking.next_of(q, line)
+      line.alive = waits and picking.may_run(q, line) or false
+      if not waits then line.stop, line.rest = false, false end
+      for _, slot in ipairs(q.has_stopped and line.slots or {}) do
+        if slot.key ~= line.stop then more.unstopped[#more.unstopped + 1] = slot.key .. ' ' .. line.key end
+      end
+      if line.stop then more.stopped[#more.stopped + 1], more.stopped[#more.stopped + 2] = 0, line.stop .. ' ' .. line.key end
+      if line.rest then
+        more.resting[#more.resting + 1], more.resting[#more.resting + 2] = string.format('%.0f', math.ceil(line.rest)), line.key
+      elseif q.has_resting and line.buckets then
+        more.rested[#more.rested + 1] = line.key
+      end
+      if not q.leafy then
+        local value, place = line.value.key, line.alive and picking.place_of(q, line) or false
+        if place ~= line.kept then
+          if line.kept then more.removed[#more.removed + 1] = value .. ' ' .. line.kept .. ' ' .. line.key end
+          if place then
+            more.added[#more.added + 1], more.added[#more.added + 2] = 0, value .. ' ' .. place .. ' ' .. line.key
+            more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'l' .. line.key, place
+          else
+            more.gone[#more.gone + 1] = 'l' .. line.key
+          end
+        end
+      elseif line.value.parent and line.value.alive ~= line.alive then
+        line.value.changed = true
+      end
+    end
+  end
+end
+-- Whether a node has a child that may run.
+function filing.alive(q, node)
+  if node.value and q.leafy then
+    if node.line and node.line.came then return node.line.alive end
+    return node.ready
+  end
+  for _, child in ipairs(node.children) do
+    if child.alive then return true end
+  end
+  if node.further then return true end
+  return not node.listed and node.ready
+end
+local function record(it)
+  return string.format(
+    '%.0f %.0f %d %d %.0f %.0f', it.at, it.mean, it.running, it.alive and 1 or 0, it.p50, it.p95)
+end
+-- Nodes that changed. A node without waiting or leased jobs goes, unless its next start is after the virtual time.
+function filing.nodes(q, more)
+  local created = 0
+  for i = #q.all_nodes, 1, -1 do -- children before their parents
+    local it = q.all_nodes[i]
+    it.alive = filing.alive(q, it)
+    local parent = it.parent
+    if not parent then
+      if it.moved then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f', it.virtual) end
+    elseif it.changed or it.alive ~= it.ready then
+      if it.before and not it.alive and not it.picked then it.at = math.min(it.at, it.before) end
+      local start = it.was and string.format(' %016.0f ', it.was)
+      local stays = it.alive or it.running > 0 or it.at > parent.virtual
+      if not stays and q.has_lines then
+        stays = #redis.call('ZRANGEBYLEX', q.lines, '[' .. it.key, '(' .. it.key .. '\255', 'LIMIT', 0, 1) > 0
+      end
+      local now = string.format(' %016.0f ', it.at)
+      if it.ready and not (it.alive and start == now) then more.removed[#more.removed + 1] = parent.key .. start .. it.key end
+      if it.alive and not (it.ready and start == now) then
+        more.added[#more.added + 1], more.added[#more.added + 2] = 0, parent.key .. now .. it.key
+      end
+      if stays then
+        if not it.was then created = created + 1 end
+        more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'a' .. it.key, record(it)
+        if it.moved then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f', it.virtual) end
+      elseif it.was then
+        more.gone[#more.gone + 1], more.gone[#more.gone + 2] = 'a' .. it.key, 'v' .. it.key
+      end
+    end
+  end
+  return created
+end
+-- Remove idle nodes that stayed for a debt which is over now, once many nodes have come in.
+function filing.forget(q, created)
+  local from, came = string.match(redis.call('HGET', q.shares, 'c') or '0 0', '^(%d+) (%d+)$')
+  came = came + created
+  if came >= filing.CAME then
+    local page, gone, virtual = redis.call('HSCAN', q.shares, from, 'COUNT', 2 * came), {}, {}
+    for i = 1, #page[2], 2 do
+      local start = string.byte(page[2][i]) == 97 and string.match(page[2][i + 1], '^(%d+) %d+ 0 0 ')
+      if start then
+        local key = string.sub(page[2][i], 2)
+        local _, ends = agreed.split(key)
+        local parent = string.sub(key, 1, ends[#ends - 1] or 1)
+        local orphan = #ends > 1 and redis.call('HEXISTS', q.shares, 'a' .. parent) == 0
+        virtual[parent] = virtual[parent] or tonumber(redis.call('HGET', q.shares, 'v' .. parent) or 0)
+        local waits = #redis.call('ZRANGEBYLEX', q.lines, '[' .. key, '(' .. key .. '\255', 'LIMIT', 0, 1) > 0
+        if not waits and (orphan or tonumber(start) <= virtual[parent]) then
+          gone[#gone + 1], gone[#gone + 2] = page[2][i], 'v' .. key
+        end
+      end
+    end
+    in_parts(gone, function(...) redis.call('HDEL', q.shares, ...) end)
+    from, came = page[1], 0
+  end
+  redis.call('HSET', q.shares, 'c', from .. ' ' .. came)
+end
+-- Write all: what was picked is leased, and the rest is filed.
+function filing.all(q, batch)
+  local rows = filing.lease(q)
+  filing.slots(q, batch)
+  filing.rest(q)
+  local more = {
+    shares = {}, gone = {}, added = {}, removed = {}, stopped = {}, unstopped = {}, resting = {}, rested = {},
+  }
+  filing.lines(q, more)
+  local created = filing.nodes(q, more)
+  in_parts(more.removed, function(...) redis.call('ZREM', q.ready, ...) end)
+  in_parts(more.added, function(...) redis.call('ZADD', q.ready, ...) end)
+  in_parts(more.gone, function(...) redis.call('HDEL', q.shares, ...) end)
+  in_parts(more.shares, function(...) redis.call('HSET', q.shares, ...) end)
+  in_parts(more.unstopped, function(...) redis.call('ZREM', q.stopped, ...) end)
+  in_parts(more.stopped, function(...) redis.call('ZADD', q.stopped, ...) end)
+  in_parts(more.rested, function(...) redis.call('ZREM', q.resting, ...) end)
+  in_parts(more.resting, function(...) redis.call('ZADD', q.resting, ...) end)
+  if created > 0 then filing.forget(q, created) end
+  if q.t.mean ~= q.mean_before then redis.call('HSET', q.terms, 'mean', string.format('%.0f', q.t.mean)) end
+  return rows
+end

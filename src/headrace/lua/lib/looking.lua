@@ -1,0 +1,170 @@
+-- The first look of a queue with terms: each job that came is put into its line, in memory. See picking.
+-- @include agreed
+-- @include held
+-- @include lease_limits
+-- @include levels
+-- @include park
+-- @include picking
+-- @include raise_level
+-- @include rates
+-- @include runs
+-- @include suspects
+-- @include take_turns
+-- @include turns
+local looking = {JOBS = 250, BYTES = 1048576 + 4096, RAISED = 150, LINES = 250}
+-- The number of jobs to read next, by the bytes that are left.
+function looking.fits(q, most)
+  local number = math.max(0, math.floor((looking.BYTES - q.spent) / q.largest))
+  if number < 1 and q.spent < looking.BYTES / 2 then number = 1 end
+  most = math.min(most, q.left)
+  if number < 1 or most < 1 then q.further = true end
+  number = math.min(number, q.chunk, most)
+  if number == q.chunk then q.chunk = 4 * q.chunk end
+  return number
+end
+-- Put a row {entry, fields} into its line. *owner*: the consumer that has it, nil for a job that was just read;
+-- *count*: its deliveries so far. A key that hands out one job at a time is first asked for its turn.
+function looking.put(q, row, owner, count)
+  local t, entry, fields = q.t, row[1], row[2]
+  q.left = q.left - 1
+  weigh_job(q, fields)
+  if q.order and not takes_turn(q, entry) then
+    if owner then put_behind(q, {entry}, count) else q.others[#q.others + 1] = entry end
+    return
+  end
+  local values, cost = agreed.values(t, fields)
+  local text = agreed.line(t, level_of(fields, q.levels.n), values)
+  local line = picking.line(q, text, values)
+  if cost > 0 then q.costs[entry] = cost end
+  if not (line.news or line.fronts) then q.coming[#q.coming + 1] = line end
+  if owner then
+    row.place, row.owner, row.count = holds.place(entry), owner, count
+    q.mine[entry], line.fronts = true, line.fronts or {}
+    local n = #line.fronts + 1
+    while n > 1 and line.fronts[n - 1].place > row.place do
+      line.fronts[n] = line.fronts[n - 1]
+      n = n - 1
+    end
+    line.fronts[n] = row
+  else
+    line.news = line.news or {}
+    line.news[#line.news + 1] = row
+  end
+end
+-- The same for a row of the pending list. Suspects wait for others of their kind.
+function looking.put_pending(q, row, owner)
+  local entry = row[1]
+  if q.watched and suspects.is_one(redis.call('HGET', q.deaths, entry)) then
+    park_at(q.jobs, SUSPECTS, {entry})
+    q.left, q.passed = q.left - 1, true
+    return
+  end
+  local body = redis.call('XRANGE', q.jobs, entry, entry)[1]
+  if body then
+    if q.order then read_turns(q, {body}) end
+    looking.put(q, body, owner, owner == 'bell' and 0 or row[4])
+  else -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
+    redis.call('XACK', q.jobs, 'workers', entry)
+    if q.order then
+      write_turns(q)
+      forget_turns(q, {entry})
+      q.heads, q.passed = {}, true
+    end
+  end
+end
+function looking.at_consumer(q, owner)
+  local from = '-'
+  while q.left > 0 do
+    local rows = redis.call('XPENDING', q.jobs, 'workers', from, '+', q.left, owner)
+    for i = 1, #rows do
+      if looking.fits(q, 1) == 0 then return end
+      looking.put_pending(q, rows[i], owner)
+    end
+    if #rows == 0 then return end
+    from = '(' .. rows[#rows][1]
+  end
+  q.further = true
+end
+-- New jobs, to this consumer.
+function looking.at_new(q, consumer)
+  while true do
+    local number = looking.fits(q, q.left)
+    local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', consumer, 'COUNT', number, 'STREAMS', q.jobs, '>')
+    rows = rows and rows[1][2] or {}
+    if q.order then read_turns(q, rows) end
+    for i = 1, #rows do looking.put(q, rows[i]) end
+    if #rows < number or number == 0 then return end
+  end
+end
+-- Jobs that are due, came back, or woke a reader, and new ones. *consumer*: the one that reads new ones.
+function looking.at_all(q, consumer)
+  for _, entry in ipairs(q.awake) do
+    local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
+    if row and runs.suspended(row[2]) then
+      if looking.fits(q, 1) == 0 then break end
+      looking.put_pending(q, row, row[2])
+    end
+    redis.call('ZREM', q.asleep, entry)
+    if row and runs.suspended(row[2]) then redis.call('ZREM', q.leases, entry) end
+  end
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', q.limited, '-inf', q.now, 'LIMIT', 0, 100)) do
+    local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1, 'limited')[1]
+    if row then
+      if looking.fits(q, 1) == 0 then break end
+      looking.put_pending(q, row, 'limited')
+    end
+    redis.call('ZREM', q.limited, entry)
+  end
+  for level = 0, q.levels.n do
+    if redis.call('XPENDING', q.jobs, 'workers', '-', '+', 1, front_of(level))[1] then looking.at_consumer(q, front_of(level)) end
+  end
+  looking.at_consumer(q, 'bell')
+  -- If the group was lost, jobs from before that may not all be in front yet.
+  if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then looking.at_new(q, consumer) else q.further = true end
+end
+-- The next jobs of a later level, which move to the jobs stream.
+function looking.at_level(q, level, consumer)
+  local most = looking.RAISED
+  while most > 0 do
+    local number = math.min(looking.fits(q, most), most)
+    local page = number > 0 and redis.call('XRANGE', q.levels[level], '-', '+', 'COUNT', number) or {}
+    if raise_level(q, level, 0, page) == 0 then return end
+    most = most - #page
+    looking.at_new(q, consumer)
+  end
+  q.further = true
+end
+-- Lines for which there may be a slot or a token now: of slots that were given back; where limits have changed; and
+-- lines that have rested.
+function looking.at_stopped(q, freed)
+  local function come(line)
+    line = picking.line(q, line)
+    if not (line.news or line.fronts or line.came) then
+      line.came, q.coming[#q.coming + 1] = true, line
+    end
+  end
+  if redis.call('EXISTS', q.stopped) == 1 then
+    q.has_stopped = true
+    for _, slot in ipairs(freed) do
+      local from, to = '[' .. slot .. ' ', '(' .. slot .. '!'
+      local number, rows = redis.call('ZLEXCOUNT', q.stopped, from, to), nil
+      local first = number > looking.LINES and math.floor(q.now) % (number - looking.LINES + 1) or 0 -- in no order: else the last would starve
+      rows = redis.call('ZRANGEBYLEX', q.stopped, from, to, 'LIMIT', first, looking.LINES)
+      for i = 1, #rows do come(string.sub(rows[i], #slot + 2)) end
+    end
+    if q.t.again then
+      local rows = redis.call('ZRANGEBYLEX', q.stopped, q.t.again == '' and '-' or '(' .. q.t.again, '+', 'LIMIT', 0, 100)
+      for i = 1, #rows do
+        local slot = holds.slot_in(rows[i])
+        if slot then come(string.sub(rows[i], #slot + 2)) end
+      end
+      q.passed = q.passed or #rows == 100
+      if #rows == 100 then redis.call('HSET', q.terms, 'again', rows[100]) else redis.call('HDEL', q.terms, 'again') end
+    end
+  end
+  for _, line in ipairs(redis.call('ZRANGEBYSCORE', q.resting, '-inf', q.now + EARLY, 'LIMIT', 0, 100)) do
+    q.has_resting = true
+    come(line)
+  end
+  q.has_resting = q.has_resting or redis.call('EXISTS', q.resting) == 1
+end

@@ -1,0 +1,328 @@
+-- The picks of a queue with terms, by start-time fair queueing: see docs/explanation/fairness.md. A call reads what it
+-- needs of nodes and lines, plans in memory, and then writes all at once (see filing). Times are us.
+-- @include agreed
+-- @include held
+-- @include rates
+local picking = {CHILDREN = 1000}
+local function in_order(a, b) return a.at < b.at or a.at == b.at and a.key < b.key end
+local function push(heap, it)
+  local n = #heap + 1
+  while n > 1 do
+    local up = math.floor(n / 2)
+    if in_order(heap[up], it) then break end
+    heap[n] = heap[up]
+    n = up
+  end
+  heap[n] = it
+end
+local function sink(heap, it) -- in place of the first
+  local n, size = 1, #heap
+  while true do
+    local child = 2 * n
+    if child > size then break end
+    if child < size and in_order(heap[child + 1], heap[child]) then child = child + 1 end
+    if not in_order(heap[child], it) then break end
+    heap[n] = heap[child]
+    n = child
+  end
+  heap[n] = it
+end
+local function pop(heap)
+  local last = table.remove(heap)
+  if #heap > 0 then sink(heap, last) end
+end
+function picking.context(q, t, exact)
+  q.t, q.exact, q.leafy = t, exact, t.number == t.depth -- leafy: a value has one line, of the same text
+  q.nodes, q.all_nodes, q.asked = {}, {}, {}
+  q.lines_at, q.all_lines, q.asked_lines, q.coming, q.slots_at = {}, {}, {}, {}, {}
+  q.picks, q.costs, q.mine, q.ends, q.took, q.opened, q.seen = {}, {}, {}, {}, {}, {}, 0
+end
+-- A node. at: its next start; was: the stored one, false without; ready: stored as ready; alive: a job of it may run.
+function picking.node(q, key, parent)
+  local it = q.nodes[key]
+  if it then return it end
+  it = { -- all fields at once: a table that grows costs more than all else here
+    key = key, parent = parent, at = 0, was = false, mean = 0, weight = 1, running = 0, ready = false, alive = false,
+    virtual = 0, p50 = 0, p95 = 0, children = {}, heap = false, listed = false, last = false, further = false, queued = false,
+    before = false, picked = false, changed = false, value = false, line = false,
+  }
+  q.nodes[key], q.all_nodes[#q.all_nodes + 1], q.asked[#q.asked + 1] = it, it, it
+  if parent then parent.children[#parent.children + 1] = it end
+  return it
+end
+-- The node of the value to which a line belongs. *ends*: where the values in its text end.
+function picking.value(q, key, ends)
+  local node = picking.node(q, string.sub(key, 1, 1), false)
+  for i = 1, q.t.depth do node = picking.node(q, string.sub(key, 1, ends[i] or #key), node) end
+  node.value = true
+  return node
+end
+-- A line. fronts: jobs of this call's look, by their places; news: the same behind all stored ones; chunk: stored ones;
+-- kept: the place by which it is in `ready`; came: jobs or a slot came, or jobs were picked.
+function picking.line(q, key, values)
+  local it = q.lines_at[key]
+  if it then return it end
+  local split, ends = agreed.split(key)
+  values = values or split
+  it = {
+    key = key, value = picking.value(q, key, ends), at = '', fronts = false, front_at = 1, news = false, new_at = 1,
+    chunk = false, chunk_at = 1, size = false, done = not q.has_lines, last = false, slots = false, buckets = false,
+    stop = false, rest = false, alive = true, kept = false, came = false, picked = false, queued = false, text = false,
+  }
+  for _, slot in ipairs(q.t.slots) do
+    if values[slot.at] then
+      it.slots = it.slots or {}
+      local name = slot.key .. holds.lp(values[slot.at])
+      local there = q.slots_at[name] or {key = name, most = slot.most, used = false}
+      q.slots_at[name], it.slots[#it.slots + 1] = there, there
+    end
+  end
+  for _, limit in ipairs(q.limits) do
+    local value = limit.name ~= '' and values[q.t.want[limit.name]]
+    if value then
+      it.buckets = it.buckets or {}
+      it.buckets[#it.buckets + 1] = {limit = limit, member = 'k' .. #limit.name .. limit.name .. value}
+    end
+  end
+  q.lines_at[key], q.all_lines[#q.all_lines + 1] = it, it
+  if q.leafy then
+    it.value.line = it
+  else
+    it.value.children[#it.value.children + 1], q.asked_lines[#q.asked_lines + 1] = it, it
+  end
+  return it
+end
+-- Whether a job of this line may run now; if not, a slot stops it, or it rests until its rate limits have tokens.
+function picking.may_run(q, line)
+  line.stop, line.rest = false, false
+  for _, slot in ipairs(line.slots or {}) do
+    slot.used = slot.used or redis.call('ZLEXCOUNT', q.slots, '[' .. slot.key .. ' ', '(' .. slot.key .. '!')
+    if slot.used >= slot.most then
+      line.stop = slot.key
+      return false
+    end
+  end
+  for _, one in ipairs(line.buckets or {}) do
+    local first = bucket(q.rates, one.member, q.exact, one.limit) - (one.limit.burst - 1) * one.limit.step
+    if first > q.exact + EARLY then line.rest = math.max(line.rest or 0, first) end
+  end
+  return not line.rest
+end
+-- The next job of a line: a stored member, or a row of the look; and whether it is stored.
+function picking.next_of(q, line)
+  if not line.done and (not line.chunk or line.chunk_at > #line.chunk) then
+    line.size = math.min(line.size and 4 * line.size or q.portion, q.limit + 1)
+    local from = line.last and '(' .. line.last or '[' .. line.key .. ' '
+    line.chunk = redis.call('ZRANGEBYLEX', q.lines, from, '(' .. line.key .. '!', 'LIMIT', 0, line.size)
+    line.chunk_at, line.done, line.last = 1, #line.chunk < line.size, line.chunk[#line.chunk] or line.last
+  end
+  local kept = line.chunk and line.chunk[line.chunk_at]
+  local front = line.fronts and line.fronts[line.front_at]
+  if front and (not kept or front.place < string.sub(kept, #line.key + 2)) then return front, false end
+  if kept then return kept, true end
+  return line.news and line.news[line.new_at], false
+end
+function picking.place_of(q, line)
+  local job, stored = picking.next_of(q, line)
+  if not job then return '' end
+  return stored and string.match(job, '^%w+', #line.key + 2) or job.place or holds.place(job[1])
+end
+-- Read what is stored of nodes and lines. What the children of a node have had is forgotten with the node.
+function picking.load(q)
+  local asked, lines, names, weights = q.asked, q.asked_lines, {}, {}
+  for i = 1, #asked do names[2 * i - 1], names[2 * i] = 'a' .. asked[i].key, 'v' .. asked[i].key end
+  for i = 1, #lines do names[#names + 1] = 'l' .. lines[i].key end
+  local kept = {}
+  for i = 1, #names, 4000 do
+    local some = redis.call('HMGET', q.shares, unpack(names, i, math.min(#names, i + 3999)))
+    for j = 1, #some do kept[i + j - 1] = some[j] end
+  end
+  if q.t.weighted then
+    for i = 1, #asked do weights[i] = 'w' .. string.sub(asked[i].key, 2) end
+    weights = #weights > 0 and redis.call('HMGET', q.terms, unpack(weights)) or weights
+  end
+  for i = 1, #asked do
+    local it, parent = asked[i], asked[i].parent
+    it.weight, it.virtual = tonumber(weights[i] or 1), tonumber(kept[2 * i] or 0)
+    if parent and kept[2 * i - 1] and (not parent.parent or parent.was) then
+      local start, mean, running, ready, p50, p95 = string.match(kept[2 * i - 1], '^(%d+) (%d+) (%d+) (%d) (%d+) (%d+)$')
+      it.was, it.mean, it.running, it.ready = tonumber(start), tonumber(mean), tonumber(running), ready == '1'
+      it.p50, it.p95, it.at = tonumber(p50), tonumber(p95), it.was
+    end
+    if parent and not it.was then it.at, it.virtual = 0, 0 end
+    it.alive = it.ready
+  end
+  for i = 1, #lines do lines[i].kept, lines[i].alive = kept[2 * #asked + i], kept[2 * #asked + i] ~= false end
+  q.asked, q.asked_lines = {}, {}
+end
+-- A child takes part, and so do the nodes above it. One that had no job which may run begins at the virtual time, unless
+-- its next start is later: it has no credit, and keeps its debt.
+function picking.join(it)
+  while it.parent do
+    local parent = it.parent
+    if not it.alive then
+      it.before, it.alive, it.changed = it.at, true, true
+      it.at = math.max(it.at, parent.virtual)
+    end
+    if not it.queued then
+      it.queued, parent.heap = true, parent.heap or {}
+      push(parent.heap, it)
+    end
+    it = parent
+  end
+end
+-- Apply the ends since the last call, in their order.
+function picking.settle(q)
+  for _, ended in ipairs(q.ends) do
+    local it, ran = ended.line.value, ended.ran
+    if not ended.costed then
+      local before = it.mean > 0 and it.mean or q.t.mean
+      it.mean = math.max(1, before + (ran - before) / 8)
+      q.t.mean = math.max(1, q.t.mean + (ran - q.t.mean) / 8)
+    end
+    while it.parent do
+      if not ended.costed then it.at = math.max(0, it.at + (ran - ended.charge) / it.weight) end
+      it.running, it.changed = math.max(0, it.running - 1), true
+      it = it.parent
+    end
+  end
+  q.ends = {}
+end
+-- Read the new nodes and lines; lines to which jobs or slots have come take part, if a job of them may run.
+function picking.admit(q)
+  if #q.asked + #q.asked_lines > 0 then picking.load(q) end
+  picking.settle(q)
+  for _, line in ipairs(q.coming) do
+    line.came, line.alive = true, picking.may_run(q, line)
+    if line.alive then picking.join(line.value) end
+  end
+  q.coming = {}
+end
+-- Read the next children of a node that may run: as many as this call may hand out, and one more.
+function picking.fetch(q, node)
+  local key, from = node.key, node.last and '(' .. node.last or '[' .. node.key .. ' '
+  local rows = redis.call('ZRANGEBYLEX', q.ready, from, '(' .. key .. '!', 'LIMIT', 0, q.limit + 1)
+  node.further, node.last = #rows == q.limit + 1, rows[#rows] or node.last
+  q.seen = q.seen + #rows
+  local some = {}
+  for i = 1, #rows do
+    if node.value then
+      some[i] = picking.line(q, string.match(rows[i], '^%w+ (.*)$', #key + 2))
+    else
+      some[i] = picking.node(q, string.sub(rows[i], #key + 19), node)
+      some[i].value = #select(2, agreed.split(some[i].key)) == q.t.depth
+    end
+  end
+  node.listed = some
+  return some
+end
+-- Let the children take part that `fetch` has read.
+function picking.enter(q, node, some)
+  picking.load(q)
+  node.heap = node.heap or {}
+  for _, it in ipairs(some) do
+    if not node.value then
+      if it.alive then picking.join(it) end
+    elseif it.alive and not it.queued then
+      it.queued, it.at = true, picking.place_of(q, it)
+      if it.at ~= '' then push(node.heap, it) else it.alive = false end
+    end
+  end
+end
+function picking.open(q, node)
+  if q.opened[node] then return end
+  q.opened[node] = true
+  picking.enter(q, node, node.listed or picking.fetch(q, node))
+  if node.value then picking.enter(q, node, node.children) end
+end
+-- The first child has no job that may run. Another one takes its place, if none was picked from it.
+function picking.drop(q, node, child)
+  child.alive = false
+  pop(node.heap)
+  if not child.picked and node.further then
+    if q.seen >= picking.CHILDREN then q.passed = true else picking.enter(q, node, picking.fetch(q, node)) end
+  end
+end
+-- The line of a value from which the next job comes; nil if it has none.
+function picking.line_of(q, value)
+  if q.leafy then
+    local line = value.line or picking.line(q, value.key)
+    if line.alive and picking.next_of(q, line) and picking.may_run(q, line) then return line end
+    line.alive, line.came = false, true
+    return nil
+  end
+  picking.open(q, value)
+  while value.heap[1] do
+    local line = value.heap[1]
+    if picking.may_run(q, line) then return line end
+    line.came = true
+    picking.drop(q, value, line)
+  end
+end
+-- Charge a job to its value and to the nodes above, and take its slots and tokens.
+function picking.charge(q, line, job, entry)
+  local value, cost = line.value, q.costs[entry]
+  local charge = cost and cost * q.t.mean or value.mean > 0 and value.mean or q.t.mean
+  charge = math.max(1, math.floor(charge + 0.5))
+  line.came, line.picked = true, true
+  q.picks[#q.picks + 1] = {entry = entry, line = line, charge = charge, cost = cost, job = job}
+  for _, slot in ipairs(line.slots or {}) do slot.used = slot.used + 1 end
+  for _, one in ipairs(line.buckets or {}) do
+    set_score(one.member, bucket(q.rates, one.member, q.exact, one.limit) + one.limit.step)
+  end
+  local it = value
+  while it.parent do
+    it.parent.virtual, it.parent.moved = it.at, true
+    it.at = math.min(9e15, it.at + charge / it.weight)
+    it.running, it.picked, it.changed = it.running + 1, true, true
+    it = it.parent
+  end
+end
+-- Take the next job of a line.
+function picking.take(q, line)
+  local job, stored = picking.next_of(q, line)
+  if stored then
+    line.chunk_at = line.chunk_at + 1
+  elseif line.fronts and line.fronts[line.front_at] == job then
+    line.front_at = line.front_at + 1
+  else
+    line.new_at = line.new_at + 1
+  end
+  local entry = stored and holds.entry(string.sub(job, #line.key + 2)) or job[1]
+  if stored then
+    q.took[#q.took + 1] = job
+    if q.mine[entry] then return end -- the look has it, too
+    q.mine[entry] = true
+  end
+  picking.charge(q, line, job, entry)
+end
+-- Pick jobs below a node, the root of a level. *same*: all of one value.
+function picking.pick(q, root, same)
+  while #q.picks < q.limit do
+    local node, path = root, {}
+    if same and q.picks[1] then
+      node = q.picks[1].line.value
+      if string.sub(node.key, 1, 1) ~= root.key then return end
+    end
+    while not node.value do
+      picking.open(q, node)
+      path[#path + 1] = node
+      local child = node.heap[1]
+      if not child then break end
+      node = child
+    end
+    local line = node.value and picking.line_of(q, node)
+    if line then
+      picking.take(q, line)
+      if not q.leafy then
+        line.at = picking.place_of(q, line)
+        if line.at == '' then picking.drop(q, node, line) else sink(node.heap, line) end
+      end
+      for i = #path, 1, -1 do sink(path[i].heap, path[i].heap[1]) end
+    elseif #path == 0 or node == root then
+      return
+    else
+      picking.drop(q, node.parent, node)
+    end
+  end
+end

@@ -1,0 +1,37 @@
+-- shares: show the values of a queue with terms that had the most run time, halved each minute.
+-- KEYS   terms (hash), shares (hash), lines (zset), busy (zset), settled (list), stats (hash)
+-- ARGV   most int
+-- REPLY  {structure, ms, rows}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
+--        p95}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they might
+--        run to their lease, the median and the 95th percentile, about, as texts
+-- COST   20 us + 10 us per value and level, at most 10
+-- @include agreed
+local t = agreed.read(terms)
+if not t then return {'', '0', {}} end
+local heaviest = redis.call('ZREVRANGE', busy, 0, math.max(0, math.min(most, 10) - 1), 'WITHSCORES')
+local levels, rows, total = tonumber(redis.call('HGET', stats, 'levels') or 0), {}, 0
+local _, scores = 0, redis.call('ZRANGE', busy, 0, -1, 'WITHSCORES')
+for i = 2, #scores, 2 do total = total + tonumber(scores[i]) end
+local ended = {} -- what ended is counted as leased until the next lease
+for _, text in ipairs(redis.call('LRANGE', settled, 0, 999)) do
+  local bytes, at = string.match(text, '^%S+ %S+ %d+ (%d+):()')
+  if bytes then
+    local _, ends = agreed.split(string.sub(text, at, at + bytes - 1))
+    local node = string.sub(text, at, at - 1 + (ends[t.depth] or 1))
+    ended[node] = (ended[node] or 0) + 1
+  end
+end
+for i = 1, #heaviest, 2 do
+  local path, running, waiting, p50, p95 = heaviest[i], 0, 0, 0, 0
+  for level = 0, levels do
+    local node = level .. path
+    local kept = redis.call('HGET', shares, 'a' .. node)
+    local leased, half, most_of = string.match(kept or '', '^%S+ %S+ (%d+) %d (%d+) (%d+)$')
+    running = running + math.max(0, (leased or 0) - (ended[node] or 0))
+    p50, p95 = math.max(p50, half or 0), math.max(p95, most_of or 0)
+    waiting = waiting + redis.call('ZLEXCOUNT', lines, '[' .. node, '(' .. node .. '\255')
+  end
+  local weight = redis.call('HGET', terms, 'w' .. path) or '1'
+  rows[#rows + 1] = {path, heaviest[i + 1], weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95)}
+end
+return {t.structure, string.format('%.3f', total), rows}
