@@ -1,0 +1,478 @@
+"""How long a quiet tenant waits beside a flood, with and without `fair=`; weights; and what fairness costs.
+
+python bench/fair.py --server valkey-9.1 --rounds 3 --seconds 10 --write [--rows flood,keys] [--before CHECKOUT]
+
+A hundred tenants send a job a second each, at moments that are fixed in advance and from which their waits are counted.
+Another program adds a flood of one tenant after the first second. Worker, flood and quiet tenants are a process each.
+`--write` keeps the figures of the rows in `bench/results/fair.json`, and writes the tables to `bench/results/fair.md`
+and the plot to `docs/pictures/fair.svg`; `--from bench/results/fair.json` makes these anew. With `--before` jobs of
+plain queues are also enqueued, leased and completed by turns with another checkout, as in `steps.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import redis
+from steps import compare
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.compare import ROOT, conditions, processor
+from bench.many import Serving
+from headrace import AsyncWorker, Job, NewJob, Queue, Worker
+from tests.support.servers import Server, binaries
+
+RAW = ROOT / "bench" / "results" / "fair.json"
+PAGE = ROOT / "bench" / "results" / "fair.md"
+PICTURE = ROOT / "docs" / "pictures" / "fair.svg"
+NAME = "fair"
+TENANTS = 100  # quiet ones, of which each sends a job a second
+FLOOD = 100_000  # jobs of one tenant
+KEYS = 1000  # of this tenant, where there are two levels
+FLOOD_AFTER_S = 1.0
+HANDLERS, TOOK_S = 20, 0.005  # at once, and the seconds of each
+DRAIN_S = 90.0  # seconds after the last job in which all are begun, or are counted as not begun
+LEASES = 3000  # of which the shares are told
+WEIGHTS = {"gold": 3.0, "silver": 2.0, "tin": 1.0}
+SLOW, QUICK = 6000, 20_000  # jobs of a round, of handlers that take `TOOK_S` and of handlers that only count
+PAYLOAD = b"-".ljust(100, b"x")  # of a job that is only counted
+Terms = Mapping[str, Any]
+Figures = dict[str, Any]
+FLOODED: dict[str, dict[str, tuple[Terms, int]]] = {  # of a row: ways, each with its terms and the jobs of the flood
+    "flood": {
+        "no flood": ({"fair": "tenant"}, 0),
+        "flood, `fair='tenant'`": ({"fair": "tenant"}, FLOOD),
+        "flood, without `fair`": ({}, FLOOD),
+    },
+    "keys": {
+        "no flood": ({"fair": "org/user"}, 0),
+        "flood, `fair='org/user'`": ({"fair": "org/user"}, FLOOD),
+        "flood, `fair='user'`": ({"fair": "user"}, FLOOD),
+    },
+}
+TITLES = {
+    "flood": f"{TENANTS} quiet tenants beside one with {FLOOD:,} jobs",
+    "keys": f"{TENANTS} quiet organisations beside one with {FLOOD:,} jobs of {KEYS:,} users",
+}
+
+TEXT = """<!-- Written by bench/fair.py from bench/results/fair.json. Do not edit. -->
+# Fairness
+
+![The wait of a quiet tenant beside a flood, with and without fair](../../docs/pictures/fair.svg)
+
+{tables}
+
+{handlers} handlers at once of {took:g} ms each, under {colour}; a quiet tenant sends a job a second.
+*Dwell*: from the moment at which a job is to be enqueued to the first line of its handler, after the flood began.
+A job that was not begun {drain:.0f} seconds after the last one was sent counts as if it had begun then.
+Medians of interleaved rounds, in brackets the least and the most.
+
+Repeat it with `python bench/fair.py --write`, or some rows with `--rows`.
+"""
+CONDITIONS = (
+    "{rounds} rounds, {seconds:g} seconds each; {server} over a unix socket without persistence, Python {python}, "
+    "{cores} cores, a load of {before:.1f} before and {after:.1f} after, commit {commit}."
+)
+
+
+# -- the worker, the flood ---------------------------------------------------------------------------------
+
+
+class Seen:
+    """The jobs that a worker has begun."""
+
+    def __init__(self) -> None:
+        self.ran, self.first, self.last = 0, 0.0, 0.0
+        self.order: list[str] = []  # tenants, of the first leases
+        self.waits: list[tuple[int, float]] = []  # numbers of timed jobs, and their ms, since the last answer
+
+    def begin(self, job: Job) -> None:
+        """Note a job: the first line of each handler."""
+        now = time.time()
+        self.first, self.last = self.first or now, now
+        self.ran += 1
+        if len(self.order) < LEASES:
+            self.order.append(job.headers.get("tenant", ""))
+        if not job.payload.startswith(b"-"):
+            number, moment, _ = job.payload.split(b":", 2)
+            self.waits.append((int(number), (now - float(moment)) * 1e3))
+
+    def tell(self) -> None:
+        """Print what was seen, and the waits since the last time."""
+        waits, self.waits = self.waits, []
+        told = {"ran": self.ran, "seconds": self.last - self.first, "order": Counter(self.order), "waits": waits}
+        print(json.dumps(told), flush=True)
+
+
+async def serve(url: str, spec: Mapping[str, Any]) -> None:
+    """Work until the input ends; answer each line of it."""
+    worker, seen, took = AsyncWorker(url=url), Seen(), spec["took"]
+
+    @worker.handler(NAME, concurrency=spec["handlers"], **spec["terms"])
+    async def handle(job: Job) -> None:
+        seen.begin(job)
+        if took:
+            await asyncio.sleep(took)
+
+    loop = asyncio.get_running_loop()
+    async with worker:
+        while await loop.run_in_executor(None, sys.stdin.readline):
+            seen.tell()
+
+
+def serve_threads(url: str, spec: Mapping[str, Any]) -> None:
+    """Do the same with threads."""
+    worker, seen, took = Worker(url=url), Seen(), spec["took"]
+
+    @worker.handler(NAME, concurrency=spec["handlers"], **spec["terms"])
+    def handle(job: Job) -> None:
+        seen.begin(job)
+        if took:
+            time.sleep(took)
+
+    with worker:
+        while sys.stdin.readline():
+            seen.tell()
+
+
+def flood(url: str, jobs: int) -> None:
+    """Add the jobs of the flood, once there is a line."""
+    with Queue(NAME, url=url) as queue:
+        print(queue.counts().waiting, flush=True)
+        sys.stdin.readline()
+        for at in range(0, jobs, 1000):
+            names = [{"tenant": "flood", "org": "flood", "user": f"key-{n % KEYS}"} for n in range(at, at + 1000)]
+            queue.enqueue_many([NewJob(PAYLOAD, headers=headers) for headers in names])
+
+
+class Working(Serving):
+    """A worker in a process of its own, with the waits that it has told."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(process)
+        self.waits: dict[int, float] = {}
+
+    def ask(self) -> dict[str, Any]:
+        told = super().ask()
+        self.waits |= dict(told["waits"])
+        return told
+
+
+class Bench:
+    """A server, and the programs that use it."""
+
+    def __init__(self, server: Server, client: Any, *, threads: bool) -> None:
+        self.server, self.client, self._threads = server, client, threads
+
+    def _begin(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, __file__, "--url", self.server.url, *arguments]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    @contextmanager
+    def working(self, terms: Terms, handlers: int, took: float) -> Iterator[Working]:
+        """Run a worker."""
+        spec = json.dumps({"terms": terms, "handlers": handlers, "took": took})
+        with self._begin("--serve", spec, *["--threads"] * self._threads) as process:
+            try:
+                yield Working(process)
+            finally:
+                process.kill()  # its leases are of no use to anyone
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    def quiet(self, terms: Terms, jobs: int, seconds: float) -> Figures:
+        """Let quiet tenants send for so long, beside a flood of so many jobs."""
+        self.client.flushall()
+        moments = [number / TENANTS for number in range(int(seconds * TENANTS))]
+        with Queue(NAME, url=self.server.url) as queue, self.working(terms, HANDLERS, TOOK_S) as worker:
+            for _ in range(HANDLERS):
+                queue.enqueue(PAYLOAD, headers={"tenant": "first", "org": "first", "user": "first"})
+            assert worker.until(HANDLERS)
+            with self._begin("--flood", str(jobs)) as other:
+                assert other.stdin
+                assert other.stdout
+                assert other.stdout.readline()  # it is ready
+                start, flooded, late = time.time() + 0.5, not jobs, list[float]()
+                for number, moment in enumerate(moments):
+                    time.sleep(max(0.0, start + moment - time.time()))
+                    if moment >= FLOOD_AFTER_S and not flooded:
+                        other.stdin.write("now\n")
+                        other.stdin.flush()
+                        flooded = True
+                    late.append((time.time() - start - moment) * 1e3)
+                    who = f"tenant-{number % TENANTS}"
+                    payload = f"{number}:{start + moment:.6f}:".encode().ljust(100, b"x")
+                    queue.enqueue(payload, headers={"tenant": who, "org": who, "user": f"user-{who}"})
+                end = time.time() + DRAIN_S
+                while (told := worker.ask())["ran"] and len(worker.waits) < len(moments) and time.time() < end:
+                    time.sleep(0.05)
+                other.kill()
+        over = {number: (time.time() - start - moment) * 1e3 for number, moment in enumerate(moments)}
+        series = [round(worker.waits.get(number, over[number]), 2) for number in range(len(moments))]
+        counted = sorted(wait for wait, moment in zip(series, moments, strict=True) if moment > FLOOD_AFTER_S)
+        return {
+            "p50": percentile(counted, 0.5), "p99": percentile(counted, 0.99), "most": counted[-1],
+            "jobs": len(counted), "not begun": len(moments) - len(worker.waits),
+            "of the flood": told["ran"] - len(worker.waits) - HANDLERS, "late": percentile(sorted(late), 0.99),
+            "series": series,
+        }  # fmt: skip
+
+    def filled(self, jobs: int, tenants: list[str]) -> None:
+        """Add jobs, of the tenants by turns."""
+        self.client.flushall()
+        with Queue(NAME, url=self.server.url) as queue:
+            for at in range(0, jobs, 1000):
+                some = range(at, min(jobs, at + 1000))
+                queue.enqueue_many([NewJob(PAYLOAD, headers={"tenant": tenants[n % len(tenants)]}) for n in some])
+
+    def drain(self, terms: Terms, jobs: int, handlers: int, took: float) -> Figures:
+        """Let a worker run the jobs that wait."""
+        before = processor(self.client)
+        with self.working(terms, handlers, took) as worker:
+            assert worker.until(jobs)
+            told = worker.ask()
+        return {"rate": jobs / told["seconds"], "server": (processor(self.client) - before) * 1e6 / jobs, **told}
+
+    def weights(self) -> Figures:
+        """Count the leases of three tenants, which have enough jobs each."""
+        self.filled(len(WEIGHTS) * LEASES, list(WEIGHTS))
+        terms = {"fair": "tenant", "weights": WEIGHTS}
+        with self.working(terms, HANDLERS, TOOK_S) as worker:
+            assert worker.until(LEASES)
+            order: dict[str, int] = worker.ask()["order"]
+        return {name: order.get(name, 0) for name in WEIGHTS}
+
+    def costs(self) -> Figures:
+        """Drain the same jobs with and without terms: of handlers that take a while, and of others."""
+        found: Figures = {}
+        hundred = [f"tenant-{number}" for number in range(TENANTS)]
+        for kind, jobs, tenants, handlers, took in (
+            ("slow", SLOW, hundred, HANDLERS, TOOK_S),
+            ("quick, 1 tenant", QUICK, hundred[:1], 100, 0.0),
+            (f"quick, {TENANTS} tenants", QUICK, hundred, 100, 0.0),
+        ):
+            for way, terms in (("without", {}), ("fair", {"fair": "tenant"})):
+                self.filled(jobs, tenants)
+                told = self.drain(terms, jobs, handlers, took)
+                found[f"{kind}: {way}"] = {key: told[key] for key in ("rate", "server")}
+        return found
+
+
+# -- what is shown ---------------------------------------------------------------------------------------
+
+
+def percentile(waits: list[float], share: float) -> float:
+    """The wait below which so many of the sorted waits are."""
+    return waits[math.ceil(share * len(waits)) - 1]
+
+
+def cell(values: list[float], digits: int = 1) -> str:
+    """The median, and from where to where the rounds went."""
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
+
+
+def flooded(row: str, found: Figures) -> list[str]:
+    """The table of quiet tenants beside a flood."""
+    rounds: dict[str, list[Figures]] = found["figures"]
+    lines = [f"## {TITLES[row]}", "", "| | dwell p50, ms | p99, ms | of it without flood | most, ms | not begun |"]
+    lines.append("|---|---|---|---|---|---|")
+    first = next(iter(rounds.values()))
+    for way, some in rounds.items():
+        ratios = [one["p99"] / other["p99"] for one, other in zip(some, first, strict=True)]
+        cells = [cell([one[key] for one in some]) for key in ("p50", "p99")]
+        cells += [cell(ratios), cell([one["most"] for one in some])]
+        cells.append(f"{sum(one['not begun'] for one in some):,} of {sum(one['jobs'] for one in some):,}")
+        lines.append(f"| {way} | {' | '.join(cells)} |")
+    return lines
+
+
+def weighted(_row: str, found: Figures) -> list[str]:
+    """The table of weights."""
+    whole = sum(WEIGHTS.values())
+    lines = [
+        f"## Weights, over {LEASES:,} leases",
+        "",
+        "| tenant | weight | leases | of its share |",
+        "|---|---|---|---|",
+    ]
+    for name, weight in WEIGHTS.items():
+        leases = [float(one[name]) for one in found["figures"]]
+        shares = [100 * one * whole / weight / LEASES for one in leases]
+        lines.append(f"| {name} | {weight:g} | {cell(leases, 0)} | {cell(shares)} % |")
+    return lines
+
+
+def costs(_row: str, found: Figures) -> list[str]:
+    """The table of costs."""
+    rounds: list[Figures] = found["figures"]
+    lines = [
+        "## Costs",
+        "",
+        "| handlers | without, jobs/s | fair, jobs/s | of it without | more on the server, us/job |",
+    ]
+    lines.append("|---|---|---|---|---|")
+    for kind in [name.removesuffix(": fair") for name in rounds[0] if name.endswith(": fair")]:
+        without, fair = ([one[f"{kind}: {way}"] for one in rounds] for way in ("without", "fair"))
+        ratios = [100 * b["rate"] / a["rate"] for a, b in zip(without, fair, strict=True)]
+        more = [b["server"] - a["server"] for a, b in zip(without, fair, strict=True)]
+        rates = [cell([one["rate"] for one in some], 0) for some in (without, fair)]
+        lines.append(f"| {kind} | {' | '.join(rates)} | {cell(ratios)} % | {cell(more, 2)} |")
+    return lines
+
+
+def plain(_row: str, found: Figures) -> list[str]:
+    """What plain queues cost before, and now."""
+    return ["## Queues without terms", "", "```text", found["figures"].strip(), "```"]
+
+
+SHOWN: dict[str, Callable[[str, Figures], list[str]]] = {
+    "flood": flooded, "keys": flooded, "weights": weighted, "costs": costs, "plain": plain,
+}  # fmt: skip
+
+
+def page(told: dict[str, Any]) -> str:
+    """The page of results."""
+    tables = []
+    for row, found in told["rows"].items():
+        where = CONDITIONS.format(**found, before=found["load"][0], after=found["load"][1])
+        tables.append("\n".join([*SHOWN[row](row, found), "", where]))
+    settings = {"handlers": HANDLERS, "took": TOOK_S * 1e3, "drain": DRAIN_S, "colour": told["colour"]}
+    return TEXT.format(tables="\n\n".join(tables), **settings)
+
+
+def picture(told: dict[str, Any]) -> str:
+    """The plot: the longest wait of each tenth of a second over the seconds, a line for each way, logarithmic."""
+    wide, high, left, top = 760, 320, 60, 40
+    figures = told["rows"]["flood"]["figures"]
+    every = TENANTS // 10
+    lines = {}
+    for way, rounds in figures.items():
+        columns = list(zip(*(one["series"] for one in rounds), strict=True))
+        lines[way] = [max(map(statistics.median, columns[at : at + every])) for at in range(0, len(columns), every)]
+    low = math.floor(math.log10(min(value for line in lines.values() for value in line)))
+    most = math.ceil(math.log10(max(value for line in lines.values() for value in line)))
+    seconds = max(len(line) for line in lines.values()) / 10
+
+    def x(second: float) -> float:
+        return left + (wide - left - 20) * second / seconds
+
+    def y(value: float) -> float:
+        return high - 40 - (high - 40 - top) * (math.log10(value) - low) / (most - low)
+
+    style = "text{fill:#333}.g{stroke:#ccc}.o{stroke:#0b7285}.p{stroke:#adb5bd}.q{stroke:#c92a2a}"
+    dark = "text{fill:#ddd}.g{stroke:#444}.o{stroke:#3bc9db}.p{stroke:#6c757d}.q{stroke:#ff8787}"
+    size = f'viewBox="0 0 {wide} {high}" font-size="13" font-family="system-ui, sans-serif"'
+    label = 'role="img" aria-label="The wait of quiet tenants beside a flood, with and without fair"'
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {label}>',
+        f"<style>{style}path{{fill:none;stroke-width:2}}@media(prefers-color-scheme:dark){{{dark}}}</style>",
+        '<text x="10" y="20" font-weight="600">Longest wait of quiet tenants, in ms, over the seconds</text>',
+    ]
+    for power in range(low, most + 1):
+        at = y(10.0**power)
+        out += [
+            f'<path class="g" style="stroke-width:1" d="M{left} {at:.0f}H{wide - 20}"/>',
+            f'<text x="{left - 6}" y="{at + 4:.0f}" text-anchor="end">{10.0**power:,g}</text>',
+        ]
+    out += [
+        f'<text x="{x(second):.0f}" y="{high - 18}" text-anchor="middle">{second}</text>'
+        for second in range(int(seconds) + 1)
+    ]
+    for kind, (way, line) in zip("poq", lines.items(), strict=True):
+        points = " ".join(f"{x((at + 0.5) / 10):.1f} {y(value):.1f}" for at, value in enumerate(line))
+        above = y(line[-1]) - (8 if kind != "p" else -16)
+        out += [
+            f'<path class="{kind}" d="M{points}"/>',
+            f'<text x="{wide - 24}" y="{above:.0f}" text-anchor="end">{way.replace("`", "")}</text>',
+        ]
+    out.append(f'<text x="{x(FLOOD_AFTER_S):.0f}" y="{top - 4}" text-anchor="middle">flood</text>')
+    return "\n".join([*out, "</svg>", ""])
+
+
+def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
+    """Measure a row."""
+    found: Figures = conditions(options.server) | {"rounds": options.rounds, "seconds": options.seconds}
+    if row in FLOODED:
+        rounds: dict[str, list[Figures]] = {way: [] for way in FLOODED[row]}
+        for number in range(options.rounds):
+            ways = list(FLOODED[row].items())
+            for way, (terms, jobs) in ways[number % 3 :] + ways[: number % 3]:
+                rounds[way].append(bench.quiet(terms, min(jobs, options.flood_jobs), options.seconds))
+                shown = {key: value for key, value in rounds[way][-1].items() if key != "series"}
+                print(row, way, json.dumps(shown), file=sys.stderr, flush=True)
+        found["figures"] = rounds
+    elif row == "plain":
+        text = io.StringIO()
+        with ExitStack() as stack, redirect_stdout(text):
+            compare(stack, bench.server, options.before, 10 * options.rounds, 250)
+        found["figures"] = text.getvalue()
+    else:
+        found["figures"] = []
+        for _ in range(options.rounds):
+            found["figures"].append({"weights": bench.weights, "costs": bench.costs}[row]())
+            print(row, json.dumps(found["figures"][-1]), file=sys.stderr, flush=True)
+    found["load"].append(conditions(options.server)["load"][0])
+    return found
+
+
+def main() -> None:
+    """Measure, print, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default="valkey-9.1", help="one of " + ", ".join(b.name for b in binaries()))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10.0, help="in which quiet tenants send")
+    parser.add_argument("--flood-jobs", type=int, default=FLOOD, help="at most so many, for a look")
+    parser.add_argument(
+        "--rows", default=",".join(row for row in SHOWN if row != "plain"), help=f"some of {list(SHOWN)}"
+    )
+    parser.add_argument("--threads", action="store_true", help="the worker is one of threads")
+    parser.add_argument("--before", type=Path, help="a checkout whose library takes turns with ours in plain queues")
+    parser.add_argument("--write", action="store_true", help="keep the figures, and what is made of them")
+    parser.add_argument("--from", dest="kept", type=Path, help="make of these figures what is made of new ones")
+    for name in ("--serve", "--flood", "--url"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        spec = json.loads(options.serve)
+        serve_threads(options.url, spec) if options.threads else asyncio.run(serve(options.url, spec))
+        return
+    if options.flood:
+        flood(options.url, int(options.flood))
+        return
+    told = json.loads(options.kept.read_text("utf-8")) if options.kept else run(options)
+    print(page(told))
+    if options.write:
+        kept = json.loads(RAW.read_text("utf-8"))["rows"] if RAW.exists() else {}
+        told["rows"] = {row: (kept | told["rows"])[row] for row in SHOWN if row in kept | told["rows"]}
+        RAW.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+    if options.write or options.kept:
+        PAGE.write_text(page(told), "utf-8")
+        PICTURE.write_text(picture(told), "utf-8")
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the rows."""
+    binary = next(b for b in binaries() if b.name == options.server)
+    rows = options.rows.split(",") + ["plain"] * (options.before is not None)
+    with Server(binary) as server, redis.Redis(unix_socket_path=server.path) as client:
+        bench = Bench(server, client, threads=options.threads)
+        found = {row: measure(row, bench, options) for row in dict.fromkeys(rows)}
+    return {"colour": "threads" if options.threads else "asyncio", "rows": found}
+
+
+if __name__ == "__main__":
+    main()
