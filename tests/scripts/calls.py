@@ -126,7 +126,7 @@ CALLS: dict[str, Calls] = {
         nothing=[(["", 1, 0, 0, 0, "5-0"], [0]), (["w", 2, 0, 0, 0, "5-0", "6-0", 1, 1], [0, 0])],
         filled=[(["", 1, 1, 0, 0, ENTRY, "i"], [0]), (["w", 1, 1, 0, 0, ENTRY, 1, "i"], [0])],
     ),
-    "counts": Calls(sample=OPS.counts(), nothing=[([], [0] * 11)]),
+    "counts": Calls(sample=OPS.counts(), nothing=[([], [0] * 12)]),
     "dead_letter": Calls(
         sample=OPS.dead_letter([(claim, "why") for claim in CLAIMS]),
         nothing=[(["w", 1000, "5-0", 1, "why"], [0])],
@@ -204,7 +204,7 @@ CALLS: dict[str, Calls] = {
         nothing=[([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
     ),
     "listen": Calls(sample=OPS.listen(), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
-    "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 13)]),
+    "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 14)]),
     "move": Calls(
         sample=OPS.move("shop/bills", "-", ["i"]),
         nothing=[

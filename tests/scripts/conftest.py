@@ -93,7 +93,7 @@ class Lua:
 
     def counts(self) -> dict[str, int]:
         """The counts that are not 0."""
-        names = "waiting parked leased delayed blocked dead enqueued completed cancelled deleted dead_trimmed"
+        names = "waiting parked leased delayed blocked dead enqueued completed cancelled deleted dead_trimmed held"
         return {name: number for name, number in zip(names.split(), self("counts"), strict=True) if number}
 
     def holders(self) -> dict[str, tuple[str, int]]:
@@ -117,6 +117,8 @@ class Lua:
                     pipe.execute_command("HGETALL", key, NEVER_DECODE=True)
                 elif kind == "zset":
                     pipe.zrange(key, 0, -1, withscores=True)
+                elif kind == "list":
+                    pipe.lrange(key, 0, -1)
                 else:
                     pipe.get(key)
             replies = iter(pipe.execute())
@@ -126,7 +128,7 @@ class Lua:
             if kind == "stream":
                 value = value, [(g["name"], g["last-delivered-id"], g["pending"]) for g in next(replies)]
             found[key.removeprefix(PREFIX)] = value
-        return found | {"held": self.holders()}
+        return found | {"holders": self.holders()}
 
 
 def dumps(client: Any) -> dict[Any, bytes]:

@@ -160,7 +160,7 @@ def test_every_other_end_leaves_nothing_either(lua: Lua, end: str) -> None:
         lua("cancel_payload", "x", "jobs", "-", 500)
         lua("cancel_payload", "x", "delayed", "0", 500)
     lua("leave", "w", 500)
-    assert set(lua.state()) == {"jobs", "wake", "stats", "held"}
+    assert set(lua.state()) == {"jobs", "wake", "stats", "holders"}
     assert lua.redis.xlen(lua.key("jobs")) == 0
     assert lua.holders() == {}
 

@@ -17,7 +17,8 @@ class Counts:
 
     A run that sleeps is delayed, and a run that waits for a signal is blocked. Always: `enqueued == completed +
     cancelled + deleted + dead_trimmed + waiting + parked + leased + delayed + blocked + dead`. `handing` counts
-    follow-ups on their way to another shard of a sharded queue, where each counts as enqueued on arrival.
+    follow-ups on their way to another shard of a sharded queue, where each counts as enqueued on arrival. `held` is the
+    number of slots: `leased` in a queue with `fair` or `limits`, once no worker of an older version runs; else 0.
     """
 
     waiting: int = 0
@@ -32,6 +33,7 @@ class Counts:
     deleted: int = 0
     dead_trimmed: int = 0
     handing: int = 0
+    held: int = 0
 
     @property
     def present(self) -> int:

@@ -50,6 +50,10 @@ _PARTS = [
     "limited",
     "asleep",
     "steps",
+    "held",
+    "slots",
+    "settled",
+    "stopped",
 ]
 _NO_RESULT = (0, "")
 _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]

@@ -489,8 +489,9 @@ def progress_of(kept: Any) -> Progress | None:
 
 
 def counts(reply: Any) -> Counts:
-    """Decode `Counts`, whose fields come in order."""
-    return Counts(*(int(x) for x in reply))
+    """Decode `Counts`, whose fields come in order, but for `handing`."""
+    *numbers, held = map(int, reply)
+    return Counts(*numbers, held=held)
 
 
 def measured(reply: Any) -> tuple[Counts, float, float]:

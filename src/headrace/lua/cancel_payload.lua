@@ -1,7 +1,8 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash), ended (zset),
---        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), levels...
+--        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), held (hash), slots (zset),
+--        settled (list), stopped (zset), levels...
 -- ARGV   call, payload, place, cursor, limit count
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
@@ -25,14 +26,15 @@ if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, levels = level_streams(stats, levels), wake = wake, turns = turns, behind = behind,
-  asleep = asleep, steps = steps,
+  asleep = asleep, steps = steps, held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind, asleep)
+holds.check(q)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
-local gone, held, ids_gone, budget = 0, {}, {}, new_budget()
+local gone, lost, ids_gone, budget = 0, {}, {}, new_budget()
 local level = place == 'jobs' and 0 or tonumber(string.match(place, '^level:(%d)$'))
 if level and level > levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
 if level then
@@ -43,7 +45,7 @@ if level then
     if own.data == payload then
       if level > 0 then entry = entry .. '.' .. level end
       local removed, leased = retire(q, entry, own.id, REMOVED)
-      gone, held[#held + 1] = gone + removed, leased and entry or nil
+      gone, lost[#lost + 1] = gone + removed, leased and entry or nil
       ids_gone[#ids_gone + 1] = own.id or entry
     end
   end
@@ -66,6 +68,6 @@ else
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
 keep_ends(heard.history, ends, ended, 'cancelled', ids_gone, {})
-tell_holders(control, table.concat(held, ' '))
+tell_holders(control, table.concat(lost, ' '))
 if heard.cancelled then publish(events, 'cancelled', ids_gone) end
 return answer({gone, place, cursor})

@@ -1,7 +1,7 @@
 -- complete: remove jobs for good. XDEL decides, so exactly one caller wins each job, and only the winner has effects.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
---        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), wake (stream),
---        turns (hash), behind (zset), steps (hash), others...
+--        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), wake (stream), turns (hash),
+--        behind (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 2 the same, but without its result, as the server is out of memory · 0
 --        another call completed it before, or (fenced) the job is no longer this worker's
@@ -24,7 +24,7 @@ if known then return known end
 
 -- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries.
 if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV
-  and redis.call('EXISTS', leases, released, limited, turns, steps, with_ids and flows or limited) == 0
+  and redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited) == 0
 then
   local told = redis.call('HMGET', stats, 'heard', 'history')
   if not (told[1] or told[2]) then
@@ -67,12 +67,14 @@ require_hashes(ids, steps)
 local heard = listeners(stats, events, 'completed')
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
-  wake = wake, turns = turns, behind = behind, unnoted = redis.call('EXISTS', leases, released, limited, turns) == 0,
+  wake = wake, turns = turns, behind = behind, unnoted = redis.call('EXISTS', leases, released, limited, turns, held) == 0,
+  held = held, slots = slots, settled = settled, stopped = stopped,
 }
 if not q.unnoted then
   require_sorted_sets(leases, limited, behind)
   require_hashes(released, turns)
   require_streams(wake)
+  holds.check(q)
 end
 if with_ids then require_sorted_sets(flows) end
 require_history(heard.history, ends, ended)
@@ -122,10 +124,10 @@ if #away > 0 then
   require_sorted_sets(others[#others])
 end
 local entries = {unpack(ARGV, items, counts - 1)}
-local held = {} -- the holders, if the caller does not name itself
+local holders = {} -- if the caller does not name itself
 if heard.history and at > #ARGV then
   local first, last = ends_of(entries)
-  for _, row in ipairs(pending(jobs, 'workers', first, last, limit + 100)) do held[row[1]] = row[4] .. ' ' .. row[2] end
+  for _, row in ipairs(pending(jobs, 'workers', first, last, limit + 100)) do holders[row[1]] = row[4] .. ' ' .. row[2] end
 end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
 
@@ -181,7 +183,7 @@ if heard.history and won > 0 then
   for i = 1, limit do
     if reply[i] == 1 then
       local n, id = #done + 1, with_ids and ARGV[names + i - 1] or ''
-      local attempt, holder = string.match(ARGV[at + i - 1] or held[entries[i]] or '', '^(%d+) (%S*)$')
+      local attempt, holder = string.match(ARGV[at + i - 1] or holders[entries[i]] or '', '^(%d+) (%S*)$')
       done[n], with[n] = id ~= '' and id or entries[i], with[i] or false
       attempts[n], workers[n] = attempt or 0, holder or worker
     end

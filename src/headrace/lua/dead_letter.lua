@@ -1,7 +1,7 @@
 -- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
 --        events (channel), flows (zset), limited (zset), ends (hash), ended (zset), wake (stream), turns (hash),
---        behind (zset), steps (hash)
+--        behind (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
@@ -22,11 +22,12 @@ local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
-  wake = wake, turns = turns, behind = behind,
+  wake = wake, turns = turns, behind = behind, held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_hashes(ids, released, stats, turns, steps)
 require_sorted_sets(leases, flows, limited, behind)
 require_streams(dead, wake)
+holds.check(q)
 local heard = listeners(stats, events, 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, reasons, reply, buried, why, attempts = {}, {}, {}, {}, {}, {}, {}

@@ -1,9 +1,10 @@
 -- delete: remove the queue with all it has, its schedules too. The streams' keys stay, so that entry IDs never repeat.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
---        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset),
---        recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), turns (hash),
---        behind (zset), deaths (hash), asleep (zset), steps (hash), levels...
+--        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset), recurring (hash),
+--        taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), turns (hash), behind (zset),
+--        deaths (hash), asleep (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset),
+--        levels...
 -- ARGV   call
 -- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -40,15 +41,15 @@ if #listed > 250 then
   local q = {
     jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
     stats = stats, limited = limited, flows = flows, levels = levels, turns = turns, behind = behind,
-    asleep = asleep, steps = steps,
+    asleep = asleep, steps = steps, wake = wake, held = held, slots = slots, settled = settled, stopped = stopped,
   }
-  local held = {}
+  local lost = {}
   for i = 1, 250 do
     local removed, entry = remove_by_id(q, listed[i], 'deleted')
-    gone, held[#held + 1] = gone + removed, entry
+    gone, lost[#lost + 1] = gone + removed, entry
     mark(flows, listed[i], REMOVED)
   end
-  tell_holders(control, table.concat(held, ' '))
+  tell_holders(control, table.concat(lost, ' '))
   if heard.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end
   return answer({gone, 1})
 end
@@ -81,7 +82,7 @@ end
 if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
-  recurring, taken, gate, trends, outbox, outdue, turns, behind, deaths, asleep, steps)
+  recurring, taken, gate, trends, outbox, outdue, turns, behind, deaths, asleep, steps, held, slots, settled, stopped)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

@@ -1,6 +1,6 @@
 -- expire: end leases now, as if their time were over. Their jobs go to the front, with the attempt spent.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), stats (hash), control (channel),
---        events (channel), deaths (hash)
+--        events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   1.5 us per job moved + 0.5 us per pending entry looked at, at most `limit`; with levels, or listeners, at most
@@ -17,12 +17,16 @@
 -- @include require_types
 -- @include tell_holders
 -- @include wake_many
-local q = {jobs = jobs, levels = {}} -- jobs that wait at another level are not leased
+local q = {
+  jobs = jobs, wake = wake, leases = leases, stats = stats, deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+  levels = {}, -- jobs that wait at another level are not leased
+}
 local known = recorded()
 if known then return known end
 require_streams(jobs, wake)
 require_hashes(ids, deaths)
 require_sorted_sets(leases)
+holds.check(q)
 local heard = listeners(stats, events, 'reclaimed')
 local rows, next_cursor, last = {}, '', nil
 if wanted > #ARGV then
@@ -52,7 +56,7 @@ for i = 1, #rows do
   if not is_reserved(rows[i][2]) then leased[#leased + 1] = rows[i][1] end
 end
 for i = 1, #leased do expired[i] = leased[i] end
-local ids_expired = park(jobs, leases, stats, deaths, expired, new_budget(), heard.reclaimed)
+local ids_expired = park(q, expired, new_budget(), heard.reclaimed)
 if #expired < #leased then
   next_cursor = number_of[leased[#expired + 1]] or '(' .. expired[#expired] .. ' ' .. last
 end

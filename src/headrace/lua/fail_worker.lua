@@ -1,6 +1,6 @@
 -- fail_worker: declare a worker dead by hand: its jobs go to the front, and its next beat fails.
 -- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), stats (hash),
---        control (channel), events (channel), deaths (hash)
+--        control (channel), events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset)
 -- ARGV   call, name, limit count
 -- REPLY  {moved, more}: more 1 = call again
 -- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
@@ -19,6 +19,11 @@ if summary.err and not string.find(summary.err, 'NOGROUP', 1, true) then return 
 require_streams(wake)
 require_hashes(registered, deaths)
 require_sorted_sets(workers, leases)
+local q = {
+  jobs = jobs, wake = wake, workers = workers, registered = registered, leases = leases, stats = stats,
+  deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+}
+holds.check(q)
 local heard = listeners(stats, events, 'reclaimed')
 redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
 local failed, moved, more, budget = {}, 0, 0, new_budget()
@@ -38,8 +43,7 @@ for _, worker in ipairs(failed) do
     redis.call('ZREM', workers, worker)
     redis.call('HDEL', registered, worker)
   elseif moved < limit then
-    local number, entries, ids_moved = take_over(
-      jobs, workers, registered, leases, stats, deaths, worker, limit - moved, budget, heard.reclaimed)
+    local number, entries, ids_moved = take_over(q, worker, limit - moved, budget, heard.reclaimed)
     moved = moved + number
     tell_holders(control, table.concat(entries, ' '))
     if heard.reclaimed then publish(events, 'reclaimed', ids_moved, worker) end

@@ -61,8 +61,9 @@ if entry and fields then
     end
     local suspended = runs.state(row[2])
     if suspended then return found({entry, fields, suspended, row[4], releases(entry), '', runs.due(asleep, entry)}, enq) end
-    local state = (row[2] == 'bell' or row[2] == 'behind') and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
-    local count = row[2] == 'bell' and 0 or row[4] -- waking a reader is no delivery
+    local waits = is_undelivered(row[2]) or row[2] == 'behind'
+    local state = waits and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
+    local count = is_undelivered(row[2]) and 0 or row[4]
     return found({entry, fields, state, count, releases(entry), row[2], row[3]}, enq)
   end
 end

@@ -7,7 +7,7 @@
 --        are any, the jobs that are dead letters now: a list of {stage, id, attempts, reason, kind}
 -- COST   10 us + 3 us per stage + 20 us per item + 6 us per child
 -- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited,
--- asleep, steps of each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
+-- asleep, steps, held, slots, settled, stopped of each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
 -- `stages` times {name, default next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there
 -- is a result, 0 none), result, next stage ('' ends it), failed, number of children, children...}: the job leaves its
 -- stage, at once when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": the reaction
@@ -37,7 +37,7 @@ if known then return known end
 
 -- 1. The stages, and the runs.
 local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control',
-               'limited', 'asleep', 'steps'}
+               'limited', 'asleep', 'steps', 'held', 'slots', 'settled', 'stopped'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
 local at = items
 local function argument()
@@ -53,6 +53,7 @@ for i = 1, stages do
   require_streams(q.jobs, q.wake, q.dead)
   require_hashes(q.ids, q.released, q.bodies, q.blocked, q.stats, q.steps)
   require_sorted_sets(q.leases, q.delayed, q.flows, q.limited, q.asleep)
+  holds.check(q)
   queues[names[i]] = q
 end
 for i = #PARTS * stages + 1, #others do

@@ -285,7 +285,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
     local most = (heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
     local moved, _, ids_back = take_over(
-      jobs, workers, registered, leases, stats, deaths, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), heard.reclaimed, ended)
+      q, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), heard.reclaimed, ended)
     local stayed = {} -- for the next call
     for i, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of)) do stayed[i] = row[1] end
     suspects.count_deaths(deaths, stayed, ended, -1)

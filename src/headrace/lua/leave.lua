@@ -1,6 +1,6 @@
 -- leave: unregister a worker. Jobs that it still holds go to the front untouched, and no trace of it remains.
--- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash), stats (hash),
---        events (channel), deaths (hash)
+-- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash),
+--        stats (hash), events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset)
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again; with `idle`: the worker holds jobs, and stays registered
 -- COST   10 us + 3 us per job released
@@ -9,30 +9,34 @@
 -- @include publish
 -- @include require_types
 -- @include wake_many
-local held = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
-if held.err and not string.find(held.err, 'NOGROUP', 1, true) then return held end
-if idle and #held > 0 then return {0, 1} end
+local mine = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
+if mine.err and not string.find(mine.err, 'NOGROUP', 1, true) then return mine end
+if idle and #mine > 0 then return {0, 1} end
 require_streams(wake)
 require_sorted_sets(workers, leases)
 require_hashes(registered, released, deaths)
+local q = {
+  jobs = jobs, wake = wake, leases = leases, stats = stats, deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+}
+holds.check(q)
 local heard = listeners(stats, events, 'released')
 local entries = {}
-for i = 1, #held do entries[i] = held[i][1] end
-local ids_left = park(jobs, leases, stats, deaths, entries, new_budget(), heard.released)
+for i = 1, #mine do entries[i] = mine[i][1] end
+local ids_left = park(q, entries, new_budget(), heard.released)
 for i = 1, #entries do redis.call('HINCRBY', released, entries[i], 1) end
 if heard.released then publish(events, 'released', ids_left, worker) end
-if #held == limit or #entries < #held then
+if #mine == limit or #entries < #mine then
   wake_many(wake, #entries)
   return {#entries, 1}
 end
-local left = not held.err and redis.call('XPENDING', jobs, 'workers', '-', '+', limit, worker) or {}
+local left = not mine.err and redis.call('XPENDING', jobs, 'workers', '-', '+', limit, worker) or {}
 for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end -- 6.2: removed by XDEL by hand
-if not held.err then
+if not mine.err then
   redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', worker)
   -- A job may have woken this worker just now; then another reader must be woken for it.
   wake_many(wake, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
 end
-if held.err or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1)[1] then redis.call('DEL', deaths) end
+if mine.err or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1)[1] then redis.call('DEL', deaths) end
 redis.call('ZREM', workers, worker)
 redis.call('HDEL', registered, worker)
 return {#entries, 0}

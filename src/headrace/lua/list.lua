@@ -21,8 +21,7 @@ level_streams(stats, levels)
 local rows, next_cursor, budget = {}, '', new_budget()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
 local function add(entry, fields, as, count, owner, ms)
-  -- waking a reader is no delivery
-  if fields then rows[#rows + 1] = {entry, fields, as, owner == 'bell' and 0 or count, releases(entry), owner, ms} end
+  if fields then rows[#rows + 1] = {entry, fields, as, is_undelivered(owner) and 0 or count, releases(entry), owner, ms} end
 end
 -- Answer a page of a sorted set, and the next cursor. The cursor names the last listed member as 'score member', or is ''
 -- at first. Earlier members may have gone since.
@@ -66,7 +65,7 @@ elseif state == 'waiting' then
   for i = 1, #page do
     local name, fields = page[i][1], page[i][2]
     if part ~= 'new' then
-      add(name, fields, (part == 'parked' or part == 'suspects') and 'parked' or 'waiting', page[i][5], page[i][3], page[i][4])
+      add(name, fields, (part == 'parked' or part == 'front' or part == 'suspects') and 'parked' or 'waiting', page[i][5], page[i][3], page[i][4])
     else
       if level > 0 then name, fields = name .. '.' .. level, prioritised(fields, level) end
       add(name, fields, 'waiting', 0, '', 0)

@@ -1,5 +1,5 @@
 -- measure: count the jobs in each state, and return the age of the oldest job among the next ones, and the longest wait.
--- KEYS   jobs (stream), delayed (zset), blocked (hash), dead (stream), stats (hash), levels...
+-- KEYS   jobs (stream), delayed (zset), blocked (hash), dead (stream), stats (hash), held (hash), levels...
 -- ARGV   (none)
 -- REPLY  the reply of counts, and then the age in ms, 0 if nothing waits, and the longest wait of a run for its signal in
 --        ms, 0 if none waits
@@ -11,7 +11,9 @@
 -- @include oldest
 -- @include page
 known_streams(stats, levels)
-local reply = count_states({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
+local reply = count_states({
+  jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, held = held, levels = levels,
+})
 reply[#reply + 1] = age_of_next(jobs, levels, new_budget())
 local longest = 0
 for _, row in ipairs(redis.pcall('XPENDING', jobs, 'workers', '-', '+', 100, runs.WAITS)) do

@@ -1,7 +1,8 @@
 -- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster of the same group.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), wake (stream),
---        turns (hash), behind (zset), steps (hash), target...
+--        turns (hash), behind (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset),
+--        target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
@@ -35,12 +36,14 @@ local half = (#target - 9) / 2 -- the streams of our levels, then of the target'
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 10, 9 + half)}),
+  held = held, slots = slots, settled = settled, stopped = stopped,
 }
 local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 10 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))
 require_streams(jobs, wake, to_jobs, to_wake, unpack(other.levels))
 require_hashes(ids, released, bodies, stats, turns, steps, to_ids, to_released, to_bodies, to_stats, to_steps)
 require_sorted_sets(delayed, to_delayed, flows, leases, limited, behind)
+holds.check(q)
 local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
 require_history(heard.history, ends, ended)
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()
@@ -108,7 +111,7 @@ if wanted <= #ARGV then
         if fields then weigh(budget, fields) end
       end
       if waits and fields then
-        put(number, fields, row and row[2] ~= 'bell' and row[4] or 0, behind_first)
+        put(number, fields, row and not is_undelivered(row[2]) and row[4] or 0, behind_first)
       end
     end
   end
@@ -117,16 +120,16 @@ elseif part ~= 'delayed' then
   if not part then part, level, from = 'limited', 0, '-' end
   if not last or last == '' then last = last_entry_id(budget, jobs) or '0-0' end
   -- Jobs that a rate limit holds back are older than waiting ones.
-  local held, done = part == 'limited' and redis.pcall('XPENDING', jobs, 'workers', from, last, limit, 'limited') or {}, 0
-  for i = 1, #held do
-    local body = entry_at(budget, jobs, held[i][1])
+  local later, done = part == 'limited' and redis.pcall('XPENDING', jobs, 'workers', from, last, limit, 'limited') or {}, 0
+  for i = 1, #later do
+    local body = entry_at(budget, jobs, later[i][1])
     if body == false then break end
-    if body then put(held[i][1], body[2], held[i][4]) end
-    done, from = i, '(' .. held[i][1]
+    if body then put(later[i][1], body[2], later[i][4]) end
+    done, from = i, '(' .. later[i][1]
   end
-  if done < #held or #held == limit then
+  if done < #later or #later == limit then
     cursor = 'limited:0 ' .. from .. ' ' .. last
-  elseif #held > 0 then
+  elseif #later > 0 then
     cursor = 'parked:0 - ' .. last
   else
     if part == 'limited' then part, level, from = 'parked', 0, '-' end
@@ -139,8 +142,8 @@ elseif part ~= 'delayed' then
     local rows = fresh and redis.pcall('XPENDING', jobs, 'workers', page[1][1], page[#page][1], limit) or {}
     for i = 1, #rows do leased[rows[i][1]] = true end
     for i = 1, #page do
-      if kind ~= 'new' then -- waking a reader is no delivery
-        if page[i][2] then put(page[i][1], page[i][2], page[i][3] == 'bell' and 0 or page[i][5]) end
+      if kind ~= 'new' then
+        if page[i][2] then put(page[i][1], page[i][2], is_undelivered(page[i][3]) and 0 or page[i][5]) end
       elseif not leased[page[i][1]] then
         put(page[i][1], page[i][2], 0, at > 0 and at or nil)
       end

@@ -4,7 +4,8 @@
 -- REPLY  {number, cursor}: number: the jobs counted so far, at most `limit`; -1: no such job waits · cursor: where to
 --        continue, with the rest of `limit`, or '' at the end
 -- COST   10 us + 1 us per job in front of it, at most `limit` and 1 MiB of them
--- cursor: '' at first. Add up the numbers of all calls.
+-- cursor: '' at first. Add up the numbers of all calls. In a queue that is fair between values, jobs of other values
+-- count as well: those whose entries come before.
 -- @include delivered
 -- @include is_entry_id
 -- @include levels
@@ -36,14 +37,10 @@ local function pending_before()
 end
 -- Count in the order of leases, up to the job itself.
 for at = 0, q.levels.n do
-  if owner == front_of(at) then return pending_before() end
-  before = before + (held[front_of(at)] or 0)
-  if at == 0 and owner == SUSPECTS then return pending_before() end
-  if at == 0 then before = before + (held[SUSPECTS] or 0) end
-  if at == 0 and owner == 'bell' then return pending_before() end
-  if at == 0 then before = before + (held.bell or 0) end
-  if at == 0 and owner == 'behind' then return pending_before() end
-  if at == 0 then before = before + (held.behind or 0) end
+  for _, consumer in ipairs(waiting_consumers(at)) do
+    if owner == consumer[2] then return pending_before() end
+    before = before + (held[consumer[2]] or 0)
+  end
   if at == (level or 0) and not row then
     local last = at == 0 and delivered(jobs)
     return before < limit and stream_before(last and '(' .. last or '-', before) or {limit, ''}

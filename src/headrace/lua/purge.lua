@@ -1,7 +1,8 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), limited (zset), events (channel), flows (zset), ends (hash), ended (zset),
---        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), levels...
+--        stats (hash), limited (zset), events (channel), flows (zset), ends (hash), ended (zset), wake (stream),
+--        turns (hash), behind (zset), asleep (zset), steps (hash), held (hash), slots (zset), settled (list),
+--        stopped (zset), levels...
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
@@ -25,11 +26,12 @@ if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
-  asleep = asleep, steps = steps,
+  asleep = asleep, steps = steps, held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, stats, turns, steps)
 require_sorted_sets(leases, delayed, limited, flows, behind, asleep)
+holds.check(q)
 local heard = listeners(stats, events, 'deleted')
 require_history(heard.history, ends, ended)
 local gone, ids_gone, budget = 0, {}, new_budget()
@@ -67,7 +69,9 @@ function parts.jobs(last)
   last = last or last_entry_id(budget, jobs)
   if not last then return nil end
   local owners = {'behind', 'bell', 'limited', SUSPECTS, runs.ASLEEP}
-  for level = 0, levels.n do owners[#owners + 1] = front_of(level) end
+  for level = 0, levels.n do
+    owners[#owners + 1], owners[#owners + 2], owners[#owners + 3] = front_of(level), line_front_of(level), line_of_new(level)
+  end
   for _, owner in ipairs(owners) do
     local rows = redis.pcall('XPENDING', jobs, 'workers', '-', last, limit, owner)
     for i = 1, #rows do

@@ -1,8 +1,8 @@
 -- reclaim: put the jobs of dead workers and of expired leases back to the front; promote due jobs.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), events (channel),
---        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset),
---        deaths (hash), asleep (zset), steps (hash), levels...
+--        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset), deaths (hash), asleep (zset),
+--        steps (hash), held (hash), slots (zset), settled (list), stopped (zset), lines (zset), levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again: ms until this caller should call
 --        again, if that is within a second, or no work is due soon; otherwise -1 · declared workers newly found dead ·
@@ -32,6 +32,7 @@
 -- @include requeue_front
 -- @include stale_deaths
 -- @include stale_runs
+-- @include stale_slots
 -- @include stale_turns
 -- @include sweep
 -- @include take_over
@@ -45,7 +46,7 @@ lease = string.format('%.0f', whole(lease))
 local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, unpack(levels)) > 0 then return false end
+  if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, held, lines, unpack(levels)) > 0 then return false end
   local kept = redis.call('HMGET', stats, 'pulse', 'heard', 'largest', 'rewind', 'levels', 'trends')
   if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] or trend_due(kept[6], now) then return false end
   local since, seen, calm, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
@@ -65,6 +66,7 @@ local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
   turns = turns, behind = behind, deaths = deaths, asleep = asleep, steps = steps, worker = worker,
+  workers = workers, held = held, slots = slots, settled = settled, stopped = stopped, lines = lines,
   levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
@@ -72,7 +74,7 @@ local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased
 local rows, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1) end)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
-if healed == 1 then forget_leases(jobs, leases, stats) end
+if healed == 1 then forget_leases(q) end
 clear_wake_tokens(wake) -- cancelled readers never come for their tokens
 
 -- 3. Dead workers: their jobs go to the front.
@@ -92,8 +94,7 @@ for _, name in ipairs(dead) do
       declared = declared + 1
       redis.call('ZADD', workers, 0, name) -- from now on its beats fail, even if the rest takes several calls
     end
-    local number, _, ids_moved = take_over(
-      jobs, workers, registered, leases, stats, deaths, name, limit - moved, budget, heard.reclaimed)
+    local number, _, ids_moved = take_over(q, name, limit - moved, budget, heard.reclaimed)
     moved = moved + number
     if heard.reclaimed then publish(events, 'reclaimed', ids_moved, name) end
   end
@@ -111,6 +112,7 @@ pass_stale_turns(q, stats, 20)
 local suspected = forget_deaths(q)
 forget_stale_runs(q, 10)
 forget_stale_dues(q, 10)
+forget_stale_slots(q, 20)
 
 -- 5. Due jobs, and jobs that have waited for too long behind others.
 -- Each of these jobs takes several times as long as a parked one.

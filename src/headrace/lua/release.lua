@@ -1,6 +1,6 @@
 -- release: give jobs back to the front, at once or after a pause. No attempt is spent. Only the present holder may.
 -- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), stats (hash), limited (zset),
---        events (channel), deaths (hash)
+--        events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset)
 -- ARGV   call, worker, pause int, items...
 -- REPLY  one per job: 1 released · 0 not this worker's any more
 -- COST   10 us + 3 us per job
@@ -19,6 +19,10 @@ if known then return known end
 require_streams(wake)
 require_sorted_sets(leases, limited)
 require_hashes(released, deaths)
+local q = {
+  jobs = jobs, wake = wake, leases = leases, stats = stats, deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+}
+holds.check(q)
 local heard = listeners(stats, events, 'released')
 local entries, counts, parked, ids_parked, reply = {}, {}, {}, {}, {}
 for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
@@ -32,6 +36,7 @@ end
 if pause > 0 then
   local due = string.format('%.0f', clock() + pause)
   park_at(jobs, 'limited', parked)
+  holds.give_back(q, parked)
   for i = 1, #parked do
     redis.call('ZREM', leases, parked[i])
     redis.call('ZADD', limited, due, parked[i])
@@ -39,7 +44,7 @@ if pause > 0 then
     ids_parked[i] = body and parse(body[2]).id or parked[i]
   end
 else
-  ids_parked = park(jobs, leases, stats, deaths, parked, nil, heard.released)
+  ids_parked = park(q, parked, nil, heard.released)
   wake_many(wake, #parked)
 end
 for i = 1, #parked do redis.call('HINCRBY', released, parked[i], 1) end

@@ -1,7 +1,8 @@
 -- repair: find and repair damage by foreign commands, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
---        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), asleep (zset), steps (hash), levels...
+--        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), asleep (zset), steps (hash),
+--        held (hash), slots (zset), settled (list), stopped (zset), levels...
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued}: place and cursor: where to continue, place '' when done · then the number of repairs of
@@ -32,11 +33,12 @@ if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
-  asleep = asleep, steps = steps, dead = dead,
+  asleep = asleep, steps = steps, dead = dead, stats = stats, held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_streams(jobs, wake, dead)
 require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns, steps)
 require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind, asleep)
+holds.check(q)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then all later writes
 
 -- 1. Reading, and recording repairs.
@@ -91,7 +93,7 @@ local function mend_group(last)
   local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
   if theirs and not ours then -- both are created together; without both no job was leased yet
     redis.call('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
-    forget_leases(jobs, leases, stats)
+    forget_leases(q)
     mended('groups')
   elseif ours and not theirs then
     redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
@@ -136,11 +138,11 @@ local function walk_jobs()
   local upto, entries, pending, stranded = last, {}, {}, 0
   if more then upto = page[#page][1] end
   if #rows == limit and after(upto, rows[limit][1]) then upto = rows[limit][1] end
-  local pages, held = #page, #rows -- up to the end of the shorter list
+  local pages, delivered_too = #page, #rows -- up to the end of the shorter list
   while pages > 0 and after(page[pages][1], upto) do pages = pages - 1 end
-  while held > 0 and after(rows[held][1], upto) do held = held - 1 end
+  while delivered_too > 0 and after(rows[delivered_too][1], upto) do delivered_too = delivered_too - 1 end
   for i = 1, pages do entries[page[i][1]] = true end
-  for i = 1, held do
+  for i = 1, delivered_too do
     local entry = rows[i][1]
     pending[entry] = true
     if not entries[entry] then
@@ -239,8 +241,8 @@ local parts = {
     end
   end),
   released = walk_hash(released, function(name)
-    local held = string.match(name, '^%d+%-%d+$') and redis.pcall('XPENDING', jobs, 'workers', name, name, 1)[1]
-    if not held and not redis.call('ZSCORE', delayed, name) and not there(name) then
+    local there_too = string.match(name, '^%d+%-%d+$') and redis.pcall('XPENDING', jobs, 'workers', name, name, 1)[1]
+    if not there_too and not redis.call('ZSCORE', delayed, name) and not there(name) then
       redis.call('HDEL', released, name)
       mended('leftovers')
     end

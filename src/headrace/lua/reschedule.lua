@@ -1,7 +1,7 @@
 -- reschedule: bring a delayed job forward, or push it back.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), stats (hash), limited (zset), events (channel), turns (hash), behind (zset),
---        levels...
+--        bodies (hash), stats (hash), limited (zset), events (channel), turns (hash), behind (zset), held (hash),
+--        slots (zset), settled (list), stopped (zset), levels...
 -- ARGV   call, id, delay
 -- REPLY  1 done · 0 no delayed job has that id
 -- COST   10 us
@@ -24,11 +24,12 @@ if known then return known end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
   stats = stats, limited = limited, levels = level_streams(stats, levels),
-  turns = turns, behind = behind,
+  turns = turns, behind = behind, held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns)
 require_sorted_sets(leases, limited, behind)
+holds.check(q)
 local heard = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
 -- A job that a limit holds back leaves its entry, and becomes a delayed job. Memory is freed first: then a full server

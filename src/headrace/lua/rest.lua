@@ -1,6 +1,6 @@
 -- rest: register a worker for a long time in an idle queue: it needs neither to beat nor to sweep the queue meanwhile.
 -- KEYS   jobs (stream), workers (zset), leases (zset), delayed (zset), ticks (zset), stats (hash), limited (zset),
---        outbox (hash)
+--        outbox (hash), held (hash)
 -- ARGV   worker, duration int
 -- REPLY  2 the worker is idle, like all others · 1 it is idle, but others are not, or are more than 100: it must sweep
 --        the queue as usual · 0 the queue has work, or the server is full: it must beat · -1 it was declared dead, or
@@ -13,7 +13,7 @@
 -- @include number
 local rows = redis.call('ZRANGE', workers, 0, 100, 'WITHSCORES')
 local pending = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
-local there = redis.call('EXISTS', leases, limited, delayed, ticks, outbox) > 0
+local there = redis.call('EXISTS', leases, limited, delayed, ticks, outbox, held) > 0
 local kept = redis.call('HMGET', stats, 'heard', 'largest', 'rewind', 'levels', 'trends', 'paused')
 local now, mine, verdict = clock(), 0, #rows > 200 and 1 or 2
 for i = 1, #rows, 2 do

@@ -1,7 +1,8 @@
 -- retry: retry jobs later: send them to the back of their level, or delay them. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset), ends (hash),
---        ended (zset), turns (hash), behind (zset), deaths (hash), steps (hash), levels...
+--        ended (zset), turns (hash), behind (zset), deaths (hash), steps (hash), held (hash), slots (zset),
+--        settled (list), stopped (zset), levels...
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 the job is retried · 2 it had no attempts left, and is dead · 0 it is no longer this worker's
 -- COST   20 us + 10 us per job
@@ -36,10 +37,12 @@ if known then return known end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
   flows = flows, levels = known_streams(stats, levels), turns = turns, behind = behind,
+  held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_hashes(ids, released, bodies, stats, turns, deaths, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind)
 require_streams(dead, wake)
+holds.check(q)
 local heard = listeners(stats, events, 'retried', 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
@@ -84,6 +87,7 @@ for i, entry in ipairs(entries) do
       redis.call('ZREM', leases, entry)
       redis.call('HDEL', deaths, entry) -- it ended, and its process lives
       park_at(jobs, due > 0 and 'limited' or 'parked', {entry})
+      holds.give_back(q, {entry})
       if due > 0 then redis.call('ZADD', limited, string.format('%.0f', due), entry) else wake_many(wake, 1) end
       first = first or due > 0 and redis.call('ZRANK', limited, entry) == 0
       if free > 0 then redis.call('HSET', released, entry, free) end

@@ -1,6 +1,6 @@
 -- suspend: end the delivery of a run that sleeps, or waits for a signal. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), deaths (hash), steps (hash),
---        asleep (zset), turns (hash), behind (zset)
+--        asleep (zset), turns (hash), behind (zset), held (hash), slots (zset), settled (list), stopped (zset)
 -- ARGV   call, worker, entry, delivery int, token int, id, enq, number int, name, kind, delay, attempt int,
 --        release_key flag, traced
 -- REPLY  {1, due}: the run is suspended, due in ms, -1 never · {2, value}: the signal was there · {3}: the time has
@@ -14,6 +14,7 @@
 -- can't lease it.
 -- @include clock
 -- @include due_at
+-- @include held
 -- @include held_by
 -- @include number
 -- @include record
@@ -26,6 +27,10 @@ if known then return known end
 require_hashes(steps, released, deaths, turns)
 require_sorted_sets(leases, asleep, behind)
 require_streams(wake)
+local q = {
+  jobs = jobs, wake = wake, turns = turns, behind = behind, held = held, slots = slots, settled = settled, stopped = stopped,
+}
+holds.check(q)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end
 local now = clock()
 local moment, run = due_at(delay, now), runs.of(steps, id, enq)
@@ -52,6 +57,7 @@ redis.call('ZADD', leases, 'inf', entry) -- workers of older versions take no en
 redis.call('ZADD', asleep, delay == '' and 'inf' or string.format('%.0f', moment), entry)
 redis.call('HSET', released, entry, token)
 redis.call('HDEL', deaths, entry)
-if release_key then forget_turns({jobs = jobs, wake = wake, turns = turns, behind = behind}, {entry}) end
+holds.give_back(q, {entry})
+if release_key then forget_turns(q, {entry}) end
 if redis.call('ZRANK', asleep, entry) == 0 then wake_one(wake) end
 return answer({1, delay == '' and -1 or moment}, nil, true)

@@ -2,8 +2,9 @@
 -- KEYS   jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset), rates (zset),
 --        flows (zset), ends (hash), ended (zset), recurring (hash), taken (zset), gate (stream), trends (string),
---        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset),
---        turns (hash), behind (zset), deaths (hash), asleep (zset), steps (hash), levels...
+--        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset), turns (hash),
+--        behind (zset), deaths (hash), asleep (zset), steps (hash), held (hash), slots (zset), settled (list),
+--        stopped (zset), levels...
 -- ARGV   (none)
 -- REPLY  1 removed · 0 the queue is not sealed, or has jobs or live workers: nothing was changed
 -- COST   20 us
@@ -19,7 +20,7 @@ for _, stream in ipairs(levels) do redis.call('UNLINK', stream) end
 redis.call(
   'UNLINK', jobs, wake, ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, flows,
   ends, ended, recurring, taken, gate, trends, workers, registered, outbox, outdue, closing, handed,
-  turns, behind, deaths, asleep, steps)
+  turns, behind, deaths, asleep, steps, held, slots, settled, stopped)
 for _, field in ipairs(redis.call('HKEYS', stats)) do
   if field ~= 'shards' then redis.call('HDEL', stats, field) end
 end

@@ -19,14 +19,16 @@ from headrace._protocol.script import Script, script
 OPS = Ops(Keys.of("q"))
 PREFIX = "headrace:{q}:q:"
 CLAIM = Claim(Job("1-0", b"x", "q"), "w", "1-0", 3, 3)
+HELD = ("held", "slots", "settled", "stopped")
 
 
 def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
     op = OPS.release([CLAIM])
     source = op.script.source
-    keys = [PREFIX + part for part in ("jobs", "wake", "leases", "released", "stats", "limited", "events", "deaths")]
-    assert op.wire() == ("EVAL", source, 9, PREFIX + "lane:-", *keys, "", "w", 0, "1-0", 3)
-    expected = ("EVALSHA", op.script.sha, 9, PREFIX + "lane:abc", *keys, "7", "w", 0, "1-0", 3)
+    parts = ("jobs", "wake", "leases", "released", "stats", "limited", "events", "deaths", *HELD)
+    keys = [PREFIX + part for part in parts]
+    assert op.wire() == ("EVAL", source, 13, PREFIX + "lane:-", *keys, "", "w", 0, "1-0", 3)
+    expected = ("EVALSHA", op.script.sha, 13, PREFIX + "lane:abc", *keys, "7", "w", 0, "1-0", 3)
     assert op.wire("EVALSHA", "abc", "7") == expected
 
 
@@ -34,9 +36,9 @@ def test_another_script_gets_neither() -> None:
     op = OPS.leave("w")
     keys = [
         PREFIX + part
-        for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events", "deaths")
+        for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events", "deaths", *HELD)
     ]
-    assert op.wire() == ("EVAL", op.script.source, 9, *keys, "w", CLAIMS_PER_SCRIPT, 0)
+    assert op.wire() == ("EVAL", op.script.source, 13, *keys, "w", CLAIMS_PER_SCRIPT, 0)
     assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 9, *keys, "w", CLAIMS_PER_SCRIPT, 0)
 
 

@@ -17,7 +17,7 @@ from tests.scripts.calls import CALLS, CLAIMS, OPS
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
 FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
-TYPES = {"string", "stream", "hash", "zset", "channel"}
+TYPES = {"string", "stream", "hash", "zset", "list", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE)

@@ -1,11 +1,11 @@
--- Count the jobs in each state, and the jobs that have left the queue. A run that sleeps is delayed, and a run that
--- waits for a signal is blocked.
+-- Count the jobs in each state, the jobs that have left the queue, and the held entries (*q.held*, if that is given). A
+-- run that sleeps is delayed, and a run that waits for a signal is blocked. A job in a line waits, or is parked.
 -- @include added
 -- @include is_reserved
 -- @include runs
 local function count_states(q)
   local pending, parked, bell, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
-  local asleep, waits = 0, 0
+  local asleep, waits, lined = 0, 0, 0
   local length = redis.call('XLEN', q.jobs)
   for _, stream in ipairs(q.levels) do behind_first = behind_first + redis.call('XLEN', stream) end
   local summary = redis.pcall('XPENDING', q.jobs, 'workers')
@@ -17,6 +17,8 @@ local function count_states(q)
         asleep = tonumber(consumer[2])
       elseif suspended == 'blocked' then
         waits = tonumber(consumer[2])
+      elseif is_lined(consumer[1]) then
+        lined = lined + consumer[2]
       elseif is_parked(consumer[1]) then
         parked = parked + consumer[2]
       end
@@ -28,7 +30,8 @@ local function count_states(q)
   local numbers = redis.call('HMGET', q.stats, 'enqueued', 'completed', 'cancelled', 'deleted', 'dead_trimmed', 'added')
   for i = 1, 6 do numbers[i] = tonumber(numbers[i] or 0) end
   numbers[1] = numbers[1] + math.max(0, (ever_added(q.jobs, q.levels) or 0) - numbers[6])
-  local waiting, leased = length - pending + bell + behind, pending - parked - bell - behind - limited - asleep - waits
+  local undelivered = bell + behind + lined
+  local waiting, leased = length - pending + undelivered, pending - parked - undelivered - limited - asleep - waits
   if waiting < 0 then -- an entry that was removed by XDEL by hand, while in the pending list, is in no state any more
     waiting, leased = 0, leased + waiting
     if leased < 0 then parked, leased = parked + leased, 0 end
@@ -37,5 +40,5 @@ local function count_states(q)
   end
   return {waiting + behind_first, parked, leased, redis.call('ZCARD', q.delayed) + limited + asleep,
           redis.call('HLEN', q.blocked) + waits, redis.call('XLEN', q.dead), numbers[1], numbers[2], numbers[3], numbers[4],
-          numbers[5]}
+          numbers[5], q.held and redis.call('HLEN', q.held) or 0}
 end

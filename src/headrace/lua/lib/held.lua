@@ -13,6 +13,8 @@
 --   lines    (zset, 0) '<line> <place>' of a job that waits and was not leased since its first look (consumer
 --            parked:new), '<line> <place>+' of a job that came back (consumer parked:front)
 -- An entry is in `held` exactly while its job is leased.
+-- @include require_types
+-- @include wake_one
 local holds = {}
 function holds.lp(value) return value and #value .. ':' .. value or '-' end
 function holds.place(entry)
@@ -29,4 +31,46 @@ function holds.slot_in(member)
   if not key then return nil end
   local value, text = string.match(member, '^(%d+):()', at + key)
   return string.sub(member, 1, text + value - 1)
+end
+-- Check the types of its keys before the first write: one command where no job is held. q: held, slots, settled, stopped.
+function holds.check(q)
+  q.holding = redis.call('EXISTS', q.held) == 1
+  if not q.holding then return end
+  require_hashes(q.held)
+  require_sorted_sets(q.slots, q.stopped)
+  require_lists(q.settled)
+end
+-- The slots in the text of a held entry.
+function holds.slots(text)
+  local at, found = select(2, string.find(text, '^%S+ %S+ %d+ %d+:')), {}
+  if not at then return found end -- foreign bytes
+  at = at + tonumber(string.match(text, '^%S+ %S+ %d+ (%d+)')) + 1
+  while true do
+    local size = string.match(text, '^%d+', at)
+    if not size then return found end
+    found[#found + 1] = string.sub(text, at + #size + 1, at + #size + tonumber(size))
+    at = at + #size + 1 + tonumber(size)
+  end
+end
+-- The leases of *entries* have ended, at most 1,000 of them: their slots are free, and the next lease_fair learns for
+-- how long they lasted. Nothing happens for an entry that is not held. q: also wake, for a line that waits for a slot.
+function holds.give_back(q, entries)
+  if q.holding == nil then q.holding = redis.call('EXISTS', q.held) == 1 end
+  if not q.holding or #entries == 0 then return end
+  local texts, names, ended, members, of = redis.call('HMGET', q.held, unpack(entries)), {}, {}, {}, {}
+  for i = 1, #entries do
+    local text = texts[i]
+    if text then
+      names[#names + 1], ended[#ended + 1] = entries[i], text
+      of[text] = of[text] or holds.slots(text)
+      local place = #of[text] > 0 and ' ' .. holds.place(entries[i])
+      for j = 1, #of[text] do members[#members + 1] = of[text][j] .. place end
+    end
+  end
+  if #names == 0 then return end
+  redis.call('HDEL', q.held, unpack(names))
+  for i = 1, #members, 4000 do redis.call('ZREM', q.slots, unpack(members, i, math.min(#members, i + 3999))) end
+  local time = redis.call('TIME')
+  redis.call('RPUSH', q.settled, string.format('@%.3f', time[1] * 1000 + time[2] / 1000), unpack(ended))
+  if redis.call('EXISTS', q.stopped) == 1 then wake_one(q.wake) end
 end

@@ -26,6 +26,7 @@ function leasing.context()
   return {
     jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
     stats = stats, limited = limited, flows = flows, turns = turns, behind = behind, deaths = deaths, now = clock(),
+    workers = workers, registered = registered,
     levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {},
     why = {}, attempts = {died = {}}, spent = 0,
   }
@@ -44,7 +45,7 @@ function leasing.begin(q)
   -- A full server permits the first write; then it permits all others, too.
   redis.call('XACK', wake, 'workers', '0-0')
   if q.healed == 1 then
-    forget_leases(jobs, leases, stats)
+    forget_leases(q)
     state[3] = redis.call('HGET', stats, 'healed')
   end
   q.deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)

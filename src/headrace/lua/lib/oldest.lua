@@ -20,7 +20,7 @@ local function age_of_next(jobs, levels, budget)
   first(SUSPECTS)
   look(jobs, '(' .. (delivered(jobs) or '0-0'), '+')
   for level = 0, levels.n do
-    first(front_of(level))
+    for _, owner in ipairs({front_of(level), line_front_of(level), line_of_new(level)}) do first(owner) end
     if level > 0 then look(levels[level], '-', '+') end
   end
   return math.max(0, now - since)

@@ -1,6 +1,7 @@
 -- Move leased entries to the front of their level. JUSTID: parking is no delivery, and a count that went back would
 -- repeat a token.
 -- @include fields
+-- @include held
 -- @include levels
 -- @include page
 -- @include suspects
@@ -12,8 +13,10 @@ local function park_at(jobs, owner, entries)
 end
 -- Jobs are read for their level, and for their id if there are listeners (*heard*). If there is a *budget*, *entries*
 -- loses the jobs beyond it. Suspects go to their own consumer; *died*: see count_deaths. Answers the ids.
-local function park(jobs, leases, stats, deaths, entries, budget, heard, died)
-  local deepest = #entries > 0 and tonumber(redis.call('HGET', stats, 'levels') or 0) or 0
+-- q: jobs, leases, stats, deaths, and as in holds.
+local function park(q, entries, budget, heard, died)
+  local jobs = q.jobs
+  local deepest = #entries > 0 and tonumber(redis.call('HGET', q.stats, 'levels') or 0) or 0
   local level_at, ids = {}, {}
   if deepest > 0 or heard then
     for i = 1, #entries do
@@ -27,7 +30,7 @@ local function park(jobs, leases, stats, deaths, entries, budget, heard, died)
       ids[i] = heard and body and parse(body[2]).id or entries[i]
     end
   end
-  local suspect, any = suspects.count_deaths(deaths, entries, died)
+  local suspect, any = suspects.count_deaths(q.deaths, entries, died)
   if deepest > 0 or any then
     local fronts = {}
     for i = 1, #entries do
@@ -39,6 +42,7 @@ local function park(jobs, leases, stats, deaths, entries, budget, heard, died)
   else
     park_at(jobs, front_of(0), entries)
   end
-  if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
+  if #entries > 0 then redis.call('ZREM', q.leases, unpack(entries)) end
+  if q.held then holds.give_back(q, entries) end
   return ids
 end

@@ -15,8 +15,10 @@ local function requeue_front(jobs, owner, released, entry, own)
 end
 -- Forget the deadlines of a group that was lost with all leases and delivery counts: the entries of the stream may have
 -- been delivered. (A queue that had no worker yet gets its first group.)
-local function forget_leases(jobs, leases, stats)
-  redis.call('DEL', leases)
+local function forget_leases(q)
+  local jobs, stats = q.jobs, q.stats
+  redis.call('DEL', q.leases)
+  if q.held then redis.call('DEL', q.held, q.slots, q.stopped) end
   if redis.call('HEXISTS', stats, 'pulse') == 0 then return end
   local last = redis.call('XREVRANGE', jobs, '+', '-', 'COUNT', 1)[1]
   if last then redis.call('HSET', stats, 'healed', last[1]) end

@@ -9,6 +9,9 @@ end
 local function require_hashes(...)
   for _, key in ipairs({...}) do require_length(redis.pcall('HLEN', key), key) end
 end
+local function require_lists(...)
+  for _, key in ipairs({...}) do require_length(redis.pcall('LLEN', key), key) end
+end
 local function require_sorted_sets(...)
   for _, key in ipairs({...}) do require_length(redis.pcall('ZCARD', key), key) end
 end

@@ -1,7 +1,8 @@
 -- A job leaves its queue: remove its entry, all data under the entry's name, and its id, if the job owns it. q: jobs,
 -- ids, leases, released, limited, flows; asleep, unless it is leased; turns and behind, unless it is a flow's; wake, if
--- the next job of its key is to wake a reader; levels, unless all jobs are in the jobs stream, as leased jobs are; steps,
+-- the next job of its key is to wake a reader; held, slots, settled and stopped, unless the job is not leased; levels, unless all jobs are in the jobs stream, as leased jobs are; steps,
 -- if jobs are removed; and `unnoted`, if no key has data of any entry.
+-- @include held
 -- @include levels
 -- @include marks
 -- @include runs
@@ -14,6 +15,7 @@ local function forget_entries(q, names)
   redis.call('HDEL', q.released, unpack(names))
   if q.asleep then redis.call('ZREM', q.asleep, unpack(names)) end
   if q.turns then forget_turns(q, names) end
+  if q.held then holds.give_back(q, names) end
 end
 -- Answers 1, or 0 if it had gone before; and whether it was leased or parked.
 local function remove_entry(q, name)

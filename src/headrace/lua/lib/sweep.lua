@@ -56,6 +56,37 @@ local function page(q, now, lease, cursor, limit, died)
   end
   return expired, #rows == 6 * limit and '(' .. rows[#rows][1] or '-'
 end
+-- In a queue with terms, the pending list has all jobs in lines, too. Then read a page of the expired leases of each
+-- consumer. The cursor is '<entry> <consumer>', which older versions take for none; '-' at the end.
+local function page_of_each(q, now, lease, cursor, limit, died)
+  local function escaped(owner) return (string.gsub(owner, '[%s%%]', function(c) return string.format('%%%02x', string.byte(c)) end)) end
+  local consumers, expired, left = redis.call('XPENDING', q.jobs, 'workers')[4] or {}, {}, 6 * limit
+  local custom, from, last = redis.call('EXISTS', q.leases) == 1, string.match(cursor, '^(%S+) (%S+)$')
+  local at = 1
+  while last and consumers[at] and escaped(consumers[at][1]) ~= last do at = at + 1 end
+  if not consumers[at] then at, from = 1, nil end -- this consumer has nothing any more
+  while consumers[at] do
+    local owner, rows = consumers[at][1], {}
+    if not is_reserved(owner) then
+      local term = string.match(redis.call('HGET', q.registered, owner) or '', '^%d+ (%d+)') or lease
+      rows = redis.call('XPENDING', q.jobs, 'workers', 'IDLE', term, from or '-', '+', left, owner)
+    elseif owner == 'limited' then
+      for _, row in ipairs(redis.call('XPENDING', q.jobs, 'workers', 'IDLE', 1000, '-', '+', limit, owner)) do
+        redis.call('ZADD', q.limited, 'NX', now, row[1]) -- its due time was lost
+      end
+    end
+    for i = 1, #rows do
+      local entry = rows[i][1]
+      if not (custom and redis.call('ZSCORE', q.leases, entry)) then
+        expired[#expired + 1] = entry
+        note_death(q, died, entry, owner)
+      end
+      if #expired == limit or i == left then return expired, '(' .. entry .. ' ' .. escaped(owner) end
+    end
+    left, at, from = math.max(1, left - 1 - #rows), at + 1, nil
+  end
+  return expired, '-'
+end
 -- Take expired entries by XAUTOCLAIM, at most *limit*, and answer the next cursor. It reads ten entries per COUNT, so
 -- 6 x *limit* in all. JUSTID: reclaiming is no delivery.
 local function taken_over(jobs, lease, cursor, limit)
@@ -82,24 +113,26 @@ local function sweep(q, now, lease, limit, budget, heard)
     if row and not is_reserved(row[2]) then expired[#expired + 1] = entry else redis.call('ZREM', q.leases, entry) end
   end
   local found = #expired
-  local ids = park(q.jobs, q.leases, q.stats, q.deaths, expired, budget, heard, died)
+  local ids = park(q, expired, budget, heard, died)
   local moved, further = #expired, (#due == limit or #expired < found) and STEP or nil
   if moved == limit or moved < found then return moved, further, ids end
-  local started, stepped, cursor = string.match(redis.call('HGET', q.stats, 'sweep') or '', '^(%d+) (%d+) (%S+)$')
+  local started, stepped, cursor = string.match(redis.call('HGET', q.stats, 'sweep') or '', '^(%d+) (%d+) (%S+ ?%S*)$')
   started, stepped, cursor = tonumber(started or 0), tonumber(stepped or 0), cursor or '-'
   if stepped > now then started, stepped = 0, 0 end -- the clock went back
   local term = tonumber(lease)
   if now < (cursor == '-' and started + math.min(500, term / 10) or stepped + STEP) then return moved, further, ids end
   if cursor == '-' then started = now end
+  local lines = redis.call('EXISTS', q.lines) == 1
+  if not lines and string.find(cursor, ' ', 1, true) then cursor = '-' end
   local cut, from = false, cursor
-  if unread and alike(q.registered, q.leases, lease) and not exposed(q, cursor, term) then
+  if not lines and unread and alike(q.registered, q.leases, lease) and not exposed(q, cursor, term) then
     expired, cursor = taken_over(q.jobs, lease, cursor, limit - moved)
   else
-    expired, cursor = page(q, now, lease, cursor, limit - moved, died)
+    expired, cursor = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved, died)
     found = #expired
-    for i, id in ipairs(park(q.jobs, q.leases, q.stats, q.deaths, expired, budget, heard, died)) do ids[moved + i] = id end
+    for i, id in ipairs(park(q, expired, budget, heard, died)) do ids[moved + i] = id end
     cut = #expired < found
-    if cut then cursor = #expired > 0 and '(' .. expired[#expired] or from end
+    if cut then cursor = lines and from or #expired > 0 and '(' .. expired[#expired] or from end
   end
   local pause = #expired >= limit / 2 and 5 or STEP -- after so many expired leases there are more
   redis.call('HSET', q.stats, 'sweep', string.format('%.0f %.0f %s', started, now - STEP + pause, cursor))

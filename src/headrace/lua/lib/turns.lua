@@ -2,17 +2,11 @@
 -- 'k<key>': the entry that has the turn until it leaves the queue; and 'e<entry>': the key of that entry, and of each
 -- entry that was read behind it. The waiting entries are with the consumer `behind`, and in the sorted set `behind`, by
 -- key and entry.
+-- @include held
 local function of_key(key) return #key .. ':' .. key end
--- All have the same score, so the order is by bytes: the length of a number precedes it.
-local function place(key, entry)
-  local ms, number = string.match(entry, '^(%d+)%-(%d+)$')
-  return of_key(key) .. string.char(96 + #ms) .. ms .. string.char(96 + #number) .. number
-end
-local function entry_at_place(key, name)
-  local rest = string.sub(name, #of_key(key) + 1)
-  local ms = string.byte(rest) - 96
-  return string.sub(rest, 2, ms + 1) .. '-' .. string.sub(rest, ms + 3)
-end
+-- All have the same score, so the order is by bytes.
+local function place(key, entry) return of_key(key) .. holds.place(entry) end
+local function entry_at_place(key, name) return holds.entry(string.sub(name, #of_key(key) + 1)) end
 -- Pass a list to *write* in chunks that one command can take.
 local function in_parts(list, write)
   for i = 1, #list, 4000 do write(unpack(list, i, math.min(#list, i + 3999))) end

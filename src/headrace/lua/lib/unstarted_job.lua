@@ -30,7 +30,7 @@ local function unstarted_job(q, id, entry, budget)
     if body == false then return false end
     if not body then return nil end
     job.own, job.headers = parse(level and prioritised(body[2], level) or body[2])
-    job.spent = row and row[2] ~= 'bell' and row[4] or 0
+    job.spent = row and not is_undelivered(row[2]) and row[4] or 0
     job.releases = redis.call('HGET', q.released, entry)
   end
   if job.own.id ~= id then return nil end

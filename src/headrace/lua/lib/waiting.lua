@@ -1,8 +1,8 @@
--- A page of waiting jobs, level by level: parked jobs; then, with the first level, suspects (see suspects), jobs that
--- only woke a reader, and jobs behind another job of their key; then new jobs. *place*: where to start, such as 'new:1
--- -'; any other value: at the start. *last*: where to end, or nil. Answers rows {entry, fields, consumer, ms idle,
--- count}, without fields if the entry was removed by hand; which of the five kinds they are, their level, and where to
--- continue, '' at the end.
+-- A page of waiting jobs, level by level: parked jobs, and in a queue with terms jobs that came back to their line; then,
+-- with the first level, suspects (see suspects), jobs that only woke a reader, and jobs behind another job of their key;
+-- then jobs in lines that were never leased, and new jobs. *place*: where to start, such as 'new:1 -'; any other value: at
+-- the start. *last*: where to end, or nil. Answers rows {entry, fields, consumer, ms idle, count}, without fields if the
+-- entry was removed by hand; which of the seven kinds they are, their level, and where to continue, '' at the end.
 -- @include delivered
 -- @include levels
 -- @include page
@@ -10,19 +10,17 @@ local function waiting_page(q, place, limit, last)
   local part, level, from = string.match(place, '^(%a+):(%d) (.*)$')
   part, level, from = part or 'parked', tonumber(level or 0), from or '-'
   if level > q.levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
-  local page, more, budget = {}, false, new_budget()
-  local following = 'new:' .. level .. ' -'
-  if level == 0 and part == 'parked' then following = 'suspects:0 -' end
-  if part == 'suspects' then following = 'bell:0 -' end
-  if part == 'bell' then following = 'behind:0 -' end
+  local page, more, budget, following = {}, false, new_budget(), ''
   if part == 'new' then
     local handed = level == 0 and from == '-' and delivered(q.jobs)
     if handed then from = '(' .. handed end
     page, more = stretch(budget, q.levels[level] or q.jobs, from, last or '+', limit)
-    following = level < q.levels.n and 'parked:' .. level + 1 .. ' -' or ''
+    if level < q.levels.n then following = 'parked:' .. level + 1 .. ' -' end
   else
-    local owner = part == 'parked' and front_of(level) or part == 'suspects' and SUSPECTS or part
-    local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, owner)
+    local order, at = waiting_consumers(level), 1
+    while order[at] and order[at][1] ~= part do at = at + 1 end
+    if not order[at] then error('ARGUMENT ' .. place .. ': no such place', 0) end
+    local rows = redis.pcall('XPENDING', q.jobs, 'workers', from, last or '+', limit, order[at][2])
     more = #rows == limit
     for i = 1, #rows do
       local body = entry_at(budget, q.jobs, rows[i][1])
@@ -32,6 +30,12 @@ local function waiting_page(q, place, limit, last)
       end
       page[i] = {rows[i][1], body and body[2], rows[i][2], rows[i][3], rows[i][4]}
     end
+    -- A queue without terms has no lines: its pages pass over them.
+    repeat
+      at = at + 1
+      local line = order[at] and (order[at][1] == 'front' or order[at][1] == 'line')
+    until not line or redis.pcall('XPENDING', q.jobs, 'workers', '-', '+', 1, order[at][2])[1]
+    following = (order[at] and order[at][1] or 'new') .. ':' .. level .. ' -'
   end
   if more then following = part .. ':' .. level .. ' (' .. page[#page][1] end
   return page, part, level, following
