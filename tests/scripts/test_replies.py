@@ -649,7 +649,7 @@ def test_counts(lua: Lua) -> None:
     lua.redis.xadd(lua.key("jobs"), {"data": "foreign"})
     counted = lua("counts")
     old = lua.redis.info("server")["redis_version"].startswith("6.")
-    assert counted == [3, 0, 1, 0, 0, 0, 3 if old else 4, 0, 0, 0, 0]
+    assert counted == [3, 0, 1, 0, 0, 0, 3 if old else 4, 0, 0, 0, 0, 0]
 
 
 def test_list(lua: Lua) -> None:

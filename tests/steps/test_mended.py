@@ -115,7 +115,7 @@ def test_calls_that_leave_suspended_runs(runs: Runs, kind: str, call: tuple[Any,
     name, *args = [entry if word is None else word for word in call]
     runs(name, *args)
     after = runs.lua.state()
-    for part in ("held", "asleep", "steps", "ids", "jobs", "leases", "released"):
+    for part in ("holders", "asleep", "steps", "ids", "jobs", "leases", "released"):
         assert after[part] == before[part], part
 
 

@@ -490,8 +490,9 @@ def progress_of(kept: Any) -> Progress | None:
 
 def counts(reply: Any) -> Counts:
     """Decode `Counts`, whose fields come in order, but for `handing`."""
-    *numbers, held = map(int, reply)
-    return Counts(*numbers, held=held)
+    numbers = [int(x) for x in reply]
+    numbers.insert(-1, 0)
+    return Counts(*numbers)
 
 
 def measured(reply: Any) -> tuple[Counts, float, float]:

@@ -6,6 +6,7 @@
 -- ARGV   call, id
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
+-- @include held
 -- @include keep_ends
 -- @include levels
 -- @include marks

@@ -9,6 +9,7 @@
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
 -- Jobs that come to a stream after the request for its first page stay.
 -- @include fields
+-- @include held
 -- @include keep_ends
 -- @include last_entry_id
 -- @include levels

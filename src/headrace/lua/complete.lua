@@ -16,6 +16,7 @@
 -- keys outbox (hash) and outdue (zset) after all others; and for the history, if items are left, `limit` times attempt,
 -- blank, worker. At most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the
 -- next declared stage, without a result.
+-- @include held
 -- @include number
 -- @include record
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)

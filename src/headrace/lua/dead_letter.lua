@@ -9,6 +9,7 @@
 -- dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's, with
 -- `attempt` the number of all deliveries.
 -- @include fields
+-- @include held
 -- @include held_by
 -- @include keep_dead
 -- @include keep_ends

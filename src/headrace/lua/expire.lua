@@ -7,6 +7,7 @@
 --        1 MiB of jobs
 -- cursor: '-' at first; leases of jobs that are handed out for the first time after the first call go on.
 -- wanted: ids of the jobs, at most 1,000; none for all leases. Their holders are notified.
+-- @include held
 -- @include held_by
 -- @include is_entry_id
 -- @include is_reserved

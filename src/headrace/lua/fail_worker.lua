@@ -5,6 +5,7 @@
 -- REPLY  {moved, more}: more 1 = call again
 -- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
 -- name: a registration, `<name>.<random>`, or the part before its last dot; or any consumer of the group.
+-- @include held
 -- @include page
 -- @include publish
 -- @include record

@@ -17,6 +17,7 @@
 -- @include clock
 -- @include enter_stage
 -- @include fields
+-- @include held
 -- @include held_by
 -- @include keep_dead
 -- @include marks

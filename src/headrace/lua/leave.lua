@@ -4,6 +4,7 @@
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again; with `idle`: the worker holds jobs, and stays registered
 -- COST   10 us + 3 us per job released
+-- @include held
 -- @include page
 -- @include park
 -- @include publish

@@ -14,6 +14,7 @@
 -- limits there; one whose id is taken there stays where it is, and so does one of a flow, and a run that sleeps or waits
 -- for a signal. Here it counts as deleted, there as enqueued.
 -- @include fields
+-- @include held
 -- @include is_entry_id
 -- @include is_reserved
 -- @include keep_ends

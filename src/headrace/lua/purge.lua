@@ -11,6 +11,7 @@
 -- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
 -- @include delivered
 -- @include fields
+-- @include held
 -- @include keep_ends
 -- @include last_entry_id
 -- @include levels

@@ -8,6 +8,7 @@
 -- jobs. Items: entry, delivery count. At most 1,000 jobs.
 -- @include clock
 -- @include fields
+-- @include held
 -- @include held_by
 -- @include park
 -- @include publish

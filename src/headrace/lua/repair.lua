@@ -13,6 +13,7 @@
 -- @include added
 -- @include clock
 -- @include fields
+-- @include held
 -- @include is_reserved
 -- @include levels
 -- @include marks

@@ -11,6 +11,7 @@
 -- @include clock
 -- @include due_at
 -- @include fields
+-- @include held
 -- @include is_entry_id
 -- @include levels
 -- @include promote

@@ -16,6 +16,7 @@
 -- @include clock
 -- @include due_at
 -- @include fields
+-- @include held
 -- @include held_by
 -- @include keep_dead
 -- @include keep_ends

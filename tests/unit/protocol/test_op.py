@@ -39,7 +39,7 @@ def test_another_script_gets_neither() -> None:
         for part in ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events", "deaths", *HELD)
     ]
     assert op.wire() == ("EVAL", op.script.source, 13, *keys, "w", CLAIMS_PER_SCRIPT, 0)
-    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 9, *keys, "w", CLAIMS_PER_SCRIPT, 0)
+    assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 13, *keys, "w", CLAIMS_PER_SCRIPT, 0)
 
 
 INTERRUPTED = """

@@ -47,7 +47,7 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.receipts, [], []),
         (replies.plain_receipts, [b"1-9", 2], [Receipt("1-9", True), Receipt("1-10", True)]),
         (replies.plain_receipts, [b"1-0", b"1-1"], [Receipt("1-0", True), Receipt("1-1", True)]),
-        (replies.counts, list(range(11)), Counts(*range(11))),
+        (replies.counts, list(range(12)), Counts(*range(11), held=11)),
         (replies.reclaimed, [3, 25, 1, 0, 2, -1, 1500], Reclaimed(3, 0.025, 1, False, 2, None, 1.5)),
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),

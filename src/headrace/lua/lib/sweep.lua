@@ -1,5 +1,6 @@
 -- Expired leases of owners that are alive: of workers that forgot them, of queues without a worker, of foreign
 -- consumers. All callers share one cursor, in `stats`, and one step is taken at a time: `<started> <stepped> <cursor>`.
+-- @include held
 -- @include is_reserved
 -- @include levels
 -- @include park
@@ -127,6 +128,7 @@ local function sweep(q, now, lease, limit, budget, heard)
   local cut, from = false, cursor
   if not lines and unread and alike(q.registered, q.leases, lease) and not exposed(q, cursor, term) then
     expired, cursor = taken_over(q.jobs, lease, cursor, limit - moved)
+    holds.give_back(q, expired)
   else
     expired, cursor = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved, died)
     found = #expired

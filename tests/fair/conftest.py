@@ -1,0 +1,96 @@
+"""Slots by scripts: each as a user who may touch its declared keys only, on every server of the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from attrs import define
+
+from tests.scripts.conftest import TERM, Lua
+from tests.support.servers import Server
+
+
+def lp(value: str) -> str:
+    """A length and a value, as held.lua has it."""
+    return f"{len(value)}:{value}"
+
+
+def place(entry: str) -> str:
+    """The place of an entry, as held.lua has it."""
+    return "".join(chr(96 + len(number)) + number for number in entry.split("-"))
+
+
+@define
+class Slots:
+    """Jobs of the queue `q` that workers lease, and their slots: of the limit `tenant`, and of the whole queue."""
+
+    lua: Lua
+
+    def __call__(self, name: str, *args: Any, **more: Any) -> Any:
+        """Call a script."""
+        return self.lua(name, *args, **more)
+
+    def leased(self, *tenants: str, worker: str = "w", ids: bool = True, fields: tuple[str, ...] = ()) -> list[str]:
+        """Enqueue a job of each tenant, lease them, and take a slot for each; the entries. Ids: `ada0`, `bob1`."""
+        for number, tenant in enumerate(tenants):
+            name = f"{tenant}{number}" if ids else ""
+            named = ["id", name] if ids else []
+            own = ["data", tenant, *named, "tenant", tenant, *fields]
+            self.lua("enqueue", "full", name, "", len(own), *own)
+        order = ["headrace-key", 0, 1] if "headrace-key" in fields else []
+        taken = self.lua("lease", worker, len(tenants), "", TERM, 70_000, 3, 1000, 0, "", *order)[2]
+        for entry, given, *_ in taken:
+            self.take(entry, given[given.index("tenant") + 1])
+        return [row[0] for row in taken]
+
+    def take(self, entry: str, tenant: str) -> None:
+        """Write the slot of a leased entry."""
+        line = "0" + lp(tenant)
+        slot = lp("tenant") + lp(tenant)
+        self.lua.redis.hset(self.lua.key("held"), entry, f"1700000000000.000 1000 1 {lp(line)}{lp(slot)}")
+        self.lua.redis.zadd(self.lua.key("slots"), {f"{slot} {place(entry)}": 0})
+
+    def stop(self, tenant: str) -> None:
+        """Let a line of this tenant wait for a slot."""
+        self.lua.redis.zadd(self.lua.key("stopped"), {f"{lp('tenant')}{lp(tenant)} 0{lp(tenant)}": 0})
+
+    def held(self) -> list[str]:
+        """The held entries."""
+        return sorted(self.lua.redis.hkeys(self.lua.key("held")))
+
+    def of(self, tenant: str) -> int:
+        """The number of slots that a tenant has."""
+        slot = lp("tenant") + lp(tenant)
+        return int(self.lua.redis.zlexcount(self.lua.key("slots"), f"[{slot} ", f"({slot}!"))
+
+    def settled(self) -> list[str]:
+        """The texts of the leases that ended, without the times."""
+        return [text for text in self.lua.redis.lrange(self.lua.key("settled"), 0, -1) if text[0] != "@"]
+
+    def tokens(self) -> int:
+        """The number of wake tokens."""
+        return int(self.lua.redis.xlen(self.lua.key("wake")))
+
+    def law(self) -> None:
+        """Held entries are the leased jobs, and each value has as many slots as leased jobs."""
+        leased = {entry: row[0] for entry, row in self.lua.holders().items() if not reserved(row[0])}
+        assert self.held() == sorted(leased)
+        counts = self.lua.counts()
+        assert counts.get("held", 0) == counts.get("leased", 0) == len(leased)
+        members = self.lua.redis.zrange(self.lua.key("slots"), 0, -1)
+        assert sorted(member.rpartition(" ")[2] for member in members) == sorted(map(place, leased))
+
+
+def reserved(owner: str) -> bool:
+    """Tell whether a consumer is no worker."""
+    return owner in {"bell", "limited", "behind", "parked"} or owner.startswith("parked:")
+
+
+@pytest.fixture
+def slots(server: Server) -> Iterator[Slots]:
+    """Jobs and slots on every server of the ring."""
+    lua = Lua(server, 3)
+    yield Slots(lua)
+    lua.close()

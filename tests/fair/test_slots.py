@@ -1,0 +1,279 @@
+"""A slot ends with its lease: in every way that a lease ends, once, and a line that waits for it wakes a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.fair.conftest import Slots
+from tests.scripts.conftest import TERM
+from tests.support.planted import Edit, planted
+
+Way = Callable[[Slots, str], Any]
+LONG = 10 * TERM
+
+
+def old(slots: Slots, entry: str) -> None:
+    """Let a lease be as old as none may be."""
+    client, key = slots.lua.redis, slots.lua.key("jobs")
+    owner = slots.lua.holders()[entry][0]
+    client.xclaim(key, "workers", owner, 0, [entry], idle=LONG, justid=True)
+
+
+def expires(slots: Slots, entry: str) -> Any:
+    """Sweep the queue as a worker does, whose lease has not expired."""
+    old(slots, entry)
+    slots("beat", "sweeper", LONG, TERM, 1)
+    slots.lua.redis.hdel(slots.lua.key("stats"), "sweep")
+    return slots("reclaim", "sweeper", 10_000, TERM, 500, 0)
+
+
+def expires_alike(slots: Slots, entry: str) -> Any:
+    """All workers have leases of one length and a heartbeat, so XAUTOCLAIM takes the entry."""
+    slots("beat", "w", LONG, TERM, 1)
+    slots.lua.redis.hset(slots.lua.key("registered"), "w", f"1700000000000 {TERM}")
+    return expires(slots, entry)
+
+
+def expires_beside_lines(slots: Slots, entry: str) -> Any:
+    """The sweep reads the list of each worker."""
+    slots.lua.redis.zadd(slots.lua.key("lines"), {"03:ada m1700000000000a1": 0})
+    return expires(slots, entry)
+
+
+def outlives_its_duration(slots: Slots, entry: str) -> Any:
+    """A lease with a duration of its own."""
+    slots.lua.redis.zadd(slots.lua.key("leases"), {entry: 1})
+    slots("beat", "sweeper", LONG, TERM, 1)
+    return slots("reclaim", "sweeper", 10_000, TERM, 500, 0)
+
+
+def suspends(slots: Slots, entry: str, kind: str = "sleep") -> Any:
+    """A run."""
+    return slots("suspend", "w", entry, 1, 1, "ada0", "", 0, "night", kind, f"+{LONG}", 1, 0, "")
+
+
+def moves_on(slots: Slots, entry: str) -> Any:
+    """A job of a flow, or of none: the flow's script completes it."""
+    parts = [
+        "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
+        "control", "limited", "asleep", "steps", "held", "slots", "settled", "stopped",
+    ]  # fmt: skip
+    extra = [*map(slots.lua.key, parts), slots.lua.key("flow:ada0")]
+    return slots(
+        "flow_advance", "w", 1000, 1000, 1, "q", "", "move", "ada0", "q", entry, 1, 0, "", "", "", 0, extra=extra
+    )
+
+
+ONE: dict[str, Way] = {
+    "completed": lambda slots, entry: slots("complete", "", 1, 0, 0, 0, entry),
+    "completed by its holder": lambda slots, entry: slots("complete", "w", 1, 1, 0, 0, entry, 1, "ada0"),
+    "completed with an id": lambda slots, entry: slots("complete", "", 1, 1, 0, 0, entry, "ada0"),
+    "moved on by a flow": moves_on,
+    "dead": lambda slots, entry: slots("dead_letter", "w", 1000, entry, 1, "why"),
+    "retried at once": lambda slots, entry: slots("retry", "w", 0, 1000, entry, 1, "", 1, "why"),
+    "retried later": lambda slots, entry: slots("retry", "w", 0, 1000, entry, 1, "+60000", 1, "why"),
+    "retried for the last time": lambda slots, entry: slots("retry", "w", 1, 1000, entry, 1, "", 1, "why"),
+    "released": lambda slots, entry: slots("release", "w", 0, entry, 1),
+    "released with a pause": lambda slots, entry: slots("release", "w", 60_000, entry, 1),
+    "cancelled": lambda slots, entry: slots("cancel", "ada0"),
+    "ended by an operator": lambda slots, entry: slots("expire", "-", 500, "ada0"),
+    "expired": expires,
+    "expired, all alike": expires_alike,
+    "expired beside lines": expires_beside_lines,
+    "expired by its duration": outlives_its_duration,
+    "asleep": suspends,
+    "waiting for a signal": lambda slots, entry: suspends(slots, entry, "wait"),
+    "removed by hand, then mended": lambda slots, entry: (
+        slots.lua.redis.xdel(slots.lua.key("jobs"), entry),
+        slots("repair", "jobs", "-", 500, TERM),
+    ),
+}
+"""Ways in which the lease of one job ends, of the job `ada0`."""
+
+
+def dies(slots: Slots) -> Any:
+    """The worker stops beating, and others have swept for one timeout."""
+    client, stats = slots.lua.redis, slots.lua.key("stats")
+    slots("beat", "sweeper", LONG, TERM, 1)
+    client.zadd(slots.lua.key("workers"), {"w": 1})
+    slots("reclaim", "sweeper", 10, TERM, 500, 0)
+    since, seen, *_, least, run = client.hget(stats, "pulse").split()
+    client.hset(stats, "pulse", f"{int(since) - 60_000} {seen} 1 {seen} {least} {run}")
+    return slots("reclaim", "sweeper", 60_000, TERM, 500, 0)
+
+
+ALL: dict[str, Callable[[Slots], Any]] = {
+    "the worker leaves": lambda slots: slots("leave", "w", 500, 0),
+    "the worker is declared dead": lambda slots: slots("fail_worker", "w", 500),
+    "the worker dies": dies,
+    "all leases are ended": lambda slots: slots("expire", "-", 500),
+    "all are completed": lambda slots: slots("complete", "", 3, 0, 0, 0, *slots.held()),
+    "all of a payload are cancelled": lambda slots: [
+        slots("cancel_payload", payload, "jobs", "-", 500) for payload in ("ada", "bob")
+    ],
+    "the queue is deleted": lambda slots: slots("delete"),
+    "the group is lost, and mended": lambda slots: (
+        slots.lua.redis.xgroup_destroy(slots.lua.key("jobs"), "workers"),
+        slots("repair", "jobs", "-", 500, TERM),
+    ),
+    "the group is lost, and made again": lambda slots: (
+        slots.lua.redis.xgroup_destroy(slots.lua.key("jobs"), "workers"),
+        slots("reclaim", "sweeper", 10_000, TERM, 500, 0),
+    ),
+    "an older worker completes them, and others sweep": lambda slots: (
+        slots.lua.redis.xack(slots.lua.key("jobs"), "workers", *slots.held()),
+        slots.lua.redis.xdel(slots.lua.key("jobs"), *slots.held()),
+        slots("reclaim", "sweeper", 10_000, TERM, 500, 0),
+    ),
+}
+"""Ways in which the leases of three jobs end."""
+
+
+@pytest.mark.parametrize("way", ONE)
+def test_a_slot_ends_with_its_lease(slots: Slots, way: str) -> None:
+    ends_one(slots, way)
+
+
+def ends_one(slots: Slots, way: str) -> None:
+    """The slot of the job is free, all others are taken, and this is told once to the next lease."""
+    first, *others = slots.leased("ada", "bob", "ada")
+    slots.law()
+    ONE[way](slots, first)
+    assert slots.held() == others
+    assert (slots.of("ada"), slots.of("bob")) == (1, 1)
+    assert len(slots.settled()) == 1
+    if way != "expired beside lines":
+        slots.law()
+
+
+@pytest.mark.parametrize("way", ONE)
+def test_a_line_that_waits_for_it_wakes_a_reader(slots: Slots, way: str) -> None:
+    wakes(slots, way)
+
+
+def wakes(slots: Slots, way: str) -> None:
+    """Also where nothing else would wake one."""
+    first, *_ = slots.leased("ada", "bob", "ada")
+    slots.stop("ada")
+    ONE[way](slots, first)
+    assert slots.tokens() >= 1
+
+
+@pytest.mark.parametrize("way", ALL)
+def test_all_slots_end_with_the_leases(slots: Slots, way: str) -> None:
+    ends_all(slots, way)
+
+
+def ends_all(slots: Slots, way: str) -> None:
+    """No slot is taken, by nobody."""
+    slots.leased("ada", "bob", "ada")
+    ALL[way](slots)
+    assert slots.held() == []
+    assert not slots.lua.redis.exists(slots.lua.key("slots"))
+    slots.law()
+
+
+def test_a_job_that_has_the_turn_of_its_key_gives_its_slot_back(slots: Slots) -> None:
+    ends_ordered(slots)
+
+
+def ends_ordered(slots: Slots) -> None:
+    """A retried job stays, at its entry."""
+    (first,) = slots.leased("ada", fields=("headrace-key", "k"))
+    assert slots("retry", "w", 0, 1000, first, 1, "+60000", 1, "why") == [1]
+    assert slots.held() == []
+    assert first in slots.lua.holders()
+
+
+@pytest.mark.parametrize("way", ["completed", "dead", "retried later", "released", "cancelled"])
+def test_a_slot_is_given_back_once(slots: Slots, way: str) -> None:
+    """By whoever ends a lease that has ended, or that another worker has by now."""
+    first, *others = slots.leased("ada", "bob", "ada")
+    for _ in range(2):
+        ONE[way](slots, first)
+    assert slots.held() == others
+    assert len(slots.settled()) == 1
+    assert slots.of("ada") == 1
+
+
+def test_a_zombie_gives_no_slot_of_another_back(slots: Slots) -> None:
+    """Its settlement is refused, and the slot belongs to the lease of the other worker."""
+    (first,) = slots.leased("ada")
+    slots("expire", "-", 500)
+    slots.lua.lease("v")
+    slots.take(first, "ada")
+    settlements: Sequence[tuple[Any, ...]] = [
+        ("release", "w", 0, first, 1),
+        ("retry", "w", 0, 1000, first, 1, "", 1, ""),
+        ("dead_letter", "w", 9, first, 1, ""),
+        ("complete", "w", 1, 0, 0, 0, first, 1),
+        ("renew", "w", "", 0, first, 1),
+    ]
+    for settle in settlements:
+        assert slots(*settle) == [0]
+    assert slots.held() == [first]
+    slots.law()
+
+
+def test_a_plain_queue_has_no_slots(slots: Slots) -> None:
+    """Its counts say 0, and none of its scripts leaves any of these keys."""
+    slots.lua.leased("a", "b")
+    assert slots.lua.counts() == {"leased": 2, "enqueued": 2}
+    slots("leave", "w", 500, 0)
+    assert not slots.lua.redis.exists(*map(slots.lua.key, ("held", "slots", "settled", "stopped")))
+
+
+GIVE_BACK = "holds.give_back(q, "
+UNMENDED = ("reclaim", "forget_stale_slots(q, 20)\n", "")  # or the same sweep mends it
+MUTANTS: dict[str, tuple[Sequence[Edit], str]] = {
+    "completed": ([("complete", "turns, steps, held, with_ids", "turns, steps, with_ids")], "completed"),
+    "completed by its holder": ([("complete", f"if q.held then {GIVE_BACK}names) end", "")], "completed by its holder"),
+    "noted by no key": (
+        [("complete", "released, limited, turns, held) == 0", "released, limited, turns) == 0")],
+        "completed by its holder",
+    ),
+    "moved on by a flow": ([("flow_advance", f"if q.held then {GIVE_BACK}names) end", "")], "moved on by a flow"),
+    "dead": ([("dead_letter", f"if q.held then {GIVE_BACK}names) end", "")], "dead"),
+    "retried at once": ([("retry", f"if q.held then {GIVE_BACK}names) end", "")], "retried at once"),
+    "retried at its entry": ([("retry", f"      {GIVE_BACK}{{entry}})", "")], ""),
+    "released": ([("release", f"if q.held then {GIVE_BACK}entries) end", "")], "released"),
+    "released with a pause": ([("release", f"{GIVE_BACK}parked)", "")], "released with a pause"),
+    "cancelled": ([("cancel", f"if q.held then {GIVE_BACK}names) end", "")], "cancelled"),
+    "ended by an operator": ([("expire", f"if q.held then {GIVE_BACK}entries) end", "")], "ended by an operator"),
+    "expired": ([UNMENDED, ("reclaim", f"if q.held then {GIVE_BACK}entries) end", "")], "expired"),
+    "expired, all alike": ([UNMENDED, ("reclaim", f"{GIVE_BACK}expired)", "")], "expired, all alike"),
+    "asleep": ([("suspend", f"{GIVE_BACK}{{entry}})", "")], "asleep"),
+    "the worker leaves": ([("leave", f"if q.held then {GIVE_BACK}entries) end", "")], "the worker leaves"),
+    "the worker dies": ([UNMENDED, ("reclaim", f"if q.held then {GIVE_BACK}entries) end", "")], "the worker dies"),
+    "the group is lost": (
+        [("repair", "redis.call('DEL', q.held, q.slots, q.stopped)", "")],
+        "the group is lost, and mended",
+    ),
+    "an older worker": ([UNMENDED], "an older worker completes them, and others sweep"),
+    "the slot stays": ([("complete", "redis.call('ZREM', q.slots,", "redis.call('ZSCORE', q.slots,")], "completed"),
+    "freed twice": ([("retry", "redis.call('HDEL', q.held, unpack(names))", "")], "retried at once"),
+    "nobody is woken": (
+        [("complete", "if redis.call('EXISTS', q.stopped) == 1 then wake_one(q.wake) end", "")],
+        "completed",
+    ),
+    "nobody learns for how long it ran": (
+        [("complete", "redis.call('RPUSH', q.settled,", "tostring(q.settled,")],
+        "completed",
+    ),
+}
+"""What is wrong, and the way that finds it ('': the ordered job)."""
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_planted_bug(slots: Slots, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    edits, way = MUTANTS[mutant]
+    monkeypatch.setattr("tests.scripts.conftest.script", planted(edits))
+    check: Any = ends_ordered
+    if way:
+        check = (wakes if mutant == "nobody is woken" else ends_one) if way in ONE else ends_all
+    with pytest.raises(AssertionError):
+        check(slots, way) if way else check(slots)
