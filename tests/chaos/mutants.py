@@ -185,7 +185,7 @@ MUTANTS = {
         [
             (
                 "release",
-                "ids_parked = park(jobs, leases, stats, deaths, parked, nil, heard.released)",
+                "ids_parked = park(q, parked, nil, heard.released)",
                 """for i = 1, #parked do
   redis.call('XACK', jobs, 'workers', parked[i])
   redis.call('XDEL', jobs, parked[i])
@@ -200,7 +200,7 @@ end""",
         [
             (
                 "release",
-                "ids_parked = park(jobs, leases, stats, deaths, parked, nil, heard.released)",
+                "ids_parked = park(q, parked, nil, heard.released)",
                 "if #parked > 0 then redis.call('XACK', jobs, 'workers', unpack(parked)) end",
             )
         ],
@@ -226,13 +226,13 @@ end""",
         LOOPS,
     ),
     "expiry forgets the term of the lease": Mutant(
-        [("expire", "redis.call('ZREM', leases, unpack(entries))", "")], "index", OPERATED
+        [("expire", "redis.call('ZREM', q.leases, unpack(entries))", "")], "index", OPERATED
     ),
     "a failed worker's jobs are acknowledged": Mutant(
         [
             (
                 "fail_worker",
-                "  local ids = park(jobs, leases, stats, deaths, entries, budget, heard, died)\n",
+                "  local ids = park(q, entries, budget, heard, died)\n",
                 "  local ids = {}\n  if #entries > 0 then redis.call('XACK', jobs, 'workers', unpack(entries)) end\n",
             )
         ],

@@ -77,7 +77,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "an expired lease stays": [
         (
             "reclaim",
-            "local ids = park(q.jobs, q.leases, q.stats, q.deaths, expired, budget, heard, died)\n",
+            "local ids = park(q, expired, budget, heard, died)\n",
             "local ids = {}\n",
         )
     ],
@@ -238,7 +238,7 @@ ORDERED: dict[str, Sequence[Edit]] = {
     "the plain way forgets no turn": [
         (
             "complete",
-            "redis.call('EXISTS', leases, released, limited, turns, steps, with_ids",
+            "redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids",
             "redis.call('EXISTS', leases, released, limited, with_ids",
         )
     ],

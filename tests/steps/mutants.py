@@ -47,7 +47,9 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "the records outlive their job": [
         ("complete", "if won > 0 and redis.call('EXISTS', steps) == 1 then", "if false then")
     ],
-    "the plain way keeps the records": [("complete", "limited, turns, steps, with_ids", "limited, turns, with_ids")],
+    "the plain way keeps the records": [
+        ("complete", "limited, turns, steps, held, with_ids", "limited, turns, held, with_ids")
+    ],
     "a cancelled job leaves its records": [("cancel", "    runs.forget(q.steps, id)\n", "")],
     "a dead letter loses its records": [
         ("*", "    if run then runs.carry(steps, own.id, run, steps, runs.of_letter(entry)) end\n", "")

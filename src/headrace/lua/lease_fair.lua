@@ -98,8 +98,7 @@ local freed = filing.ends(q)
 if heir_of ~= '' then
   redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
   local number = (q.heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
-  local moved, _, ids_back = take_over(
-    jobs, workers, registered, leases, stats, deaths, heir_of, number, new_budget(262144), q.heard.reclaimed)
+  local moved, _, ids_back = take_over(q, heir_of, number, new_budget(262144), q.heard.reclaimed)
   if q.heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
   wake_many(wake, moved)
   q.watched = redis.call('EXISTS', deaths) == 1
