@@ -207,7 +207,7 @@ if q.holds then
 end
 
 -- 8. The number that may be handed out, by the limits of the whole queue and by bytes.
-local taken, fresh, entries, buried, why, attempts = {}, {}, {}, {}, {}, {died = {}}
+local taken, fresh, entries, buried, why, attempts = {}, {}, {}, {}, {}, {died = {}, jobs = {}}
 local exact = #limits > 0 and moment() or now
 local wanted, hold = limit, 0
 limit, hold = room(rates, limits, exact, limit)
@@ -271,7 +271,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
       end
       local letter = keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own, headers)
       buried[#buried + 1], why[#buried + 1], attempts[#buried + 1] = own.id, reason, string.format('%.0f', attempt - 1)
-      attempts.died[#buried] = letter
+      attempts.died[#buried], attempts.jobs[#buried] = letter, heard.history and compose(own, headers)
     else
       taken[#taken + 1] = {entry, fields, count, releases}
       entries[#entries + 1] = entry
@@ -518,7 +518,7 @@ end
 if duration ~= '' then
   for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
 end
-keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, reasons = why})
+keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, reasons = why, jobs = attempts.jobs})
 if heard.dead then publish(events, 'dead', buried, worker, why) end
 if heard.leased then
   local ids_leased = {}
