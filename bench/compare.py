@@ -116,8 +116,8 @@ class Peer:
         self.name, self._python = name, python
         self._url = server.url if name in BY_TCP else f"unix://{server.path}"
 
-    def begin(self, verb: str, jobs: int, **more: int) -> subprocess.Popen[str]:
-        """Start one of its programs; *more* are `bytes` of a job, `queues`."""
+    def begin(self, verb: str, jobs: int, **more: float | str) -> subprocess.Popen[str]:
+        """Start one of its programs; *more* are `bytes` of a job, `queues`, `seconds`, `rate`, `board`."""
         command = [self._python, str(RUNNER), self.name, verb, self._url, str(jobs)]
         environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         environ |= {"PYTHONPATH": str(ROOT / "src") if self.name not in PACKAGES else ""}

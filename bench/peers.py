@@ -4,8 +4,9 @@ python bench/peers.py rq enqueue unix:///tmp/redis.sock 1000
 
 A job's payload is 100 characters, or `BENCH_BYTES`: its number, and when it was sent. A peer's handler notes both. Its
 jobs are of one queue, or of `BENCH_QUEUES` by turns, where a worker of it serves several. `rest` is as many workers as
-are asked for, each a process, without jobs. Each peer is set up as its documentation advises for speed: see `SETTINGS`,
-which the comparison shows.
+are asked for, each a process, without jobs. With `BENCH_SECONDS` a producer sends for so long, `BENCH_RATE` jobs a
+second: see `Pace`. With `BENCH_BOARD` handlers note into this file: see `Board`. Each peer is set up as its
+documentation advises for speed: see `SETTINGS`, which the comparison shows.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import mmap
 import os
+import random
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from array import array
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -29,6 +33,9 @@ SETTLE_S = 0.5  # seconds after the last job, in which one may come twice
 STUCK_S = 30.0  # seconds without a job, after which the others are lost
 GAP_S = 0.1  # seconds between two lone jobs
 WARM_UP = 5  # lone jobs that do not count
+AT_ONCE = 500  # jobs of one call for many
+AHEAD = 2000  # jobs that a producer without a rate is ahead of the worker at most
+FULL = 1_000_000  # jobs that it sends at most
 BYTES = int(os.environ.get("BENCH_BYTES", "100"))
 QUEUES = int(os.environ.get("BENCH_QUEUES", "1"))
 NAMES = [f"bench{number}" for number in range(QUEUES)] if QUEUES > 1 else ["bench"]
@@ -54,10 +61,126 @@ SETTINGS = {
 
 
 def payload(number: int) -> str:
-    """Make a job's payload; a lone one's after a while, in which the worker goes to rest."""
-    if SEEN.gap:
-        time.sleep(SEEN.gap)
-    return f"{number}:{time.time():.6f}:".ljust(BYTES, "x")
+    """Make a job's payload, when it is time for the job."""
+    moment = PACE.wait(number)
+    if PACE.moments:
+        PACE.late.append((time.time() - moment) * 1e3)
+    return f"{number}:{moment:.6f}:".ljust(BYTES, "x")
+
+
+class Over(Exception):
+    """A producer without a rate has had its seconds."""
+
+
+class Board:
+    """A file that a bench, its producer and its worker have mapped: the number of jobs that were run, then their waits.
+
+    So a job costs its handler one number, and the bench need not ask the worker.
+    """
+
+    def __init__(self, path: str) -> None:
+        with Path(path).open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._cells = memoryview(self._map).cast("d")
+        self._twice = len(self._cells) - 1  # the last cell
+
+    def note(self, number: int, wait: float) -> None:
+        """Note that a job begins after so many ms."""
+        if self._cells[number + 1]:
+            self._cells[self._twice] += 1
+            return
+        self._cells[number + 1] = wait or 1e-9
+        self._cells[0] += 1
+
+    @property
+    def ran(self) -> int:
+        """How many jobs were run."""
+        return int(self._cells[0])
+
+    @property
+    def doubled(self) -> int:
+        """How many were run twice."""
+        return int(self._cells[self._twice])
+
+    def waits(self, first: int, end: int) -> list[float]:
+        """The ms of some of the jobs, without those that were not run."""
+        return [wait for wait in self._cells[first + 1 : end + 1] if wait]
+
+    def clear(self) -> None:
+        """Forget all jobs."""
+        self._map[:] = bytes(len(self._map))
+
+
+BOARD = Board(os.environ["BENCH_BOARD"]) if "BENCH_BOARD" in os.environ else None
+
+
+class Pace:
+    """When this process sends its jobs: each after the last, each after a while, or each at a moment of its own.
+
+    Moments are given before the first job is sent, and a job's wait is counted from its moment. So a
+    call that takes long makes the jobs behind it late, and this shows.
+    """
+
+    def __init__(self) -> None:
+        self.gap = 0.0  # seconds before each job
+        self.seconds = 0.0  # in which to send
+        self.moments = array("d")
+        self.start = 0.0  # of these seconds and moments: when the first job is made, after what comes before jobs
+        self.sent = 0
+        self.late: list[float] = []  # ms by which jobs were sent behind their moments
+
+    def load(self, seconds: float, rate: float) -> int:
+        """Send so many jobs a second, at random moments, the same in each run; with 0 as fast as the worker runs them.
+
+        Return the number of jobs, at most.
+        """
+        self.seconds, at, arrivals = seconds, 0.0, random.Random(7)
+        if not rate:
+            return FULL
+        while (at := at + arrivals.expovariate(rate)) < seconds:
+            self.moments.append(at)
+        return len(self.moments)
+
+    def wait(self, number: int) -> float:
+        """Wait until it is time for a job. Return when it was to be sent."""
+        now = time.time()
+        self.start = self.start or now
+        if self.moments:
+            moment = self.start + self.moments[number]
+            if moment > now:
+                time.sleep(moment - now)
+            return moment
+        if self.gap:
+            time.sleep(self.gap)
+        elif self.seconds and number >= self.sent:
+            self.turn(number)
+        return time.time()
+
+    def turn(self, number: int) -> None:
+        """Wait until the worker has done most of what was sent. Raises `Over`."""
+        assert BOARD
+        end = self.start + self.seconds
+        while number - BOARD.ran > AHEAD and time.time() < end:
+            time.sleep(0.0005)
+        if time.time() > end:
+            raise Over
+        self.sent = number + 1
+
+    def batches(self, jobs: int, most: int = AT_ONCE) -> Iterator[range]:
+        """Yield the numbers of jobs for one call each: those whose moment has come, or so many."""
+        first = 0
+        while first < jobs:
+            self.wait(first)
+            end = min(jobs, first + most)
+            if self.moments:
+                passed = time.time() - self.start
+                end = next((number for number in range(first + 1, end) if self.moments[number] > passed), end)
+            self.sent = end
+            yield range(first, end)
+            first = end
+
+
+PACE = Pace()
 
 
 class Seen:
@@ -66,7 +189,6 @@ class Seen:
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
         self.waits: list[float] = []
-        self.gap = 0.0  # seconds between two jobs that this process sends
         self.first = self.last = time.perf_counter()
         self.before = time.process_time()
 
@@ -74,6 +196,9 @@ class Seen:
         """Note a job: the first line of each handler."""
         now = time.time()
         number, sent, _ = (text[:60].decode() if isinstance(text, bytes) else text[:60]).split(":", 2)
+        if BOARD:
+            BOARD.note(int(number), (now - float(sent)) * 1e3)
+            return
         self.counts[int(number)] = self.counts.get(int(number), 0) + 1
         self.waits.append((now - float(sent)) * 1e3)
         if len(self.waits) == 1:
@@ -123,26 +248,34 @@ def redis_py(url: str) -> tuple[Loop, Callable[[], None]]:
     names = [f"bare{number}" for number in range(QUEUES)] if QUEUES > 1 else ["bare"]
 
     def send(jobs: int, bulk: bool) -> None:
-        pipe = client.pipeline(transaction=False) if bulk else client
-        for number in range(jobs):
-            pipe.xadd(names[number % QUEUES], {"data": payload(number)})
-            if bulk and number % 500 == 499:
-                pipe.execute()
-        if bulk:
+        for some in PACE.batches(jobs) if bulk else ():
+            pipe = client.pipeline(transaction=False)
+            for number in some:
+                pipe.xadd(names[number % QUEUES], {"data": payload(number)})
             pipe.execute()
+        for number in range(0 if bulk else jobs):
+            client.xadd(names[number % QUEUES], {"data": payload(number)})
 
     def work() -> None:
-        try:
-            client.xgroup_create("bare", "g", id="0", mkstream=True)
-        except import_module("redis").ResponseError:
-            pass
+        for name in names:
+            with suppress(import_module("redis").ResponseError):
+                client.xgroup_create(name, "g", id="0", mkstream=True)
         while True:
-            reply = client.xreadgroup("g", "c", {"bare": ">"}, count=100, block=1000)
-            for entry, fields in reply[0][1] if reply else []:
-                SEEN.run(fields[b"data"])
-                client.pipeline(transaction=False).xack("bare", "g", entry).xdel("bare", entry).execute()
+            for name, entries in client.xreadgroup("g", "c", dict.fromkeys(names, ">"), count=100, block=1000) or []:
+                for entry, fields in entries:
+                    SEEN.run(fields[b"data"])
+                    client.pipeline(transaction=False).xack(name, "g", entry).xdel(name, entry).execute()
 
     return send, work
+
+
+async def send_to_many(url: str, names: list[str], jobs: int) -> None:
+    """Send to queues of this project together."""
+    ours: Any = import_module("headrace")
+    async with import_module("redis.asyncio").Redis.from_url(url) as client, AsyncExitStack() as stack:
+        queues = [await stack.enter_async_context(ours.AsyncQueue(name, client=client)) for name in names]
+        for some in PACE.batches(jobs):
+            await asyncio.gather(*(queues[number % QUEUES].enqueue(payload(number)) for number in some))
 
 
 def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]:
@@ -151,12 +284,17 @@ def headrace(url: str, threads: bool = False) -> tuple[Loop, Callable[[], None]]
     names = [f"bench/{name}" for name in NAMES] if QUEUES > 1 else NAMES  # of one group
 
     def send(jobs: int, bulk: bool) -> None:
+        if bulk and QUEUES > 1:
+            asyncio.run(send_to_many(url, names, jobs))
+            return
         with ExitStack() as stack:
             where = {"client": import_module("redis").Redis.from_url(url)} if QUEUES > 1 else {"url": url}
             queues = [stack.enter_context(ours.Queue(name, **where)) for name in names]
-            if bulk:
-                for at in range(0, jobs, 100_000):
-                    queues[0].enqueue_many([payload(number) for number in range(at, min(jobs, at + 100_000))])
+            for some in PACE.batches(jobs, AT_ONCE if PACE.seconds else 100_000) if bulk else ():
+                if len(some) == 1:
+                    queues[0].enqueue(payload(some[0]))
+                else:
+                    queues[0].enqueue_many([payload(number) for number in some])
             for number in range(0 if bulk else jobs):
                 queues[number % QUEUES].enqueue(payload(number))
 
@@ -193,8 +331,7 @@ def rq(url: str) -> tuple[Loop, Callable[[], None]]:
 
     def send(jobs: int, bulk: bool) -> None:
         function, queues = "peers.handle", made()
-        for at in range(0, jobs if bulk else 0, 500):
-            some = range(at, min(jobs, at + 500))
+        for some in PACE.batches(jobs) if bulk else ():
             queues[0].enqueue_many([its.Queue.prepare_data(function, (payload(n),), result_ttl=0) for n in some])
         for number in range(0 if bulk else jobs):
             queues[number % QUEUES].enqueue(function, payload(number), result_ttl=0)
@@ -233,7 +370,8 @@ def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
     """taskiq with Redis Streams."""
 
     def broker() -> Any:
-        return import_module("taskiq_redis").RedisStreamBroker(url, queue_name="bench")
+        more = dict.fromkeys(NAMES[1:], ">")
+        return import_module("taskiq_redis").RedisStreamBroker(url, queue_name=NAMES[0], additional_streams=more)
 
     async def run(text: str) -> None:
         SEEN.run(text)
@@ -242,8 +380,9 @@ def taskiq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
         its = broker()
         task = its.register_task(run, task_name="run")
         await its.startup()
+        kickers = [task.kicker().with_labels(queue_name=name) for name in NAMES] if QUEUES > 1 else [task]
         for number in range(jobs):
-            await task.kiq(payload(number))
+            await kickers[number % QUEUES].kiq(payload(number))
         await its.shutdown()
 
     async def working() -> None:
@@ -312,8 +451,7 @@ def bullmq(url: str) -> tuple[Loop, Callable[[], None]]:
 
     async def sending(jobs: int, bulk: bool) -> None:
         queue = its.Queue("bench", {"connection": url})
-        for at in range(0, jobs if bulk else 0, 500):
-            some = range(at, min(jobs, at + 500))
+        for some in PACE.batches(jobs) if bulk else ():
             await queue.addBulk([{"name": "run", "data": {"text": payload(n)}, "opts": options} for n in some])
         for number in range(0 if bulk else jobs):
             await queue.add("run", {"text": payload(number)}, options)
@@ -336,14 +474,13 @@ def redis_work_queue(url: str) -> tuple[Loop, Callable[[], None]]:
     queue = its.WorkQueue(its.KeyPrefix("bench"))
 
     def send(jobs: int, bulk: bool) -> None:
-        pipe = client.pipeline()
-        for number in range(jobs):
-            if not bulk:
-                queue.add_item(client, its.Item(payload(number)))
-                continue
-            queue.add_item_to_pipeline(pipe, its.Item(payload(number)))
-            if number % 500 == 499 or number == jobs - 1:
-                pipe.execute()
+        for some in PACE.batches(jobs) if bulk else ():
+            pipe = client.pipeline()
+            for number in some:
+                queue.add_item_to_pipeline(pipe, its.Item(payload(number)))
+            pipe.execute()
+        for number in range(0 if bulk else jobs):
+            queue.add_item(client, its.Item(payload(number)))
 
     def work() -> None:
         while True:
@@ -360,9 +497,10 @@ def tarsk_redis(url: str) -> tuple[Loop, Callable[[], None]]:
     os.environ["TARSK_BROKER"] = url
 
     def send(jobs: int, bulk: bool) -> None:
-        task = tarsk_app().task(queue="bench", name="run")(handle)
+        app = tarsk_app()
+        tasks = [app.task(queue=name, name=f"run-{name}")(handle) for name in NAMES]
         for number in range(jobs):
-            task.send(payload(number))
+            tasks[number % QUEUES].send(payload(number))
 
     def work() -> None:
         its: Any = import_module("tarsk._supervisor")
@@ -370,7 +508,7 @@ def tarsk_redis(url: str) -> tuple[Loop, Callable[[], None]]:
             os.environ |= {"TARSK_JOBS": sys.argv[4], "TARSK_TOLD": told.name}
             if sys.argv[4] != "0":
                 threading.Thread(target=pass_on, args=(told,), daemon=True).start()
-            its.Supervisor("peers:TARSK", children=1, slots=100).work(url, ["bench"])
+            its.Supervisor("peers:TARSK", children=1, slots=100).work(url, NAMES)
 
     def pass_on(told: Any) -> None:
         """Say what the child has told, and end."""
@@ -391,7 +529,8 @@ def tarsk_app() -> Any:
 if "TARSK_JOBS" in os.environ:  # in tarsk's child
     sys.stdout = Path(os.environ["TARSK_TOLD"]).open("w", encoding="utf-8")  # noqa: SIM115 - until it ends
     TARSK = tarsk_app()
-    TARSK.task(queue="bench", name="run")(handle)
+    for name in NAMES:
+        TARSK.task(queue=name, name=f"run-{name}")(handle)
     if os.environ["TARSK_JOBS"] != "0":
         SEEN.watch(int(os.environ["TARSK_JOBS"]))
 
@@ -409,8 +548,8 @@ def ardiq(url: str) -> tuple[Loop, Callable[[], None]]:
 
     async def sending(jobs: int, bulk: bool) -> None:
         app, task = made()
-        for at in range(0, jobs if bulk else 0, 500):
-            await app.enqueue_many(task.prepare(payload(n)) for n in range(at, min(jobs, at + 500)))
+        for some in PACE.batches(jobs) if bulk else ():
+            await app.enqueue_many([task.prepare(payload(number)) for number in some])
         for number in range(0 if bulk else jobs):
             await task.enqueue(payload(number))
 
@@ -483,15 +622,22 @@ def main() -> None:
         return
     send, work = PEERS[peer](url)
     if verb == "work":
-        if peer != "tarsk-redis":
+        if BOARD:
+            sys.argv[4] = "0"  # the bench looks
+        elif peer != "tarsk-redis":
             SEEN.watch(jobs)
         work()
     else:
-        SEEN.gap = GAP_S if verb == "lone" else 0.0
+        PACE.gap = GAP_S if verb == "lone" else 0.0
+        if seconds := float(os.environ.get("BENCH_SECONDS", "0")):
+            jobs = PACE.load(seconds, float(os.environ["BENCH_RATE"]))
         began, processor = time.perf_counter(), time.process_time()
-        send(jobs, verb == "bulk")
+        with suppress(Over):
+            send(jobs, verb == "bulk")
         took = time.perf_counter() - began
-        print(json.dumps({"seconds": took, "processor": time.process_time() - processor}))
+        told = {"seconds": took, "processor": time.process_time() - processor}
+        late = statistics.quantiles(PACE.late, n=100)[98] if len(PACE.late) > 1 else 0.0
+        print(json.dumps(told | {"sent": len(PACE.moments) or PACE.sent, "late": late}))
 
 
 if __name__ == "__main__":

@@ -214,6 +214,7 @@ FIELDS = {
     "attempt": "Deliveries carried over from earlier entries, when the job went to the back.",
     "enq": "When it was first enqueued, in ms, if that is not the time in the entry's ID.",
     "headrace-reason": "Why it was last retried, at most 500 bytes; scripts write it, producers do not.",
+    "headrace-attempts": "Its attempts that have ended, in a queue with a history: see `lib/failure.lua`. 16 KiB at most.",
     "headrace-traceback": "Where, at most 4,096 bytes, if the worker keeps tracebacks; also in a dead letter.",
     "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
     "headrace-key": "A header: the key of the job, which it shares with those that belong to it, if it was given one.",
@@ -283,7 +284,7 @@ From them:
 - `token` = field `attempt` (0 if there is none) + `count`: grows with every delivery of the job.
 - `attempt` = `token` - `releases`, at least 1: the first delivery is attempt 1.
 - first enqueued, in ms: the field `enq`, or else the part of the entry ID before the `-`.
-- headers: all other fields (`headrace-reason` and `headrace-traceback` are none: a client of before 0.1.0 that knows nothing of them shows them as headers, and its `retry` leaves them as they are).
+- headers: all other fields (`headrace-reason`, `headrace-traceback` and `headrace-attempts` are none: a client of before 0.1.0 that knows nothing of them shows them as headers, and its `retry` leaves them as they are).
 
 Of a field of ours that is there twice the first counts.
 An `attempt` that is not 1-9 decimal digits counts as 0, an `enq` that is no decimal number below 2^53 likewise; a foreign producer may write anything.

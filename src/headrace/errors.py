@@ -401,6 +401,12 @@ def users(error: BaseException) -> TracebackType | None:
     return frames or error.__traceback__
 
 
+def class_path(error: BaseException) -> str:
+    """Return the module and the name of an exception's class, such as `builtins.ValueError`."""
+    kind = type(error)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def traced(error: BaseException) -> str:
     """Format an exception and its traceback, without our own frames before its first; cut in the middle to the length
     that is kept. '' if it was never raised.

@@ -13,7 +13,7 @@ from headrace._api.sync.admin import Admin
 from headrace._api.sync.inspector import Inspector
 from headrace._core.views.views import reason_key
 from headrace._model.shards import Resharding, Shard
-from headrace._model.state import Repairs, WorkerState
+from headrace._model.state import Attempt, Repairs, WorkerState
 from headrace._model.steps import Progress, Step
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
@@ -37,6 +37,7 @@ __all__ = [
     "Admin",
     "AsyncAdmin",
     "AsyncInspector",
+    "Attempt",
     "Bulk",
     "DeadGroup",
     "DeadPage",

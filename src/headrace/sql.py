@@ -32,5 +32,6 @@ __all__ = [
     "tables",
 ]
 
+Outbox.relays = Relay, AsyncRelay
 for _name in __all__:  # where users find them: in reprs, pickles and pydoc
     globals()[_name].__module__ = __name__

@@ -30,7 +30,7 @@ def test_it_says_completed_when_and_by_whom(queue: Any) -> None:
     state = queue.find("a")
     assert (state.state, state.worker, state.reason, state.due) == ("completed", lease.worker, None, None)
     assert abs(state.since - before) < PATIENCE
-    assert (state.job.id, state.job.attempt, state.job.payload, state.job.queue) == ("a", 2, None, "q")
+    assert (state.job.id, state.job.attempt, state.job.payload, state.job.queue) == ("a", 2, b"x", "q")
     assert "completed" in repr(state)
 
 
@@ -56,13 +56,97 @@ def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
         assert {name: state.state for name, state in states.items()} == {
             "again": "completed", "dead": "dead", "cancelled": "cancelled", "purged": "deleted", "done": "completed",
         }  # fmt: skip
-        assert {(state.job.payload, state.job.enqueued_at, state.due) for state in found} == {(None, None, None)}
-        assert {state.enqueued_at for state in found} == {None}
+        assert {state.due for state in found} == {None}
+        kept = {name: state.job.payload for name, state in states.items()}
+        assert kept == {"again": b"x", "dead": b"x", "done": b"x", "cancelled": None, "purged": None}
+        assert {name for name, state in states.items() if state.enqueued_at is None} == {"cancelled", "purged"}
         assert (states["dead"].reason, states["dead"].worker) == ("why", leases["dead"].worker)
         done = queue.find("done")
         shown = ("state", "worker", "since", "reason")
         assert [getattr(done, part) for part in shown] == [getattr(states["done"], part) for part in shown]
-        assert (done.job.id, done.job.attempt, done.enqueued_at) == ("done", 1, None)
+        assert (done.job.id, done.job.attempt, done.enqueued_at) == ("done", 1, states["done"].enqueued_at)
+
+
+def test_an_ended_job_is_whole(connect: Connect) -> None:
+    """With its headers, its times, and each attempt: the worker, the class of the error, where it was raised."""
+    queue = connect(history=10, tracebacks=True)
+    receipt = queue.enqueue(b"x", headers={"kind": "mail"})
+    for attempt in (1, 2):
+        with pytest.raises(LookupError) as failed:
+            raise LookupError(f"try {attempt}")
+        assert queue.lease().retry(reason=failed.value)
+    waits = queue.find(receipt.id)
+    assert [one.error for one in waits.attempts] == ["builtins.LookupError"] * 2
+    lease = queue.lease()
+    assert lease.job.headers == {"kind": "mail"}
+    assert lease.complete(b"r")
+    (state,) = queue.admin.ended()
+    assert state.attempts == queue.find(receipt.id).attempts
+    assert (state.job.payload, dict(state.job.headers)) == (b"x", {"kind": "mail"})
+    assert (state.enqueued_at, state.job.enqueued_at) == (lease.job.enqueued_at, lease.job.enqueued_at)
+    assert [(one.number, one.reason) for one in state.attempts] == [
+        (1, "LookupError: try 1"),
+        (2, "LookupError: try 2"),
+        (3, None),
+    ]
+    assert all(one.traceback.startswith("Traceback") and "try" in one.traceback for one in state.attempts[:2])
+    assert [*state.workers] == [lease.worker]
+    times = [state.enqueued_at, *(at for one in state.attempts for at in (one.began, one.ended))]
+    assert times == sorted(times)
+    assert (state.began, state.ended) == (times[1], times[-1])
+
+
+def test_a_dead_job_has_its_last_attempt(connect: Connect) -> None:
+    queue = connect(history=10, max_attempts=2)
+    queue.enqueue(b"x", id="out")
+    queue.enqueue(b"y", id="buried")
+    for lease in queue.lease_many(2):
+        assert lease.dead_letter(KeyError("k")) if lease.job.id == "buried" else lease.retry(reason=ValueError("1"))
+    assert queue.lease().retry(reason=ValueError("2"))
+    assert [one.reason for one in queue.find("out").attempts] == ["ValueError: 1", "ValueError: 2"]
+    (one,) = queue.find("buried").attempts
+    assert (one.number, one.error, one.traceback) == (1, "builtins.KeyError", None)
+    ended = {state.job.id: state for state in queue.admin.ended()}
+    assert {name: len(state.attempts) for name, state in ended.items()} == {"out": 2, "buried": 1}
+    assert {name: state.job.payload for name, state in ended.items()} == {"out": b"x", "buried": b"y"}
+    assert queue.admin.purge_dead() == 2
+    assert [one.reason for one in queue.find("out").attempts] == ["ValueError: 1", "ValueError: 2"]
+
+
+def test_large_jobs_are_kept_without_their_payloads(queue: Any) -> None:
+    """So a history is bounded in bytes, and so are the attempts of a job that fails again and again."""
+    queue.enqueue(b"x" * 70_000, id="large", headers={"kind": "k"})
+    assert queue.lease().complete()
+    state = queue.find("large")
+    assert (state.job.payload, dict(state.job.headers)) == (None, {"kind": "k"})
+    assert state.enqueued_at is not None
+    queue.enqueue(b"x", id="often")
+    for attempt in range(1, 61):
+        assert queue.lease().retry(reason=ValueError(f"{attempt} " + "y" * 600), delay=0)
+        queue.admin.redrive()
+    numbers = [one.number for one in queue.find("often").attempts]
+    assert numbers[0] == 1
+    assert numbers[-1] > 15
+    assert len(numbers) < 40
+
+
+def test_ends_are_listed_by_kind_and_state(queue: Any) -> None:
+    for name in ("a1", "a2", "b1"):
+        queue.enqueue(b"x", id=name, headers={"kind": name[0]})
+    for lease in queue.lease_many(3):
+        assert lease.dead_letter("why") if lease.job.id == "a2" else lease.complete()
+
+    def listed(**only: Any) -> list[str]:
+        return sorted(state.job.id for state in queue.admin.ended(**only))
+
+    assert listed(kind="a") == ["a1", "a2"]
+    assert listed(state="completed") == ["a1", "b1"]
+    assert listed(kind="a", state="dead") == ["a2"]
+    assert listed(kind="c") == []
+    with pytest.raises(ValueError, match="state='done': give one of completed, dead, cancelled, deleted"):
+        listed(state="done")
+    with pytest.raises(TypeError, match="kind must be a str, not int"):
+        listed(kind=1)
 
 
 def test_more_have_ended_than_a_page(queue: Any) -> None:
@@ -209,7 +293,7 @@ def test_a_queue_that_is_deleted_leaves_none(queue: Any, client: Any) -> None:
 def test_a_codec_s_queue(connect: Connect) -> None:
     queue = connect(codec=JSONCodec(), history=10)
     assert leased(queue, {"n": 1}, id="a").complete({"n": 2})
-    assert queue.find("a").job.payload is None
+    assert queue.find("a").job.payload == {"n": 1}
     assert queue.result("a") == {"n": 2}
 
 

@@ -50,11 +50,17 @@ def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
         inspector = look()
         done = inspector.job("q", "done")
         assert (done.state, done.ended, done.attempt, done.holder) == ("completed", True, 1, lease.worker)
-        assert (done.payload.text, done.result) == ("", None)
+        assert (done.payload.text, done.result) == ("secret", None)
         assert done.since > 1e9
         assert [(one.at, one.what) for one in done.timeline] == [
-            (done.since, f"completed in attempt 1, with {lease.worker}")
+            (done.enqueued_at, "enqueued"),
+            (done.since, f"completed in attempt 1, with {lease.worker}"),
         ]
+        assert [one.worker for one in done.attempts] == [lease.worker]
+        assert [one.id for one in inspector.jobs("q", "ended", end="cancelled").jobs] == ["cancelled"]
+        assert inspector.jobs("q", "ended", kind="none").jobs == ()
+        with pytest.raises(ValueError, match="kind and end are for jobs that have ended"):
+            inspector.jobs("q", "waiting", kind="none")
         assert inspector.job("q", "with result").result.kind == "json"
         assert inspector.job("q", "cancelled").state == "cancelled"
         assert inspector.find("done", ["q"]) == ["q"]

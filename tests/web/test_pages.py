@@ -179,19 +179,43 @@ def test_a_result(site: Any, queue: Queue) -> None:
 def test_an_end(site: Any, newest: Server) -> None:
     """Of a job that has left its queue: how, when and with whom; nothing can be done to it."""
     with Queue("q", url=newest.url, history=10) as queue:
-        queue.enqueue(b"secret", id="a")
+        queue.enqueue(b"payload", id="a", headers={"kind": "mail"})
+        lease = queue.lease()
+        lease.retry(reason=LookupError("first"))
         lease = queue.lease()
         lease.complete()
+        queue.enqueue(b"x", id="b")
+        queue.lease().dead_letter("why")
     shown = site().get("job", queue="q", id="a")
     for words in (
         "completed a",
-        "Attempt 1",
+        "Attempt 2",
         f"Ended with {lease.worker}",
-        f"completed in attempt 1, with {lease.worker}",
+        f"attempt 1 failed, with {lease.worker}: LookupError: first",
+        f"completed in attempt 2, with {lease.worker}",
+        "payload",
     ):
         assert words in text(shown)
-    assert "secret" not in shown.text
     assert 'action="do/' not in shown.text
+
+
+def test_jobs_that_have_ended_are_listed(site: Any, newest: Server) -> None:
+    """All, or by kind and by how they ended."""
+    with Queue("q", url=newest.url, history=10) as queue:
+        for name in ("a", "b"):
+            queue.enqueue(b"x", id=name, headers={"kind": name})
+        for lease in queue.lease_many(2):
+            assert lease.complete() if lease.job.id == "a" else lease.dead_letter("why")
+
+    def listed(**chosen: str) -> list[str]:
+        shown = site().get("queue", name="q", state="ended", **chosen).text
+        return [name for name in ("a", "b") if f'href="job?queue=q&amp;id={name}"' in shown]
+
+    assert listed() == ["a", "b"]
+    assert listed(kind="a") == ["a"]
+    assert listed(end="dead") == ["b"]
+    assert listed(kind="a", end="dead") == []
+    assert site().get("queue", name="q", state="ended", end="lost").status_code == 404
 
 
 def test_find(site: Any, queue: Queue) -> None:

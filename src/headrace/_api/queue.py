@@ -44,7 +44,7 @@ from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
 from headrace._telemetry.log import log_event
 from headrace._telemetry.steps import STEP_WORDS, record_step
 from headrace._telemetry.tracing import Place
-from headrace.errors import ConfigurationError, NotDurable, describe_error, traced
+from headrace.errors import ConfigurationError, NotDurable, class_path, describe_error, traced
 
 Q = TypeVar("Q", bound="BaseQueue")
 
@@ -295,7 +295,8 @@ class BaseQueue(Connected):
         """Describe an exception that is given as a reason. The checks handle any other value."""
         if not isinstance(reason, BaseException):
             return reason
-        return Cause(describe_error(reason), traced(reason) if self.ops.settings.tracebacks else "")
+        traceback = traced(reason) if self.ops.settings.tracebacks else ""
+        return Cause(describe_error(reason), traceback, class_path(reason))
 
     def _settle(self, op: Callable[[Ops, Claim], Op[R]], lease: BaseLease[Any, Any]) -> tuple[Op[R], SettleSpan | None]:
         claim = self._claim(lease)

@@ -200,7 +200,7 @@ class BaseTasks:
         return task
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
-        """Wait for a result. It is decoded by its task if the job still named the task, otherwise as JSON."""
+        """Wait for a result. Its task decodes it, if the job, or its end in a history, names it; else as JSON."""
         name = job_id(id)
         limit = checks.patience(timeout)
         decode: Decode = loaded
@@ -210,10 +210,13 @@ class BaseTasks:
         except TimeoutError:
             if not limit:
                 raise
+            end = None
+        if end is None or (end.result is not None and self.queue.ops.settings.history):
             state = yield from verbs.find(name, None)
             task = None if state is None else self._named.get(state.job.headers.get(KIND, ""))
             if task is not None:
                 decode = task._signature.unpack_result
+        if end is None:
             end = yield from verbs.end_of(name, limit, own=True)
         return value_of(self.queue.ops, name, end, decode)
 

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, Unpack
 
 from attrs import evolve
 from tenacity import wait_exponential_jitter
@@ -120,6 +120,24 @@ def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: A
     return FlowConsumer(ops, handler, worker, DEFAULT_WAIT, flow=flow, **options)
 
 
+class Relaying(Protocol):
+    """A relay, as its worker runs it. One for asyncio is ended by an `await`."""
+
+    def begin(self, where: Address) -> None:
+        """Begin. *where*: the server for a queue that names none."""
+
+    def end(self) -> Any:
+        """Stop."""
+
+
+class Relayed(Protocol):
+    """An outbox, as a worker knows it: `headrace.sql.Outbox`."""
+
+    def relay(self, engine: Any, poll: Any = None) -> Relaying:
+        """Make a relay of its rows."""
+        ...
+
+
 class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
     """The base of both workers: their handlers and settings."""
 
@@ -151,6 +169,7 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
             raise ValueError(f"trace_parent={trace_parent!r}: give {' or '.join(map(repr, PARENTS))}")
         self.handlers: dict[str, HandlerSettings] = {}
         self._tasks: list[BaseTasks] = []
+        self._relays: list[Relaying] = []
         self._signalled = False  # whether a signal has ended the last run
         self._address = self._own = Address.of(url, client, self._client_type, self)
         Keys.of("any", namespace)
@@ -271,6 +290,22 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
 
         serve(tasks, register)
         self._tasks.append(tasks)
+
+    def relay(self, outbox: Relayed, engine: Any, *, poll: Seconds | None = None) -> None:
+        """Move the committed rows of *outbox*, a `headrace.sql.Outbox`, to its queue, for as long as this worker runs.
+
+        *engine*: of SQLAlchemy, for asyncio only with an `AsyncWorker`; in Django, an alias of a database. *poll*: as
+        of `headrace.sql.Relay`, which says what it does. It ends when all handlers have ended. A database or server
+        that is away never ends the worker: that is logged (`relay_failed`), and tried again. The queue may be any; if
+        it names no server, it is on the worker's.
+        """
+        made = getattr(outbox, "relay", None)
+        if made is None:
+            raise TypeError(f"outbox must be a headrace.sql.Outbox, not {type(outbox).__name__}")
+        relay: Relaying = made(engine, poll)
+        if self._threads_only and is_async(relay.end):
+            raise ConfigurationError("an engine for asyncio: give it to an AsyncWorker, or this worker one for threads")
+        self._relays.append(relay)
 
     def flow(self, flow: Stages, *stages: str) -> None:
         """Register the handlers of a flow's stages: of all stages with a handler, or of the named stages."""

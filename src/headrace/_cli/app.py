@@ -17,6 +17,7 @@ from headrace._cli.demo import demo
 from headrace._cli.enqueue import enqueue
 from headrace._cli.options import Json, Namespace, Url, Yes, set_defaults
 from headrace._cli.output import print_out
+from headrace._cli.relay import relay
 from headrace._cli.screens import top, web
 from headrace._cli.work import work
 from headrace._model.verbs import VERBS
@@ -58,6 +59,7 @@ def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] 
 COMMANDS: dict[str, Callable[..., None]] = {
     "enqueue": enqueue,
     "work": work,
+    "relay": relay,
     "queues": look.queues,
     "stats": look.stats,
     "shards": look.shards,

@@ -40,7 +40,7 @@ from headrace._cli.output import (
 )
 from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine
 from headrace._model.event import KINDS
-from headrace._model.state import Counts, JobState
+from headrace._model.state import Attempt, Counts, JobState
 from headrace._model.steps import Step
 from headrace._model.views import QueueView, TrendPoint, one_line, text_of
 from headrace._net.base.cluster import names_cluster
@@ -62,6 +62,15 @@ class Shown(StrEnum):
     BLOCKED = "blocked"
     DEAD = "dead"
     ENDED = "ended"
+
+
+class End(StrEnum):
+    """Choices of `list --end`."""
+
+    COMPLETED = "completed"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    DELETED = "deleted"
 
 
 # -- queues and workers ---------------------------------------------------------------------------------
@@ -200,9 +209,13 @@ def trends(
 # -- jobs -----------------------------------------------------------------------------------------------
 
 
-def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState[Any]]:
+def _listed(queue: Queue, wanted: Shown | None, kind: str | None, end: str | None) -> Iterator[JobState[Any]]:
+    if wanted is Shown.ENDED:
+        return queue.admin.ended(kind=kind, state=end)
+    if kind or end:
+        raise typer.BadParameter("--kind and --end choose among jobs that have ended: add --state ended")
     if wanted is None:
-        return chain.from_iterable(_listed(queue, state) for state in list(Shown)[1:-1])
+        return chain.from_iterable(_listed(queue, state, None, None) for state in list(Shown)[1:-1])
     found: Iterator[JobState[Any]] = getattr(queue.admin, "running" if wanted is Shown.LEASED else wanted)()
     return found
 
@@ -211,6 +224,8 @@ def _listed(queue: Queue, wanted: Shown | None) -> Iterator[JobState[Any]]:
 def list_jobs(
     queue: Queue,
     state: Annotated[Shown | None, typer.Option(help="Only jobs in this state; else all, in this order.")] = None,
+    kind: Annotated[str | None, typer.Option(show_default=False, help="With --state ended: of this kind only.")] = None,
+    end: Annotated[End | None, typer.Option(show_default=False, help="With --state ended: that ended so only.")] = None,
     limit: Limit = None,
     in_json: Json = False,
 ) -> None:
@@ -219,7 +234,7 @@ def list_jobs(
     List running, waiting, delayed and blocked jobs, and dead letters; with --state ended, the ended jobs of its
     history.
     """
-    show_jobs(bounded(_listed(queue, state), limit), in_json)
+    show_jobs(bounded(_listed(queue, state, kind, end), limit), in_json)
 
 
 @on_queue
@@ -282,6 +297,13 @@ def _step_line(step: Step) -> str:
     return f"{plain(step.name)}: {', '.join(part for part in parts if part)}"
 
 
+def _attempt_line(one: Attempt) -> str:
+    """Write all of an attempt that has ended on a line, but its traceback."""
+    took = None if one.began is None else f"took {one.ended - one.began:.3g} s"
+    why = one_line(one.reason or one.error or "") or "completed"
+    return ", ".join(filter(None, (str(one.number), clock(one.ended), took, plain(one.worker or ""), why)))
+
+
 def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:
     job, payload = state.job, bytes_of(state.job.payload)
     yield "id", plain(job.id)
@@ -297,6 +319,8 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
         yield "progress", f"{state.progress.fraction:.0%} {plain(state.progress.text)}".rstrip()
     for step in state.steps:
         yield "step", _step_line(step)
+    for one in state.attempts:
+        yield "attempted", _attempt_line(one)
     yield "reason", plain(state.reason or "")
     for line in (state.traceback or "").splitlines():
         yield "traceback", plain(line)

@@ -224,6 +224,7 @@ def job_as_json(state: JobState) -> dict[str, Any]:
         "worker": state.worker,
         "reason": state.reason,
         "traceback": state.traceback,
+        "attempts": [attrs.asdict(one) for one in state.attempts],
     }
 
 

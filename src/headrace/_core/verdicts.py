@@ -40,6 +40,7 @@ class Settlement:
     spend: int = 1  # attempts: 1, 0, or -1: all that were spent are given back
     reason: str = ""
     traceback: str = ""
+    raised: str = ""  # the path of the error's class, for the history
     attempts: int = 0  # the limit: 0 for none
     row: int = 0  # releases in a row without an attempt, if there were so many that the job waits
     step: Any = None  # of a flow's job
@@ -59,8 +60,8 @@ class Settlement:
 
     @property
     def cause(self) -> str | Cause:
-        """The reason, with the traceback if there is one."""
-        return Cause(self.reason, self.traceback) if self.traceback else self.reason
+        """The reason, with the traceback and the error's class if they are kept."""
+        return Cause(self.reason, self.traceback, self.raised) if self.traceback or self.raised else self.reason
 
     @property
     def size(self) -> int:

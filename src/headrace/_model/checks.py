@@ -13,7 +13,8 @@ from headrace._model.job import Cause, NewJob
 from headrace.errors import REASON_CHARACTERS
 
 ENTRY_FIELDS = ("data", "id", "attempt", "enq")  # fields of an entry that are not headers, in their order
-KEPT_FIELDS = ("headrace-reason", "headrace-traceback")  # of a job that was retried: why; shown as no headers either
+# Of a job that was retried: why, and its attempts in a queue with a history; shown as no headers either.
+KEPT_FIELDS = ("headrace-reason", "headrace-traceback", "headrace-attempts")
 LEVELS_AT_MOST = 10  # levels of a queue: a level is one digit wherever entries are named
 HEADERS_AT_MOST = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it is traced
@@ -145,6 +146,13 @@ def cause(value: object) -> str | bytes:
         return reason(value)
     traceback = reason(value.traceback).encode()
     return reason(value.reason).encode() + b"\xff" + traceback if traceback else reason(value.reason)
+
+
+def attempt(value: object, began: str) -> bytes:
+    """Check a reason, and join it with all that a history keeps of an attempt. *began*: '+ms' before now, or '@ms'."""
+    whole = value if isinstance(value, Cause) else Cause(reason(value))
+    parts = whole.reason, whole.traceback, whole.error
+    return b"\xff".join([*(reason(part).encode() for part in parts), began.encode()])
 
 
 def headers(value: object) -> list[str]:

@@ -326,10 +326,11 @@ def is_new(job: object) -> TypeGuard[NewJob[Any]]:
 
 @frozen
 class Cause:
-    """The reason of a retry or a death, with the traceback to keep with it."""
+    """The reason of a retry or a death, with the traceback to keep with it, and the path of the *error*'s class."""
 
     reason: str = field(repr=shortened)
     traceback: str = field(default="", repr=False)
+    error: str = ""
 
     @property
     def size(self) -> int:
@@ -338,11 +339,12 @@ class Cause:
 
 
 class Traceable:
-    """Base of values that may have a trace context, and the ticket of a payload that is kept elsewhere. These are
-    attributes, not fields: unset, they cost nothing.
+    """Base of values that may have a trace context, the ticket of a payload that is kept elsewhere, and the seconds
+    that its handler ran. These are attributes, not fields: unset, they cost nothing.
     """
 
-    __slots__ = ("ticket", "trace")
+    __slots__ = ("ran", "ticket", "trace")
+    ran: float
     ticket: str
     trace: Any
 
@@ -367,6 +369,12 @@ class Claim(Traceable):
     leased_at: float = 0.0
     named: bool = False
     size: int = 0
+
+    @property
+    def began(self) -> str:
+        """When the attempt began, for scripts: '+ms' before now, as measured, or '@ms', the time of the lease."""
+        ran: float | None = getattr(self, "ran", None)
+        return f"@{self.leased_at * 1000:.0f}" if ran is None else f"+{max(0.0, ran) * 1000:.0f}"
 
     @property
     def place(self) -> tuple[int, str]:

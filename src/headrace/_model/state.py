@@ -7,6 +7,7 @@ from typing import Generic
 
 from attrs import astuple, field, frozen
 
+from headrace._model.event import ENDS
 from headrace._model.job import Job, T_co, shortened
 from headrace._model.steps import Progress, Step
 
@@ -94,6 +95,24 @@ class Repairs:
 
 
 @frozen
+class Attempt:
+    """An attempt at a job that has ended: of a queue that keeps a `history`.
+
+    `began` and `ended` are the server's times, in seconds; `began` is `None` where it is not known. `error` is the path
+    of the exception's class, such as `builtins.ValueError`, and `None` for an attempt that completed the job, or whose
+    handler raised nothing. `reason` describes the failure, and `traceback` is there if the queue keeps `tracebacks`.
+    """
+
+    number: int
+    began: float | None
+    ended: float
+    worker: str | None = None
+    error: str | None = None
+    reason: str | None = field(default=None, repr=shortened)
+    traceback: str | None = field(default=None, repr=False)
+
+
+@frozen
 class JobState(Generic[T_co]):
     """A job and where it is: `state` is waiting, parked, leased, delayed, blocked or dead; or, if its queue keeps a
     `history`, completed, cancelled or deleted.
@@ -102,9 +121,11 @@ class JobState(Generic[T_co]):
     and to runs that wait for a signal up to that moment, `worker` and `since` (of the death) to dead ones. `reason`
     says why a job died, or was last retried (at most 500 bytes of it), and `traceback` where, if its queue keeps
     `tracebacks`. A job that can't be decoded has its bytes for a payload, and the cause in `reason`. An ended job has
-    `since` (its end), the `worker`, if known, and of `job` only the id and the attempt (0: unknown); `payload` and
-    `enqueued_at` are `None`. `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote
-    none that can be read. `steps` and `progress` are the records of its handler; only `find` reads them.
+    `since` (its end), and the `worker`, if known; `job.attempt` is 0 if that is not known. Its `job` is whole if it was
+    completed or died, and its fields have no more than 64 KiB; otherwise `payload` is `None`, and mostly `enqueued_at`.
+    `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote none that can be read.
+    `attempts` have ended, and reported how, in a queue with a history: an attempt whose worker died is not among them.
+    `steps` and `progress` are the records of its handler; only `find` reads them.
     """
 
     job: Job[T_co]
@@ -117,6 +138,22 @@ class JobState(Generic[T_co]):
     traceback: str | None = field(default=None, repr=False)
     steps: Sequence[Step] = field(default=(), repr=False)
     progress: Progress | None = field(default=None, repr=False)
+    attempts: Sequence[Attempt] = field(default=(), repr=False)
+
+    @property
+    def began(self) -> float | None:
+        """The server's time, in seconds, when the first of its `attempts` began; `None`: it is not known."""
+        return self.attempts[0].began if self.attempts else None
+
+    @property
+    def ended(self) -> float | None:
+        """The server's time of its end, in seconds; `None` if it has not ended."""
+        return self.since if self.state in ENDS else None
+
+    @property
+    def workers(self) -> Sequence[str]:
+        """The workers of its `attempts`, in their order, each once."""
+        return tuple(dict.fromkeys(one.worker for one in self.attempts if one.worker))
 
     @property
     def enqueued_at(self) -> float | None:
@@ -150,3 +187,12 @@ class Schedule:
     cron: str | None
     timezone: str | None
     missed: str
+
+
+def ended_as(kind: str | None, state: str | None) -> str:
+    """Name a listing of jobs that have ended, all or only some. Raises `TypeError` or `ValueError`."""
+    if kind is not None and not isinstance(kind, str):
+        raise TypeError(f"kind must be a str, not {type(kind).__name__}")
+    if state is not None and state not in ENDS:
+        raise ValueError(f"state={state!r:.100}: give one of {', '.join(ENDS)}")
+    return f"ended:{state or ''}:{kind or ''}" if kind or state else "ended"

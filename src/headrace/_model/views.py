@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from headrace._model.flow import FlowState
 from headrace._model.job import shortened
-from headrace._model.state import Counts, Schedule, WorkerState
+from headrace._model.state import Attempt, Counts, Schedule, WorkerState
 from headrace._model.steps import Progress, Step
 
 NO_RATES: Mapping[str, float] = {}
@@ -114,7 +114,7 @@ class JobView:
     """A job as it may be shown. An ended job is shown as far as its result or a `history` is kept.
 
     `until`, `token` and `holder` describe its lease, if it has one; `timeline` lists the events that its data records.
-    `steps` and `progress` are the records of its handler; the `result` of a step is a `Payload`.
+    `steps` and `progress` are the records of its handler; the `result` of a step is a `Payload`. `attempts` have ended.
     """
 
     id: str
@@ -137,10 +137,11 @@ class JobView:
     timeline: tuple[Moment, ...] = ()
     steps: tuple[Step, ...] = ()
     progress: Progress | None = None
+    attempts: tuple[Attempt, ...] = ()
 
     @property
     def ended(self) -> bool:
-        """Whether it has left the queue: completed, cancelled or deleted. Its payload is gone."""
+        """Whether it has left the queue: completed, cancelled or deleted. A history may have kept its payload."""
         return self.state in ENDED
 
 

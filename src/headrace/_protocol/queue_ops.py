@@ -309,7 +309,7 @@ class Ops:
             args += handed
             extra += (self.keys.key("outbox"), self.keys.key("outdue"))
         if self.settings.history:
-            args += [f"{claim.job.attempt} {claim.worker}" for claim in claims]
+            args += [f"{claim.job.attempt} {claim.worker} {claim.began}" for claim in claims]
         alike = not (fence or results or then)
         done = replies.completed(claims, self.bound)
         return self.op("complete", args, done, extra, claims, self._complete_all if alike else None)
@@ -370,15 +370,18 @@ class Ops:
         for claim, delay, spend, reason in items:
             traced = getattr(claim, "trace", None)
             args += (claim.entry, claim.count, checks.delay(delay))
-            args += (int(spend) if traced is None else f"{int(spend)} {traced}", checks.cause(reason))
+            args += (int(spend) if traced is None else f"{int(spend)} {traced}", self._cause(claim, reason))
         return self.op("retry", args, replies.verdicts([(claim, reason) for claim, _, _, reason in items], 2))
 
     def dead_letter(self, items: Sequence[tuple[Claim, str | Cause]]) -> Op[Verdicts]:
         """Make dead letters of jobs of one worker. Each item: claim and reason."""
         args: list[Arg] = [items[0][0].worker, self.settings.dead_limit]
         for claim, reason in items:
-            args += (claim.entry, claim.count, checks.cause(reason))
+            args += (claim.entry, claim.count, self._cause(claim, reason))
         return self.op("dead_letter", args, replies.verdicts(items, 1))
+
+    def _cause(self, claim: Claim, reason: str | Cause) -> str | bytes:
+        return checks.attempt(reason, claim.began) if self.settings.history else checks.cause(reason)
 
     # -- a worker's life -----------------------------------------------------------------------------
 

@@ -22,15 +22,15 @@ from headrace._model.flow import FlowState
 from headrace._model.job import NO_HEADERS, Cause, Claim, Escaped, Job, Postponed, make_job
 from headrace._model.receipt import Receipt
 from headrace._model.settings import KIND
-from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.state import Attempt, Counts, JobState, Repairs, Schedule, WorkerState
 from headrace._model.steps import Progress, Record
 from headrace._model.timing import Timing
 from headrace.errors import ReplyError, RetryLater, describe_error
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the other states have one name
 _HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
-_REASON, _TRACEBACK = (name.encode() for name in KEPT_FIELDS)
-_ENTRY_FIELDS = (*(name.encode() for name in ENTRY_FIELDS), _REASON, _TRACEBACK)
+_REASON, _TRACEBACK, _ATTEMPTS = (name.encode() for name in KEPT_FIELDS)
+_ENTRY_FIELDS = tuple(name.encode() for name in (*ENTRY_FIELDS, *KEPT_FIELDS))
 NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by scripts only
 
 
@@ -407,23 +407,36 @@ class Jobs:
 
     def state(self, row: Any, now: int) -> JobState[Any]:
         """Decode one row of a listing."""
-        entry, fields, state, deliveries, releases, worker, ms = row
+        entry, fields, state, deliveries, releases, worker, ms, *more = row
         name = text(state)
         if name == "dead":
             return self._letter(entry, fields)
         if name.startswith("ended:"):
-            unknown: Any = None  # the time of its enqueue
-            job = make_job(_named(entry), None, self._queue, NO_HEADERS, deliveries, unknown)
-            return JobState(job, name[6:], text(worker) or None, ms / 1000, None, _kept(fields, _REASON))
+            return self._end(entry, fields, name[6:], deliveries, text(worker) or None, ms / 1000, *more)
+        tries = attempts(fields)
         job, _, wrong = self.job(entry, fields, deliveries, releases)
         reason, traceback = wrong or _kept(fields, _REASON), _kept(fields, _TRACEBACK)
         if name == "delayed":
-            return JobState(job, name, due=ms / 1000, reason=reason, traceback=traceback)
+            return JobState(job, name, due=ms / 1000, reason=reason, traceback=traceback, attempts=tries)
         due = ms / 1000 if name == "blocked" and ms else None
         since = (now - ms) / 1000 if name == "leased" else None
-        return JobState(
-            job, name, text(worker) if name == "leased" else None, since, due, reason, text(entry), traceback
-        )
+        holder = text(worker) if name == "leased" else None
+        return JobState(job, name, holder, since, due, reason, text(entry), traceback, attempts=tries)
+
+    def _end(
+        self, entry: Any, fields: Any, state: str, number: int, worker: str | None, at: float, began: int = 0
+    ) -> JobState[Any]:
+        """Decode the end of a job, with the job if the history has it. Its attempts end with the last one."""
+        kept = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}  # the first counts
+        tries, enqueued = attempts(fields), _number(kept.get(b"enq"))
+        if state == "completed" and began:
+            tries = (*tries, Attempt(number, began / 1000, at, worker))
+        known: Any = enqueued / 1000 if enqueued else None
+        job, _, _ = self.job(entry, fields)
+        payload = job.payload if b"data" in kept else None
+        job = make_job(_named(entry), payload, self._queue, job.headers, number, known)
+        reason, traceback = _kept(fields, _REASON), _kept(fields, _TRACEBACK) if state == "dead" else None
+        return JobState(job, state, worker, at, None, reason, None, traceback, attempts=tries)
 
     def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
         """Decode a dead letter. A foreign client's entry is shown as a job with all its fields."""
@@ -433,7 +446,8 @@ class Jobs:
             return JobState(job, "dead", None, died, None, wrong or "put here by somebody else", text(entry))
         job, _, wrong = self.job(entry, fields[6:], 0, _number(fields[5]))
         reason, traceback = text(fields[1]) or wrong or "", _kept(fields[6:], _TRACEBACK)
-        return JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), traceback)
+        tries = attempts(fields)
+        return JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), traceback, attempts=tries)
 
     def page(self, reply: Any) -> Page:
         """Decode one page of a listing."""
@@ -456,6 +470,19 @@ class Jobs:
 def _kept(fields: Any, name: bytes) -> str | None:
     """Decode the record of the last retry, `None` if there is none."""
     return next((text(fields[i + 1]) or None for i in range(0, len(fields) - 1, 2) if raw(fields[i]) == name), None)
+
+
+def attempts(fields: Any) -> tuple[Attempt, ...]:
+    """Decode the attempts that a job's fields tell of, the oldest first. Skip any that can't be read."""
+    found: list[Attempt] = []
+    kept = next((raw(fields[i + 1]) for i in range(0, len(fields) - 1, 2) if raw(fields[i]) == _ATTEMPTS), b"")
+    for row in kept.split(b"\x1e"):
+        parts = [text(part) for part in row.split(b"\x1f")]
+        if len(parts) == 7:  # as `add_attempt` writes them
+            number, began, ended = map(_number, parts[:3])
+            worker, error, reason, traceback = (part or None for part in parts[3:])
+            found.append(Attempt(number, began / 1000 or None, ended / 1000, worker, error, reason, traceback))
+    return tuple(found)
 
 
 def _number(value: Any, limit: int = 1 << 53) -> int:

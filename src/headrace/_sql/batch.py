@@ -25,9 +25,10 @@ from headrace._model import checks
 from headrace._model.job import NewJob
 from headrace._model.policy import Throttle
 from headrace._model.receipt import BaseReceipt
-from headrace._protocol.limits import JOBS_PER_SCRIPT
-from headrace._sql.outbox import Outbox
-from headrace._sql.tables import NOW_MS, VERSION, require_dialect, require_table
+from headrace._net.base.address import Address
+from headrace._protocol.limits import JOBS_PER_SCRIPT, LOG_AGAIN_S
+from headrace._sql.dialects import require_dialect
+from headrace._sql.tables import NOW_MS, VERSION, require_table, wake_of
 from headrace._telemetry.log import log_event
 from headrace.errors import ConfigurationError, NotDurable, describe_error
 
@@ -35,11 +36,14 @@ AGAIN = Throttle(86400.0)  # a row that is sent again within a day is dropped, a
 SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
 # Seconds after which PostgreSQL ends the transaction of a relay that does nothing, as it is frozen.
 FROZEN_AFTER_S = 2 * SEND_WITHIN_S
+POLL_S = 0.2  # seconds between two looks for rows, where the database tells nothing
+NOTIFIED_POLL_S = 5.0  # … where it does: for rows of programs that do not notify
+PAGES = 10  # of rows that other relays, or later ones, are to move: behind them there may be rows of other keys
 
 TAKE = """
     SELECT position, job_id, payload, headers, priority, job_key, delay_ms, due_ms, {now} - written_ms AS waited_ms
     FROM headrace_outbox
-    WHERE namespace = :namespace AND queue = :queue AND refused IS NULL AND version <= :version
+    WHERE namespace = :namespace AND queue = :queue AND refused IS NULL AND version <= :version AND position > :after
     ORDER BY position LIMIT :limit {lock}
 """
 LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}
@@ -54,32 +58,66 @@ DELETE = text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(
 REFUSE = text("UPDATE headrace_outbox SET refused = :why WHERE position = :position")
 
 
-def of_bytes(queue: Any) -> Any:
-    """Return *queue*, with its connections, for payloads that are encoded already."""
-    made: Any = BaseQueue.__new__(queue.__class__)
-    BaseQueue.__init__(made, queue.name, queue._address, queue.ops.settings, None, queue.ops.namespace)  # noqa: SLF001
+def own_address(queue: Any) -> Address:
+    """Return the server that a queue names."""
+    at: Address = queue._address  # noqa: SLF001
+    return at
+
+
+def sender(queue: Any, kind: type[BaseQueue], address: Address | None = None) -> Any:
+    """Return *queue* for payloads that are encoded already: with its connections, or on *address*."""
+    if address is None and not isinstance(queue, kind):
+        raise ConfigurationError(
+            f"the outbox of {queue!r} is relayed by the function of its colour: relay_once for a Queue, "
+            "relay_once_async for an AsyncQueue"
+        )
+    made: Any = kind.__new__(kind)
+    at, ops = address or own_address(queue), queue.ops
+    BaseQueue.__init__(made, queue.name, at, ops.settings, None, ops.namespace)
     return made
+
+
+def own_sender(queue: Any, kind: type[BaseQueue], where: Address | None) -> Any:
+    """Like `sender`, with connections of its own, on the queue's server, or *where* if it names none.
+
+    Raises `ConfigurationError` for a client of the other colour.
+    """
+    at = own_address(queue)
+    if at.client is not None and not isinstance(queue, kind):
+        raise ConfigurationError(f"{queue!r} has a client, which this relay can't use: give the queue a URL")
+    if at.url is None and at.client is None and where is not None:
+        at = where
+    return sender(queue, kind, Address(at.url, at.client))
+
+
+def pause_after(batch: Batch, poll: float | None, *, notified: bool) -> float:
+    """Return the seconds until the next look for rows."""
+    if poll is not None:
+        return poll
+    return NOTIFIED_POLL_S if notified and not batch.left else POLL_S
 
 
 @define(eq=False)
 class Batch:
     """The rows that a relay moves at once."""
 
-    outbox: Outbox
-    kind: type[BaseQueue]
-    queue: Any = field(init=False)  # of payloads that are encoded already
+    name: str
+    queue: Any  # for payloads that are encoded already
     positions: list[int] = field(factory=list[int])
     jobs: list[NewJob[bytes]] = field(factory=list[NewJob[bytes]])
     receipts: list[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
     refused: list[dict[str, Any]] = field(factory=list[dict[str, Any]])
+    left: bool = False  # whether rows are left for other relays, as earlier ones of their keys are theirs
 
-    def __attrs_post_init__(self) -> None:
-        if not isinstance(self.outbox.queue, self.kind):
-            raise ConfigurationError(
-                f"{self.outbox!r} is relayed by the function of its colour: relay_once for a Queue, relay_once_async "
-                "for an AsyncQueue"
-            )
-        self.queue = of_bytes(self.outbox.queue)
+    @property
+    def found(self) -> bool:
+        """Whether there was a row to move, or to refuse: there may be more."""
+        return bool(self.jobs or self.refused)
+
+    @property
+    def wake(self) -> str:
+        """The notification of the rows of this queue."""
+        return wake_of(**self._names)
 
     @property
     def one_by_one(self) -> bool:
@@ -104,12 +142,18 @@ class Batch:
         if dialect == "postgresql":
             connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
         statement = text(TAKE.format(now=NOW_MS[dialect], lock=LOCKS[dialect]))
-        given = {**self._names, "version": VERSION, "limit": limit}
-        rows: Any = connection.execute(statement, given).mappings().all()
-        others = self._others(connection, rows)
-        for row in rows:
-            if row["position"] < others.get(row["job_key"], row["position"] + 1):
-                self._add(row)
+        given = {**self._names, "version": VERSION, "limit": limit, "after": 0}
+        for _ in range(PAGES):
+            rows: Any = connection.execute(statement, given).mappings().all()
+            others = self._others(connection, rows)
+            for row in rows:
+                if row["position"] < others.get(row["job_key"], row["position"] + 1):
+                    self._add(row)
+                else:
+                    self.left = True
+            if self.found or len(rows) < limit:
+                break
+            given["after"] = rows[-1]["position"]
         if dialect == "sqlite":
             connection.commit()
 
@@ -139,9 +183,9 @@ class Batch:
                 "outbox_row_refused",
                 "row %s of the outbox of queue %r is no job: %s",
                 row["position"],
-                self.outbox.queue.name,
+                self.name,
                 why,
-                queue=self.outbox.queue.name,
+                queue=self.name,
                 job_id=row["job_id"],
             )
             return
@@ -183,12 +227,18 @@ class Batch:
 class Complaints:
     """The errors of a relay that goes on: logged once in a while."""
 
-    def __init__(self, queue: str, every: float) -> None:
-        self._queue, self._every, self._next = queue, every, 0.0
+    def __init__(self, queue: str) -> None:
+        self._queue, self._next, self._number = queue, 0.0, 0
 
-    def add(self, error: Exception) -> None:
-        """Log an error, unless the one before was logged a moment ago."""
+    def add(self, error: Exception) -> float:
+        """Log an error, unless the one before was logged a moment ago. Return the seconds until the next try."""
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + self._every
+            self._next = time.monotonic() + LOG_AGAIN_S
             words = "rows wait in the outbox of queue %r: %s; trying again"
             log_event("relay_failed", words, self._queue, describe_error(error), queue=self._queue)
+        self._number += 1
+        return min(NOTIFIED_POLL_S, POLL_S * 2.0 ** min(self._number, 10))
+
+    def over(self) -> None:
+        """Take in that the relay works: the next error is logged at once."""
+        self._number, self._next = 0, 0.0

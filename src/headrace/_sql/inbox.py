@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from headrace._model import checks
 from headrace._model.job import Job
+from headrace._sql.django import DjangoConnection
 from headrace._sql.tables import NOW_MS
 from headrace._sql.transaction import Async, Sync, within
 from headrace.errors import RunLost
@@ -46,7 +47,7 @@ def inbox(session: Sync | Async, job: Job[Any]) -> bool | Awaitable[bool]:
         "attempt": job.attempt,
     }
 
-    def begin(connection: Connection) -> bool:
+    def begin(connection: Connection | DjangoConnection) -> bool:
         if job.lost:
             raise RunLost(job.id)
         return connection.execute(DONE, row).rowcount == 1
@@ -65,7 +66,7 @@ def forget(session: Sync | Async, age: float | timedelta) -> int | Awaitable[int
     """
     age_ms = checks.term("age", age)
 
-    def delete(connection: Connection) -> int:
+    def delete(connection: Connection | DjangoConnection) -> int:
         statement = text(FORGET.format(now=NOW_MS[connection.dialect.name]))
         return connection.execute(statement, {"age_ms": age_ms}).rowcount
 

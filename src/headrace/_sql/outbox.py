@@ -5,28 +5,36 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Awaitable, Mapping
-from typing import Any, overload
+from datetime import timedelta
+from typing import Any, ClassVar, overload
 
 from attrs import evolve
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace._api.queue import BaseQueue, Delay
 from headrace._api.tasks import BaseTasks
 from headrace._model.job import KEY, PRIORITY, NewJob, NewTaskJob, is_new
 from headrace._model.policy import conditional
 from headrace._model.receipt import BaseReceipt
-from headrace._sql.tables import VERSION
+from headrace._sql.django import DjangoConnection, engine_of
+from headrace._sql.tables import CHANNEL, VERSION, wake_of
 from headrace._sql.transaction import Async, Sync, within
 from headrace._telemetry.tracing import injected
 from headrace.errors import ConfigurationError
 
-WRITE = text("""
+INSERT = """
     INSERT INTO headrace_outbox
         (version, namespace, queue, job_id, payload, headers, priority, job_key, delay_ms, due_ms)
     VALUES (:version, :namespace, :queue, :job_id, :payload, :headers, :priority, :job_key, :delay_ms, :due_ms)
     ON CONFLICT (namespace, queue, job_id) DO NOTHING
-""")
+    RETURNING position
+"""
+WRITE = {
+    "postgresql": text(f"WITH written AS ({INSERT}) SELECT pg_notify('{CHANNEL}', :wake) FROM written"),  # noqa: S608
+    "sqlite": text(INSERT),
+}
 # Until its transaction ends, no other transaction writes a job of this key: positions are then in the order of commits.
 LOCK_KEY = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
@@ -37,6 +45,8 @@ class Outbox:
     The job exists if and only if the transaction is committed; a relay then moves it to the queue (`relay_once`). One
     object may be shared by threads, and used with sessions of both colours; only the relay connects to Redis.
     """
+
+    relays: ClassVar[tuple[Any, Any]]  # the relays for threads and for asyncio, given by `headrace.sql`
 
     def __init__(self, queue: BaseQueue | BaseTasks) -> None:
         found: Any = queue.queue if isinstance(queue, BaseTasks) else queue
@@ -83,7 +93,10 @@ class Outbox:
         key: str | None = None,
         priority: int = 0,
     ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:
-        """Write a job into the transaction of *session*, a session or connection of SQLAlchemy; return its receipt.
+        """Write a job into the transaction of *session*; return its receipt.
+
+        *session*: a session or connection of SQLAlchemy; in Django, within `transaction.atomic()`, a connection
+        (`django.db.connection`) or its alias (`"default"`).
 
         *payload*, or a `NewJob`, as of `task.new(…)`; the other arguments as for `Queue.enqueue`. A *delay* in seconds
         counts from now. *id*: a job of that id in the outbox, or the queue, is left as it is; rows with that id are
@@ -96,12 +109,21 @@ class Outbox:
         job = self._job(payload, id, headers, delay, key, priority)
         row = self._row(job)
 
-        def write(connection: Connection) -> BaseReceipt[Any]:
-            if job.key is not None and self.queue.ops.settings.ordered and connection.dialect.name == "postgresql":
+        def write(connection: Connection | DjangoConnection) -> BaseReceipt[Any]:
+            dialect = connection.dialect.name
+            if job.key is not None and self.queue.ops.settings.ordered and dialect == "postgresql":
                 connection.execute(LOCK_KEY, {"name": f"{row['namespace']} {row['queue']} {job.key}"})
-            return self._receipt(job, added=connection.execute(WRITE, row).rowcount == 1)
+            return self._receipt(job, added=bool(connection.execute(WRITE[dialect], row).all()))
 
         return within(session, "headrace_outbox", write)
+
+    def relay(self, engine: Any, poll: float | timedelta | None = None) -> Any:
+        """Make the relay of a worker: a `Relay`, or an `AsyncRelay`, by the colour of *engine*.
+
+        In Django *engine* may be the alias of a database. Prefer `worker.relay(outbox, engine)`, or `Relay`.
+        """
+        found: Any = engine_of(engine) if isinstance(engine, str) else engine
+        return self.relays[isinstance(found, AsyncEngine)](found, self, poll=poll)
 
     def _job(
         self,
@@ -134,6 +156,7 @@ class Outbox:
             "version": VERSION,
             "namespace": ops.namespace,
             "queue": ops.keys.queue,
+            "wake": wake_of(ops.namespace, ops.keys.queue),
             "job_id": name,
             "payload": fields[1],
             "headers": json.dumps({name: value for name, value in headers.items() if name not in {KEY, PRIORITY}}),

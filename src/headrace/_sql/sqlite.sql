@@ -1,4 +1,4 @@
--- The tables of headrace.sql, version 1, for SQLite 3.24 or later.
+-- The tables of headrace.sql, version 1, for SQLite 3.35 or later.
 
 -- A row is a job to come. The job exists if, and only if, the transaction that wrote the row was committed.
 CREATE TABLE headrace_outbox (

@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from headrace._sql.tables import require_dialect, require_table
+from headrace._sql.dialects import require_dialect
+from headrace._sql.django import DjangoConnection, connection_of
+from headrace._sql.tables import require_table
 from headrace.errors import ConfigurationError
 
 R = TypeVar("R")
-Sync: TypeAlias = "Session | scoped_session[Any] | Connection"
+
+
+class DjangoLike(Protocol):
+    """A connection of Django, or `django.db.connection`."""
+
+    alias: str
+    in_atomic_block: bool
+
+
+Sync: TypeAlias = "Session | scoped_session[Any] | Connection | DjangoLike | str"
 Async: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
 
 
-def within(session: Sync | Async, table: str, function: Callable[[Connection], R]) -> R | Awaitable[R]:
+def within(
+    session: Sync | Async, table: str, function: Callable[[Connection | DjangoConnection], R]
+) -> R | Awaitable[R]:
     """Call *function* with the connection of *session*, which is in a transaction, and has *table*.
 
     For a session of asyncio the answer is an awaitable.
     """
+    django = connection_of(session)
+    if django is not None:
+        _require_transaction(django.in_transaction(), "transaction.atomic()")
+        require_dialect(django.dialect.name)
+        require_table(django, table)
+        return function(django)
     own: Any = session() if isinstance(session, (scoped_session, async_scoped_session)) else session
     if isinstance(own, (AsyncSession, AsyncConnection)):
         return own.run_sync(lambda found: function(_connection_of(found, table)))
@@ -31,11 +50,8 @@ def within(session: Sync | Async, table: str, function: Callable[[Connection], R
 def _connection_of(session: Session | Connection, table: str) -> Connection:
     """Return the connection of *session*. Raises `ConfigurationError` unless its next statement is in a transaction."""
     if not isinstance(session, (Session, Connection)):
-        raise TypeError(f"give a session or a connection of SQLAlchemy, not a {type(session).__name__}")
-    if not session.in_transaction():
-        raise ConfigurationError(
-            "this session is in no transaction, so nothing would commit the row: write it in `with session.begin():`"
-        )
+        raise TypeError(f"give a session or a connection of SQLAlchemy, or of Django, not a {type(session).__name__}")
+    _require_transaction(session.in_transaction(), "session.begin()")
     connection = session.connection() if isinstance(session, Session) else session
     require_dialect(connection.dialect.name)
     if _commits_each(connection):
@@ -45,6 +61,13 @@ def _connection_of(session: Session | Connection, table: str) -> Connection:
         )
     require_table(connection, table)
     return connection
+
+
+def _require_transaction(there: bool, begin: str) -> None:
+    if not there:
+        raise ConfigurationError(
+            f"this session is in no transaction, so nothing would commit the row: write it in `with {begin}:`"
+        )
 
 
 def _commits_each(connection: Connection) -> bool:

@@ -14,7 +14,7 @@
 -- '=<job number> <ms>' for each job whose id stays taken for so long; {'><job number>', name, id, delay, number of
 -- fields, fields...} of each follow-up for another shard, which goes to the outbox under that name (see hand), with the
 -- keys outbox (hash) and outdue (zset) after all others; and for the history, if items are left, `limit` times attempt,
--- blank, worker. At most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the
+-- worker, and when the attempt began, '+ms' before now or '@ms', with blanks between them. At most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the
 -- next declared stage, without a result.
 -- @include held
 -- @include number
@@ -52,6 +52,7 @@ then
 end
 
 -- @include add
+-- @include began
 -- @include clock
 -- @include due_at
 -- @include held_by
@@ -130,6 +131,12 @@ if heard.history and at > #ARGV then
   local first, last = ends_of(entries)
   for _, row in ipairs(pending(jobs, 'workers', first, last, limit + 100)) do holders[row[1]] = row[4] .. ' ' .. row[2] end
 end
+local read, bytes = {}, 0 -- the jobs for the history, 1 MiB of them
+for i = 1, heard.history and limit or 0 do
+  if bytes >= 1048576 then break end
+  read[i] = (redis.call('XRANGE', jobs, entries[i], entries[i])[1] or {})[2]
+  for j = 1, #(read[i] or {}) do bytes = bytes + #read[i][j] end
+end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
 
 -- Until a script has written, a server without memory refuses commands that need some. This command adds nothing.
@@ -179,17 +186,24 @@ if won > 0 and redis.call('EXISTS', steps) == 1 then
   end
 end
 if heard.history and won > 0 then
-  local done, attempts, with, workers = {}, {}, {}, {}
+  local done, attempts, with, workers, jobs_kept, began, ending = {}, {}, {}, {}, {}, {}, clock()
   for i = 1, full and 0 or results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
   for i = 1, limit do
     if reply[i] == 1 then
       local n, id = #done + 1, with_ids and ARGV[names + i - 1] or ''
-      local attempt, holder = string.match(ARGV[at + i - 1] or holders[entries[i]] or '', '^(%d+) (%S*)$')
+      local attempt, holder, since = string.match(ARGV[at + i - 1] or holders[entries[i]] or '', '^(%d+) (%S*) ?(%S*)$')
       done[n], with[n] = id ~= '' and id or entries[i], with[i] or false
       attempts[n], workers[n] = attempt or 0, holder or worker
+      jobs_kept[n], began[n] = read[i] or false, began_at(since, ending)
+      if read[i] then
+        table.insert(read[i], 'enq') -- behind the job's own, which counts
+        table.insert(read[i], string.match(entries[i], '^%d+'))
+      end
     end
   end
-  keep_ends(heard.history, ends, ended, 'completed', done, {attempts = attempts, results = with, workers = workers})
+  keep_ends(heard.history, ends, ended, 'completed', done, {
+    attempts = attempts, results = with, workers = workers, jobs = jobs_kept, began = began,
+  })
 end
 
 -- 4. Results and follow-ups of the jobs that this call completed.

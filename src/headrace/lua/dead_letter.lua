@@ -5,9 +5,10 @@
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
--- Items: entry, delivery count, reason (followed by the byte 255 and the traceback, to keep one). At most 1,000 jobs. A
--- dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's, with
+-- Items: entry, delivery count, reason (followed by more, as in retry). At most 1,000 jobs. A dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's, with
 -- `attempt` the number of all deliveries.
+-- @include clock
+-- @include failure
 -- @include fields
 -- @include held
 -- @include held_by
@@ -15,7 +16,6 @@
 -- @include keep_ends
 -- @include marks
 -- @include publish
--- @include reason
 -- @include record
 -- @include require_types
 -- @include retire
@@ -31,7 +31,8 @@ require_streams(dead, wake)
 holds.check(q)
 local heard = listeners(stats, events, 'dead')
 require_history(heard.history, ends, ended)
-local entries, counts, reasons, reply, buried, why, attempts = {}, {}, {}, {}, {}, {}, {}
+local entries, counts, reasons, reply, buried, why, attempts, letters = {}, {}, {}, {}, {}, {}, {}, {}
+local now = clock()
 for i = items, #ARGV, 3 do
   entries[#entries + 1], counts[#counts + 1], reasons[#reasons + 1] = unpack(ARGV, i, i + 2)
 end
@@ -48,9 +49,15 @@ for i, entry in ipairs(entries) do
     local reason = set_reason(fields, reasons[i])
     reply[i], buried[#buried + 1], why[#buried + 1] = 1, fields.id, fields.reason or ''
     attempts[#buried] = string.format('%.0f', math.max(1, fields.attempt - releases))
+    if heard.history then
+      add_attempt(fields, reasons[i], attempts[#buried], worker, now)
+      letters[#buried] = compose(fields, headers)
+    end
     keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, fields, headers)
   end
 end
-keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, workers = worker, reasons = why})
+keep_ends(heard.history, ends, ended, 'dead', buried, {
+  attempts = attempts, workers = worker, reasons = why, jobs = letters,
+})
 if heard.dead then publish(events, 'dead', buried, worker, why) end
 return answer(reply)

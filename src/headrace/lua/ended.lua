@@ -21,7 +21,8 @@ for i = items, #ARGV do
       is_there, fields = is_entry_id(q, id)
       if fields then weigh(budget, fields) end
     end
-    answered = is_there and 0 or end_of(ends, stats, id) or letters
+    local its_end = not is_there and end_of(ends, stats, id)
+    answered = is_there and 0 or its_end and string.match(its_end, '^[^\255]*') or letters
   end
   reply[i - items + 1] = answered
 end

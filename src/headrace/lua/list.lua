@@ -7,7 +7,7 @@
 -- COST   1-3 us per job
 -- state: waiting (level by level, parked ones first), running, delayed (then jobs that a rate limit holds back, then
 -- runs that sleep), dead; blocked: in no order, some twice if the hash changes meanwhile, then runs that wait for a
--- signal; ended: of the history, with rows as in `find`.
+-- signal; ended: of the history, with rows as in `find`; `ended:<state>:<kind>` lists only those, where '' is any.
 -- A page ends at about 1 MiB of jobs, or after one that is larger.
 -- @include clock
 -- @include history
@@ -101,7 +101,8 @@ elseif state == 'blocked' then
     if #rows >= limit then budget.left = 0 end
   end)
   if last ~= '0' then next_cursor = last elseif redis.call('EXISTS', asleep) == 1 then next_cursor = 'asleep -' end
-elseif state == 'ended' then
+elseif string.sub(state, 1, 5) == 'ended' then
+  local only, kind = string.match(state, '^ended:(%a*):(.*)$')
   local page, last = scored(ended, string.format('%.0f', too_old(stats) + 1))
   for i = 1, #page, 2 do
     local kept = value_of(budget, ends, page[i])
@@ -109,7 +110,13 @@ elseif state == 'ended' then
       last = i - 1
       break
     end
-    rows[#rows + 1] = ended_row(page[i], kept)
+    local row, how = ended_row(page[i], kept)
+    local right = (only or '') == '' or how == only
+    if right and (kind or '') ~= '' then
+      right = false
+      for j = 1, row and #row[2] or 0, 2 do right = right or row[2][j] == 'kind' and row[2][j + 1] == kind end
+    end
+    if right then rows[#rows + 1] = row end
   end
   if last then next_cursor = page[last] .. ' ' .. page[last - 1] end
 else

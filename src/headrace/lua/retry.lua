@@ -9,12 +9,15 @@
 -- A job that has the turn of its key keeps its place in front of the key's other jobs: it goes to the front, or for its
 -- delay to the consumer `limited`, without its reason. Items: entry, delivery count, delay ('' or '+ms' or '@ms'),
 -- spend (1 an attempt, 0 none, -1 restores all attempts; followed by a blank and the traceparent of this attempt, for
--- the next one), reason (followed by the byte 255 and the traceback, to keep one). At most 1,000 jobs. A retried job
--- has the first 500 bytes of its reason, and 4,096 of the traceback, as fields `headrace-reason` and
--- `headrace-traceback`, until its next retry. The job ended by itself, so it is no longer a suspect. Deliveries whose
--- holder died while it had other jobs spend no attempt: from now on they count as releases.
+-- the next one), reason (followed by the byte 255 and the traceback, to keep one; in a queue with a history by two more
+-- parts, each after that byte: the class of the error, and when the attempt began, '+ms' before now or '@ms'). At most
+-- 1,000 jobs. A retried job has the first 500 bytes of its reason, and 4,096 of the traceback, as fields
+-- `headrace-reason` and `headrace-traceback`, until its next retry, and its attempts so far as `headrace-attempts`. The
+-- job ended by itself, so it is no longer a suspect. Deliveries whose holder died while it had other jobs spend no
+-- attempt: from now on they count as releases.
 -- @include clock
 -- @include due_at
+-- @include failure
 -- @include fields
 -- @include held
 -- @include held_by
@@ -26,7 +29,6 @@
 -- @include number
 -- @include park
 -- @include publish
--- @include reason
 -- @include record
 -- @include require_types
 -- @include retire
@@ -47,7 +49,7 @@ holds.check(q)
 local heard = listeners(stats, events, 'retried', 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
-local reply, first, retried, buried, why, why_buried, attempts = {}, false, {}, {}, {}, {}, {}
+local reply, first, retried, buried, why, why_buried, attempts, letters = {}, false, {}, {}, {}, {}, {}, {}
 local now, keyed = clock(), redis.call('EXISTS', turns) == 1
 local watched = redis.call('EXISTS', deaths) == 1
 for i = items, #ARGV, 5 do
@@ -75,11 +77,13 @@ for i, entry in ipairs(entries) do
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
     local reason = set_reason(own_fields, reasons[i])
     local short = own_fields.reason or ''
+    if heard.history and spend == '1' then add_attempt(own_fields, reasons[i], deliveries - releases, worker, now) end
     local last = max_attempts > 0 and deliveries - free >= max_attempts and spend == '1'
     local stays = keyed and not last and redis.call('HGET', turns, 'e' .. entry)
     if not stays then remove_entry(q, entry) end -- first: then a full server permits all later writes
     if last then
       free_id(q, id, entry, DIED)
+      if heard.history then letters[#buried + 1] = compose(own_fields, headers) end
       keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own_fields, headers)
       reply[i], buried[#buried + 1], why_buried[#buried + 1] = 2, id, short
       attempts[#buried] = string.format('%.0f', deliveries - releases)
@@ -110,7 +114,9 @@ for i, entry in ipairs(entries) do
   end
 end
 if first then wake_one(wake) end
-keep_ends(heard.history, ends, ended, 'dead', buried, {attempts = attempts, workers = worker, reasons = why_buried})
+keep_ends(heard.history, ends, ended, 'dead', buried, {
+  attempts = attempts, workers = worker, reasons = why_buried, jobs = letters,
+})
 if heard.retried then publish(events, 'retried', retried, worker, why) end
 if heard.dead then publish(events, 'dead', buried, worker, why_buried) end
 return answer(reply)

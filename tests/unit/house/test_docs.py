@@ -94,7 +94,7 @@ def test_every_proof_of_a_capability_is_a_test() -> None:
 
 def test_every_field_that_is_ours_is_described(protocol: ModuleType) -> None:
     own = {"data", "id", "attempt", "enq", "headrace-cost", "headrace-flow", "headrace-key", "headrace-nonce"}
-    own |= {"headrace-priority", "headrace-reason", "headrace-traceback", "headrace-unique"}
+    own |= {"headrace-priority", "headrace-attempts", "headrace-reason", "headrace-traceback", "headrace-unique"}
     assert set(protocol.FIELDS) == {*own, "any other"}
 
 

@@ -50,6 +50,7 @@ NEVER_AWAITED = {
     "on_stop",
     "options",
     "receipt",
+    "relay",
     "run",
     "running",
     "stage",

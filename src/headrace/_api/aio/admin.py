@@ -18,7 +18,7 @@ from headrace._core.shards.verbs import QueueVerbs
 from headrace._model import checks
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
-from headrace._model.state import JobState, Repairs, Schedule, WorkerState
+from headrace._model.state import JobState, Repairs, Schedule, WorkerState, ended_as
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
 from headrace._net.base.cluster import slot_of
@@ -283,15 +283,17 @@ class AsyncAdmin(Generic[T]):
         """List the dead letters, oldest first, each with its `reason`, its `worker`, and the time `since` its death."""
         return self._each("dead")
 
-    def ended(self) -> AsyncIterator[JobState[T | None]]:
+    def ended(self, *, kind: str | None = None, state: str | None = None) -> AsyncIterator[JobState[T | None]]:
         """List the jobs that have ended, the oldest end first, as far as the queue's `history` goes. list.lua, O(log n)
         and 1-2 µs per job, page by page.
 
-        Their `state` is completed, cancelled, deleted or dead; `since` says when, `worker` which one had them,
-        `job.attempt` in which attempt (0: unknown), and `reason` why. `job.payload` and `job.enqueued_at` are `None`.
-        Nothing for a queue without a history.
+        *kind*: only jobs of this kind, such as a task's name; *state*: only completed, cancelled, deleted or dead ones
+        (`ValueError` for another). `since` says when a job ended, `worker` which one had it, `job.attempt` in which
+        attempt (0: unknown), and `reason` why. A job that was completed or died is whole, with its `attempts`, unless
+        its fields have more than 64 KiB: then, and for others, `job.payload` is `None`. Nothing for a queue without a
+        history.
         """
-        return self._each("ended")
+        return self._each(ended_as(kind, state))
 
     async def position(self, id: str, *, key: str | None = None) -> int | None:
         """Count the jobs that would be leased before this one: 0 for the next, 1,000 for that many or more.

@@ -83,11 +83,22 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
         """
         return await self._see(self.views.trends(name, every, number))
 
-    async def jobs(self, name: str, state: str, cursor: str = "", limit: int = 50) -> JobsPage:
-        """Read a page of the jobs in *state* (waiting, running, delayed, blocked, dead), from *cursor* of the page
-        before. At most 200 jobs, or 1 MiB. list.lua.
+    async def jobs(
+        self,
+        name: str,
+        state: str,
+        cursor: str = "",
+        limit: int = 50,
+        *,
+        kind: str | None = None,
+        end: str | None = None,
+    ) -> JobsPage:
+        """Read a page of the jobs in *state* (waiting, running, delayed, blocked, dead, or ended: of the history), from
+        *cursor* of the page before. At most 200 jobs, or 1 MiB. list.lua.
+
+        Of jobs that have ended, *kind* and *end* choose: the kind, and completed, dead, cancelled or deleted.
         """
-        return await self._see(self.views.jobs(name, state, cursor, limit))
+        return await self._see(self.views.jobs(name, state, cursor, limit, kind, end))
 
     async def job(self, name: str, id: str) -> JobView | None:
         """Read one job, whole: its payload, its lease, its timeline; `None` if nothing is known of it.

@@ -144,12 +144,13 @@ class AsyncTasks(AsyncClosing, BaseTasks):
         """Wait until the job of a call has ended, *timeout* seconds at most, and return its result.
 
         Use it if only the id is known. If the task is known, use `AsyncTask.receipt`, whose results are always typed.
-        Here the job names its task while it is in the queue, and its result has the type that the task returns. A job
-        that has ended before the call names no task any more, so its result is plain JSON, such as a `dict` for a
-        dataclass.
+        Here the job names its task, and its result has the type that the task returns: while it is in the queue, and
+        for as long as the queue's `history` keeps its end. Without a history, the result of a job that has ended before
+        the call is plain JSON, such as a `dict` for a dataclass.
 
         *timeout*: `None` waits as long as it takes, 0 does not wait. `None` is returned as by `AsyncReceipt.result`,
-        which has the errors, too. find.lua, once, if the job has not ended; else as `AsyncQueue.result`.
+        which has the errors, too. find.lua, once, if the job has not ended or its queue has a history; else as
+        `AsyncQueue.result`.
         """
         return await self.queue._drive(self._result(id, timeout))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 

@@ -6,13 +6,14 @@ import asyncio
 import inspect
 import signal
 from contextlib import ExitStack, suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import redis.asyncio
 
 from headrace._api.worker import BaseWorker
-from headrace._engine.hooks import Hook
+from headrace._engine.hooks import Hook, is_async
 from headrace._engine.tasks import Engine, call_stops
 from headrace._net.aio import loops
 from headrace._net.base.address import AsyncClient
@@ -125,6 +126,9 @@ class AsyncWorker(BaseWorker[AsyncClient]):
         self._reach(url)
 
     def _go(self, stops: list[Hook]) -> Engine:
+        for relay in self._relays:
+            relay.begin(self._address)
+            stops.append(relay.end if is_async(relay.end) else partial(asyncio.to_thread, relay.end))
         self._running = Engine(self._lifecycle(), self._address, self.trace_parent, stops)
         self._started(loops.named())
         return self._running

@@ -96,6 +96,9 @@ class Worker(BaseWorker[Client]):
             self._count_threads()
             for hook in self._starts:
                 hook()
+            for relay in self._relays:
+                relay.begin(self._address)
+                stops.append(relay.end)
             self._running = Engine(self._lifecycle(), self._address, self.trace_parent, stops)
         except BaseException:
             call_stops(stops)

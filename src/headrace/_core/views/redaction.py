@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import evolve
 
 from headrace._model.flow import FlowState
 from headrace._model.job import Job
-from headrace._model.state import JobState
+from headrace._model.state import Attempt, JobState
 from headrace._model.steps import Step
 from headrace._model.views import ENDED, READ_BYTES, JobView, Moment, Payload, bounded, one_line, readable, text_of
 
@@ -29,16 +29,15 @@ class Redaction:
         """Show a job that has ended, by its *end* in the queue's history, if any, and by its result."""
         job: Job[Any] = Job(id, b"", name) if end is None else end.job
         shown = None if result is None else self.payload(job, result, "result")
-        nothing, what = Payload("text", "", 0), "completed; its result is kept"
         if end is None:
+            nothing, what = Payload("text", "", 0), "completed; its result is kept"
             return JobView(id, name, ENDED[0], 0, 0, None, nothing, {}, result=shown, timeline=(Moment(None, what),))
         attempt = f" in attempt {job.attempt}" if job.attempt else ""
         worker = f", with {end.worker}" if end.worker else ""
-        reason = None if not end.reason else bounded(self.text("reason", end.reason, job), 2000)[0]
-        return JobView(
-            id, name, end.state, job.attempt, 0, None, nothing, {}, end.worker, end.since, None, reason,
-            result=shown, timeline=(Moment(end.since, f"{end.state}{attempt}{worker}"),),
-        )  # fmt: skip
+        view = evolve(self.job(end, whole=True), result=shown)
+        first = [Moment(view.enqueued_at, "enqueued")] if view.enqueued_at else []
+        last = Moment(end.since, f"{end.state}{attempt}{worker}")
+        return evolve(view, timeline=(*first, *_ended(view.attempts[:-1]), last))
 
     def job(
         self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
@@ -61,6 +60,7 @@ class Redaction:
         if not whole:
             return view
         view = evolve(view, steps=tuple(self._step(job, step) for step in state.steps), progress=state.progress)
+        view = evolve(view, attempts=tuple(self._attempt(job, one) for one in state.attempts))
         if state.progress is not None:
             text = one_line(self.text("progress", state.progress.text, job))
             view = evolve(view, progress=evolve(state.progress, text=text))
@@ -71,6 +71,12 @@ class Redaction:
         result = None if step.result is None else self.payload(job, step.result, f"step {step.name}")
         return evolve(step, result=result)
 
+    def _attempt(self, job: Job[Any], one: Attempt) -> Attempt:
+        """Show an attempt that has ended."""
+        reason = None if not one.reason else bounded(self.text("reason", one.reason, job), 2000)[0]
+        traceback = None if not one.traceback else bounded(self.text("traceback", one.traceback, job))[0]
+        return evolve(one, reason=reason, traceback=traceback)
+
     def text(self, what: str, text: str, job: Job[Any]) -> str:
         if self._redact is None:
             return text
@@ -80,6 +86,8 @@ class Redaction:
             return WITHHELD
 
     def payload(self, job: Job[Any], value: Any, what: str) -> Payload:
+        if value is None:  # of an ended job
+            return Payload("text", "", 0)
         kind, text = text_of(value)
         size = len(value) if isinstance(value, (bytes, str)) else len(text)
         shown, cut = bounded(self.text(what, text, job))
@@ -98,9 +106,18 @@ class Redaction:
         return Payload(kind, shown, len(data), cut or len(data) > READ_BYTES)
 
 
+def _ended(attempts: Iterable[Attempt]) -> list[Moment]:
+    """List the ends of attempts."""
+    return [
+        Moment(one.ended, f"attempt {one.number} failed, with {one.worker or 'no worker'}: {one.reason or one.error}")
+        for one in attempts
+        if one.reason or one.error
+    ]
+
+
 def _timeline(job: JobView) -> list[Moment]:
     """List the recorded moments of a job's life, in order."""
-    moments = [Moment(job.enqueued_at, "enqueued")]
+    moments = [Moment(job.enqueued_at, "enqueued"), *_ended(job.attempts)]
     leased = job.state == "leased"
     before = job.attempt - 1 if leased else job.attempt if job.reason or job.attempt > 1 else 0
     if before and job.state != "dead":

@@ -24,7 +24,7 @@ from headrace._model.codec import Codec, chosen
 from headrace._model.flow import FlowState
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table, apart, number_in
-from headrace._model.state import Counts, JobState, Schedule, WorkerState, summed
+from headrace._model.state import Counts, JobState, Schedule, WorkerState, ended_as, summed
 from headrace._model.views import (
     ENDED,
     KEPT,
@@ -342,10 +342,15 @@ class Views:
 
     # -- jobs ----------------------------------------------------------------------------------------
 
-    def jobs(self, name: str, state: str, cursor: str, limit: int) -> Step[JobsPage]:
-        """Read a page of the jobs in one state."""
-        if state not in STATES:
-            raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}")
+    def jobs(
+        self, name: str, state: str, cursor: str, limit: int, kind: str | None = None, end: str | None = None
+    ) -> Step[JobsPage]:
+        """Read a page of the jobs in one state. *kind* and *end* choose among jobs that have ended."""
+        if state not in STATES and state != "ended":
+            raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}, ended")
+        if (kind or end) and state != "ended":
+            raise ValueError(f"kind and end are for jobs that have ended, not for the state {state!r}")
+        listed = ended_as(kind, end) if state == "ended" else state
         self._ops_factory.whole(name).listing(state, cursor, limit)  # refused before anything is sent
         if limit > LISTED_PER_SCRIPT:
             raise ValueError(f"limit {limit}: give at most {LISTED_PER_SCRIPT}")
@@ -355,14 +360,14 @@ class Views:
             at, inner = place(cursor, len(parts))
             states, reads, now = list[JobState[Any]](), 0, 0.0
             while at < len(parts) and len(states) < limit and reads < PARTS_A_PAGE:
-                some, inner, now = yield from send(view_ops.page(parts[at], state, inner, limit - len(states)))
+                some, inner, now = yield from send(view_ops.page(parts[at], listed, inner, limit - len(states)))
                 states += some
                 reads += bool(some or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
                 at += not inner
             more = inner if len(parts) == 1 else f"{at}:{inner}" if at < len(parts) else ""
             return JobsPage(now, name, state, tuple(self.showing.job(one) for one in states), more)
 
-        return (yield from self.kept(("jobs", name, state, cursor, limit), build))
+        return (yield from self.kept(("jobs", name, listed, cursor, limit), build))
 
     def _of(self, name: str) -> Step[list[Ops]]:
         """Make the operations of each shard of a queue, for its current levels."""

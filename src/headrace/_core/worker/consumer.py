@@ -30,7 +30,7 @@ from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, LEASED
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Died, Reclaimed, Verdicts
-from headrace.errors import describe_error, traced
+from headrace.errors import class_path, describe_error, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
 IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
@@ -146,6 +146,9 @@ class Consumer:
     def finished(self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None) -> None:
         """Settle the jobs of *unit*, whose handler has ended."""
         took = now - unit[0].started
+        if self.ops.settings.history:
+            for held in unit:
+                cast("Any", held).ran = took  # mypy knows no attribute of the base's slots
         self.jobs.mean = took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
         if self.shared is not None:
             self.shared.mean, self.shared.now = self.jobs.mean, now
@@ -200,8 +203,12 @@ class Consumer:
     def settle(self, held: HeldJob, verdict: Settlement, error: BaseException | None = None) -> None:
         """Record how a job ended, and stop counting it as held."""
         held.ended = True
-        if error is not None and self.ops.settings.tracebacks and verdict.kind in ("retry", "dead"):
-            verdict = evolve(verdict, traceback=traced(error))
+        settings = self.ops.settings
+        if error is not None and verdict.kind in ("retry", "dead"):
+            if settings.tracebacks:
+                verdict = evolve(verdict, traceback=traced(error))
+            if settings.history:
+                verdict = evolve(verdict, raised=class_path(error))
         if verdict.may_bury:
             verdict = evolve(verdict, error=error)
         if verdict.kind == "complete" or self.phase < Phase.HALTING:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from headrace._api.aio.queue import AsyncQueue
 from headrace._model import checks
-from headrace._net.aio.colour import Background, event, happens
-from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT, LOG_AGAIN_S
-from headrace._sql.aio.colour import Connection, Engine, run_on
-from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints
+from headrace._net.aio.colour import Background, Event, event, happens
+from headrace._net.base.address import Address
+from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
+from headrace._sql.aio.colour import Connection, Engine, listening, run_on, rung
+from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, own_sender, pause_after, sender
 from headrace._sql.outbox import Outbox
 
 
@@ -22,7 +23,13 @@ async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int
     away, it raises as `AsyncQueue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the
     reason, and logged. Raises `ConfigurationError` for a database without the table.
     """
-    batch = Batch(outbox, AsyncQueue)
+    batch = Batch(outbox.queue.name, sender(outbox.queue, AsyncQueue))
+    await _move(connection, batch, limit)
+    return len(batch.jobs)
+
+
+async def _move(connection: Connection, batch: Batch, limit: int) -> None:
+    """Move the rows of a batch."""
     await run_on(connection, partial(batch.take, limit=limit))
     try:
         if batch.one_by_one:
@@ -36,37 +43,64 @@ async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int
         raise
     finally:
         await run_on(connection, batch.end)
-    return len(batch.jobs)
 
 
 class AsyncRelay:
     """A context in which committed rows of *outbox* go to its queue, in the background, on connections of *engine*.
 
-    `async with AsyncRelay(engine, outbox): …`, around the run of a worker or in a program of its own; any number may
-    run at once. *poll*: seconds, or a `timedelta`, between two looks for rows. An error is logged (`relay_failed`, once
-    a minute), and it goes on. Leaving the context waits at most 2 seconds for the batch under way.
+    `async with AsyncRelay(engine, outbox): …` in a program of its own; `worker.relay(outbox, engine)` for a worker. Any
+    number may run at once. *poll*: seconds, or a `timedelta`, between two looks for rows: 0.2, or 5 where PostgreSQL
+    tells the relay of each commit (psycopg 3.2 or later), on a connection of its own. An error is logged
+    (`relay_failed`, once a minute), and it goes on. Leaving the context waits at most 2 seconds for the batch under
+    way.
     """
 
-    def __init__(self, engine: Engine, outbox: Outbox, *, poll: float | timedelta = 0.2) -> None:
+    def __init__(self, engine: Engine, outbox: Outbox, *, poll: float | timedelta | None = None) -> None:
+        if not isinstance(engine, Engine):
+            raise TypeError(f"engine must be an {Engine.__name__} of SQLAlchemy, not a {type(engine).__name__}")
         self._engine, self._outbox = engine, outbox
-        self._poll = checks.seconds("poll", poll, zero=False)
+        self._poll = None if poll is None else checks.seconds("poll", poll, zero=False)
+        own_sender(outbox.queue, AsyncQueue, None)  # refuses a client of the other colour
         self._over, self._background = event(), Background()
 
-    async def __aenter__(self) -> Self:
-        self._background.start(f"headrace-relay-{self._outbox.queue.name}", self._run)
-        return self
+    def begin(self, where: Address | None = None) -> None:
+        """Begin to relay. *where*: the server for a queue that names none."""
+        self._over, queue = event(), own_sender(self._outbox.queue, AsyncQueue, where)
+        self._background.start(f"headrace-relay-{queue.name}", self._run, queue, self._over)
 
-    async def _run(self) -> None:
-        complaints = Complaints(self._outbox.queue.name, LOG_AGAIN_S)
-        while not self._over.is_set():
-            try:
-                async with self._engine.connect() as connection:
-                    while not self._over.is_set() and await relay_once_async(connection, self._outbox):
-                        pass
-            except Exception as error:
-                complaints.add(error)
-            await happens(self._over, self._poll)
-
-    async def __aexit__(self, *_: object) -> None:
+    async def end(self) -> None:
+        """Stop, and wait at most 2 seconds for the batch under way."""
         self._over.set()
         await self._background.end(2 * COURTESY_S)
+
+    async def __aenter__(self) -> Self:
+        self.begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def _run(self, queue: Any, over: Event) -> None:
+        complaints = Complaints(queue.name)
+        try:
+            while not over.is_set():
+                try:
+                    async with listening(self._engine) as bell:
+                        await self._follow(queue, over, bell, complaints)
+                except Exception as error:
+                    await happens(over, complaints.add(error))
+        finally:
+            await queue.close()
+
+    async def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints) -> None:
+        """Move rows as they are committed, until an error or the end."""
+        while not over.is_set():
+            async with self._engine.connect() as connection:
+                batch = Batch(queue.name, queue)
+                while not over.is_set():
+                    batch = Batch(queue.name, queue)
+                    await _move(connection, batch, JOBS_PER_SCRIPT)
+                    if not batch.found:
+                        break
+            complaints.over()
+            await rung(bell, batch.wake, over, pause_after(batch, self._poll, notified=bell is not None))

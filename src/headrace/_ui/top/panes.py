@@ -447,7 +447,10 @@ def _lines(job: JobView, now: float) -> list[str | Text]:
         lines += ["", Text("steps", style="bold"), *(_step_line(step, now) for step in job.steps)]
     for title, text in (("reason", job.reason), ("traceback", job.traceback)):
         lines += ["", Text(title, style="bold"), text] if text else []
-    for title, payload in (("result", job.result), ("payload", None if job.ended else job.payload)):
+    for title, payload in (
+        ("result", job.result),
+        ("payload", None if job.ended and not job.payload.size else job.payload),
+    ):
         if payload is not None:
             note = f"{title}: {payload.kind}, {payload.size:,} bytes{', the beginning' if payload.cut else ''}"
             lines += ["", Text(note, style="bold"), payload.text]

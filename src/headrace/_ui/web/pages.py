@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.views import STATES
+from headrace._model.event import ENDS
 from headrace._model.state import Counts
 from headrace._model.verbs import BULK, VERBS
 from headrace._model.views import Overview, QueueView, one_line
@@ -75,16 +76,19 @@ def _by_state(counts: Counts) -> dict[str, int]:
 async def queue(request: PageRequest) -> Answer:
     """Show one queue, and a page of its jobs in one state."""
     name, state = request.queue(), request.param("state", "waiting")
-    if state not in STATES:
+    only = {"kind": request.param("kind")[:500], "end": request.param("end")} if state == "ended" else {}
+    if state not in (*STATES, "ended") or only.get("end", "") not in ("", *ENDS):
         raise NotThere(f"There is no state {state!r}.")
     page = await request.inspector.queue(name)
     counts = page.queue.counts
     if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
         raise NotThere(f"There is no queue {name!r}.")
-    jobs = await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE)
+    chosen = {word: value or None for word, value in only.items()}
+    jobs = await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE, **chosen)
     bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
     more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
     more |= {"bulk": bulk, "bulk_texts": BULK_TEXTS, "buttons": _buttons(request, "queue", name)}
+    more |= {"only": only, "ends": ENDS}
     return "queue.html", {"page": page, "tabs": _by_state(counts), **more}
 
 

@@ -1,11 +1,11 @@
--- Split an entry's fields into our own (own.data, own.id, own.attempt, own.enq; of a retried job also own.reason and
--- own.traceback) and the headers, in order. A foreign producer may write anything, and must not stop the queue: an
+-- Split an entry's fields into our own (own.data, own.id, own.attempt, own.enq; of a retried job also own.reason,
+-- own.traceback and own.attempts) and the headers, in order. A foreign producer may write anything, and must not stop the queue: an
 -- `attempt` that is no number is a header, and an empty `id` counts as none.
 local OURS = {
   data = 'data', id = 'id', attempt = 'attempt', enq = 'enq',
-  ['headrace-reason'] = 'reason', ['headrace-traceback'] = 'traceback',
+  ['headrace-reason'] = 'reason', ['headrace-traceback'] = 'traceback', ['headrace-attempts'] = 'attempts',
 }
-local ORDER = {'data', 'id', 'attempt', 'enq', 'headrace-reason', 'headrace-traceback'}
+local ORDER = {'data', 'id', 'attempt', 'enq', 'headrace-reason', 'headrace-traceback', 'headrace-attempts'}
 local function parse(fields)
   local own, headers = {}, {}
   for i = 1, #fields, 2 do

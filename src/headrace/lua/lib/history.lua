@@ -1,7 +1,7 @@
 -- The history of a queue: how and when its jobs ended, by id. `history` of the stats says how many ends are kept, and
--- for how many ms. An end is text: state, ms, attempt (0 unknown), 1 with a result, worker or '-', reason.
+-- for how many ms. An end is text: state, ms, attempt (0 unknown), 1 with a result, worker or '-', reason; and where its
+-- job is kept, the byte 255, and packed: the job's fields, the ms when its last attempt began.
 -- @include clock
--- The moment before which ends are too old: now, if there is no history.
 -- The moment before which ends are too old: now, if there is no history.
 local function too_old(stats)
   return clock() - tonumber(string.match(redis.call('HGET', stats, 'history') or '', '^%d+ (%d+)$') or 0)
@@ -13,10 +13,21 @@ local function end_of(ends, stats, id)
   local at = tonumber(string.match(kept, '^%a+ (%d+) ') or 0)
   return at > too_old(stats) and kept or nil
 end
--- The row of an ended job for listings, and its state; nil for foreign bytes.
+-- The row of an ended job for listings, and its state; nil for foreign bytes. Its 8th value is the ms when its last
+-- attempt began, 0 if that is not known.
 local function ended_row(id, kept)
-  local how, at, attempt, _, worker, reason = string.match(kept or '', '^(%a+) (%d+) (%d+) (%d) (%S+) (.*)$')
+  local how, at, attempt, _, worker, reason, more = string.match(
+    kept or '', '^(%a+) (%d+) (%d+) (%d) (%S+) ([^\255]*)\255?(.*)$'
+  )
   if not how then return nil end
   local fields = {'id', id, 'headrace-reason', reason}
-  return {id, fields, 'ended:' .. how, tonumber(attempt), 0, worker == '-' and '' or worker, tonumber(at)}, how
+  local readable, job = pcall(cmsgpack.unpack, more)
+  job = readable and type(job) == 'table' and type(job[1]) == 'table' and job or {{}, 0}
+  for i = 1, #job[1], 2 do
+    if job[1][i] ~= 'id' and job[1][i] ~= 'headrace-reason' then
+      fields[#fields + 1], fields[#fields + 2] = job[1][i], job[1][i + 1]
+    end
+  end
+  worker = worker == '-' and '' or worker
+  return {id, fields, 'ended:' .. how, tonumber(attempt), 0, worker, tonumber(at), tonumber(job[2]) or 0}, how
 end

@@ -1,6 +1,7 @@
 -- Keep the ends of jobs, at most 1,000, in the history of their queue, if it has one. *history*: the number of ends and
 -- ms, from the stats. *more*: lists beside *ids*, or one value for all: attempts, results (true for a job with a
--- result), workers, reasons. Surplus and old ends go: at most as many as come, and a hundred more.
+-- result), workers, reasons; jobs, each a flat list of fields, and the ms when their last attempts began. Surplus and old
+-- ends go: at most as many as come, and a hundred more.
 -- @include clock
 -- @include reason
 -- @include require_types
@@ -12,6 +13,19 @@ end
 local function nth(some, i)
   if type(some) == 'table' then return some[i] end
   return some
+end
+-- The fields of a job as they are kept: without its payload, or not at all, where they are larger than 64 KiB.
+local function fields_kept(fields)
+  local size, rest, others = 0, {}, 0
+  for i = 1, #fields, 2 do
+    local bytes = #fields[i] + #fields[i + 1]
+    size = size + bytes
+    if fields[i] ~= 'data' then
+      rest[#rest + 1], rest[#rest + 2] = fields[i], fields[i + 1]
+      others = others + bytes
+    end
+  end
+  return size <= 65536 and fields or others <= 65536 and rest or nil
 end
 local function keep_ends(history, ends, ended, state, ids, more)
   local most, ttl = string.match(history or '', '^(%d+) (%d+)$')
@@ -25,6 +39,8 @@ local function keep_ends(history, ends, ended, state, ids, more)
       state, at, nth(more.attempts, i) or 0, nth(more.results, i) and 1 or 0, worker ~= '' and worker or '-',
       shortened(reason, REASON_BYTES),
     }, ' ')
+    local job = more.jobs and more.jobs[i] and fields_kept(more.jobs[i])
+    if job then records[2 * i] = records[2 * i] .. '\255' .. cmsgpack.pack({job, nth(more.began, i) or 0}) end
   end
   redis.call('HSET', ends, unpack(records))
   redis.call('ZADD', ended, unpack(moments))

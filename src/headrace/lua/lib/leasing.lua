@@ -28,7 +28,7 @@ function leasing.context()
     stats = stats, limited = limited, flows = flows, turns = turns, behind = behind, deaths = deaths, now = clock(),
     workers = workers, registered = registered,
     levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {},
-    why = {}, attempts = {died = {}}, spent = 0,
+    why = {}, attempts = {died = {}, jobs = {}}, spent = 0,
   }
 end
 -- The group is there, and the worker is registered. Then, before any job is handed out: wake tokens, a pause, due jobs,
@@ -103,6 +103,7 @@ function leasing.hand_out(q, entry, fields, count)
     local letter = keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own, headers)
     local n = #q.buried + 1
     q.buried[n], q.why[n], q.attempts[n], q.attempts.died[n] = own.id, reason, string.format('%.0f', attempt - 1), letter
+    q.attempts.jobs[n] = q.heard.history and compose(own, headers)
   else
     q.taken[#q.taken + 1] = {entry, fields, count, releases}
     q.entries[#q.entries + 1] = entry
@@ -116,7 +117,7 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
   if duration ~= '' then
     for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
   end
-  keep_ends(heard.history, ends, ended, 'dead', q.buried, {attempts = q.attempts, reasons = q.why})
+  keep_ends(heard.history, ends, ended, 'dead', q.buried, {attempts = q.attempts, reasons = q.why, jobs = q.attempts.jobs})
   if heard.dead then publish(events, 'dead', q.buried, worker, q.why) end
   if heard.leased then
     local ids_leased = {}
