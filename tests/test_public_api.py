@@ -64,6 +64,7 @@ MEMBERS = {
     "Receipt": {"added", "id", "outcome", "result"},
     "Counts": {
         "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "handing",
+        "held",
         "leased", "lost", "parked", "present", "waiting",
     },
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
@@ -80,8 +81,8 @@ MEMBERS = {
 }  # fmt: skip
 OPERATORS = {  # of headrace.inspect
     "Admin": VERBS.keys() - {"cancel", "enqueue", "signal"} | {
-        "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "peek", "position", "running", "schedules",
-        "shards", "waiting", "workers",
+        "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "peek", "position", "redeclare", "running",
+        "schedules", "shards", "shares", "waiting", "workers",
     },
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Repairs": {
@@ -181,7 +182,7 @@ MADE: dict[str, Any] = {
     "LeasesLeft": headrace.errors.LeasesLeft([("q", "i")]),
     "PrioritiesMismatch": headrace.errors.PrioritiesMismatch(3),
     "RetryLater": headrace.RetryLater(5, "why", spend=True),
-    "TermsMismatch": headrace.errors.TermsMismatch("q", "fair=a limits= rates="),
+    "TermsMismatch": headrace.errors.TermsMismatch("fair=a limits= rates="),
     "TooManySchedules": headrace.errors.TooManySchedules(1000),
     "ShardsMismatch": headrace.errors.ShardsMismatch(6),
     "StreamStopped": headrace.errors.StreamStopped(7),

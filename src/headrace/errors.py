@@ -104,16 +104,16 @@ class TermsMismatch(HeadraceError):
     nothing, and leased no job.
     """
 
-    def __init__(self, queue: str, theirs: str, ours: str = "") -> None:
+    def __init__(self, theirs: str, ours: str = "") -> None:
         super().__init__(
-            f"queue {queue!r} has the terms `{theirs or 'none'}`, and this program gives `{ours or 'none'}`: give the "
-            "same fair=, and limits= of the same keys, wherever jobs are leased; or change the queue's by "
-            "queue.admin.redeclare(), or by a worker that starts when no other one lives"
+            f"this queue has the terms `{theirs or 'none'}`, and this program gives `{ours or 'none'}`: give the same "
+            "fair=, and limits= and rates of the same keys, wherever jobs are leased; another structure becomes the "
+            "queue's when a worker that gives it starts while no other one lives"
         )
-        self.queue, self.theirs, self.ours = queue, theirs, ours
+        self.theirs, self.ours = theirs, ours
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.queue, self.theirs, self.ours)
+        return type(self), (self.theirs, self.ours)
 
 
 NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more

@@ -15,6 +15,7 @@ from headrace._core.views.views import reason_key
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Attempt, Repairs, WorkerState
 from headrace._model.steps import Progress, Step
+from headrace._model.terms import Share
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
     DeadGroup,
@@ -55,6 +56,7 @@ __all__ = [
     "RunsPage",
     "Shard",
     "ShardView",
+    "Share",
     "Step",
     "TrendPoint",
     "Trends",

@@ -35,7 +35,7 @@ from headrace.errors import RunLost, RunSuspended, Verdict
 
 __all__ = ["emptied", "private_server", "run", "run_until_empty", "run_until_empty_async", "travel"]
 POLL_S = 0.005  # seconds between two checks whether a queue is empty
-MOMENTS = ("asleep", "delayed", "leases", "limited", "ticks")  # keys of a queue whose scores are moments
+MOMENTS = ("asleep", "delayed", "leases", "limited", "resting", "ticks")  # keys of a queue whose scores are moments
 EARLIER = """
 local rows = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 for i = 1, #rows, 2 do

@@ -66,6 +66,20 @@ def test_a_sharded_queue(tell: Tell, newest: Server) -> None:
         tell(story)
 
 
+def test_shares(tell: Tell, newest: Server) -> None:
+    """The page of a fair queue has a line for each of its busiest values."""
+    with Queue[bytes]("f", url=newest.url, fair="tenant") as fair:
+        fair.enqueue_many([NewJob(b"x", headers={"tenant": "ada"})] * 3)
+        fair.lease()
+
+        async def story(screen: Screen) -> None:
+            await screen.shows("f")
+            await screen.press("enter")
+            await screen.shows("1 running", "2 waiting", "ada")
+
+        tell(story)
+
+
 def same(name: str, text: str) -> None:
     """Compare a screen with what is kept of it."""
     kept, text = SHOWN / f"{name}.txt", text.strip("\n")

@@ -86,6 +86,30 @@ def test_what_is_in_a_queue(work: Work, queue: Queue, points: Points) -> None:
         until(lambda: states().get("leased") == 0 and points.value("headrace.queue.oldest") == 0)
 
 
+def test_the_shares_of_the_busiest_values(work: Work, queue: Queue, points: Points) -> None:
+    """Ten values have labels of their own; all others are one."""
+    gate: list[int] = []
+    worker = work(heartbeat=0.05, timeout=5.0)
+
+    def body(job: Job) -> Any:
+        while not gate:
+            yield 0.01
+
+    worker.handler("q", concurrency=12, fair="tenant")(body)
+    queue.enqueue_many([NewJob(b"x", headers={"tenant": f"{at % 12}"}) for at in range(100)])
+
+    def leased() -> dict[str, int]:
+        read = points.read("headrace.share.jobs", job_state="leased")
+        return {point.attributes["headrace.share.value"]: point.value for point in read}
+
+    with worker:
+        until(lambda: sum(leased().values()) >= 12)
+        assert len(leased()) == 11
+        assert leased()["(others)"] > 0
+        assert points.read("headrace.share.dwell")
+        gate.append(1)
+
+
 def test_a_queue_is_read_once_for_all_workers_of_a_process(work: Work, points: Points) -> None:
     workers = [work() for _ in range(3)]
     for worker in workers:

@@ -252,6 +252,15 @@ def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:
     assert "3 × timeout after 0 s" in text(one.get("dead", name="q"))
 
 
+def test_shares(site: Any, newest: Server) -> None:
+    with Queue[bytes]("f", url=newest.url, fair="org/user") as fair:
+        fair.enqueue_many([NewJob(b"x", headers={"org": "<b>acme", "user": "ada"})] * 3)
+        fair.lease()
+        shown = text(site().get("queue", name="f"))
+        assert "The values of org/user that had the most" in shown
+        assert "<b>acme/ada 1 2" in shown
+
+
 @pytest.mark.parametrize("shards", [1, 6])
 def test_flows(site: Any, newest: Server, shards: int) -> None:
     flow, worker = Flow("shop", url=newest.url, shards=shards), Worker(url=newest.url)

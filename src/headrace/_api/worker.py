@@ -230,6 +230,7 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         *,
         max_size: int = 1000,
         max_wait: Seconds = 0.05,
+        same: bool = False,
         concurrency: int = 1,
         retry: Retry | None = None,
         deadline: Seconds | None = None,
@@ -239,10 +240,12 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at once.
 
         A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
-        `BatchError({job.id: exception})` settles some apart; any other exception counts for every job.
+        `BatchError({job.id: exception})` settles some apart; any other exception counts for every job. *same*: all jobs
+        of a batch have the same value of `fair`.
         """
         declared = self._declared("batch_handler", queue, codec, options, BatchOptions)
         own: dict[str, Any] = {"batch": True, "max_size": max_size, "max_wait": checks.seconds("max_wait", max_wait)}
+        own["same"] = same
 
         def register(function: F) -> F:
             self._register(*declared, function, concurrency, retry, deadline, **own)

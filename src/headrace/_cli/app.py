@@ -63,6 +63,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "queues": look.queues,
     "stats": look.stats,
     "shards": look.shards,
+    "shares": look.shares,
     "trends": look.trends,
     "workers": look.workers,
     "list": look.list_jobs,

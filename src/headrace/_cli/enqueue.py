@@ -1,8 +1,8 @@
 """`headrace enqueue`: jobs from arguments, or from lines of files and standard input, with progress.
 
 A line is a payload without its line ending (LF or CRLF); empty lines are skipped. A JSON line is an object with
-`payload`, and perhaps `id`, `delay` (seconds), `priority` and `headers` (text to text). A payload that is a string is
-its text in UTF-8; any other is kept as compact JSON, as `JSONCodec` writes it.
+`payload`, and perhaps `id`, `delay` (seconds), `priority`, `cost` and `headers` (text to text). A payload that is a
+string is its text in UTF-8; any other is kept as compact JSON, as `JSONCodec` writes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, HeadraceError, QueueFull
 
 READ_BYTES = 1 << 20  # at a time
-FIELDS = ("payload", "id", "delay", "priority", "headers")
+FIELDS = ("payload", "id", "delay", "priority", "headers", "cost")
 
 
 class BadLineError(ConfigurationError):
@@ -247,6 +247,7 @@ def enqueue(
     priority: Annotated[int, typer.Option(min=0, max=9, help="Their level; 0 comes first.")] = 0,
     priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is to have more.")] = 1,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
+    cost: Annotated[float | None, typer.Option(help="Mean run times that each counts for, in a fair queue.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
     unique_for: Annotated[float | None, typer.Option(help="Seconds; ids of completed jobs stay taken so long.")] = None,
     debounce: Annotated[float | None, typer.Option(help="Seconds; put off the job of this id.")] = None,
@@ -266,22 +267,21 @@ def enqueue(
     Without arguments and --file they are the lines of standard input.
 
     A line is a payload; empty lines are skipped. With --jsonl a line is an object with a "payload", and perhaps
-    "id", "delay" (seconds), "priority" and "headers" (text to text); a payload that is no string is kept as compact
-    JSON.
+    "id", "delay" (seconds), "priority", "cost" and "headers" (text to text); a payload that is no string is kept as
+    compact JSON.
     """
     with reported():
         if payloads and (file is not None or jsonl):
             raise ConfigurationError("give payloads as arguments, or lines with --file or --jsonl, not both")
         if id is not None and len(payloads or ()) != 1:
             raise ConfigurationError("--id is for a single payload; in lines, give ids with --jsonl")
-        if jsonl and (delay is not None or header or priority):
-            raise ConfigurationError("with --jsonl, delay, headers and priority are in the lines")
+        if jsonl and (delay is not None or header or priority or cost is not None):
+            raise ConfigurationError("with --jsonl, delay, headers, priority and cost are in the lines")
         if id is None and (debounce or max_wait or throttle or replace):
             raise ConfigurationError("--debounce, --max-wait, --throttle, --replace: give --id, whose job it is about")
         headers = dict(map(header_of, header or ())) or None
-        template = NewJob(
-            b"", id, headers, delay, priority, if_exists=_if_exists(debounce, max_wait, throttle, replace=replace)
-        )
+        if_exists = _if_exists(debounce, max_wait, throttle, replace=replace)
+        template = NewJob(b"", id, headers, delay, priority, if_exists=if_exists, cost=cost)
         options = QueueOptions(
             priorities=priorities,
             max_waiting=max_waiting,

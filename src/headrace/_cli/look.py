@@ -38,7 +38,7 @@ from headrace._cli.output import (
     start_of,
     succeed,
 )
-from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine
+from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, Finding, examine
 from headrace._model.event import KINDS
 from headrace._model.state import Attempt, Counts, JobState
 from headrace._model.steps import Step
@@ -47,6 +47,7 @@ from headrace._net.base.cluster import names_cluster
 from headrace._protocol.keys import Keys
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
 
+EXAMINED_AT_MOST = 1000  # queues, of which each takes a few round trips
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
 COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
 RATES = {"in/s": "enqueued", "done/s": "completed"}
@@ -172,6 +173,22 @@ def shards(queue: Queue, in_json: Json = False) -> None:
     cells = ([x.number, x.state, x.slot, x.node, *(getattr(x.counts, column) for column in columns)] for x in found)
     head = ("shard", "state", "slot", "node", *columns)
     show_values(found, in_json, head, cells, right=("shard", "slot", *columns))
+
+
+@on_queue
+def shares(queue: Queue, in_json: Json = False) -> None:
+    """List the busiest values of a fair queue.
+
+    Running and waiting jobs, and how long their jobs waited.
+    """
+    found = queue.admin.shares()
+    columns = ("value", "running", "waiting", "p50", "p95", "used")
+    cells = ([plain(x.name), x.running, x.waiting, *map(_seconds, (x.p50, x.p95, x.used))] for x in found)
+    show_values(found, in_json, columns, cells, right=columns[1:])
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g} s"
 
 
 class Every(StrEnum):
@@ -431,7 +448,21 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
             if place:
                 row, value = [place, *row], {**value, "node": place}
             outcome(in_json, "\t".join(row), value)
+    for found in _keys(client, namespace):
+        outcome(in_json, f"{found.state}\t{found.check}\t{found.text}", attrs.asdict(found))
     succeed(not broken)
+
+
+def _keys(client: redis.Redis, namespace: str) -> Iterator[Finding]:
+    """Yield a note for each header that `fair` of a queue names, and that no job of its busiest values has."""
+    with Inspector(client=client, namespace=namespace) as inspector:
+        for name in islice(discovery.queues(client, namespace=namespace), EXAMINED_AT_MOST):
+            page = inspector.queue(name)
+            for at, header in enumerate(page.declared.get("fair", "").split("/") if page.shares else ()):
+                if all(share.value[at] is None for share in page.shares):
+                    yield Finding(
+                        "fair", "note", f"queue {name}: no job has the header {header!r}, by which it is fair"
+                    )
 
 
 def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:

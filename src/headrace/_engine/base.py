@@ -30,6 +30,7 @@ from headrace._core.effects import (
     TakeBack,
     Wake,
 )
+from headrace._core.fair.roles import fair_roles
 from headrace._core.shards.roles import shard_roles, slots_of
 from headrace._core.steps.run import Run
 from headrace._core.worker.consumer import Consumer
@@ -51,7 +52,7 @@ Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
-FEATURES = (shard_roles,)  # features that add their own roles
+FEATURES = (shard_roles, fair_roles)  # features that add their own roles
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:

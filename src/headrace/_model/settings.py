@@ -289,6 +289,7 @@ class HandlerSettings:
     batch: bool = False
     max_size: int = 1
     max_wait: float = 0.0
+    same: bool = False
     flow: Any = None
     persistent: bool = False
     grace: float = GRACE_S
@@ -307,6 +308,9 @@ class HandlerSettings:
         if not isinstance(self.retry, Retry):
             raise TypeError(f"retry must be a Retry(...), not {type(self.retry).__name__}")
         flag("persistent", self.persistent)
+        flag("same", self.same)
+        if self.same and self.queue_settings.fair is None:
+            raise ConfigurationError("same: its batches are of one value of fair=, which is missing")
         if self.queue_settings.ordered and (self.batch or self.persistent or self.flow is not None):
             what = "a batch handler" if self.batch else "persistent" if self.persistent else "the stage of a flow"
             raise ConfigurationError(f"ordered: not for {what}: one job of a key at a time is for @worker.handler")
@@ -352,6 +356,11 @@ class HandlerSettings:
     def announced_kinds(self) -> list[str]:
         """List the kinds of jobs that have a handler, in the form of a registration: '' for all."""
         return [""] if None in self.kinds or not self.kinds else [kind for kind in self.kinds if kind is not None]
+
+    def value(self, job: Job) -> tuple[str | None, ...]:
+        """Return the value by which the queue is fair that *job* has."""
+        terms = self.queue_settings.terms
+        return () if terms is None else terms.value(job.headers)
 
     def takes(self, job: Job) -> HandlerSettings | None:
         """Return the handler for *job* among the handlers that share the queue; `None` if its kind has no handler."""

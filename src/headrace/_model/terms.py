@@ -153,7 +153,8 @@ class Terms:
 
     def __attrs_post_init__(self) -> None:
         keys = [one.key or "" for one in self.limits]
-        words = ("/".join(map(_word, self.path)), ",".join(map(_word, keys)), ",".join(map(_word, self.rates)))
+        limits = (_word(key) if key else "*" for key in keys)
+        words = ("/".join(map(_word, self.path)), ",".join(limits), ",".join(map(_word, self.rates)))
         object.__setattr__(self, "structure", "fair={} limits={} rates={}".format(*words))
         object.__setattr__(self, "names", tuple(dict.fromkeys([*self.path, *filter(None, keys)])))
 
@@ -198,7 +199,7 @@ def _word(name: str) -> str:
 
 @frozen
 class Share:
-    """What a value of `fair` has: its `running` and `waiting` jobs, and how long jobs waited until they were leased.
+    """The share of one value of `fair`: its `running` and `waiting` jobs, and how long jobs waited for their lease.
 
     `value` has a text for each header of `fair`, `None` for a missing one. `p50` and `p95` are the dwells of its jobs,
     in seconds, about; `None` if none was leased yet. `used`: seconds of the workers' time, each minute ago counts half.

@@ -13,6 +13,7 @@ from headrace._model.flow import FlowState
 from headrace._model.job import shortened
 from headrace._model.state import Attempt, Counts, Schedule, WorkerState
 from headrace._model.steps import Progress, Step
+from headrace._model.terms import Share
 
 NO_RATES: Mapping[str, float] = {}
 NOTHING_BROKEN: Mapping[str, str] = {}
@@ -92,13 +93,16 @@ class Overview:
 
 @frozen
 class QueuePage:
-    """One queue, with its declared options (`declared`), the number of the `declaration`, and its schedules."""
+    """One queue, with its declared options (`declared`), the number of the `declaration`, its schedules, and the shares
+    of its busiest values, if it is fair.
+    """
 
     now: float
     queue: QueueView
     declared: Mapping[str, str]
     declaration: int
     schedules: tuple[Schedule, ...]
+    shares: tuple[Share, ...] = ()
 
 
 @frozen

@@ -324,9 +324,9 @@ class Jobs:
         """Decode the reply to a lease call; `None` when this worker was declared dead."""
         try:
             known, next_due, taken, fresh, healed, now = reply[:6]
-            more: list[Any] = list(reply[6:])
-            more += [None] * (2 - len(more))
-            levels, letters, *terms = more
+            more: list[Any] = [None, None, 0, ""]
+            more[: len(reply) - 6] = reply[6:]
+            levels, letters, unread, structure = more
         except (TypeError, ValueError):
             raise ReplyError(f"lease answered {reply!r:.200}") from None
         if not known:
@@ -374,8 +374,8 @@ class Jobs:
             known in {3, 4},
             next_due / 1000 if known == 4 else None,
             list(map(died, letters or ())),
-            bool(terms and terms[0]),
-            text(terms[1]) if terms else "",
+            bool(unread),
+            text(structure),
         )
 
     def _taken(

@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 
 from headrace._api.queue import BaseQueue
 from headrace._model import checks
-from headrace._model.job import NewJob
+from headrace._model.job import COST, NewJob
 from headrace._model.policy import Throttle
 from headrace._model.receipt import BaseReceipt
 from headrace._net.base.address import Address
@@ -198,13 +198,15 @@ class Batch:
             delay = datetime.fromtimestamp(row["due_ms"] / 1000, UTC)
         elif row["delay_ms"] is not None:
             delay = max(0.0, (row["delay_ms"] - row["waited_ms"]) / 1000) or None
+        headers = json.loads(row["headers"])
         return NewJob(
             bytes(row["payload"]),
             row["job_id"],
-            json.loads(row["headers"]),
+            headers,
             delay,
             row["priority"],
             key=row["job_key"],
+            cost=float(headers[COST]) if COST in headers else None,
             if_exists=AGAIN,
         )
 

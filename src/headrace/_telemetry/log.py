@@ -59,6 +59,8 @@ EVENTS = {  # their levels
     "schedule_failed": logging.ERROR,
     "schedule_ended": logging.INFO,
     "declaration_differs": logging.WARNING,
+    "key_unknown": logging.WARNING,
+    "terms_changed": logging.INFO,
     "handing_failed": logging.ERROR,
     "outbox_row_refused": logging.ERROR,
     "relay_failed": logging.ERROR,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -19,6 +19,7 @@ from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider,
 
 from headrace import _forks
 from headrace._model.state import Counts
+from headrace._model.terms import Share
 from headrace._telemetry.tracing import ERROR, SCHEMA, SCOPE, Place, ProviderCache, Value, error_type
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # the conventions'
@@ -26,6 +27,8 @@ WAITS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 8
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 ATTEMPTS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100)
 STATE = "headrace.job.state"
+VALUE, QUANTILE = "headrace.share.value", "headrace.share.quantile"
+OTHERS = "(others)"  # all values but the busiest
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
 STALE_AFTER_INTERVALS = 3.0  # after so many intervals, old counts are not reported any more
 
@@ -67,6 +70,13 @@ class Instruments:
             "headrace.queue.longest_wait", [readings.longest_wait], "s", "Longest wait of a run for its signal."
         )
 
+        meter.create_observable_gauge(
+            "headrace.share.jobs", [readings.share_jobs], "{job}", "Waiting and leased jobs of the busiest values."
+        )
+        meter.create_observable_gauge(
+            "headrace.share.dwell", [readings.share_dwell], "s", "From a job's enqueue to its lease, of these values."
+        )
+
     def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
         """Record the duration of a call."""
         self.duration.record(seconds, failing(place.attributes(operation), error))
@@ -86,11 +96,14 @@ def _instruments(provider: Any) -> Instruments | None:
 
 @frozen
 class Reading:
-    """The counts of a queue, and two ages in seconds: of its oldest job that is next, and of its longest wait."""
+    """The counts of a queue, two ages in seconds: of its oldest job that is next, and of its longest wait; and the
+    shares of its busiest values.
+    """
 
     counts: Counts
     oldest: float
     longest_wait: float
+    shares: Sequence[Share] = ()
 
 
 class Readings:
@@ -139,6 +152,27 @@ class Readings:
         """Observe the longest wait for a signal, among the 100 oldest jobs that wait for one; 0 if none does."""
         for place, reading in self._fresh():
             yield Observation(reading.longest_wait, place.common)
+
+    def share_jobs(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Observe the waiting and the leased jobs of the busiest values, and of all others together."""
+        for place, reading in self._fresh():
+            if not reading.shares:
+                continue
+            waiting, leased = reading.counts.waiting + reading.counts.parked, reading.counts.leased
+            for one in reading.shares:
+                waiting, leased = waiting - one.waiting, leased - one.running
+                yield Observation(one.waiting, {**place.common, VALUE: one.name, STATE: "waiting"})
+                yield Observation(one.running, {**place.common, VALUE: one.name, STATE: "leased"})
+            yield Observation(max(0, waiting), {**place.common, VALUE: OTHERS, STATE: "waiting"})
+            yield Observation(max(0, leased), {**place.common, VALUE: OTHERS, STATE: "leased"})
+
+    def share_dwell(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Observe the dwells that half and 95 % of the jobs of the busiest values did not exceed."""
+        for place, reading in self._fresh():
+            for one in reading.shares:
+                for quantile, dwell in ((0.5, one.p50), (0.95, one.p95)):
+                    if dwell is not None:
+                        yield Observation(dwell, {**place.common, VALUE: one.name, QUANTILE: quantile})
 
 
 readings = Readings()

@@ -16,6 +16,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._model.job import Job
 from headrace._model.settings import KIND
 from headrace._model.state import Counts
+from headrace._model.terms import Share
 from headrace._protocol.op import Op
 from headrace._protocol.replies import Grant, Reclaimed
 from headrace._telemetry import metrics, tracing
@@ -220,9 +221,9 @@ class WorkerTelemetry:
         return instruments() is not None and metrics.readings.due(self._key, self.place, GAUGE_EVERY_S)
 
     @_harmless
-    def read(self, counts: Counts, oldest: float, longest_wait: float) -> None:
+    def read(self, counts: Counts, oldest: float, longest_wait: float, shares: Sequence[Share] = ()) -> None:
         """Store the counts that were read."""
-        metrics.readings.read(self._key, metrics.Reading(counts, oldest, longest_wait))
+        metrics.readings.read(self._key, metrics.Reading(counts, oldest, longest_wait, shares))
 
 
 def _when(delay: float | timedelta | datetime) -> str:

@@ -71,8 +71,8 @@ end
 for _, rate in ipairs(q.limits) do
   if rate.name ~= '' and not t.want[rate.name] then error('FAIR ' .. t.structure, 0) end
 end
-local nothing = leasing.begin(q)
-if nothing then return nothing end
+q.nothing = leasing.begin(q)
+if q.nothing then return q.nothing end
 if q.state[5] ~= t.structure then redis.call('HSET', stats, 'terms', t.structure) end
 if t.next then
   agreed.change(q)
@@ -94,7 +94,7 @@ q.limit = math.min(limit, most)
 q.portion, q.has_lines = q.limit + 1, redis.call('EXISTS', lines) == 1
 
 -- 3. What ended; the jobs of a predecessor; the first look.
-local freed = filing.ends(q)
+q.freed = filing.ends(q)
 if heir_of ~= '' then
   redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
   local number = (q.heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
@@ -106,10 +106,10 @@ end
 q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', q.now, 'LIMIT', 0, 100)
 if q.healing then readopt(q, stats, q.healing, 100, new_budget(262144)) end
 looking.at_all(q, worker)
-looking.at_stopped(q, freed)
+looking.at_stopped(q, q.freed)
 
 -- 4. A suspect, alone, if it is its turn; otherwise the picks, level by level.
-local function suspect()
+function q.suspect()
   local row = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1]
   local body = row and redis.call('XRANGE', jobs, row[1], row[1])[1]
   if row and not body then redis.call('XACK', jobs, 'workers', row[1]) end
@@ -124,9 +124,9 @@ local function suspect()
   picking.charge(q, line, body, row[1])
   q.apart = true
 end
-local waiting = q.watched and not q.holds and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1]
-q.others_first = waiting and suspects.others_first(q)
-if waiting and not q.others_first then suspect() end
+q.waiting = q.watched and not q.holds and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1]
+q.others_first = q.waiting and suspects.others_first(q)
+if q.waiting and not q.others_first then q.suspect() end
 for level = 0, q.apart and -1 or q.levels.n do
   if level > 0 and #q.picks < q.limit and not q.further then looking.at_level(q, level, worker) end
   local root = picking.node(q, tostring(level), false)
@@ -135,7 +135,7 @@ for level = 0, q.apart and -1 or q.levels.n do
   picking.admit(q)
   if q.limit > #q.picks then picking.pick(q, root, one_value) end
 end
-if q.others_first and #q.picks == 0 then suspect() end
+if q.others_first and #q.picks == 0 then q.suspect() end
 picking.admit(q)
 
 -- 5. The writes.
@@ -143,11 +143,10 @@ if q.order then
   write_turns(q)
   put_behind(q, q.others, 0)
 end
-local rows = filing.all(q, batch)
+q.rows, q.carry = filing.all(q, batch), redis.call('EXISTS', released) == 1
 if q.largest > tonumber(q.state[2] or 4096) then keep_max_job_size(stats, q.largest) end
-local carry = redis.call('EXISTS', released) == 1
-for _, row in ipairs(rows) do
-  if row[3] == 1 and not (carry or q.watched) then
+for _, row in ipairs(q.rows) do
+  if row[3] == 1 and not (q.carry or q.watched) then
     q.entries[#q.entries + 1], q.taken[#q.taken + 1] = row[1], {row[1], row[2], 1, 0}
   else
     leasing.hand_out(q, row[1], row[2], row[3])

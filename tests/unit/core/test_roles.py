@@ -57,12 +57,16 @@ def make_consumer(
     lease: float = 60.0,
     retry: Retry | None = None,
     deadline: float | None = None,
+    fair: str | None = None,
+    limits: Any = None,
     **batch: Any,
 ) -> Consumer:
-    settings = QueueSettings(lease=lease)
+    settings = QueueSettings(lease=lease, fair=fair, limits=limits)
     handler = HandlerSettings("q", print, concurrency, retry or Retry(), deadline, settings, BytesCodec(), **batch)
     consumer = Consumer(Ops(Keys.of("q", "headrace"), settings), handler, "w", wait_fixed(7))
     consumer.registration.registered = consumer.registration.declared = True
+    if consumer.leasing.fair is not None:
+        consumer.leasing.fair.undeclared = False
     return consumer
 
 
@@ -156,7 +160,7 @@ def settled(consumer: Consumer) -> list[tuple[str, ...]]:
 
 def limit(effect: Any) -> int:
     """How many jobs the lease call of a `Send` asks for."""
-    return int(next(op for op in sent(effect) if op[0] == "lease")[2])
+    return int(next(op for op in sent(effect) if op[0] in {"lease", "lease_fair"})[2])
 
 
 def test_a_job_whose_result_the_server_refuses_completes_without() -> None:
@@ -683,12 +687,16 @@ def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
 def test_what_a_consumer_s_end_of_a_job_wakes() -> None:
     """Neither the role that blocks, while there is something to lease, nor that of schedules where there are none."""
     consumer = make_consumer()
-    assert set(WAKE_IF) <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
-    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": False, "tick": False}
+    assert set(WAKE_IF) - {"line_up"} <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {
+        "wait": False,
+        "tick": False,
+        "line_up": False,
+    }
     consumer.leasing.available, consumer.timers.tick_at = False, 0.0
-    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True, "line_up": False}
     consumer.leasing.available, consumer.timers.tick_at, consumer.phase = True, None, Phase.DRAINING
-    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True}
+    assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {"wait": True, "tick": True, "line_up": False}
 
 
 def test_undecodable_jobs_are_buried_with_the_next_call() -> None:
@@ -731,6 +739,25 @@ def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
     hand.now += 0.2
     hand.go()
     assert [job.id for job in hand.run(consumer)] == ["4-0"]
+
+
+def test_batches_of_one_value() -> None:
+    """A value that fills batches does not put off the batch of another."""
+    consumer = make_consumer(concurrency=2, batch=True, max_size=2, max_wait=5.0, same=True, fair="tenant")
+    hand = Hand(fetch(consumer))
+    hand.go()
+    leased = grant(consumer, 1, 2, 3, 4)
+    for claim, tenant in zip(leased.claims, "abaa", strict=True):
+        claim.job = evolve(claim.job, headers={"tenant": tenant})
+    assert hand.go([leased]) == Sleep(5.0)
+    assert [job.id for job in hand.run(consumer)] == ["1-0", "3-0"]
+    hand.now += 4.9
+    assert names(hand.go())[0] == "complete"
+    hand.go([[True] * 2, grant(consumer)])
+    assert not hand.backlog
+    hand.now += 0.2
+    hand.go()
+    assert sorted([held.entry for held in unit] for unit in hand.backlog) == [["2-0"], ["4-0"]]
 
 
 def test_a_verdict_for_each_job_of_a_batch() -> None:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, overload
 from zoneinfo import ZoneInfo
 
+from attrs import evolve
 from redis.exceptions import ClusterCrossSlotError
 
 from headrace._api.queue import Delay
@@ -20,6 +21,7 @@ from headrace._model import checks
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import JobState, Repairs, Schedule, WorkerState, ended_as
+from headrace._model.terms import Limit, Named, Share
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
 from headrace._net.base.cluster import slot_of
@@ -255,6 +257,27 @@ class Admin(Generic[T]):
     def workers(self) -> list[WorkerState]:
         """List the registered workers, each with its deadline and its number of leased jobs. workers.lua."""
         return self._drive(self._verbs.workers())
+
+    def redeclare(
+        self, *, fair: str | None = None, weights: Named | None = None, limits: Limit | Sequence[Limit] | None = None
+    ) -> None:
+        """Change the queue's terms while its workers run: they go on with the new ones, and log `terms_changed`.
+
+        The arguments are as for `Queue`; without any the queue has no terms from then on, and workers that give
+        some are refused when they start. Jobs that run keep their slots. Give the same wherever jobs are leased, before
+        those programs start again. Raises `ConfigurationError` for bad terms. declare_terms.lua, 500 waiting jobs a
+        call.
+        """
+        settings = evolve(self._queue.ops.settings, fair=fair, weights=weights, limits=limits)
+        self._drive(self._verbs.redeclare(settings))
+
+    def shares(self) -> list[Share]:
+        """Return the shares of the ten values of `fair` that had the most of the workers' time of late.
+
+        Running and waiting jobs, and how long jobs waited. Empty for a queue without `fair`. Of a sharded queue the
+        numbers are sums, and the dwells are of the slowest shard. shares.lua, 30 µs.
+        """
+        return self._drive(self._verbs.shares())
 
     def peek(self) -> Job[T] | None:
         """Return the job that would be leased next, without leasing it. list.lua."""

@@ -104,14 +104,7 @@ class DirectLeaser:
         woken, refused = False, 0
         while True:
             asked = now = yield from Now()
-            if self.tidy_at <= now:
-                self.tidy_at = now + 1.0
-                swept = yield from send(self.ops.reclaim(self.name, 10.0))
-                self.soon = swept.again is not None
-                self.tidy_at = now + (1.0 if swept.again is None else swept.again)
-                self.tick_at = None if swept.next_tick is None else now + swept.next_tick
-            if self.tick_at is not None and self.tick_at <= now:
-                yield from self.run_due_schedules()
+            yield from self._tidy(now)
             want = min(
                 limit - len(claims), CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASED_PER_SCRIPT
             )
@@ -122,6 +115,7 @@ class DirectLeaser:
                 refused = yield from self.start_anew(claims, refused + 1)
                 continue
             refused = 0
+            yield from self.note(grant)
             claims += grant.claims
             if grant.died or grant.undecodable:
                 yield from self.quarantine(grant)
@@ -149,6 +143,26 @@ class DirectLeaser:
             held_up = grant.paused or grant.alone  # nothing may be delivered
             yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=held_up))
             woken = True
+
+    def _tidy(self, now: float) -> Step[None]:
+        """Reclaim and promote once a second, and serve schedules, before a lease call."""
+        if self.tidy_at <= now:
+            self.tidy_at = now + 1.0
+            swept = yield from send(self.ops.reclaim(self.name, 10.0))
+            self.soon = swept.again is not None
+            self.tidy_at = now + (1.0 if swept.again is None else swept.again)
+            self.tick_at = None if swept.next_tick is None else now + swept.next_tick
+        if self.tick_at is not None and self.tick_at <= now:
+            yield from self.run_due_schedules()
+        yield from self.prepare()
+
+    def prepare(self) -> Step[None]:
+        """Take the steps of a subclass before a lease call: none here."""
+        yield from ()
+
+    def note(self, grant: Grant) -> Step[None]:  # noqa: ARG002 - nothing here
+        """Process an answer to a lease call in a subclass. This class does nothing."""
+        yield from ()
 
     def _granted(self, whole: Undoable, now: float) -> Step[Grant | None]:
         try:

@@ -13,8 +13,9 @@ from typing import Any
 from attrs import define, field
 
 from headrace._core.effects import Now, Sleep, Step, Undo, hurried
+from headrace._core.fair.leasing import leaser
 from headrace._core.queue.calls import pauses
-from headrace._core.queue.leasing import DirectLeaser, new_name
+from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind
 from headrace._core.shards.transfer import WITHIN_S, Targets, hand_over
@@ -86,7 +87,7 @@ class ShardedLeaser:
         """Return the leaser of one shard."""
         ops = self.map.at(number)
         if ops.shard not in self._leasers:
-            self._leasers[ops.shard] = DirectLeaser(ops, new_name())
+            self._leasers[ops.shard] = leaser(ops)
         return self._leasers[ops.shard]
 
     @property

@@ -16,10 +16,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 from attrs import define, evolve, field
 
 from headrace._core.effects import Now, Sleep, Step, send, send_all
+from headrace._core.fair.declaring import redeclare
+from headrace._core.fair.leasing import leaser
+from headrace._core.fair.shares import shares
 from headrace._core.queue import calls, results
 from headrace._core.queue.bulk import Choose, bulk
 from headrace._core.queue.conditional import admit, admit_many
-from headrace._core.queue.leasing import DirectLeaser, new_name
+from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.queue.results import UNKNOWN, End
 from headrace._core.shards.enqueue import AsRoomIs, Freely, admit_anywhere, enqueue_many
 from headrace._core.shards.leasing import ShardedLeaser
@@ -32,9 +35,11 @@ from headrace._model.event import Event
 from headrace._model.job import Claim, NewJob
 from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
+from headrace._model.settings import QueueSettings
 from headrace._model.shards import Resharding, Sealed, ShardRow, apart, shard_count
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState, summed
 from headrace._model.steps import step_name
+from headrace._model.terms import Share
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
 from headrace._protocol import step_ops
@@ -182,7 +187,7 @@ class QueueVerbs(Generic[M]):
 
     def leaser(self) -> DirectLeaser | ShardedLeaser:
         """Make the object that leases jobs without a worker."""
-        return DirectLeaser(self.map.ops, new_name())
+        return leaser(self.map.ops)
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
@@ -373,6 +378,16 @@ class QueueVerbs(Generic[M]):
     def workers(self) -> Step[list[WorkerState]]:
         """List the registrations of workers, one for each shard."""
         return [*chain(*(yield from self._all(lambda ops: ops.workers())))]
+
+    def redeclare(self, settings: QueueSettings) -> Step[None]:
+        """Change the terms, in all shards, whatever workers declare."""
+        yield from self.map.look()
+        yield from redeclare(self.map.ordered(), settings)
+
+    def shares(self) -> Step[list[Share]]:
+        """Read the shares of the busiest values."""
+        yield from self.map.look()
+        return (yield from shares(self.map.ordered()))
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Step[bool]:
         """Make a job recur, in the shard of the schedule's name."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from attrs import define, field
 
 from headrace._core.effects import Now, Scan, Step, send, send_all
+from headrace._core.fair.shares import shares
 from headrace._core.flows import sharded as flow_shards
 from headrace._core.queue import calls
 from headrace._core.views.redaction import Redact, Redaction
@@ -304,7 +305,10 @@ class Views:
                 schedules += yield from calls.schedules(ops)
             schedules.sort(key=lambda one: one.next_due)
             declared = max(abouts, key=lambda about: about.declaration)
-            return QueuePage(abouts[0].now, view, declared.declared, declared.declaration, tuple(schedules))
+            found = (yield from shares(parts)) if "fair" in declared.declared else []
+            return QueuePage(
+                abouts[0].now, view, declared.declared, declared.declaration, tuple(schedules), tuple(found)
+            )
 
         return (yield from self.kept(("queue", name), build))
 

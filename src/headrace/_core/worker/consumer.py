@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
 from itertools import chain
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 from attrs import define, evolve, field
 
@@ -20,7 +20,7 @@ from headrace._core.effects import HeldJob, Phase, Role
 from headrace._core.verdicts import Settlement, SettlementBatch, judge, meant, operations
 from headrace._core.worker.company import Company
 from headrace._core.worker.slots import SharedSlots
-from headrace._core.worker.state import ActiveJobs, IdleMode, Leasing, NameClaim, Registration, Timers
+from headrace._core.worker.state import ActiveJobs, FairLeasing, IdleMode, Leasing, NameClaim, Registration, Timers
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
@@ -29,7 +29,7 @@ from headrace._model.timing import Declared
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, LEASED_PER_SCRIPT
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Died, Reclaimed, Verdicts
+from headrace._protocol.replies import Died, Grant, Reclaimed, Verdicts
 from headrace.errors import class_path, describe_error, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
@@ -64,6 +64,8 @@ class Consumer:
 
     def __attrs_post_init__(self) -> None:
         self.registration = Registration(self.new_name(), NameClaim(self.ops, self.worker))
+        if (terms := self.ops.settings.terms) is not None:
+            self.leasing.fair = FairLeasing(structure=terms.structure, absent=set(terms.names))
 
     @property
     def name(self) -> str:
@@ -290,6 +292,14 @@ class Consumer:
 
     # -- called by the roles -----------------------------------------------------------------------
 
+    def lease(self, name: str, limit: int, woken: bool | Literal[2], predecessor: str = "") -> Op[Grant | None]:
+        """Return the operation that leases up to *limit* jobs; *name* is ours, or was when it was called."""
+        handler = self.handler
+        batch = handler.max_size if handler.batch else 1
+        return self.ops.lease(
+            name, limit, woken=woken, kind=HeldJob, predecessor=predecessor, batch=batch, same=handler.same
+        )
+
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
         """Return the operation for a heartbeat: a beat, or the claim of our name."""
         if self.named and not self.registered:
@@ -303,7 +313,12 @@ class Consumer:
         return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
 
     def ahead(self) -> int:
-        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`."""
+        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`.
+
+        With limits none: a job that waits for a handler here would take a slot that others could use.
+        """
+        if self.ops.settings.limits:
+            return 0
         return min(self.starts_within(START_WITHIN_S), max(JOBS_PER_SCRIPT, self.slots()))
 
     def starts_within(self, seconds: float) -> int:
@@ -352,7 +367,7 @@ class Consumer:
     def may_lease(self) -> bool:
         """Tell whether this consumer may send lease calls."""
         running = self.phase is Phase.RUNNING and self.registered
-        return running and not self.leasing.blocked_by_older and not self.company.shuts_out(self)
+        return running and not self.leasing.barred and not self.company.shuts_out(self)
 
     def may_idle(self) -> bool:
         """Tell whether the queue is idle for this worker, and the worker is subscribed to activity notices."""

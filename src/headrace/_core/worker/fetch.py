@@ -38,11 +38,13 @@ from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import enter_idle, leave_idle
 from headrace._core.worker.renewal import check, died, lose
+from headrace._core.worker.state import FairLeasing
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT, POLL_S
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Verdicts
 
+JOBS_WITHOUT_KEY = 100  # jobs leased without a header of the terms, after which it is reported
 TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting batches go back to the queue
 
 
@@ -98,7 +100,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
         leasing.woken = False
         ops += leave_idle(consumer)
         predecessor = consumer.registration.name_claim.predecessor
-        ops.append(consumer.ops.lease(call.name, room, woken=call.woken, kind=HeldJob, predecessor=predecessor))
+        ops.append(consumer.lease(call.name, room, call.woken, predecessor))
         leasing.asking += room
     leasing.asked_at = call.sent_at = yield from Now()
     try:
@@ -184,6 +186,12 @@ def blocks(consumer: Consumer) -> bool:
     return not consumer.leasing.available or consumer.phase is not Phase.RUNNING
 
 
+def lines_up(consumer: Consumer) -> bool:
+    """Tell whether the role `line_up` has work: terms to declare, or new jobs to look at; or the worker stops."""
+    fair = consumer.leasing.fair
+    return fair is not None and (fair.undeclared or fair.unread or consumer.phase is not Phase.RUNNING)
+
+
 def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
     """Block, with a lease call behind the read. Return true if the read found something, but no job was leased."""
     call = _LeaseCall.of(consumer, limit, woken=True)
@@ -208,7 +216,7 @@ def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
     """Return the operation that `_piggyback` sends, the last one if possible: this saves time for an arriving job."""
     last, key = consumer.leasing.last_piggyback, (consumer.name, limit)
     if key not in last:
-        op, again = (consumer.ops.lease(consumer.name, most, woken=2, kind=HeldJob) for most in (limit, 1))
+        op, again = (consumer.lease(consumer.name, most, 2) for most in (limit, 1))
         last.clear()
         last[key] = BlockThen(consumer.ops.wait(BLOCK_S), op, again, partial(_untaken, consumer.ops))
     return last[key]
@@ -291,6 +299,8 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
     for claim, reason in grant.undecodable:
         held = cast("HeldJob", claim)
         consumer.settle(held, undecoded(held, reason))
+    if consumer.leasing.fair is not None:
+        yield from _note_terms(consumer, consumer.leasing.fair, grant)
     if grant.levels is not None and grant.levels != consumer.leasing.levels_logged:
         consumer.leasing.levels_logged = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
@@ -313,6 +323,32 @@ def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) 
         consumer.leasing.available = False
         if call.woken and not grant.claims:
             consumer.timers.tick_at = 0.0  # a new schedule may have woken us
+
+
+def _note_terms(consumer: Consumer, fair: FairLeasing, grant: Grant) -> Role:
+    """Record how far the call has looked, and log the headers that no job has."""
+    if grant.unread:
+        fair.unread = True
+        yield Wake(owner=consumer)
+    if grant.structure and grant.structure != fair.structure:
+        fair.structure = grant.structure
+        yield Log("terms_changed", f"queue {consumer.ops.keys.queue!r} has the terms `{grant.structure}` now")
+    if not fair.absent:
+        return
+    fair.jobs += len(grant.claims)
+    for claim in grant.claims:
+        fair.absent.difference_update(claim.job.headers)
+    if fair.jobs >= JOBS_WITHOUT_KEY:
+        for name in sorted(fair.absent):
+            yield Log("key_unknown", _absent(consumer.ops, name, fair.jobs))
+        fair.absent.clear()
+
+
+def _absent(ops: Ops, name: str, jobs: int) -> str:
+    return (
+        f"queue {ops.keys.queue!r} tells jobs apart by the header {name!r}, which none of the last {jobs} had: give it "
+        "as headers= of an enqueue, or as the argument of a task"
+    )
 
 
 def _unknown(ops: Ops, levels: int) -> str:
@@ -352,22 +388,28 @@ def _gather(consumer: Consumer) -> Step[float | None]:
     if not consumer.jobs.gathered:
         return None
     now = yield from Now()
-    size = consumer.handler.max_size
-    gathered = [held for held in consumer.jobs.gathered if not held.ended]
-    full = len(gathered) - len(gathered) % size
-    units = [gathered[at : at + size] for at in range(0, full, size)]
-    gathered = gathered[full:]
-    if units:
+    batches = _batches(consumer, [held for held in consumer.jobs.gathered if not held.ended])
+    units = [batch for batch in batches if len(batch) == consumer.handler.max_size]
+    others = [batch for batch in batches if len(batch) < consumer.handler.max_size]
+    if units and not (consumer.handler.same and others):  # the other values wait for longer
         consumer.timers.full_at = now + consumer.handler.max_wait  # the remaining jobs came just now
     left = consumer.timers.full_at - now
-    if gathered and left <= 0:
-        units.append(gathered)
-        gathered = []
-    consumer.jobs.gathered = gathered
+    if left <= 0:
+        units, others = [*units, *others], []
+    consumer.jobs.gathered = [held for batch in others for held in batch]
     if units:
         consumer.jobs.slot_moved_at = now
         yield Start(units)
-    return max(left, 0.001) if gathered else None
+    return max(left, 0.001) if others else None
+
+
+def _batches(consumer: Consumer, gathered: list[HeldJob]) -> list[list[HeldJob]]:
+    """Divide jobs into batches, in their order, each with jobs of one value if the handler asks for that."""
+    handler, size = consumer.handler, consumer.handler.max_size
+    values: dict[object, list[HeldJob]] = {} if handler.same else {None: gathered}
+    for held in gathered if handler.same else ():
+        values.setdefault(handler.value(held.job), []).append(held)
+    return [some[at : at + size] for some in values.values() for at in range(0, len(some), size)]
 
 
 def _return_unstarted(consumer: Consumer) -> Role:

@@ -10,6 +10,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import AGAIN_S, ask_for_idle
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._model.checks import FOREVER_S
+from headrace._protocol import fair_ops
 from headrace._protocol.limits import POLL_S
 from headrace._protocol.replies import Reclaimed
 
@@ -113,4 +114,5 @@ def _measure(consumer: Consumer) -> Role:
     """Read the queue's counts, if telemetry asks for them now."""
     if consumer.gauge is None or not consumer.gauge.due():
         return
-    consumer.gauge.read(*(yield from send(consumer.ops.measure())))
+    shares = [] if consumer.leasing.fair is None else (yield from send(fair_ops.shares(consumer.ops)))
+    consumer.gauge.read(*(yield from send(consumer.ops.measure())), shares)

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from headrace._core.effects import Role
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.control import listen
-from headrace._core.worker.fetch import blocks, fetch, wait
+from headrace._core.worker.fetch import blocks, fetch, lines_up, wait
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._core.worker.reclaimer import reclaim
@@ -39,7 +39,7 @@ NamedRole: TypeAlias = tuple[str, Role, RoleOwner, Channel]
 Feature: TypeAlias = Callable[[Lifecycle, Sequence[Consumer], Place], Iterator[NamedRole]]
 
 # Roles that a consumer wakes only if they have something to do: handlers end thousands of times a second.
-WAKE_IF: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks}
+WAKE_IF: Mapping[str, Callable[[Consumer], bool]] = {"wait": blocks, "tick": ticks, "line_up": lines_up}
 
 
 def all_roles(

@@ -51,6 +51,18 @@ class NameClaim:
 
 
 @define(eq=False)
+class FairLeasing:
+    """The lease calls of a consumer whose queue has terms. `_core/fair/roles` writes it."""
+
+    undeclared: bool = True  # the server does not know the terms: nothing is leased
+    structure: str = ""  # of the terms that the queue has
+    unread: bool = False  # the last look at new jobs did not reach their end
+    looked_at: float = 0.0  # when a call has looked last
+    jobs: int = 0  # jobs leased since the start
+    absent: set[str] = field(factory=set[str])  # the headers that none of these had
+
+
+@define(eq=False)
 class Leasing:
     """The lease calls of a consumer: the calls under way, and whether another may follow. `fetch` and `wait` write it.
     `control` wakes these roles through it.
@@ -71,6 +83,12 @@ class Leasing:
     shard_gone: bool = False  # its shard is gone
     levels_logged: int = 0  # the queue's number of levels that was logged, as this worker knows fewer
     loss_notices: int = 0  # number of messages that leases were taken from us
+    fair: FairLeasing | None = None  # if the queue has terms
+
+    @property
+    def barred(self) -> bool:
+        """Whether nothing may be leased yet: older jobs are in other shards, or the server does not know the terms."""
+        return self.blocked_by_older or (self.fair is not None and self.fair.undeclared)
 
 
 @define(eq=False)

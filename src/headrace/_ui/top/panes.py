@@ -13,12 +13,14 @@ from textual.widgets import Static
 
 from headrace._core.views.views import STATES
 from headrace._model.steps import Step
+from headrace._model.terms import Share
 from headrace._model.views import ENDED, DeadGroup, JobView, QueueView, TrendPoint, one_line
 from headrace._ui.texts import chart, clock, counted, from_now, jobs, rate, short, span
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
 
 PER_PAGE = 100  # jobs
 CHART_CELLS = 8  # of the chart in a row
+SHARES_SHOWN = 5  # values above the jobs: there is little room
 DEAD_BINDINGS: Sequence[BindingType] = (
     ("R", "act('redrive')", "Redrive"),
     ("X", "act('purge_dead')", "Remove dead letters"),
@@ -188,6 +190,14 @@ class QueuesPane(QueueTable):
             self.top.push_screen(QueuePane(key[0]))
 
 
+def _shares(shares: Sequence[Share]) -> Iterator[Text]:
+    """Write a line for each of the busiest values."""
+    for one in shares[:SHARES_SHOWN]:
+        dwell = "–" if one.p95 is None else span(one.p95)
+        numbers = f"{short(one.running):>6} running {short(one.waiting):>6} waiting  p95 {dwell:<7} "
+        yield Text(numbers + one_line(one.name), no_wrap=True)
+
+
 class WorkersPane(Pane):
     """The workers of all queues."""
 
@@ -290,7 +300,7 @@ g       dead letters by reason
         has_trends = page.declared.get("trends") == "yes"
         points = (await self.top.inspector.trends(self.queue, "minute", 120)).points if has_trends else ()
         self._view, self._next = page.queue, found.cursor
-        head = [*self._head(page.queue, len(found.jobs)), *self._two_hours(points)]
+        head = [*self._head(page.queue, len(found.jobs)), *_shares(page.shares), *self._two_hours(points)]
         self.fill(page.now, head, [job_row(job, page.now) for job in found.jobs])
 
     def _head(self, queue: QueueView, number: int) -> Iterator[str | Text]:

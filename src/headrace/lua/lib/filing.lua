@@ -88,6 +88,7 @@ function filing.lease(q)
     if type(job) == 'string' then
       if bodies[entry] then
         rows[#rows + 1] = {entry, bodies[entry], counts[entry] or 1}
+        filing.recost(q, pick, bodies[entry])
       else
         pick.gone, q.passed = true, true
         if not gone[entry] then redis.call('XACK', q.jobs, 'workers', entry) end
@@ -107,6 +108,21 @@ function filing.lease(q)
     redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, unpack(bell))
   end
   return rows
+end
+-- A job from a stored line has its cost in its fields, which were not known when it was picked: its charge is corrected.
+function filing.recost(q, pick, fields)
+  for i = 3, #fields, 2 do
+    if fields[i] == 'headrace-cost' then
+      local _, cost = agreed.values(q.t, fields)
+      if cost == 0 then return end
+      local charge, it = math.max(1, math.floor(cost * q.t.mean + 0.5)), pick.line.value
+      while it.parent do
+        it.at = math.min(9e15, math.max(0, it.at + (charge - pick.charge) / it.weight))
+        it = it.parent
+      end
+      pick.cost, pick.charge = cost, charge
+    end
+  end
 end
 function filing.refund(pick)
   local it = pick.line.value

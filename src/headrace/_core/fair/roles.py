@@ -1,0 +1,45 @@
+"""The role that a worker has for each queue with terms: it declares them, and looks at jobs that no lease call reached.
+
+A lease call looks at a bounded number of new jobs, and none is sent while all handlers are busy. So a flood of jobs of
+one value would hide the jobs behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace._core.effects import Now, Phase, Role, Sleep, Wake, send
+from headrace._core.fair.declaring import declare
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.roles import NamedRole
+from headrace._core.worker.shared_read import Place
+from headrace._protocol import fair_ops
+from headrace._protocol.limits import POLL_S
+
+
+def line_up(consumer: Consumer) -> Role:
+    """Declare the terms of the queue, then look at new jobs while some are unread, and while all handlers are busy."""
+    fair, ops = consumer.leasing.fair, consumer.ops
+    if fair is None:
+        return
+    while consumer.phase is Phase.RUNNING and not consumer.leasing.shard_gone:
+        now = yield from Now()
+        if not consumer.registered:
+            yield Sleep(POLL_S)
+        elif fair.undeclared:
+            yield from declare(ops, consumer.name)
+            fair.undeclared, consumer.leasing.available = False, True
+            yield Wake(owner=consumer)
+        elif fair.unread or (consumer.jobs.held and now - fair.looked_at >= POLL_S):
+            fair.looked_at = now
+            fair.unread = yield from send(fair_ops.line_up(ops, consumer.name))
+        else:
+            yield Sleep(POLL_S)
+
+
+def fair_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:  # noqa: ARG001
+    """Yield the role of each consumer whose queue has terms."""
+    for consumer in consumers:
+        if consumer.leasing.fair is not None:
+            yield "line_up", line_up(consumer), consumer, "work"

@@ -1,0 +1,200 @@
+"""Workers of queues with `fair=` and `limits=`: threads and asyncio, batches, tasks, flows, and their log events."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from headrace import Flow, Limit, NewJob, Queue, Tasks, Worker
+from headrace.errors import TermsMismatch
+from tests.support.awaiting import until
+from tests.support.engines import Running
+from tests.support.servers import Server
+
+Work = Callable[..., Running]
+
+
+def of(tenant: str, number: int, **more: Any) -> list[NewJob[bytes]]:
+    """Make jobs of a tenant."""
+    return [NewJob(f"{tenant}{at}".encode(), headers={"tenant": tenant}, **more) for at in range(number)]
+
+
+class Most:
+    """The most runs at a time, of each tenant and in all."""
+
+    def __init__(self) -> None:
+        self.running: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.done: list[str] = []
+        self._lock = threading.Lock()
+
+    def enter(self, tenant: str) -> None:
+        """A run begins."""
+        with self._lock:
+            self.running[tenant] += 1
+            self.most[tenant] = max(self.most[tenant], self.running[tenant])
+            self.most["all"] = max(self.most["all"], self.running.total())
+
+    def leave(self, tenant: str) -> None:
+        """A run ends."""
+        with self._lock:
+            self.running[tenant] -= 1
+            self.done.append(tenant)
+
+
+def test_limits_hold_over_workers_and_no_handler_waits(newest_queue: Queue[bytes], newest: Server, work: Work) -> None:
+    """Each worker leases only for free handlers, so that slots are full while jobs wait."""
+    most = Most()
+    limits = [Limit(2, key="tenant"), Limit(5)]
+
+    def handle(job: Any) -> Any:
+        tenant = job.headers["tenant"]
+        most.enter(tenant)
+        yield 0.005
+        most.leave(tenant)
+
+    newest_queue.enqueue_many([job for name in "abcd" for job in of(name, 30)])
+    with ExitStack() as stack:
+        for at in range(2):
+            worker = work(name=f"w{at}")
+            worker.handler("q", concurrency=8, limits=limits)(handle)
+            stack.enter_context(worker)
+        until(lambda: len(most.done) == 120)
+    assert most.most == {"a": 2, "b": 2, "c": 2, "d": 2, "all": 5}
+    assert newest_queue.counts().completed == 120
+
+
+def test_a_newcomer_passes_a_flood(newest_queue: Queue[bytes], work: Work) -> None:
+    """Also one behind thousands of entries that no lease call has reached, and while all handlers are busy."""
+    gate, order = threading.Event(), list[str]()
+
+    def handle(job: Any) -> Any:
+        yield gate
+        order.append(job.headers["tenant"])
+
+    newest_queue.enqueue_many(of("flood", 3000))
+    worker = work()
+    worker.handler("q", concurrency=2, fair="tenant")(handle)
+    with worker:
+        until(lambda: newest_queue.counts().leased >= 2)
+        newest_queue.enqueue_many(of("ada", 3))
+        lines = newest_queue.ops.keys.key("lines")
+        with newest_queue_client(newest_queue) as client:
+            until(lambda: client.zcard(lines) >= 2900)
+        gate.set()
+        until(lambda: order.count("ada") == 3)
+    assert order.index("ada") < 300
+
+
+def newest_queue_client(queue: Queue[bytes]) -> Any:
+    """Make a plain client of the queue's server."""
+    import redis
+
+    return redis.Redis.from_url(queue._address.url)
+
+
+def test_batches_of_one_value(newest_queue: Queue[bytes], work: Work) -> None:
+    batches: list[list[str]] = []
+
+    def handle(jobs: Any) -> None:
+        batches.append([job.headers["tenant"] for job in jobs])
+
+    newest_queue.enqueue_many([job for pair in zip(of("a", 30), of("b", 30), strict=True) for job in pair])
+    worker = work()
+    worker.batch_handler("q", max_size=10, same=True, fair="tenant")(handle)
+    with worker:
+        until(lambda: newest_queue.counts().completed == 60)
+    assert all(len(set(batch)) == 1 for batch in batches)
+    assert len(batches) < 20
+
+
+def test_tasks_are_told_apart_by_an_argument(newest: Server) -> None:
+    tasks = Tasks("calls", url=newest.url, limits=Limit(1, key="tenant"))
+    most = Most()
+
+    @tasks.task
+    def call(tenant: str, number: int = 0) -> None:
+        most.enter(tenant)
+        threading.Event().wait(0.005)
+        most.leave(tenant)
+
+    tasks.enqueue_many([call.new(tenant, number) for number in range(5) for tenant in "ab"])
+    worker = Worker(newest.url)
+    worker.tasks(tasks, concurrency=5)
+    with worker, tasks:
+        until(lambda: len(most.done) == 10)
+    assert (most.most["a"], most.most["b"]) == (1, 1)
+
+
+def test_a_stage_of_a_flow_has_terms_of_its_own(newest: Server) -> None:
+    flow = Flow("shop", url=newest.url)
+    most = Most()
+
+    @flow.stage("pay", next="ship", concurrency=4)
+    def pay(job: Any) -> None: ...
+
+    @flow.stage("ship", concurrency=4, limits=Limit(1, key="tenant"))
+    def ship(job: Any) -> None:
+        most.enter(job.headers["tenant"])
+        threading.Event().wait(0.005)
+        most.leave(job.headers["tenant"])
+
+    for _ in range(5):
+        flow.start(b"x", headers={"tenant": "a"})
+    worker = Worker(newest.url)
+    worker.flow(flow)
+    with worker, flow:
+        until(lambda: len(most.done) == 5)
+    assert most.most["a"] == 1
+
+
+def test_a_worker_of_another_structure_ends(newest_queue: Queue[bytes], newest: Server) -> None:
+    first, second = Worker(newest.url), Worker(newest.url)
+    first.handler("q", fair="tenant")(lambda job: None)
+    second.handler("q", fair="org")(lambda job: None)
+    newest_queue.enqueue_many(of("a", 1))
+    with first:
+        until(lambda: newest_queue.counts().completed == 1)
+        with pytest.raises(TermsMismatch, match=r"`fair=tenant limits= rates=`.*`fair=org limits= rates=`"):
+            second.run()
+
+
+def test_a_worker_without_terms_ends(newest_queue: Queue[bytes], newest: Server) -> None:
+    first, second = Worker(newest.url), Worker(newest.url)
+    first.handler("q", fair="tenant")(lambda job: None)
+    second.handler("q")(lambda job: None)
+    newest_queue.enqueue_many(of("a", 1))
+    with first:
+        until(lambda: newest_queue.counts().completed == 1)
+        with pytest.raises(TermsMismatch, match="`none`"):
+            second.run()
+
+
+def test_a_header_that_no_job_has_is_reported(
+    newest_queue: Queue[bytes], work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "headrace")
+    newest_queue.enqueue_many(of("a", 150))
+    worker = work()
+    worker.handler("q", fair="tenant", limits=Limit(50, key="tenent"))(lambda job: None)
+    with worker:
+        until(lambda: newest_queue.counts().completed == 150)
+    found = [entry.getMessage() for entry in caplog.records if entry.getMessage().startswith("key_unknown")]
+    assert len(found) == 1
+    assert "'tenent'" in found[0]
+
+
+def test_a_dead_worker_gives_its_slots_back(newest_queue: Queue[bytes], newest: Server) -> None:
+    dead = Queue[bytes]("q", url=newest.url, limits=Limit(1, key="tenant"), lease=0.2)
+    newest_queue.enqueue_many(of("a", 2))
+    assert len(dead.lease_many(2)) == 1
+    worker = Worker(newest.url)
+    worker.handler("q", limits=Limit(1, key="tenant"), lease=0.2)(lambda job: None)
+    with worker, dead:
+        until(lambda: newest_queue.counts().completed == 2)

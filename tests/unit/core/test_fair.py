@@ -1,0 +1,154 @@
+"""Queues with terms, by hand: the declaration before the first lease, the look at new jobs, shares, log events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from headrace import Limit
+from headrace._core.effects import Phase, Send, Sleep, Undoable
+from headrace._core.fair.leasing import LOOKS_AT_MOST, FairLeaser, leaser
+from headrace._core.fair.roles import fair_roles, line_up
+from headrace._core.fair.shares import joined
+from headrace._core.queue.leasing import DirectLeaser
+from headrace._core.worker.fetch import JOBS_WITHOUT_KEY, fetch, lines_up
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.shared_read import everywhere
+from headrace._model.settings import QueueSettings, WorkerSettings
+from headrace._model.terms import Share
+from headrace._protocol.keys import Keys
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Grant, Reclaimed
+from headrace.errors import TermsMismatch
+from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, names
+
+
+def test_nothing_is_leased_before_the_terms_are_declared() -> None:
+    consumer = make_consumer(fair="tenant")
+    fair = consumer.leasing.fair
+    assert fair is not None
+    fair.undeclared = True
+    assert lines_up(consumer)
+    fetching, role = Hand(fetch(consumer)), Hand(line_up(consumer))
+    assert isinstance(fetching.go(), Sleep)
+    assert names(role.go()) == ["declare_terms"]
+    role.go([None])
+    assert role.pokes
+    assert not lines_up(consumer)
+    assert names(fetching.go()) == ["lease_fair"]
+
+
+def test_other_terms_end_the_worker() -> None:
+    consumer = make_consumer(fair="tenant")
+    role = Hand(line_up(consumer))
+    consumer.leasing.fair.undeclared = True  # type: ignore[union-attr]
+    role.go()
+    with pytest.raises(TermsMismatch, match="`fair=org limits= rates=`"):
+        role.go(["fair=org limits= rates="])
+
+
+def test_the_role_looks_on_while_jobs_are_unread_and_while_handlers_are_busy() -> None:
+    consumer = make_consumer(fair="tenant")
+    fair = consumer.leasing.fair
+    assert fair is not None
+    fetching, role = Hand(fetch(consumer)), Hand(line_up(consumer))
+    assert isinstance(role.go(), Sleep)
+    fetching.go()
+    fetching.go([evolve(grant(consumer, 1), unread=True)])
+    assert fair.unread
+    assert lines_up(consumer)
+    assert names(role.go()) == ["line_up"]
+    assert names(role.go([True])) == ["line_up"]
+    assert isinstance(role.go([False]), Sleep)
+    role.now += 5  # a handler is still busy
+    assert names(role.go()) == ["line_up"]
+    assert isinstance(role.go([False]), Sleep)
+    consumer.phase = Phase.DRAINING
+    assert role.go() is None
+
+
+def test_only_queues_with_terms_have_the_role() -> None:
+    plain, fair = make_consumer(), make_consumer(fair="tenant")
+    worker = Lifecycle(WorkerSettings(), [plain, fair])
+    assert [(name, owner) for name, _, owner, _ in fair_roles(worker, [plain, fair], everywhere)] == [("line_up", fair)]
+    assert not lines_up(plain)
+    assert list(line_up(plain)) == []
+
+
+def test_with_limits_no_job_is_leased_ahead() -> None:
+    for options, most in (({}, None), ({"limits": Limit(5)}, 2)):
+        consumer = make_consumer(concurrency=2, **options)
+        if consumer.leasing.fair is not None:
+            consumer.leasing.fair.undeclared = False
+        consumer.jobs.mean = 0.0001
+        asked = limit(Hand(fetch(consumer)).go())
+        assert asked == most if most else asked > 2
+
+
+def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:
+    consumer = make_consumer(concurrency=500, fair="tenant")
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([evolve(grant(consumer, *range(1, JOBS_WITHOUT_KEY)), structure="fair=org limits= rates=")])
+    (changed,) = hand.said
+    assert changed == "terms_changed: queue 'q' has the terms `fair=org limits= rates=` now"
+    consumer.leasing.available = True
+    hand.go()
+    hand.go([evolve(grant(consumer, 1000), structure="fair=org limits= rates=")])
+    assert [text.partition(":")[0] for text in hand.said[1:]] == ["key_unknown"]
+    assert "'tenant'" in hand.said[1]
+
+
+# -- without a worker ----------------------------------------------------------------------------------------
+
+
+def answered(call: Any, *answers: Any) -> list[str]:
+    """Let a call go on with these answers; return the names of its operations."""
+    sent: list[str] = []
+    rest, reply = list(answers), None
+    while True:
+        try:
+            effect = call.send(reply)
+        except StopIteration:
+            return sent
+        if isinstance(effect, Send):
+            sent += names(effect)
+            reply = [rest.pop(0)]
+        elif isinstance(effect, Undoable):
+            sent.append(effect.op.name)
+            reply = rest.pop(0)
+        else:
+            reply = 100.0
+
+
+def test_a_lease_by_hand_declares_first_and_looks_at_all_new_jobs() -> None:
+    settings = QueueSettings(fair="tenant")
+    held = leaser(Ops(Keys.of("q"), settings))
+    assert isinstance(held, FairLeaser)
+    assert type(leaser(Ops(Keys.of("q")))) is DirectLeaser
+    call = held.lease(1, 0.0, None, False)
+    assert answered(call, Reclaimed(0), None, Grant([], unread=True), True, False) == [
+        "reclaim", "declare_terms", "lease_fair", "line_up", "line_up",
+    ]  # fmt: skip
+    call = held.lease(1, 0.0, None, False)
+    sent = answered(call, Grant([], unread=True), *[True] * LOOKS_AT_MOST)
+    assert sent == ["lease_fair", *["line_up"] * LOOKS_AT_MOST]
+
+
+def test_a_lease_by_hand_with_other_terms_is_refused() -> None:
+    call = leaser(Ops(Keys.of("q"), QueueSettings(fair="tenant"))).lease(1, 0.0, None, False)
+    with pytest.raises(TermsMismatch):
+        answered(call, Reclaimed(0), "fair=org limits= rates=")
+
+
+# -- shares ----------------------------------------------------------------------------------------------------
+
+
+def test_shares_of_shards_are_joined() -> None:
+    one, other = Share(("a",), 1, 2, 0.5, None, 3.0), Share(("a",), 2, 3, 0.1, 0.9, 4.0)
+    assert joined([one, other]) == [Share(("a",), 3, 5, 0.5, 0.9, 7.0)]
+    assert Share(("acme", None), 0, 0, None, None, 0.0).name == "acme/-"
+    many = [Share((f"{at}",), 0, 0, None, None, float(at)) for at in range(20)]
+    assert [share.name for share in joined(many)] == [f"{at}" for at in range(19, 9, -1)]
