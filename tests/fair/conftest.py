@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from attrs import define
+from attrs import define, field
 
 from tests.scripts.conftest import TERM, Lua
 from tests.support.servers import Server
+
+STRUCTURE = "fair=tenant limits=tenant, rates="
 
 
 def lp(value: str) -> str:
@@ -27,28 +30,35 @@ class Slots:
     """Jobs of the queue `q` that workers lease, and their slots: of the limit `tenant`, and of the whole queue."""
 
     lua: Lua
+    terms: dict[str, Any] = field(factory=lambda: {"path": ["tenant"], "keys": [], "limits": [["tenant", 5], ["", 50]]})
 
     def __call__(self, name: str, *args: Any, **more: Any) -> Any:
         """Call a script."""
         return self.lua(name, *args, **more)
 
-    def leased(self, *tenants: str, worker: str = "w", ids: bool = True, fields: tuple[str, ...] = ()) -> list[str]:
-        """Enqueue a job of each tenant, lease them, and take a slot for each; the entries. Ids: `ada0`, `bob1`."""
+    def add(self, *tenants: str, ids: bool = True, fields: tuple[str, ...] = ()) -> None:
+        """Enqueue a job of each tenant; ids: `ada0`, `bob1`."""
         for number, tenant in enumerate(tenants):
             name = f"{tenant}{number}" if ids else ""
-            named = ["id", name] if ids else []
-            own = ["data", tenant, *named, "tenant", tenant, *fields]
+            own = ["data", tenant, *(["id", name] if ids else []), "tenant", tenant, *fields]
             self.lua("enqueue", "full", name, "", len(own), *own)
-        order = ["headrace-key", 0, 1] if "headrace-key" in fields else []
-        taken = self.lua("lease", worker, len(tenants), "", TERM, 70_000, 3, 1000, 0, "", *order)[2]
-        for entry, given, *_ in taken:
-            self.take(entry, given[given.index("tenant") + 1])
-        return [row[0] for row in taken]
+
+    def lease(self, limit: int = 10, worker: str = "w", *, ordered: bool = False) -> list[str]:
+        """Lease jobs; their entries."""
+        order = ["headrace-key", 0, 1] if ordered else []
+        args = ["", TERM, 70_000, 3, 1000, 0, "", STRUCTURE, json.dumps(self.terms), 1, 0, *order]
+        return [row[0] for row in self.lua("lease_fair", worker, limit, *args)[2]]
+
+    def leased(self, *tenants: str, worker: str = "w", ids: bool = True, fields: tuple[str, ...] = ()) -> list[str]:
+        """Enqueue a job of each tenant, and lease them; the entries, in their order."""
+        self.add(*tenants, ids=ids, fields=fields)
+        entries = self.lease(len(tenants), worker, ordered="headrace-key" in fields)
+        assert len(entries) == len(tenants)
+        return sorted(entries)
 
     def take(self, entry: str, tenant: str) -> None:
-        """Write the slot of a leased entry."""
-        line = "0" + lp(tenant)
-        slot = lp("tenant") + lp(tenant)
+        """Write a slot by hand."""
+        line, slot = "0" + lp(tenant), lp("tenant") + lp(tenant)
         self.lua.redis.hset(self.lua.key("held"), entry, f"1700000000000.000 1000 1 {lp(line)}{lp(slot)}")
         self.lua.redis.zadd(self.lua.key("slots"), {f"{slot} {place(entry)}": 0})
 
@@ -81,6 +91,14 @@ class Slots:
         assert counts.get("held", 0) == counts.get("leased", 0) == len(leased)
         members = self.lua.redis.zrange(self.lua.key("slots"), 0, -1)
         assert sorted(member.rpartition(" ")[2] for member in members) == sorted(map(place, leased))
+
+    def lines(self) -> list[str]:
+        """The places in lines."""
+        return list(self.lua.redis.zrange(self.lua.key("lines"), 0, -1))
+
+    def lined(self) -> dict[str, str]:
+        """The jobs in lines, and their consumers."""
+        return {entry: row[0] for entry, row in self.lua.holders().items() if row[0] in {"parked:new", "parked:front"}}
 
 
 def reserved(owner: str) -> bool:

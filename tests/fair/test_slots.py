@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.fair.conftest import Slots
+from tests.fair.conftest import Slots, lp, place
 from tests.scripts.conftest import TERM
 from tests.support.planted import Edit, planted
 
@@ -99,9 +99,9 @@ def dies(slots: Slots) -> Any:
     client, stats = slots.lua.redis, slots.lua.key("stats")
     slots("beat", "sweeper", LONG, TERM, 1)
     client.zadd(slots.lua.key("workers"), {"w": 1})
-    slots("reclaim", "sweeper", 10, TERM, 500, 0)
+    slots("reclaim", "sweeper", 60_000, TERM, 500, 0)
     since, seen, *_, least, run = client.hget(stats, "pulse").split()
-    client.hset(stats, "pulse", f"{int(since) - 60_000} {seen} 1 {seen} {least} {run}")
+    client.hset(stats, "pulse", f"{int(since) - 70_000} {seen} 1 {seen} {least} {run}")
     return slots("reclaim", "sweeper", 60_000, TERM, 500, 0)
 
 
@@ -203,8 +203,7 @@ def test_a_zombie_gives_no_slot_of_another_back(slots: Slots) -> None:
     """Its settlement is refused, and the slot belongs to the lease of the other worker."""
     (first,) = slots.leased("ada")
     slots("expire", "-", 500)
-    slots.lua.lease("v")
-    slots.take(first, "ada")
+    assert slots.lease(1, "v") == [first]
     settlements: Sequence[tuple[Any, ...]] = [
         ("release", "w", 0, first, 1),
         ("retry", "w", 0, 1000, first, 1, "", 1, ""),
@@ -224,6 +223,76 @@ def test_a_plain_queue_has_no_slots(slots: Slots) -> None:
     assert slots.lua.counts() == {"leased": 2, "enqueued": 2}
     slots("leave", "w", 500, 0)
     assert not slots.lua.redis.exists(*map(slots.lua.key, ("held", "slots", "settled", "stopped")))
+
+
+@pytest.mark.parametrize("way", ["cancelled", "cancelled with all of its payload", "purged", "moved", "deleted"])
+def test_a_job_that_leaves_its_line(slots: Slots, way: str) -> None:
+    """What is left of its place is removed with the last job, or dropped by the next lease that finds it."""
+    slots.add("ada", "ada", "bob")
+    slots.terms["limits"] = [["tenant", 1]]
+    assert len(slots.lease(1)) == len(slots.lease(1, "v")) == 1
+    waiting = list(slots.lined())
+    assert len(slots.lines()) == len(waiting) == 1
+    assert slots.lua.counts() == {"waiting": 1, "leased": 2, "enqueued": 3, "held": 2}
+    if way == "cancelled":
+        assert slots("cancel", "ada1") == 1
+    elif way == "cancelled with all of its payload":
+        assert slots("cancel_payload", "ada", "jobs", "-", 100)[0] == 2
+        assert slots("cancel_payload", "ada", "delayed", "0", 100) == [0, "", "0"]
+    elif way == "purged":
+        assert slots("purge", "-", 100)[0] == 1
+    elif way == "moved":
+        assert slots("move", "-", 100, "ada1") == [1, ""]
+    else:
+        slots("delete")
+    assert slots.lined() == {}
+    slots("reclaim", "sweeper", 10_000, TERM, 500, 0)
+    assert slots.lines() == []
+    slots.law()
+    for entry in slots.held():
+        slots("complete", "", 1, 0, 0, 0, entry)
+    assert slots.lease(5) == []
+    left = {"held", "slots", "lines", "ready", "stopped", "resting", "shares", "settled"}
+    assert not slots.lua.redis.exists(*map(slots.lua.key, left))
+
+
+def test_what_is_lost_is_mended(slots: Slots) -> None:
+    """A repair gives leases their slots, and jobs their lines; nothing else changes."""
+    slots.add("ada", "ada", "bob", "cyd")
+    slots.terms["limits"] = [["tenant", 1]]
+    slots.lease(2)
+    before = slots.lua.redis.hgetall(slots.lua.key("held")), slots.lua.redis.zrange(slots.lua.key("slots"), 0, -1)
+    assert sorted(slots.lined().values()) == ["parked:new", "parked:new"]
+    for part in ("held", "slots", "lines"):
+        slots.lua.redis.delete(slots.lua.key(part))
+    assert repaired(slots) == {"stranded": 2, "slots": 2}
+    assert repaired(slots) == {}
+    slots.law()
+    assert sorted(before[0]) == slots.held()
+    assert slots.lua.redis.zrange(slots.lua.key("slots"), 0, -1) == before[1]
+    assert slots.lined() == {}  # the next look puts them into their lines
+    assert len(slots.lease(5)) == 1
+    assert list(slots.lined().values()) == ["parked:new"]
+
+
+def test_what_is_left_is_mended(slots: Slots) -> None:
+    """Slots of nobody, and places of nobody."""
+    slots.leased("ada")
+    slots.take("5-1", "bob")
+    slots.lua.redis.zadd(slots.lua.key("slots"), {f"{lp('tenant')}{lp('cyd')} a7a7": 0, "what": 0})
+    slots.lua.redis.zadd(slots.lua.key("lines"), {f"03:bob {place('5-2')}": 0, "what": 0})
+    slots.lua.redis.hset(slots.lua.key("held"), "what", "ever")
+    assert repaired(slots) == {"slots": 4, "leftovers": 2}
+    assert repaired(slots) == {}
+    slots.law()
+
+
+def repaired(slots: Slots) -> dict[str, int]:
+    """Repair the queue; the numbers of what was mended."""
+    place, cursor, *found = slots("repair", "jobs", "-", 500, TERM)
+    assert (place, cursor) == ("", "0")
+    names = "groups dangling stranded undated hollow ids_released ids_taken leftovers workers deleted enqueued slots"
+    return {name: number for name, number in zip(names.split(), found, strict=True) if number}
 
 
 GIVE_BACK = "holds.give_back(q, "
@@ -249,8 +318,8 @@ MUTANTS: dict[str, tuple[Sequence[Edit], str]] = {
     "the worker leaves": ([("leave", f"if q.held then {GIVE_BACK}entries) end", "")], "the worker leaves"),
     "the worker dies": ([UNMENDED, ("reclaim", f"if q.held then {GIVE_BACK}entries) end", "")], "the worker dies"),
     "the group is lost": (
-        [("repair", "redis.call('DEL', q.held, q.slots, q.stopped)", "")],
-        "the group is lost, and mended",
+        [UNMENDED, ("reclaim", "redis.call('DEL', q.held, q.slots, q.stopped)", "")],
+        "the group is lost, and made again",
     ),
     "an older worker": ([UNMENDED], "an older worker completes them, and others sweep"),
     "the slot stays": ([("complete", "redis.call('ZREM', q.slots,", "redis.call('ZSCORE', q.slots,")], "completed"),

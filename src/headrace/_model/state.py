@@ -66,8 +66,9 @@ class Repairs:
     times without a job were `hollow` and are dropped. Ids that no job has any more were released (`ids_released`), jobs
     whose id was free have taken it (`ids_taken`). `leftovers` are deadlines and releases of leases that have ended, and
     records of jobs that have left, `workers` registrations of which only a half was left, `groups` consumer groups that
-    were lost or moved. Jobs that were removed by hand now count as `deleted`, and jobs that were added uncounted count
-    as `enqueued`, so that the law of conservation holds (`Counts.lost == 0`).
+    were lost or moved. `slots` were given back where their lease had ended, or taken for a lease that had none. Jobs
+    that were removed by hand now count as `deleted`, and jobs that were added uncounted count as `enqueued`, so that
+    the law of conservation holds (`Counts.lost == 0`).
     """
 
     groups: int = 0
@@ -81,6 +82,7 @@ class Repairs:
     workers: int = 0
     deleted: int = 0
     enqueued: int = 0
+    slots: int = 0
 
     @property
     def total(self) -> int:

@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash), ended (zset),
 --        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), held (hash), slots (zset),
---        settled (list), stopped (zset), levels...
+--        settled (list), stopped (zset), shares (hash), lines (zset), ready (zset), resting (zset), levels...
 -- ARGV   call, payload, place, cursor, limit count
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
@@ -20,6 +20,7 @@
 -- @include require_types
 -- @include retire
 -- @include retire_delayed
+-- @include stale_lines
 -- @include stored
 -- @include tell_holders
 local known = recorded()
@@ -28,6 +29,7 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, levels = level_streams(stats, levels), wake = wake, turns = turns, behind = behind,
   asleep = asleep, steps = steps, held = held, slots = slots, settled = settled, stopped = stopped,
+  shares = shares, lines = lines, ready = ready, resting = resting,
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns, steps)
@@ -66,6 +68,7 @@ else
     end
   end)
   if cursor == '0' then place = '' end
+  if place == '' then tidy_lines(q, 0) end
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
 keep_ends(heard.history, ends, ended, 'cancelled', ids_gone, {})

@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), wake (stream),
 --        turns (hash), behind (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset),
---        target...
+--        shares (hash), lines (zset), ready (zset), resting (zset), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
@@ -28,6 +28,7 @@
 -- @include retire
 -- @include retire_delayed
 -- @include runs
+-- @include stale_lines
 -- @include stored
 -- @include waiting
 local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events, to_steps = unpack(target)
@@ -38,6 +39,7 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 10, 9 + half)}),
   held = held, slots = slots, settled = settled, stopped = stopped,
+  shares = shares, lines = lines, ready = ready, resting = resting,
 }
 local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 10 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))
@@ -164,6 +166,7 @@ else
   left = left - seen
   cursor = seen > 0 and left > 0 and string.format('delayed %.0f %.0f', stay + seen - late, left) or ''
 end
+if cursor == '' then tidy_lines(q, 0) end
 if added + late > 0 then
   redis.call('HINCRBY', stats, 'deleted', added + late)
   redis.call('HINCRBY', to_stats, 'enqueued', added + late)

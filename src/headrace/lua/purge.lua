@@ -2,7 +2,7 @@
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), limited (zset), events (channel), flows (zset), ends (hash), ended (zset), wake (stream),
 --        turns (hash), behind (zset), asleep (zset), steps (hash), held (hash), slots (zset), settled (list),
---        stopped (zset), levels...
+--        stopped (zset), shares (hash), lines (zset), ready (zset), resting (zset), levels...
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
@@ -22,12 +22,14 @@
 -- @include require_types
 -- @include retire
 -- @include retire_delayed
+-- @include stale_lines
 local known = recorded()
 if known then return known end
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
   flows = flows, wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
   asleep = asleep, steps = steps, held = held, slots = slots, settled = settled, stopped = stopped,
+  shares = shares, lines = lines, ready = ready, resting = resting,
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, stats, turns, steps)
@@ -69,10 +71,8 @@ order[#order + 1] = 'jobs'
 function parts.jobs(last)
   last = last or last_entry_id(budget, jobs)
   if not last then return nil end
-  local owners = {'behind', 'bell', 'limited', SUSPECTS, runs.ASLEEP}
-  for level = 0, levels.n do
-    owners[#owners + 1], owners[#owners + 2], owners[#owners + 3] = front_of(level), line_front_of(level), line_of_new(level)
-  end
+  local owners = {'behind', 'bell', 'limited', 'parked:new', 'parked:front', SUSPECTS, runs.ASLEEP}
+  for level = 0, levels.n do owners[#owners + 1] = front_of(level) end
   for _, owner in ipairs(owners) do
     local rows = redis.pcall('XPENDING', jobs, 'workers', '-', last, limit, owner)
     for i = 1, #rows do
@@ -98,6 +98,7 @@ repeat
   from = parts[order[at]](from)
   if not from then at = at + 1 end
 until not order[at] or gone >= limit or spent()
+if not order[at] then tidy_lines(q, 0) end
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 keep_ends(heard.history, ends, ended, 'deleted', ids_gone, {})
 if heard.deleted then publish(events, 'deleted', ids_gone) end

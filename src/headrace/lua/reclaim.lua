@@ -2,7 +2,8 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), ticks (zset), stats (hash), limited (zset), events (channel),
 --        blocked (hash), dead (stream), trends (string), turns (hash), behind (zset), deaths (hash), asleep (zset),
---        steps (hash), held (hash), slots (zset), settled (list), stopped (zset), lines (zset), levels...
+--        steps (hash), held (hash), slots (zset), settled (list), stopped (zset), lines (zset), shares (hash),
+--        ready (zset), resting (zset), levels...
 -- ARGV   call, worker, timeout int, lease, limit count, ageing int
 -- REPLY  {moved, again, declared, more, promoted, next_due, next_tick, rests}: again: ms until this caller should call
 --        again, if that is within a second, or no work is due soon; otherwise -1 · declared workers newly found dead ·
@@ -31,6 +32,7 @@
 -- @include record
 -- @include requeue_front
 -- @include stale_deaths
+-- @include stale_lines
 -- @include stale_runs
 -- @include stale_slots
 -- @include stale_turns
@@ -66,7 +68,8 @@ local q = {
   jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
   bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
   turns = turns, behind = behind, deaths = deaths, asleep = asleep, steps = steps, worker = worker,
-  workers = workers, held = held, slots = slots, settled = settled, stopped = stopped, lines = lines,
+  workers = workers, held = held, slots = slots, settled = settled, stopped = stopped,
+  shares = shares, lines = lines, ready = ready, resting = resting,
   levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
@@ -113,6 +116,7 @@ local suspected = forget_deaths(q)
 forget_stale_runs(q, 10)
 forget_stale_dues(q, 10)
 forget_stale_slots(q, 20)
+tidy_lines(q, 20)
 
 -- 5. Due jobs, and jobs that have waited for too long behind others.
 -- Each of these jobs takes several times as long as a parked one.

@@ -2,15 +2,16 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
 --        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), asleep (zset), steps (hash),
---        held (hash), slots (zset), settled (list), stopped (zset), levels...
+--        held (hash), slots (zset), settled (list), stopped (zset), terms (hash), lines (zset), levels...
 -- ARGV   call, place, cursor, limit count, lease
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
---        deleted, enqueued}: place and cursor: where to continue, place '' when done · then the number of repairs of
+--        deleted, enqueued, slots}: place and cursor: where to continue, place '' when done · then the number of repairs of
 --        each kind
 -- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, at most about 1 MiB of jobs, 10 us more for
 --        each that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers.
 -- @include added
+-- @include agreed
 -- @include clock
 -- @include fields
 -- @include held
@@ -24,7 +25,9 @@
 -- @include require_types
 -- @include retire
 -- @include runs
+-- @include stale_lines
 -- @include stale_runs
+-- @include stale_slots
 -- @include stored
 -- @include turns
 -- @include wake_many
@@ -37,14 +40,15 @@ local q = {
   asleep = asleep, steps = steps, dead = dead, stats = stats, held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_streams(jobs, wake, dead)
-require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns, steps)
-require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind, asleep)
+require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns, steps, terms, held)
+require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind, asleep, slots, stopped, lines)
+require_lists(settled)
 holds.check(q)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then all later writes
 
 -- 1. Reading, and recording repairs.
 local looked, now, found, budget = 0, clock(), {}, new_budget()
-local kinds = {'groups', 'dangling', 'stranded', 'undated', 'hollow', 'ids_released', 'ids_taken', 'leftovers', 'workers', 'deleted', 'enqueued'}
+local kinds = {'groups', 'dangling', 'stranded', 'undated', 'hollow', 'ids_released', 'ids_taken', 'leftovers', 'workers', 'deleted', 'enqueued', 'slots'}
 for _, kind in ipairs(kinds) do found[kind] = 0 end
 local function mended(kind, number) found[kind] = found[kind] + (number or 1) end
 -- Whether entry ID *a* is after *b*. Lua's numbers do not hold 64 bits.
@@ -124,6 +128,34 @@ local function mend_suspended(entry)
     mended('undated')
   end
 end
+-- In a queue with terms each leased job holds its slots, and each job of the line consumers has a place in a line.
+-- Otherwise it goes to the front: the next look puts it into its line.
+local agreed_on = agreed.read(terms)
+local function mend_terms(row, fields)
+  local entry, owner, idle = row[1], row[2], row[3]
+  if not agreed_on or is_reserved(owner) and not is_in_line(owner) then return end
+  local values = agreed.values(agreed_on, fields)
+  local line, place = agreed.line(agreed_on, level_of(fields, q.levels.n), values), holds.place(entry)
+  if is_in_line(owner) then
+    if redis.call('ZSCORE', lines, line .. ' ' .. place .. (is_lined(owner) and '' or '+')) then return end
+    local count = is_lined(owner) and {'RETRYCOUNT', 0, 'JUSTID'} or {'JUSTID'}
+    redis.call('XCLAIM', jobs, 'workers', front_of(level_of(fields, q.levels.n)), 0, entry, unpack(count))
+    wake_many(wake, 1)
+    mended('stranded')
+  elseif redis.call('HEXISTS', held, entry) == 0 then
+    local text = string.format('%.3f %.0f 1 %d:%s', now - idle, agreed_on.mean, #line, line)
+    for _, slot in ipairs(agreed_on.slots) do
+      if values[slot.at] then
+        local name = slot.key .. holds.lp(values[slot.at])
+        text = text .. holds.lp(name)
+        redis.call('ZADD', slots, 0, name .. ' ' .. place)
+      end
+    end
+    redis.call('HSET', held, entry, text)
+    q.holding = true
+    mended('slots')
+  end
+end
 -- A page of the stream, and the same range of the pending list. The cursor also has the end: 'from end'.
 local function walk_jobs()
   local from, last = string.match(cursor, '^(%S+) (%S+)$')
@@ -142,7 +174,7 @@ local function walk_jobs()
   local pages, delivered_too = #page, #rows -- up to the end of the shorter list
   while pages > 0 and after(page[pages][1], upto) do pages = pages - 1 end
   while delivered_too > 0 and after(rows[delivered_too][1], upto) do delivered_too = delivered_too - 1 end
-  for i = 1, pages do entries[page[i][1]] = true end
+  for i = 1, pages do entries[page[i][1]] = page[i][2] end
   for i = 1, delivered_too do
     local entry = rows[i][1]
     pending[entry] = true
@@ -151,6 +183,8 @@ local function walk_jobs()
       mended('dangling')
     elseif runs.suspended(rows[i][2]) then
       mend_suspended(entry)
+    else
+      mend_terms(rows[i], entries[entry])
     end
   end
   local handed = delivered
@@ -206,7 +240,7 @@ local function walk_hash(key, check)
 end
 local order = {
   'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers', 'ends', 'ended', 'turns',
-  'asleep', 'steps',
+  'asleep', 'steps', 'held', 'slots', 'lines',
 }
 local parts = {
   jobs = walk_jobs,
@@ -280,6 +314,25 @@ local parts = {
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     if not row or not runs.suspended(row[2]) then
       redis.call('ZREM', asleep, entry)
+      mended('leftovers')
+    end
+  end),
+  held = walk_hash(held, function(entry)
+    if not is_leased(q, entry) then
+      holds.give_back(q, {entry})
+      mended('slots')
+    end
+  end),
+  slots = walk_set(slots, function(member)
+    local place = string.match(member, ' (%l%d+%l%d+)$')
+    if not place or redis.call('HEXISTS', held, holds.entry(place)) == 0 then
+      redis.call('ZREM', slots, member)
+      mended('slots')
+    end
+  end),
+  lines = walk_set(lines, function(member)
+    if not is_place(q, member) then
+      redis.call('ZREM', lines, member)
       mended('leftovers')
     end
   end),

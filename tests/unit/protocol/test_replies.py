@@ -51,7 +51,7 @@ def same(decode: Any, reply: Any) -> Any:
         (replies.reclaimed, [3, 25, 1, 0, 2, -1, 1500], Reclaimed(3, 0.025, 1, False, 2, None, 1.5)),
         (replies.moved, [3, b""], (3, "")),
         (replies.place, [3, b"jobs", b"(1-0"], (3, "jobs", "(1-0")),
-        (replies.repairs, [b"ids", b"7", *range(11)], (Repairs(*range(11)), "ids", "7")),
+        (replies.repairs, [b"ids", b"7", *range(12)], (Repairs(*range(12)), "ids", "7")),
         (replies.kept, [None, b"", b"r", "r", 0], [None, b"", b"r", b"r", False]),
     ],
 )

@@ -73,13 +73,12 @@ end
 -- The consumers that hold parked entries: one of each level, and one for the suspects of all levels.
 local SUSPECTS = 'parked:s'
 local function front_of(level) return level == 0 and 'parked' or 'parked:' .. level end
--- The consumers that hold jobs in lines, of a queue with terms: jobs that came back, and jobs that were never leased.
-local function line_front_of(level) return level == 0 and 'parked:front' or 'parked:front:' .. level end
-local function line_of_new(level) return level == 0 and 'parked:new' or 'parked:new:' .. level end
--- The consumers of the jobs of a level that wait, in the order of leases, before its new jobs; each with a name.
+-- The consumers of the jobs of a level that wait, in the order of leases, before its new jobs; each with a name. The
+-- first level has the jobs in lines, of all levels.
 local function waiting_consumers(level)
-  local order = {{'parked', front_of(level)}, {'front', line_front_of(level)}}
-  if level == 0 then order[3], order[4], order[5] = {'suspects', SUSPECTS}, {'bell', 'bell'}, {'behind', 'behind'} end
-  order[#order + 1] = {'line', line_of_new(level)}
-  return order
+  if level > 0 then return {{'parked', front_of(level)}} end
+  return {
+    {'parked', 'parked'}, {'front', 'parked:front'}, {'suspects', SUSPECTS}, {'bell', 'bell'}, {'behind', 'behind'},
+    {'line', 'parked:new'},
+  }
 end

@@ -18,9 +18,11 @@ local function age_of_next(jobs, levels, budget)
   end
   first('bell')
   first(SUSPECTS)
+  first('parked:front')
+  first('parked:new')
   look(jobs, '(' .. (delivered(jobs) or '0-0'), '+')
   for level = 0, levels.n do
-    for _, owner in ipairs({front_of(level), line_front_of(level), line_of_new(level)}) do first(owner) end
+    first(front_of(level))
     if level > 0 then look(levels[level], '-', '+') end
   end
   return math.max(0, now - since)
