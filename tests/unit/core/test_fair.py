@@ -77,14 +77,13 @@ def test_only_queues_with_terms_have_the_role() -> None:
     assert list(line_up(plain)) == []
 
 
-def test_with_limits_no_job_is_leased_ahead() -> None:
-    for options, most in (({}, None), ({"limits": Limit(5)}, 2)):
+def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
+    for options, most in (({}, 102), ({"fair": "tenant"}, 12), ({"limits": Limit(5)}, 2)):
         consumer = make_consumer(concurrency=2, **options)
         if consumer.leasing.fair is not None:
             consumer.leasing.fair.undeclared = False
-        consumer.jobs.mean = 0.0001
-        asked = limit(Hand(fetch(consumer)).go())
-        assert asked == most if most else asked > 2
+        consumer.jobs.mean = 0.001
+        assert limit(Hand(fetch(consumer)).go()) == most
 
 
 def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:

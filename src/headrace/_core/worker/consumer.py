@@ -33,6 +33,7 @@ from headrace._protocol.replies import Died, Grant, Reclaimed, Verdicts
 from headrace.errors import class_path, describe_error, traced
 
 START_WITHIN_S = 0.05  # seconds in which a job that is leased ahead of a free slot should start
+FAIR_START_WITHIN_S = 0.005  # the same with `fair`: a job of a quiet value waits behind those that are leased ahead
 IDLE_S = 30.0  # seconds for which an idle role sleeps at most: events wake it earlier
 CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have ended: the event loop cuts it off
 
@@ -313,13 +314,15 @@ class Consumer:
         return self.handler.concurrency * (self.handler.max_size if self.handler.batch else 1)
 
     def ahead(self) -> int:
-        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`.
+        """Return how many jobs may be leased ahead of free slots, as they will start within `START_WITHIN_S`, or within
+        `FAIR_START_WITHIN_S`.
 
         With limits none: a job that waits for a handler here would take a slot that others could use.
         """
         if self.ops.settings.limits:
             return 0
-        return min(self.starts_within(START_WITHIN_S), max(JOBS_PER_SCRIPT, self.slots()))
+        within = START_WITHIN_S if self.ops.settings.fair is None else FAIR_START_WITHIN_S
+        return min(self.starts_within(within), max(JOBS_PER_SCRIPT, self.slots()))
 
     def starts_within(self, seconds: float) -> int:
         """Return how many jobs will start within *seconds*, judged by earlier handlers; 0 if none has ended."""
@@ -327,7 +330,7 @@ class Consumer:
         return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
 
     def free(self) -> int:
-        """Return how many more jobs may be leased: for free slots, and to start within `START_WITHIN_S`."""
+        """Return how many more jobs may be leased: for free slots, and ahead of them."""
         if self.leasing.saturated:
             return 0
         most = self.slots() + self.ahead()
