@@ -40,7 +40,8 @@ for i = 1, #heaviest, 2 do
     local kept = redis.call('HGET', shares, 'a' .. node)
     local leased, half, most_of = string.match(kept or '', '^%S+ %S+ (%d+) %d (%d+) (%d+)$')
     running = running + math.max(0, (leased or 0) - (ended[node] or 0))
-    p50, p95 = math.max(p50, half or 0), math.max(p95, most_of or 0)
+    p50 = math.max(p50, half or 0)
+    p95 = math.max(p50, p95, most_of or 0) -- each is an estimate of its own
     waiting = waiting + redis.call('ZLEXCOUNT', lines, '[' .. node, '(' .. node .. '\255')
   end
   local weight = redis.call('HGET', terms, 'w' .. path) or '1'
