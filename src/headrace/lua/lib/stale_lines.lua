@@ -8,8 +8,8 @@ local function is_place(q, member)
   local row = entry and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
   return row and is_in_line(row[2])
 end
--- Remove places that a cancellation, or a foreign command, has left. They do no harm: whoever picks one drops it. This
--- looks at *most* places, chosen at random; if no job is in a line, all of them are removed.
+-- Remove places that a cancellation, or a foreign command, has left. They do no harm: the lease that picks one drops it.
+-- This looks at *most* places, chosen at random; if no job is in a line, all of them are removed.
 local function tidy_lines(q, most)
   if redis.call('EXISTS', q.lines) == 0 then return end
   local function has_none(owner) return not redis.pcall('XPENDING', q.jobs, 'workers', '-', '+', 1, owner)[1] end

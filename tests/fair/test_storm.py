@@ -1,0 +1,59 @@
+"""The storm over slots and shares, and the bugs that it must find.
+
+    CHAOS_SEED=7 CHAOS_SECONDS=600 pytest tests/fair -k storm --servers others -n 0 -s
+
+repeats or prolongs it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fair.mutants import MUTANTS
+from tests.fair.storm import Storm, judged
+from tests.support.servers import binaries
+
+SEED = int(os.environ.get("CHAOS_SEED", "29"))
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "10"))
+
+
+@pytest.mark.storm
+@pytest.mark.slow
+def test_storm(tmp_path: Path) -> None:
+    """Never more than n leased of a value; slots are the leased jobs; nothing starves, is lost, or is left."""
+    with Storm(binaries()[0], tmp_path, SEED) as storm:
+        storm.blow(SECONDS)
+        lacking = storm.lacks()
+        storm.calm()
+        story, wrong = storm.story(), storm.verdict()
+    print(story)
+    assert not wrong, (story, wrong[:20])
+    assert not lacking, (story, lacking)
+
+
+@pytest.mark.storm
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_planted_bug_of_a_storm(mutant: str, tmp_path: Path) -> None:
+    complaint = MUTANTS[mutant][1]
+    with Storm(binaries()[0], tmp_path, SEED, mutant) as storm:
+        storm.blow(SECONDS, until_heard=complaint)
+        assert storm.heard(complaint), storm.story()
+
+
+@pytest.mark.parametrize(
+    ("ledger", "cancelled", "complaint"),
+    [
+        ("beg a-1 n\nfin a-1 n", 0, ""),
+        ("beg a-1 n", 1, ""),
+        ("beg a-1 n", 0, "starved"),
+        ("beg a-1 n\nfin a-1 m", 0, "phantom"),
+    ],
+)
+def test_the_judge(ledger: str, cancelled: int, complaint: str) -> None:
+    """It complains of the fault, and of nothing else."""
+    wrong = judged([line.split(" ") for line in ledger.splitlines()], cancelled, 1)
+    assert any(one.startswith(complaint) for one in wrong) if complaint else not wrong
