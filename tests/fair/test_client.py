@@ -254,6 +254,22 @@ def test_a_queue_that_was_deleted_gets_its_terms_again(connect: Any) -> None:
     assert len(queue.lease_many(3)) == 1
 
 
+def test_an_operator_changes_the_structure(connect: Any) -> None:
+    """Jobs in lines get new lines; those that run keep their slots until they end."""
+    queue = connect(**FAIR)
+    queue.enqueue_many([NewJob(b"x", headers={"tenant": f"{at}", "org": "big" if at else "small"}) for at in range(9)])
+    (lease,) = queue.lease_many(1)
+    queue.admin.redeclare(fair="org", limits=Limit(3))
+    assert lease.complete()
+    with pytest.raises(TermsMismatch):
+        connect(limits=Limit(3)).lease()
+    again = queue.lease_many(9)
+    assert len(again) == 3
+    assert connect(fair="org", limits=Limit(4)).lease() is not None
+    queue.admin.redeclare()
+    assert len(connect().lease_many(9)) == 4
+
+
 def test_bad_terms_send_nothing(connect: Any) -> None:
     queue = connect(**FAIR)
     with pytest.raises(ConfigurationError):
