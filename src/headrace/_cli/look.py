@@ -458,7 +458,7 @@ def _keys(client: redis.Redis, namespace: str) -> Iterator[Finding]:
     with Inspector(client=client, namespace=namespace) as inspector:
         for name in islice(discovery.queues(client, namespace=namespace), EXAMINED_AT_MOST):
             page = inspector.queue(name)
-            for at, header in enumerate(page.declared.get("fair", "").split("/") if page.shares else ()):
+            for at, header in enumerate(page.fair if page.shares else ()):
                 if all(share.value[at] is None for share in page.shares):
                     yield Finding(
                         "fair", "note", f"queue {name}: no job has the header {header!r}, by which it is fair"

@@ -6,6 +6,7 @@ import codecs
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from attrs import evolve, field, frozen
 
@@ -103,6 +104,12 @@ class QueuePage:
     declaration: int
     schedules: tuple[Schedule, ...]
     shares: tuple[Share, ...] = ()
+
+    @property
+    def fair(self) -> tuple[str, ...]:
+        """The headers by which the queue is fair."""
+        path = self.declared.get("terms", "").partition(" ")[0].removeprefix("fair=")
+        return tuple(map(unquote, path.split("/"))) if path else ()
 
 
 @frozen

@@ -305,7 +305,7 @@ class Views:
                 schedules += yield from calls.schedules(ops)
             schedules.sort(key=lambda one: one.next_due)
             declared = max(abouts, key=lambda about: about.declaration)
-            found = (yield from shares(parts)) if "fair" in declared.declared else []
+            found = (yield from shares(parts)) if "terms" in declared.declared else []
             return QueuePage(
                 abouts[0].now, view, declared.declared, declared.declaration, tuple(schedules), tuple(found)
             )
