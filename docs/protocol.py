@@ -32,7 +32,7 @@ PARTS = {
     ),
     "leases": (
         "zset",
-        "Entry → deadline in ms, for leases whose duration is not their worker's own.",
+        "Entry → deadline in ms, for leases whose duration is not their worker's own; `lines` → `inf` while there are any.",
     ),
     "released": (
         "hash",

@@ -34,6 +34,7 @@ end
 
 -- @include agreed
 -- @include filing
+-- @include held
 -- @include lease_limits
 -- @include leasing
 -- @include levels
@@ -167,6 +168,7 @@ if full and left then redis.call('ZADD', stopped, 0, '*') elseif q.has_stopped t
 if left and not full then wake_one(wake) end
 if #q.picks == 0 and not q.further and not q.has_lines and redis.call('EXISTS', lines, held) == 0 then
   redis.call('UNLINK', shares, ready, stopped, resting)
+  holds.unshield(q)
 end
 local again = #q.entries < q.limit and (q.further or q.passed) and not q.apart or #q.buried > 0
 limit = math.min(limit, wanted)

@@ -1,7 +1,7 @@
 -- line_up: look at new jobs of a queue with terms without leasing any: each comes into its line. For backlogs.
 -- KEYS   lane (string), jobs (stream), wake (stream), stats (hash), terms (hash), shares (hash), lines (zset),
 --        ready (zset), stopped (zset), resting (zset), held (hash), slots (zset), turns (hash), behind (zset),
---        rates (zset), deaths (hash), levels...
+--        rates (zset), deaths (hash), leases (zset), levels...
 -- ARGV   call, limit count, buckets...
 -- REPLY  1 there are more jobs to look at: call again · 0 that was all
 -- COST   20 us + 5 us per job, at most 1 MiB of them
@@ -29,6 +29,7 @@ redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first w
 local q = {
   jobs = jobs, wake = wake, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready, stopped = stopped,
   resting = resting, held = held, slots = slots, turns = turns, behind = behind, rates = rates, deaths = deaths,
+  leases = leases,
   levels = known_streams(stats, levels), now = clock(), limit = 1, portion = 1, left = limit, chunk = 16, spent = 0,
   largest = math.max(4096, tonumber(redis.call('HGET', stats, 'largest') or 0)), others = {}, worker = 'parked:new',
 }

@@ -270,7 +270,8 @@ local parts = {
   blocked = walk_hash(blocked, function(id) take_id(id, 'blocked') end),
   leases = walk_set(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    if not row or is_reserved(row[2]) and not runs.suspended(row[2]) then
+    local shield = entry == 'lines' and redis.call('EXISTS', lines) == 1 -- see held.lua
+    if not shield and (not row or is_reserved(row[2]) and not runs.suspended(row[2])) then
       redis.call('ZREM', leases, entry)
       mended('leftovers')
     end

@@ -184,7 +184,10 @@ function filing.rest(q)
     redis.call('XCLAIM', q.jobs, 'workers', 'parked:front', 0, unpack(some))
   end
   in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)
-  if #filed > 0 then q.has_lines = true end
+  if #filed > 0 then
+    q.has_lines = true
+    holds.shield(q)
+  end
 end
 -- Lines that changed: whether they are in `ready`, in `stopped`, or rest.
 function filing.lines(q, more)

@@ -32,6 +32,10 @@ function holds.slot_in(member)
   local value, text = string.match(member, '^(%d+):()', at + key)
   return string.sub(member, 1, text + value - 1)
 end
+-- While there are lines, `leases` has a member that never comes: then workers of older versions, which do not know the
+-- consumers of lines, do not take their jobs by XAUTOCLAIM.
+function holds.shield(q) redis.call('ZADD', q.leases, 'inf', 'lines') end
+function holds.unshield(q) redis.call('ZREM', q.leases, 'lines') end
 -- Check the types of its keys before the first write: one command where no job is held. q: held, slots, settled, stopped.
 function holds.check(q)
   q.holding = redis.call('EXISTS', q.held) == 1

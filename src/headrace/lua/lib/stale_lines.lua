@@ -11,10 +11,14 @@ end
 -- Remove places that a cancellation, or a foreign command, has left. They do no harm: the lease that picks one drops it.
 -- This looks at *most* places, chosen at random; if no job is in a line, all of them are removed.
 local function tidy_lines(q, most)
-  if redis.call('EXISTS', q.lines) == 0 then return end
+  if redis.call('EXISTS', q.lines) == 0 then
+    holds.unshield(q)
+    return
+  end
   local function has_none(owner) return not redis.pcall('XPENDING', q.jobs, 'workers', '-', '+', 1, owner)[1] end
   if has_none('parked:new') and has_none('parked:front') then
     redis.call('UNLINK', q.lines, q.ready, q.stopped, q.resting, q.shares)
+    holds.unshield(q)
     return
   end
   for _, member in ipairs(most > 0 and redis.call('ZRANDMEMBER', q.lines, most) or {}) do
