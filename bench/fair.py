@@ -32,6 +32,7 @@ from steps import compare
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.compare import ROOT, conditions, processor
+from bench.load import percentile, take_precedence
 from bench.many import Serving
 from headrace import AsyncWorker, Job, NewJob, Queue, Worker
 from tests.support.servers import Server, binaries
@@ -85,8 +86,9 @@ Repeat it with `python bench/fair.py --write`, or some rows with `--rows`.
 """
 CONDITIONS = (
     "{rounds} rounds, {seconds:g} seconds each; {server} over a unix socket without persistence, Python {python}, "
-    "{cores} cores, a load of {before:.1f} before and {after:.1f} after, commit {commit}."
+    "{cores} cores, a load of {before:.1f} before and {after:.1f} after, commit {commit}.{others}"
 )
+OTHERS = " Other programs ran on the machine at the time, with less precedence."
 
 
 # -- the worker, the flood ---------------------------------------------------------------------------------
@@ -275,11 +277,6 @@ class Bench:
 # -- what is shown ---------------------------------------------------------------------------------------
 
 
-def percentile(waits: list[float], share: float) -> float:
-    """The wait below which so many of the sorted waits are."""
-    return waits[math.ceil(share * len(waits)) - 1]
-
-
 def cell(values: list[float], digits: int = 1) -> str:
     """The median, and from where to where the rounds went."""
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
@@ -348,7 +345,8 @@ def page(told: dict[str, Any]) -> str:
     """The page of results."""
     tables = []
     for row, found in told["rows"].items():
-        where = CONDITIONS.format(**found, before=found["load"][0], after=found["load"][1])
+        others = OTHERS if found["busy"] else ""
+        where = CONDITIONS.format(**found, before=found["load"][0], after=found["load"][1], others=others)
         tables.append("\n".join([*SHOWN[row](row, found), "", where]))
     settings = {"handlers": HANDLERS, "took": TOOK_S * 1e3, "drain": DRAIN_S, "colour": told["colour"]}
     return TEXT.format(tables="\n\n".join(tables), **settings)
@@ -406,6 +404,7 @@ def picture(told: dict[str, Any]) -> str:
 def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
     """Measure a row."""
     found: Figures = conditions(options.server) | {"rounds": options.rounds, "seconds": options.seconds}
+    found["busy"] = options.busy
     if row in FLOODED:
         rounds: dict[str, list[Figures]] = {way: [] for way in FLOODED[row]}
         for number in range(options.rounds):
@@ -441,6 +440,7 @@ def main() -> None:
     )
     parser.add_argument("--threads", action="store_true", help="the worker is one of threads")
     parser.add_argument("--before", type=Path, help="a checkout whose library takes turns with ours in plain queues")
+    parser.add_argument("--busy", action="store_true", help="take precedence over other programs, and say so")
     parser.add_argument("--write", action="store_true", help="keep the figures, and what is made of them")
     parser.add_argument("--from", dest="kept", type=Path, help="make of these figures what is made of new ones")
     for name in ("--serve", "--flood", "--url"):
@@ -469,6 +469,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     binary = next(b for b in binaries() if b.name == options.server)
     rows = options.rows.split(",") + ["plain"] * (options.before is not None)
     with Server(binary) as server, redis.Redis(unix_socket_path=server.path) as client:
+        if options.busy:
+            take_precedence(server)
         bench = Bench(server, client, threads=options.threads)
         found = {row: measure(row, bench, options) for row in dict.fromkeys(rows)}
     return {"colour": "threads" if options.threads else "asyncio", "rows": found}
