@@ -7,12 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 
-from headrace import Flow, Limit, NewJob, Queue, Tasks, Worker
+from headrace import DeadLetter, Flow, Limit, NewJob, Queue, Release, Retry, RetryLater, Tasks, Worker
 from headrace.errors import TermsMismatch
+from headrace.testing import run
 from tests.support.awaiting import until
 from tests.support.engines import Running
 from tests.support.servers import Server
@@ -198,3 +200,71 @@ def test_a_dead_worker_gives_its_slots_back(newest_queue: Queue[bytes], newest: 
     worker.handler("q", limits=Limit(1, key="tenant"), lease=0.2)(lambda job: None)
     with worker, dead:
         until(lambda: newest_queue.counts().completed == 2)
+
+
+def test_a_run_that_sleeps_has_no_slot(newest_queue: Queue[bytes], work: Work) -> None:
+    order: list[str] = []
+
+    def handle(job: Any) -> Any:
+        order.append(f"{job.id} {job.attempt}")
+        if job.id == "0":
+            yield partial(job.sleep, "night", 0.3)
+        order.append(f"{job.id} done")
+
+    newest_queue.enqueue_many([NewJob(b"x", id=f"{at}", headers={"tenant": "a"}) for at in range(2)])
+    worker = work()
+    worker.handler("q", concurrency=2, limits=Limit(1, key="tenant"))(handle)
+    with worker:
+        until(lambda: newest_queue.counts().completed == 2)
+    assert order.index("1 done") < order.index("0 done")
+
+
+def test_terms_of_a_deployment_that_changes_them(newest_queue: Queue[bytes], newest: Server) -> None:
+    """With no worker alive a new one brings its own structure, also while thousands of jobs are in lines."""
+    with Queue[bytes]("q", url=newest.url, fair="tenant", weights={"a": 2.0}) as old:
+        old.enqueue_many(of("a", 1500))
+        assert old.lease().release()  # type: ignore[union-attr]
+    done: list[bytes] = []
+    worker = Worker(newest.url)
+    worker.handler("q", fair="org", weights={"big": 3.0})(lambda job: done.append(job.payload))
+    with worker:
+        until(lambda: len(done) == 1500)
+        with newest_queue_client(newest_queue) as client:
+            terms = client.hgetall(newest_queue.ops.keys.key("terms"))
+    assert terms[b"structure"] == b"fair=org limits= rates="
+    assert {name for name in terms if name.startswith(b"w") and name != b"weighted"} == {b"w3:big"}
+
+
+def test_handlers_can_be_tested(newest: Server) -> None:
+    tasks = Tasks("calls", fair="tenant", limits=Limit(1, key="tenant"))
+    done: list[str] = []
+
+    @tasks.task
+    def call(tenant: str) -> None:
+        done.append(tenant)
+
+    with Queue[bytes]("calls", url=newest.url) as queue:
+        queue.enqueue_many([call.new(tenant) for tenant in "aab"])
+    worker = Worker()
+    worker.tasks(tasks)
+    run(worker, newest.url)
+    assert sorted(done) == ["a", "a", "b"]
+
+
+@pytest.mark.parametrize("end", [RetryLater(), DeadLetter("no"), Release(), ValueError("no")])
+def test_slots_of_jobs_that_fail(newest_queue: Queue[bytes], newest: Server, end: Exception) -> None:
+    """Each end gives the slot back, so that the next job of the value runs."""
+    seen: list[str] = []
+
+    def handle(job: Any) -> None:
+        seen.append(job.id)
+        if job.id == "0" and len(seen) < 3:
+            raise end
+
+    newest_queue.enqueue_many([NewJob(b"x", id=f"{at}", headers={"tenant": "a"}) for at in range(3)])
+    worker = Worker(newest.url)
+    worker.handler("q", limits=Limit(1, key="tenant"), retry=Retry(wait=0.0))(handle)
+    with worker:
+        until(lambda: {"1", "2"} <= set(seen) and newest_queue.counts().leased == 0)
+    counts = newest_queue.counts()
+    assert (counts.held, counts.lost) == (0, 0)

@@ -2,7 +2,7 @@
 
 `Ops.lease` calls `lease_fair` in place of `lease` where the settings have terms. Its `Grant` says with `unread` that
 new jobs were not looked at, so `line_up` is to be called until it answers false; and with `structure` which terms the
-queue has. `declare` is called once before the first lease: it answers the structure of others who live with other
+queue has. `declare` is called before the first lease: it answers the structure of others who live with other
 terms, else `None`. A lease by a program without terms, or with a rate limit by another key, fails with
 `FAIR <structure>`. `redeclare` is for operators: repeat it while it answers true; without terms it ends them.
 """
@@ -26,12 +26,12 @@ def _declaration(ops: Ops, mode: str, worker: str) -> list[Arg]:
     return [mode, worker, terms.structure, given(terms, ops.share), *weights(terms)]
 
 
-def declare(ops: Ops, worker: str) -> Op[str | None]:
-    """Declare the terms of the queue: their numbers count from now on. The answer is `None`, or the structure of the
-    terms that other live workers have.
+def declare(ops: Ops, worker: str) -> Op[tuple[bool, str | None]]:
+    """Declare the terms of the queue: their numbers count from now on. The answer: whether to call again, as a change
+    of the structure takes several calls; and `None`, or the structure of the terms that other live workers have.
     """
     args = _declaration(ops, "serve", worker)
-    return ops.op("declare_terms", args, lambda reply: None if reply[0] else text(reply[1]))
+    return ops.op("declare_terms", args, lambda reply: (reply[0] == 2, None if reply[0] else text(reply[1])))
 
 
 def redeclare(ops: Ops) -> Op[bool]:

@@ -34,7 +34,7 @@ def test_nothing_is_leased_before_the_terms_are_declared() -> None:
     fetching, role = Hand(fetch(consumer)), Hand(line_up(consumer))
     assert isinstance(fetching.go(), Sleep)
     assert names(role.go()) == ["declare_terms"]
-    role.go([None])
+    role.go([(False, None)])
     assert role.pokes
     assert not lines_up(consumer)
     assert names(fetching.go()) == ["lease_fair"]
@@ -46,7 +46,7 @@ def test_other_terms_end_the_worker() -> None:
     consumer.leasing.fair.undeclared = True  # type: ignore[union-attr]
     role.go()
     with pytest.raises(TermsMismatch, match="`fair=org limits= rates=`"):
-        role.go(["fair=org limits= rates="])
+        role.go([(False, "fair=org limits= rates=")])
 
 
 def test_the_role_looks_on_while_jobs_are_unread_and_while_handlers_are_busy() -> None:
@@ -128,8 +128,8 @@ def test_a_lease_by_hand_declares_first_and_looks_at_all_new_jobs() -> None:
     assert isinstance(held, FairLeaser)
     assert type(leaser(Ops(Keys.of("q")))) is DirectLeaser
     call = held.lease(1, 0.0, None, False)
-    assert answered(call, Reclaimed(0), None, Grant([], unread=True), True, False) == [
-        "reclaim", "declare_terms", "lease_fair", "line_up", "line_up",
+    assert answered(call, Reclaimed(0), (True, None), (False, None), Grant([], unread=True), True, False) == [
+        "reclaim", "declare_terms", "declare_terms", "lease_fair", "line_up", "line_up",
     ]  # fmt: skip
     call = held.lease(1, 0.0, None, False)
     sent = answered(call, Grant([], unread=True), *[True] * LOOKS_AT_MOST)
@@ -139,7 +139,7 @@ def test_a_lease_by_hand_declares_first_and_looks_at_all_new_jobs() -> None:
 def test_a_lease_by_hand_with_other_terms_is_refused() -> None:
     call = leaser(Ops(Keys.of("q"), QueueSettings(fair="tenant"))).lease(1, 0.0, None, False)
     with pytest.raises(TermsMismatch):
-        answered(call, Reclaimed(0), "fair=org limits= rates=")
+        answered(call, Reclaimed(0), (False, "fair=org limits= rates="))
 
 
 # -- shares ----------------------------------------------------------------------------------------------------

@@ -19,9 +19,11 @@ def declare(ops: Ops, worker: str) -> Step[None]:
     A structure that changes takes several calls, as jobs in lines get new lines.
     """
     terms = ops.settings.terms
-    theirs = yield from send(fair_ops.declare(ops, worker))
-    if theirs is not None:
-        raise TermsMismatch(theirs, "" if terms is None else terms.structure)
+    again = True
+    while again:
+        again, theirs = yield from send(fair_ops.declare(ops, worker))
+        if theirs is not None:
+            raise TermsMismatch(theirs, "" if terms is None else terms.structure)
 
 
 def redeclare(shards: Sequence[Ops], settings: QueueSettings) -> Step[None]:
