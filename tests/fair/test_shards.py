@@ -40,9 +40,10 @@ def test_a_limit_per_shard(newest_connect: Any) -> None:
 
 def test_shares_are_sums(newest_connect: Any) -> None:
     queue = newest_connect("q", shards=3, fair="tenant")
-    queue.enqueue_many(of("a", 30))
+    queue.enqueue_many([NewJob(b"x", headers={"tenant": "a"}, key=f"{at}") for at in range(30)])
     leases = [lease for _ in range(3) for lease in queue.lease_many(3)]
     (share,) = queue.admin.shares()
+    assert len({lease.job.shard for lease in leases}) == 3
     assert (share.value, share.running) == (("a",), len(leases))
     assert share.running + share.waiting <= 30
 
