@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import redis
 
 from headrace import NewJob, Queue
 from tests.support.program import Program
@@ -54,3 +55,19 @@ def test_doctor_names_a_header_that_no_job_has(within: Program, queue: Queue[byt
     queue.enqueue(b"x", headers={"tenant": "ada"})
     assert len(queue.lease_many(2)) == 2
     assert text not in within("doctor").stdout
+
+
+def test_doctor_names_slots_of_nobody(within: Program, queue: Queue[bytes], newest: Server) -> None:
+    """Until a repair gives them back."""
+    queue.enqueue(b"x", headers={"tenant": "ada"})
+    lease = queue.lease()
+    assert lease is not None
+    with redis.Redis(unix_socket_path=newest.path) as client:  # a program without slots completes the job
+        assert client.xack(queue.ops.keys.key("jobs"), "workers", lease.claim.entry) == 1
+        assert client.xdel(queue.ops.keys.key("jobs"), lease.claim.entry) == 1
+        client.hincrby(queue.ops.keys.key("stats"), "completed", 1)
+    assert (queue.counts().held, queue.counts().leased, queue.counts().lost) == (1, 0, 0)
+    text = "note\tslots\tqueue q: 1 slots of 0 leased jobs; `headrace repair q` mends them"
+    assert text in within("doctor").stdout.splitlines()
+    assert queue.admin.repair().slots == 1
+    assert "\tslots\t" not in within("doctor").stdout

@@ -448,16 +448,22 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
             if place:
                 row, value = [place, *row], {**value, "node": place}
             outcome(in_json, "\t".join(row), value)
-    for found in _keys(client, namespace):
+    for found in _queues(client, namespace):
         outcome(in_json, f"{found.state}\t{found.check}\t{found.text}", attrs.asdict(found))
     succeed(not broken)
 
 
-def _keys(client: redis.Redis, namespace: str) -> Iterator[Finding]:
-    """Yield a note for each header that `fair` of a queue names, and that no job of its busiest values has."""
+def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
+    """Yield notes on queues: slots that do not fit the leased jobs, and headers of `fair` that no job of the busiest
+    values has.
+    """
     with Inspector(client=client, namespace=namespace) as inspector:
         for name in islice(discovery.queues(client, namespace=namespace), EXAMINED_AT_MOST):
             page = inspector.queue(name)
+            if page.queue.counts.held not in (0, page.queue.counts.leased):
+                yield Finding(
+                    "slots", "note", f"queue {name}: {page.queue.imbalance}; `headrace repair {name}` mends them"
+                )
             for at, header in enumerate(page.fair if page.shares else ()):
                 if all(share.value[at] is None for share in page.shares):
                     yield Finding(

@@ -53,16 +53,26 @@ class QueueView:
 
     @property
     def balanced(self) -> bool:
-        """Whether the law of conservation holds: every job that was enqueued is present, or has left as it should."""
-        return self.counts.lost == 0
+        """Whether the laws hold: every job that was enqueued is present, or has left as it should; and where slots of
+        `fair` or `limits` are taken, each is of a leased job.
+        """
+        return not self.imbalance
+
+    @property
+    def imbalance(self) -> str:
+        """How a law is broken: `2 missing`, `2 too many`, `3 slots of 2 leased jobs`; empty while both hold."""
+        c = self.counts
+        if c.lost:
+            return f"{abs(c.lost)} {'missing' if c.lost > 0 else 'too many'}"
+        return "" if c.held in (0, c.leased) else f"{c.held} slots of {c.leased} leased jobs"
 
     @property
     def law(self) -> str:
         """The law of conservation with this queue's numbers, all of one instant."""
         c = self.counts
         gone = f"{c.completed} completed + {c.cancelled} cancelled + {c.deleted} deleted + {c.dead_trimmed} trimmed"
-        text = f"{c.enqueued} enqueued {'=' if self.balanced else '≠'} {gone} + {c.present - c.handing} present"
-        return text if self.balanced else f"{text}: {abs(c.lost)} {'missing' if c.lost > 0 else 'too many'}"
+        text = f"{c.enqueued} enqueued {'≠' if c.lost else '='} {gone} + {c.present - c.handing} present"
+        return text if self.balanced else f"{text}: {self.imbalance}"
 
     @property
     def alive(self) -> int:

@@ -58,7 +58,8 @@ JOB_COLUMNS: Sequence[Column] = (
 def state_of(queue: QueueView) -> tuple[str, str]:
     """Return the state of a queue in a word, and its style."""
     if not queue.balanced:
-        return ("missing" if queue.counts.lost > 0 else "surplus"), "bold red"
+        lost = queue.counts.lost
+        return ("slots" if not lost else "missing" if lost > 0 else "surplus"), "bold red"
     return ("paused", "bold yellow") if queue.paused else ("", "")
 
 
