@@ -36,6 +36,7 @@ from headrace import (
     Job,
     JobState,
     Lease,
+    Limit,
     NewJob,
     Next,
     Queue,
@@ -48,7 +49,7 @@ from headrace import (
 )
 from headrace.codecs import Codec, JSONCodec
 from headrace.errors import CodecError, PrioritiesMismatch, ReplyError, TooManySchedules, Verdict
-from headrace.inspect import Repairs, WorkerState
+from headrace.inspect import Repairs, Share, WorkerState
 
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 assert_type(headrace.__version__, str)
@@ -78,6 +79,17 @@ def queues_are_made(client: redis.Redis) -> None:
     with Queue("emails", lease=30, max_attempts=5, result_ttl=60.0, codec=json_codec) as queue:
         assert_type(queue, Queue[Any])  # a bare `Codec` is any
         assert_type(queue.name, str)
+
+
+def queues_have_terms(queue: Queue, job: Job) -> None:
+    Queue("q", fair="tenant", weights={"gold": 3.0, "iron": 1}, limits=Limit(5))
+    weights = {"acme": 2.0, ("acme", "ada"): 0.5}
+    Queue("q", fair="org/user", weights=weights, limits=[Limit(5, key="org"), Limit(50, per_shard=True)])
+    queue.enqueue(b"x", cost=4.0)
+    queue.enqueue(NewJob(b"x", cost=2))
+    assert_type(job.cost, float | None)
+    assert_type(queue.admin.shares(), list[Share])
+    queue.admin.redeclare(fair="tenant", weights={"gold": 2})
 
 
 def producing(queue: Queue) -> None:

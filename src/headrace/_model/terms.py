@@ -111,7 +111,7 @@ def fair(value: object) -> str | None:
 
 
 Weights = tuple[tuple[tuple[str, ...], float], ...]
-Named = Mapping[str | tuple[str, ...], float]
+Named = Mapping[Any, float]  # by values, and pairs of values; keys of mappings are invariant, and users have either
 
 
 def weights(value: object) -> Weights:
