@@ -152,12 +152,14 @@ class FairQueue:
             return len(self.held)
         return sum(other.headers.get(limit.key) == job.headers.get(limit.key) for other in self.held)
 
-    def has_slot(self, job: Job) -> bool:
-        """Tell whether all limits admit this job now. A job without the header has no limit of that key."""
+    def has_slot(self, job: Job, *, whole: bool = True) -> bool:
+        """Tell whether all limits admit this job now; without *whole* those with a key. A job without the header has no
+        limit of that key.
+        """
         return all(
             self.slots(limit, job) < limit.most
             for limit in self.limits
-            if limit.key is None or limit.key in job.headers
+            if (whole if limit.key is None else limit.key in job.headers)
         )
 
     def redeclare(self, weights: dict[tuple[str, ...], float], limits: list[Limit]) -> None:
@@ -182,7 +184,7 @@ class FairQueue:
         if only is not None:
             return only if only in self.active else None
         roots = sorted(node for node in self.active if len(node) == 1)
-        if not roots:
+        if not roots or not any(map(self.has_slot, self.waiting)):
             return None
         node = roots[0]
         while len(node) <= len(self.path):
@@ -193,7 +195,7 @@ class FairQueue:
 
     def _refresh(self) -> None:
         """Find which nodes have a job that may run, and forget what is idle."""
-        may_run = {self.node(job) for job in self.waiting if self.has_slot(job)}
+        may_run = {self.node(job) for job in self.waiting if self.has_slot(job, whole=False)}
         active = {node[:depth] for node in may_run for depth in range(1, len(node) + 1)}
         for node in sorted(active - self.active, key=len):
             if len(node) > 1:
@@ -209,6 +211,7 @@ class FairQueue:
                 fair.forget(child)
                 if child not in fair.starts:
                     self.means.pop(child, None)
+                    self.nodes.pop(child, None)  # what its children have had is forgotten with it
             if not fair.starts:
                 del self.nodes[parent]
 

@@ -248,7 +248,6 @@ function filing.nodes(q, more)
     if not parent then
       if it.moved then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f', it.virtual) end
     elseif it.changed or it.alive ~= it.ready then
-      if it.before and not it.alive and not it.picked then it.at = math.min(it.at, it.before) end
       local start = it.was and string.format(' %016.0f ', it.was)
       local stays = it.alive or it.running > 0 or it.at > parent.virtual
       if not stays and q.has_lines then

@@ -44,7 +44,7 @@ function picking.node(q, key, parent)
   it = { -- all fields at once: a table that grows costs more than all else here
     key = key, parent = parent, at = 0, was = false, mean = 0, weight = 1, running = 0, ready = false, alive = false,
     virtual = 0, p50 = 0, p95 = 0, children = {}, heap = false, listed = false, last = false, further = false, queued = false,
-    before = false, picked = false, changed = false, value = false, line = false,
+    picked = false, changed = false, value = false, line = false, moved = false, waited = false,
   }
   q.nodes[key], q.all_nodes[#q.all_nodes + 1], q.asked[#q.asked + 1] = it, it, it
   if parent then parent.children[#parent.children + 1] = it end
@@ -161,7 +161,7 @@ function picking.join(it)
   while it.parent do
     local parent = it.parent
     if not it.alive then
-      it.before, it.alive, it.changed = it.at, true, true
+      it.alive, it.changed = true, true
       it.at = math.max(it.at, parent.virtual)
     end
     if not it.queued then

@@ -1,0 +1,34 @@
+"""The machine on every server, and the bugs that it must find.
+
+FAIR_EXAMPLES=5000 FAIR_SEED=7 pytest tests/fair/test_machine.py -k holds -n 2 --timeout 0
+
+is a long run of other examples.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tests.fair.machine import Machine
+from tests.support.machines import run_machine
+from tests.support.servers import Server, binaries
+
+EXAMPLES = int(os.environ.get("FAIR_EXAMPLES", "12"))
+STEPS = int(os.environ.get("FAIR_STEPS", "60"))
+SEED = int(os.environ.get("FAIR_SEED", "1"))
+
+
+class Calm(Machine):
+    """Each example ends with everything done that is left."""
+
+    def teardown(self) -> None:
+        try:
+            self.calm()
+        finally:
+            super().teardown()
+
+
+def test_what_holds(server: Server, large: bool) -> None:
+    """Other examples for each server, and more on the newest."""
+    examples = EXAMPLES if large else EXAMPLES // 2
+    run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
