@@ -211,7 +211,6 @@ class FairQueue:
                 fair.forget(child)
                 if child not in fair.starts:
                     self.means.pop(child, None)
-                    self.nodes.pop(child, None)  # what its children have had is forgotten with it
             if not fair.starts:
                 del self.nodes[parent]
 

@@ -1,6 +1,7 @@
 -- The writes of a call in a queue with terms: see picking.
 -- @include agreed
 -- @include held
+-- @include levels
 -- @include picking
 -- @include turns
 local filing = {CAME = 64, SHOWN = 200}
@@ -60,7 +61,7 @@ function filing.lease(q)
   for i = 1, #q.picks do
     local pick = q.picks[i]
     if type(pick.job) == 'string' then
-      if string.byte(pick.job, -1) == 43 then fronts[pick.entry] = true end
+      fronts[pick.entry] = pick.job == 'front'
       stored[#stored + 1] = pick.entry
     end
   end
@@ -125,6 +126,7 @@ function filing.recost(q, pick, fields)
   end
 end
 function filing.refund(pick)
+  for _, slot in ipairs(pick.line.slots or {}) do slot.used = slot.used - 1 end
   local it = pick.line.value
   while it.parent do
     it.at, it.running = math.max(0, it.at - pick.charge / it.weight), it.running - 1
@@ -132,9 +134,9 @@ function filing.refund(pick)
   end
 end
 -- The slots of what was picked. *batch*: jobs of a batch, which share the time.
-function filing.slots(q, batch)
+function filing.slots(q, batch, leased)
   local held, slots = {}, {}
-  local stamp, number = string.format('%.3f ', q.moment), string.format(' %d ', math.max(1, math.min(batch, #q.picks)))
+  local stamp, number = string.format('%.3f ', q.moment), string.format(' %d ', math.max(1, math.min(batch, leased)))
   for _, pick in ipairs(q.picks) do
     local line = pick.line
     if not pick.gone then
@@ -159,29 +161,35 @@ function filing.slots(q, batch)
   in_parts(held, function(...) redis.call('HSET', q.held, ...) end)
   in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end)
 end
--- Put what was not picked into lines. Answers whether there is any.
+-- Put what was not picked into lines. A look without a lease has read new jobs to their consumer.
 function filing.rest(q)
-  local news, fronts, filed = {}, {}, {}
+  local owners, filed = {}, {}
+  local function claim(owner, entry)
+    if owner == q.worker then return end
+    owners[owner] = owners[owner] or {}
+    table.insert(owners[owner], entry)
+  end
+  local function cost(entry) return q.costs[entry] and string.format('=%.10g', q.costs[entry]) or '' end
   for _, line in ipairs(q.all_lines) do
+    local level = tonumber(string.sub(line.key, 1, 1))
+    local new = line_of_new(level)
     for i = line.front_at, line.fronts and #line.fronts or 0 do
       local row = line.fronts[i]
-      if row.count == 0 then news[#news + 1] = row[1] else fronts[#fronts + 1] = row[1] end
-      filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. row.place .. (row.count == 0 and '' or '+')
+      claim(row.count == 0 and new or line_front_of(level), row[1])
+      filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. row.place .. (row.count == 0 and '' or '+') .. cost(row[1])
     end
     for i = line.new_at, line.news and #line.news or 0 do
-      news[#news + 1] = line.news[i][1]
-      filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. holds.place(line.news[i][1])
+      claim(new, line.news[i][1])
+      filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. holds.place(line.news[i][1]) .. cost(line.news[i][1])
     end
   end
-  for i = 1, #news, 1000 do
-    local some = {unpack(news, i, math.min(#news, i + 999))}
-    some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', 0, 'JUSTID'
-    redis.call('XCLAIM', q.jobs, 'workers', 'parked:new', 0, unpack(some))
-  end
-  for i = 1, #fronts, 1000 do
-    local some = {unpack(fronts, i, math.min(#fronts, i + 999))}
-    some[#some + 1] = 'JUSTID'
-    redis.call('XCLAIM', q.jobs, 'workers', 'parked:front', 0, unpack(some))
+  for owner, entries in pairs(owners) do
+    for i = 1, #entries, 1000 do
+      local some = {unpack(entries, i, math.min(#entries, i + 999))}
+      if string.sub(owner, 1, 10) == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
+      some[#some + 1] = 'JUSTID'
+      redis.call('XCLAIM', q.jobs, 'workers', owner, 0, unpack(some))
+    end
   end
   in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)
   if #filed > 0 then
@@ -234,9 +242,8 @@ function filing.alive(q, node)
   if node.further then return true end
   return not node.listed and node.ready
 end
-local function record(it)
-  return string.format(
-    '%.0f %.0f %d %d %.0f %.0f', it.at, it.mean, it.running, it.alive and 1 or 0, it.p50, it.p95)
+function filing.record(it)
+  return string.format('%.0f %.0f %d %d %.0f %.0f', it.at, it.mean, it.running, it.alive and 1 or 0, it.p50, it.p95)
 end
 -- Nodes that changed. A node without waiting or leased jobs goes, unless its next start is after the virtual time.
 function filing.nodes(q, more)
@@ -249,7 +256,7 @@ function filing.nodes(q, more)
       if it.moved then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f', it.virtual) end
     elseif it.changed or it.alive ~= it.ready then
       local start = it.was and string.format(' %016.0f ', it.was)
-      local stays = it.alive or it.running > 0 or it.at > parent.virtual
+      local stays = it.alive or it.running > 0 or it.at > parent.virtual or not it.value and it.mean > 0
       if not stays and q.has_lines then
         stays = #redis.call('ZRANGEBYLEX', q.lines, '[' .. it.key, '(' .. it.key .. '\255', 'LIMIT', 0, 1) > 0
       end
@@ -258,9 +265,12 @@ function filing.nodes(q, more)
       if it.alive and not (it.ready and start == now) then
         more.added[#more.added + 1], more.added[#more.added + 2] = 0, parent.key .. now .. it.key
       end
+      if parent.parent and stays ~= (it.was and true) then
+        parent.mean, parent.changed = parent.mean + (stays and 1 or it.was and -1 or 0), true
+      end
       if stays then
         if not it.was then created = created + 1 end
-        more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'a' .. it.key, record(it)
+        more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'a' .. it.key, filing.record(it)
         if it.moved then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f', it.virtual) end
       elseif it.was then
         more.gone[#more.gone + 1], more.gone[#more.gone + 2] = 'a' .. it.key, 'v' .. it.key
@@ -274,22 +284,22 @@ function filing.forget(q, created)
   local from, came = string.match(redis.call('HGET', q.shares, 'c') or '0 0', '^(%d+) (%d+)$')
   came = came + created
   if came >= filing.CAME then
-    local page, gone, virtual = redis.call('HSCAN', q.shares, from, 'COUNT', 2 * came), {}, {}
+    local page, virtual = redis.call('HSCAN', q.shares, from, 'COUNT', 2 * came), {}
     for i = 1, #page[2], 2 do
-      local start = string.byte(page[2][i]) == 97 and string.match(page[2][i + 1], '^(%d+) %d+ 0 0 ')
-      if start then
-        local key = string.sub(page[2][i], 2)
-        local _, ends = agreed.split(key)
+      local key = string.sub(page[2][i], 2)
+      local start, mean = string.match(string.byte(page[2][i]) == 97 and page[2][i + 1] or '', '^(%d+) (%d+) 0 0 ')
+      local ends = start and select(2, agreed.split(key))
+      if start and (mean == '0' or #ends == q.t.depth) then
         local parent = string.sub(key, 1, ends[#ends - 1] or 1)
-        local orphan = #ends > 1 and redis.call('HEXISTS', q.shares, 'a' .. parent) == 0
         virtual[parent] = virtual[parent] or tonumber(redis.call('HGET', q.shares, 'v' .. parent) or 0)
         local waits = #redis.call('ZRANGEBYLEX', q.lines, '[' .. key, '(' .. key .. '\255', 'LIMIT', 0, 1) > 0
-        if not waits and (orphan or tonumber(start) <= virtual[parent]) then
-          gone[#gone + 1], gone[#gone + 2] = page[2][i], 'v' .. key
+        if not waits and tonumber(start) <= virtual[parent] then
+          redis.call('HDEL', q.shares, page[2][i], 'v' .. key)
+          local at, number, rest = string.match(redis.call('HGET', q.shares, 'a' .. parent) or '', '^(%d+) (%d+) (.*)$')
+          if at then redis.call('HSET', q.shares, 'a' .. parent, string.format('%s %d %s', at, math.max(0, number - 1), rest)) end
         end
       end
     end
-    in_parts(gone, function(...) redis.call('HDEL', q.shares, ...) end)
     from, came = page[1], 0
   end
   redis.call('HSET', q.shares, 'c', from .. ' ' .. came)
@@ -297,7 +307,7 @@ end
 -- Write all: what was picked is leased, and the rest is filed.
 function filing.all(q, batch)
   local rows = filing.lease(q)
-  filing.slots(q, batch)
+  filing.slots(q, batch, #rows)
   filing.rest(q)
   local more = {
     shares = {}, gone = {}, added = {}, removed = {}, stopped = {}, unstopped = {}, resting = {}, rested = {},

@@ -10,8 +10,8 @@
 --   slots    (zset, 0) '<slot> <place>' for each held entry and each of its slots
 --   settled  (list) '@<ms when>', then the texts of the held entries that ended then; the next lease_fair applies them
 --   stopped  (zset, 0) '<slot> <line>' for each line that waits for a slot, and '*' if the limit of the queue stopped it
---   lines    (zset, 0) '<line> <place>' of a job that waits and was not leased since its first look (consumer
---            parked:new), '<line> <place>+' of a job that came back (consumer parked:front)
+--   lines    (zset, 0) '<line> <place>' of a waiting job; with '+' behind it if the job came back (it is with the consumer
+--            parked:front; others are with parked:new), and then '=<cost>' if the job has a cost
 -- An entry is in `held` exactly while its job is leased.
 -- @include require_types
 -- @include wake_one

@@ -3,9 +3,10 @@
 -- @include agreed
 -- @include held
 -- @include rates
-local picking = {CHILDREN = 1000}
+local picking, push, sink, pop = {CHILDREN = 1000}, nil, nil, nil
+do -- a heap
 local function in_order(a, b) return a.at < b.at or a.at == b.at and a.key < b.key end
-local function push(heap, it)
+function push(heap, it)
   local n = #heap + 1
   while n > 1 do
     local up = math.floor(n / 2)
@@ -15,7 +16,7 @@ local function push(heap, it)
   end
   heap[n] = it
 end
-local function sink(heap, it) -- in place of the first
+function sink(heap, it) -- in place of the first
   local n, size = 1, #heap
   while true do
     local child = 2 * n
@@ -27,9 +28,10 @@ local function sink(heap, it) -- in place of the first
   end
   heap[n] = it
 end
-local function pop(heap)
+function pop(heap)
   local last = table.remove(heap)
   if #heap > 0 then sink(heap, last) end
+end
 end
 function picking.context(q, t, exact)
   q.t, q.exact, q.leafy = t, exact, t.number == t.depth -- leafy: a value has one line, of the same text
@@ -127,7 +129,7 @@ function picking.place_of(q, line)
   if not job then return '' end
   return stored and string.match(job, '^%w+', #line.key + 2) or job.place or holds.place(job[1])
 end
--- Read what is stored of nodes and lines. What the children of a node have had is forgotten with the node.
+-- Read what is stored of nodes and lines. The mean of a node above values is the number of its stored children.
 function picking.load(q)
   local asked, lines, names, weights = q.asked, q.asked_lines, {}, {}
   for i = 1, #asked do names[2 * i - 1], names[2 * i] = 'a' .. asked[i].key, 'v' .. asked[i].key end
@@ -144,12 +146,11 @@ function picking.load(q)
   for i = 1, #asked do
     local it, parent = asked[i], asked[i].parent
     it.weight, it.virtual = tonumber(weights[i] or 1), tonumber(kept[2 * i] or 0)
-    if parent and kept[2 * i - 1] and (not parent.parent or parent.was) then
+    if parent and kept[2 * i - 1] then
       local start, mean, running, ready, p50, p95 = string.match(kept[2 * i - 1], '^(%d+) (%d+) (%d+) (%d) (%d+) (%d+)$')
       it.was, it.mean, it.running, it.ready = tonumber(start), tonumber(mean), tonumber(running), ready == '1'
       it.p50, it.p95, it.at = tonumber(p50), tonumber(p95), it.was
     end
-    if parent and not it.was then it.at, it.virtual = 0, 0 end
     it.alive = it.ready
   end
   for i = 1, #lines do lines[i].kept, lines[i].alive = kept[2 * #asked + i], kept[2 * #asked + i] ~= false end
@@ -288,13 +289,13 @@ function picking.take(q, line)
   else
     line.new_at = line.new_at + 1
   end
-  local entry = stored and holds.entry(string.sub(job, #line.key + 2)) or job[1]
-  if stored then
-    q.took[#q.took + 1] = job
-    if q.mine[entry] then return end -- the look has it, too
-    q.mine[entry] = true
-  end
-  picking.charge(q, line, job, entry)
+  if not stored then return picking.charge(q, line, job, job[1]) end
+  local place, front, cost = string.match(job, '^(%w+)(%+?)=?(.*)$', #line.key + 2)
+  local entry = holds.entry(place)
+  q.took[#q.took + 1] = job
+  if q.mine[entry] then return end -- the look has it, too
+  q.mine[entry], q.costs[entry] = true, tonumber(cost)
+  picking.charge(q, line, front == '+' and 'front' or 'new', entry)
 end
 -- Pick jobs below a node, the root of a level. *same*: all of one value.
 function picking.pick(q, root, same)
