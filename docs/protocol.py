@@ -135,8 +135,8 @@ PARTS = {
     "terms": (
         "hash",
         "What `fair` and `limits` the queue has: `structure` in words, on which all programs agree; `packed`: the same and "  # noqa: ISC004
-        "the numbers of limits, by cmsgpack; `w<path>`: a weight; `version`; `mean`: µs that a job runs, `costed`: the same "
-        "as costs count; `again`: where the search for lines that may run goes on; `halved`: ms when `busy` was halved.",
+        "the numbers of limits, by cmsgpack; `w<path>`: a weight; `mean`: µs that a job runs; `again`: where the search for lines that may run goes on; `halved`: ms when `busy` was halved; `next`: the terms to come, "
+        "while jobs of the old ones leave their lines.",
     ),
     "shares": (
         "hash",

@@ -86,9 +86,9 @@ class Followed(FairQueue):
 
     def may_be_next(self, job: Job, only: Node | None, *, stale: bool) -> str:
         """Tell why this job is not the next one, '' if it may be."""
-        if not self.has_slot(job):
-            return "there is no slot for it"
         ready = [other for other in self.waiting if self.has_slot(other)]
+        if job not in ready:
+            return "there is no slot for it"
         if only is not None and self.node(job) != only:
             return "it is of another value than the first"
         if stale:  # a pick of a job that is gone has cost its value a turn
@@ -97,8 +97,11 @@ class Followed(FairQueue):
             return "jobs of an earlier level wait"
         if job.place > min(other.place for other in ready if self.node(other) == self.node(job)):
             return "it passes another of its value"
+        return "" if only is not None else self._starts_later(job, ready)
+
+    def _starts_later(self, job: Job, ready: list[Job]) -> str:
         may_run = {self.node(other)[:depth] for other in ready for depth in range(1, len(self.path) + 2)}
-        for parent, child in self._steps(self.node(job)) if only is None else ():
+        for parent, child in self._steps(self.node(job)):
             starts = self.nodes[parent].starts
             least = min(starts[other] for other in may_run if other[:-1] == parent)
             if starts[child] > least + NEAR_MS:
@@ -118,7 +121,7 @@ class Setting:
         return QueueSettings(
             fair=self.fair,
             limits=[Declared(most, key) for most, key in self.limits],
-            weights={path: weight for path, weight in self.weights.items()} or None,
+            weights=dict(self.weights) or None,
             priorities=2,
             max_attempts=3,
         )
@@ -196,7 +199,7 @@ class Machine(RuleBasedStateMachine):
     def leased(self, limit: int, same: bool = False, woken: bool = False, batch: int = 1) -> int:
         """Lease, and follow it in the model. Answer the number of jobs."""
         grant = self.send(self.ops.lease("w", limit, ttl=TERM_S, woken=woken, same=same, batch=batch))
-        assert not (grant.died or grant.undecodable or grant.paused or grant.unread)
+        assert (grant.died, grant.undecodable, grant.paused, grant.unread) == ([], [], False, False)
         self.texts = self.client.hgetall(self.key("held"))
         self.follow()
         first: Node | None = None

@@ -15,7 +15,7 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
-from headrace._protocol import step_ops, transfer_ops, view_ops
+from headrace._protocol import fair_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -81,6 +81,8 @@ def agrees(reply: Any, expected: Any) -> bool:
 
 OPS = Ops(Keys.of("shop/orders"))
 SHARD = ShardOps(OPS.keys)
+FAIR = Ops(OPS.keys, QueueSettings(fair="tenant", weights={"a": 2.0}, rate=Rate(1)))
+TERMS = ("fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[]}')
 FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
@@ -136,6 +138,11 @@ CALLS: dict[str, Calls] = {
         sample=Ops(OPS.keys, QueueSettings(max_attempts=3)).declare(serving=True),
         nothing=[([0, "codec", "JSONCodec"], [1]), ([0, "codec", "BytesCodec"], [1, "codec", "JSONCodec"])],
         payloads="one field, of at most 16 options",
+    ),
+    "declare_terms": Calls(
+        sample=fair_ops.declare(FAIR, "w"),
+        nothing=[(["serve", "w", *TERMS], [1, TERMS[0]]), (["force", "w", "", ""], [1, ""])],
+        payloads="at most 10,000 weights; jobs are moved unread",
     ),
     "delete": Calls(sample=OPS.delete(), nothing=[([], [0, 0])], filled=[([], [0, 0])]),
     "drained": Calls(sample=SHARD.drained(), nothing=[([], [-1, *[0] * 6])], payloads="numbers"),
@@ -194,6 +201,14 @@ CALLS: dict[str, Calls] = {
             (["v", 10, "", TERM, 0, 0, 1000, 0], [0, -1, [], [], ANY, ANY]),
         ],
     ),
+    "lease_fair": Calls(
+        sample=Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1), fair="tenant")).lease("w", 10),
+        nothing=[
+            (["w", 10, "", TERM, TERM, 0, 1000, 0, "", *TERMS, 1, 0], [1, -1, [], [], 1, ANY, 0, [], 0, TERMS[0]]),
+            (["w", 10, "", TERM, TERM, 0, 1000, 1, "", *TERMS, 1, 0], [1, -1, [], [], ANY, ANY, 0, [], 0, TERMS[0]]),
+            (["v", 10, "", TERM, 0, 0, 1000, 0, "", *TERMS, 1, 0], [0, -1, [], [], ANY, ANY]),
+        ],
+    ),
     "lease_of": Calls(
         sample=view_ops.lease_of(OPS, "1-0"), nothing=[(["5-0"], [])], payloads="one row of a pending list"
     ),
@@ -203,6 +218,7 @@ CALLS: dict[str, Calls] = {
         sample=OPS.listing("waiting", ""),
         nothing=[([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
     ),
+    "line_up": Calls(sample=fair_ops.line_up(FAIR, "w"), nothing=[([500], 0)], filled=[([500], 0)]),
     "listen": Calls(sample=OPS.listen(), nothing=[([], 1)], filled=[([], 1)], payloads="one field"),
     "measure": Calls(sample=OPS.measure(), nothing=[([], [0] * 14)]),
     "move": Calls(
@@ -317,6 +333,9 @@ CALLS: dict[str, Calls] = {
             (["", "1", "0", "version", "2"], ["version", "2"]),
         ],
         payloads="two words for each of 1,024 shards, and 1,000 queues",
+    ),
+    "shares": Calls(
+        sample=fair_ops.shares(FAIR), nothing=[([10], ["", "0", []])], payloads="ten values of at most 500 bytes"
     ),
     "signal": Calls(
         sample=step_ops.signal(OPS, "i", "approved", b"x"),

@@ -89,6 +89,32 @@ def _(lua: Lua) -> None:
             lua.redis.delete(lua.key("jobs"), lua.key("ids"))
 
 
+@stand("lease_fair")
+def _(lua: Lua) -> None:
+    terms = ("fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[]}', 1, 0)
+    for levels in each_way(lua):
+        for fill in [an_heritage, a_lost_group, a_level][: 3 if levels else 2]:
+            jobs, handed, due = fill(lua, levels), 0, 0
+            while due == 0:
+                args = ["w", 250, "", TERM, 70_000, 0, 9, 0, "old", *terms]
+                known, due, taken, *_ = lua("lease_fair", *args, extra=levels)
+                assert known == 1
+                handed += len(taken)
+            assert handed == jobs
+            lua.redis.delete(lua.key("jobs"), lua.key("ids"), lua.key("held"), lua.key("terms"))
+            lua.redis.hdel(lua.key("stats"), "terms")
+
+
+@stand("line_up")
+def _(lua: Lua) -> None:
+    lua("declare_terms", "serve", "w", "fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[]}')
+    large(lua)
+    lua.redis.xgroup_create(lua.key("jobs"), "workers", "0")
+    while lua("line_up", 1000):
+        pass
+    assert lua.redis.zcard(lua.key("lines")) == MANY
+
+
 def an_heritage(lua: Lua, levels: list[str]) -> int:
     """What somebody held, and what is due."""
     large_leased(lua, "old", extra=levels)

@@ -2,8 +2,8 @@
 
 `Ops.lease` calls `lease_fair` in place of `lease` where the settings have terms. Its `Grant` says with `unread` that
 new jobs were not looked at, so `line_up` is to be called until it answers false; and with `structure` which terms the
-queue has. `declare` is called before the first lease: it answers the structure of others who live with other
-terms, else `None`. A lease by a program without terms, or with a rate limit by another key, fails with
+queue has. `declare` is called before the first lease: it answers the structure by which other live workers
+lease, else `None`. A lease by a program without terms, or with a rate limit by another key, fails with
 `FAIR <structure>`. `redeclare` is for operators: repeat it while it answers true; without terms it ends them.
 """
 

@@ -2,7 +2,7 @@
 -- KEYS   jobs (stream), wake (stream), stats (hash), workers (zset), terms (hash), shares (hash), lines (zset),
 --        ready (zset), stopped (zset), resting (zset), held (hash), slots (zset), busy (zset), settled (list)
 -- ARGV   mode, worker, structure, offered, items...
--- REPLY  {state, structure, version}: state 1 the terms are the queue's · 2 the structure changes: call again · 0 the
+-- REPLY  {state, structure}: state 1 the terms are the queue's · 2 the structure changes: call again · 0 the
 --        queue has another structure, and lives: nothing was changed; structure: of the queue, '' for none
 -- COST   20 us + 1 us per weight; while the structure changes 1 us per job in a line, at most 500 a call
 -- mode: 'ask' changes nothing, but where the queue has no terms; 'serve' is of a worker: its numbers count, and its
@@ -17,25 +17,24 @@ local q = {
   jobs = jobs, terms = terms, stats = stats, shares = shares, lines = lines, ready = ready, stopped = stopped,
   resting = resting, held = held, slots = slots, busy = busy, settled = settled,
 }
-local there = redis.call('HMGET', terms, 'structure', 'next', 'version', 'packed')
+local there = redis.call('HMGET', terms, 'structure', 'next', 'packed')
 local before, now = there[1] or '', clock()
 local others = redis.call('ZCOUNT', workers, string.format('%.0f', now), '+inf')
 if tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now then others = others - 1 end
 local packed = structure ~= '' and agreed.packed(offered) or ''
-local version = tonumber(there[3] or 0)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
-if not there[4] and structure == '' then return {1, '', 0} end
-if there[4] and (there[2] or before) ~= structure then
-  if mode == 'ask' or mode == 'serve' and others > 0 then return {0, there[2] or before, version} end
+if not there[3] and structure == '' then return {1, ''} end
+if there[3] and (there[2] or before) ~= structure then
+  if mode == 'ask' or mode == 'serve' and others > 0 then return {0, there[2] or before} end
   redis.call('HSET', terms, 'next', structure, 'next_packed', packed)
   there[2] = structure
 end
 if there[2] then
   local done = redis.pcall('XPENDING', jobs, 'workers').err and true or agreed.change(q)
-  if type(done) == 'boolean' and not done then return {2, before, version} end
-  if structure == '' then return {1, '', version} end
-elseif mode == 'ask' and there[4] then
-  return {1, before, version}
+  if type(done) == 'boolean' and not done then return {2, before} end
+  if structure == '' then return {1, ''} end
+elseif mode == 'ask' and there[3] then
+  return {1, before}
 end
 -- The numbers.
 local weights = {}
@@ -52,4 +51,4 @@ if redis.call('EXISTS', stopped) == 1 then
   redis.call('HSET', terms, 'again', '') -- a limit may be higher now
   redis.pcall('XADD', wake, 'MAXLEN', 16, '*', 'w', '1')
 end
-return {1, structure, tonumber(redis.call('HGET', terms, 'version'))}
+return {1, structure}

@@ -410,4 +410,4 @@ if q.others_first and #entries == 0 and not short then
 elseif q.others_first and #entries > 0 then
   q.alone = suspects.others_handed_out(q, workers, worker, now, tonumber(lease))
 end
-return leasing.finish(q, fresh, limits, exact, limit, wanted, further or short or q.passed)
+return answer(leasing.finish(q, fresh, limits, exact, limit, wanted, further or short or q.passed))

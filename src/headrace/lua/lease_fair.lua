@@ -91,21 +91,27 @@ if limit == 0 then
   return {2, hold, {}, {}, q.healed, q.now}
 end
 most = t.most and math.max(0, t.most - redis.call('HLEN', held)) or limit
+q.spent = q.promoted or 0
 q.limit = math.min(limit, most)
+local fit = math.max(1, math.floor(1048576 / q.largest)) -- jobs of lines are read when they are picked
+local short = fit < q.limit
+q.limit = math.min(q.limit, fit)
 q.portion, q.has_lines = q.limit + 1, redis.call('EXISTS', lines) == 1
 
 -- 3. What ended; the jobs of a predecessor; the first look.
 q.freed = filing.ends(q)
+local budget = new_budget(262144)
 if heir_of ~= '' then
   redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
   local number = (q.heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
-  local moved, _, ids_back = take_over(q, heir_of, number, new_budget(262144), q.heard.reclaimed)
+  local moved, _, ids_back = take_over(q, heir_of, number, budget, q.heard.reclaimed)
   if q.heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
   wake_many(wake, moved)
   q.watched = redis.call('EXISTS', deaths) == 1
 end
 q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', q.now, 'LIMIT', 0, 100)
-if q.healing then readopt(q, stats, q.healing, 100, new_budget(262144)) end
+if q.healing then readopt(q, stats, q.healing, 100, budget) end
+q.spent = q.spent + 262144 - budget.left
 looking.at_all(q, worker)
 looking.at_stopped(q, q.freed)
 
@@ -170,6 +176,6 @@ if #q.picks == 0 and not q.further and not q.has_lines and redis.call('EXISTS', 
   redis.call('UNLINK', shares, ready, stopped, resting)
   holds.unshield(q)
 end
-local again = #q.entries < q.limit and (q.further or q.passed) and not q.apart or #q.buried > 0
+local again = short and left or #q.entries < q.limit and (q.further or q.passed) and not q.apart or #q.buried > 0
 limit = math.min(limit, wanted)
-return leasing.finish(q, {}, q.limits, q.exact, limit, wanted, again, {q.further and 1 or 0, t.structure})
+return answer(leasing.finish(q, {}, q.limits, q.exact, limit, wanted, again, {q.further and 1 or 0, t.structure}))

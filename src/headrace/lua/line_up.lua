@@ -1,8 +1,8 @@
 -- line_up: look at new jobs of a queue with terms without leasing any: each comes into its line. For backlogs.
--- KEYS   lane (string), jobs (stream), wake (stream), stats (hash), terms (hash), shares (hash), lines (zset),
+-- KEYS   jobs (stream), wake (stream), stats (hash), terms (hash), shares (hash), lines (zset),
 --        ready (zset), stopped (zset), resting (zset), held (hash), slots (zset), turns (hash), behind (zset),
---        rates (zset), deaths (hash), leases (zset), levels...
--- ARGV   call, limit count, buckets...
+--        rates (zset), deaths (hash), leases (zset)
+-- ARGV   limit count, buckets...
 -- REPLY  1 there are more jobs to look at: call again · 0 that was all
 -- COST   20 us + 5 us per job, at most 1 MiB of them
 -- Jobs of later levels are looked at when they may be next. Buckets: as for lease_fair.
@@ -10,17 +10,13 @@
 -- @include clock
 -- @include filing
 -- @include lease_limits
--- @include levels
 -- @include looking
 -- @include max_job_size
 -- @include picking
 -- @include rates
--- @include record
 -- @include require_types
 -- @include take_turns
 -- @include wake_one
-local known = recorded()
-if known then return known[1] end
 require_hashes(terms, shares, held)
 require_sorted_sets(lines, ready, stopped, resting, slots)
 local t = agreed.read(terms)
@@ -31,7 +27,7 @@ local q = {
   jobs = jobs, wake = wake, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready, stopped = stopped,
   resting = resting, held = held, slots = slots, turns = turns, behind = behind, rates = rates, deaths = deaths,
   leases = leases,
-  levels = known_streams(stats, levels), now = clock(), limit = 1, portion = 1, left = limit, chunk = 16, spent = 0,
+  levels = {n = tonumber(redis.call('HGET', stats, 'levels') or 0)}, now = clock(), limit = 1, portion = 1, left = limit, chunk = 16, spent = 0,
   largest = math.max(4096, tonumber(redis.call('HGET', stats, 'largest') or 0)), others = {}, worker = 'parked:new',
 }
 q.limits = rate_limits(q, buckets)
@@ -48,4 +44,4 @@ end
 filing.all(q, 1)
 keep_max_job_size(stats, q.largest)
 if #q.all_lines > 0 then wake_one(wake) end
-return answer({q.further and 1 or 0}, nil, true)[1]
+return q.further and 1 or 0

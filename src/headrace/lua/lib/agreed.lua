@@ -1,11 +1,9 @@
 -- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
 -- held.lua for what lines and nodes are.
 -- @include held
--- @include levels
 local agreed = {BYTES = 500, MOST = 1000000}
 function agreed.write(key, stats, structure, packed)
   redis.call('HSET', key, 'structure', structure, 'packed', packed)
-  redis.call('HINCRBY', key, 'version', 1)
   redis.call('HDEL', key, 'next', 'next_packed')
   redis.call('HSET', stats, 'terms', structure)
 end
@@ -74,16 +72,14 @@ end
 -- Go on with a change of the structure: jobs in lines go to the front, at most 500 a call, as lines of their own come
 -- with their next look. Answers whether that was all: then the terms are the new ones. '' as the next structure: none.
 function agreed.change(q)
-  for level = 0, tonumber(redis.call('HGET', q.stats, 'levels') or 0) do
-    for _, owner in ipairs({line_front_of(level), line_of_new(level)}) do
-      local rows, some = redis.call('XPENDING', q.jobs, 'workers', '-', '+', 500, owner), {}
-      for i = 1, #rows do some[i] = rows[i][1] end
-      if #some > 0 then
-        if owner == line_of_new(level) then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
-        some[#some + 1] = 'JUSTID'
-        redis.call('XCLAIM', q.jobs, 'workers', front_of(level), 0, unpack(some))
-        return false
-      end
+  for _, owner in ipairs({'parked:front', 'parked:new'}) do
+    local rows, some = redis.call('XPENDING', q.jobs, 'workers', '-', '+', 500, owner), {}
+    for i = 1, #rows do some[i] = rows[i][1] end
+    if #some > 0 then
+      if owner == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
+      some[#some + 1] = 'JUSTID'
+      redis.call('XCLAIM', q.jobs, 'workers', 'parked', 0, unpack(some))
+      return false
     end
   end
   local after = redis.call('HMGET', q.terms, 'next', 'next_packed')

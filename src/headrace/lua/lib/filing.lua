@@ -1,7 +1,6 @@
 -- The writes of a call in a queue with terms: see picking.
 -- @include agreed
 -- @include held
--- @include levels
 -- @include picking
 -- @include turns
 local filing = {CAME = 64, SHOWN = 200}
@@ -89,7 +88,6 @@ function filing.lease(q)
     if type(job) == 'string' then
       if bodies[entry] then
         rows[#rows + 1] = {entry, bodies[entry], counts[entry] or 1}
-        filing.recost(q, pick, bodies[entry])
       else
         pick.gone, q.passed = true, true
         if not gone[entry] then redis.call('XACK', q.jobs, 'workers', entry) end
@@ -109,21 +107,6 @@ function filing.lease(q)
     redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, unpack(bell))
   end
   return rows
-end
--- A job from a stored line has its cost in its fields, which were not known when it was picked: its charge is corrected.
-function filing.recost(q, pick, fields)
-  for i = 3, #fields, 2 do
-    if fields[i] == 'headrace-cost' then
-      local _, cost = agreed.values(q.t, fields)
-      if cost == 0 then return end
-      local charge, it = math.max(1, math.floor(cost * q.t.mean + 0.5)), pick.line.value
-      while it.parent do
-        it.at = math.min(9e15, math.max(0, it.at + (charge - pick.charge) / it.weight))
-        it = it.parent
-      end
-      pick.cost, pick.charge = cost, charge
-    end
-  end
 end
 function filing.refund(pick)
   for _, slot in ipairs(pick.line.slots or {}) do slot.used = slot.used - 1 end
@@ -171,22 +154,20 @@ function filing.rest(q)
   end
   local function cost(entry) return q.costs[entry] and string.format('=%.10g', q.costs[entry]) or '' end
   for _, line in ipairs(q.all_lines) do
-    local level = tonumber(string.sub(line.key, 1, 1))
-    local new = line_of_new(level)
     for i = line.front_at, line.fronts and #line.fronts or 0 do
       local row = line.fronts[i]
-      claim(row.count == 0 and new or line_front_of(level), row[1])
+      claim(row.count == 0 and 'parked:new' or 'parked:front', row[1])
       filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. row.place .. (row.count == 0 and '' or '+') .. cost(row[1])
     end
     for i = line.new_at, line.news and #line.news or 0 do
-      claim(new, line.news[i][1])
+      claim('parked:new', line.news[i][1])
       filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. holds.place(line.news[i][1]) .. cost(line.news[i][1])
     end
   end
   for owner, entries in pairs(owners) do
     for i = 1, #entries, 1000 do
       local some = {unpack(entries, i, math.min(#entries, i + 999))}
-      if string.sub(owner, 1, 10) == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
+      if owner == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
       some[#some + 1] = 'JUSTID'
       redis.call('XCLAIM', q.jobs, 'workers', owner, 0, unpack(some))
     end

@@ -1,4 +1,4 @@
--- What bounds a call that hands out jobs, or looks at them: the limits among its arguments, and bytes.
+-- The bounds of a call that hands out jobs, or looks at them: the limits among its arguments, and bytes.
 -- @include levels
 -- @include require_types
 -- @include take_turns

@@ -12,7 +12,6 @@
 -- @include promote
 -- @include publish
 -- @include rates
--- @include record
 -- @include requeue_front
 -- @include require_types
 -- @include retire
@@ -63,7 +62,9 @@ function leasing.begin(q)
   local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
   q.largest = math.max(4096, tonumber(state[2] or 0))
   if first[2] and tonumber(first[2]) <= now then
-    local promoted = promote(q, now, 100, {left = 262144})
+    local budget = {left = 262144}
+    local promoted = promote(q, now, 100, budget)
+    q.promoted = 262144 - budget.left
     if q.heard.promoted then publish(events, 'promoted', promoted) end
     q.largest = math.max(q.largest, tonumber(redis.call('HGET', stats, 'largest') or 0))
     first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
@@ -111,7 +112,8 @@ function leasing.hand_out(q, entry, fields, count)
   end
 end
 -- Records and events of the jobs that were handed out, and the time of the next call. *again*: there may be more jobs.
--- *more*: what else the reply has.
+-- *more*: what else the reply has. Answers the
+-- reply, and its record.
 function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
   local now, entries, heard = q.now, q.entries, q.heard
   if duration ~= '' then
@@ -148,5 +150,5 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
     if more then reply[9], reply[10] = unpack(more) end
   end
   if #q.buried > 0 then entries[#entries + 1] = q.attempts.died end
-  return answer(reply, entries) -- recorded without the payloads
+  return reply, entries -- recorded without the payloads
 end

@@ -11,7 +11,7 @@
 -- @include suspects
 -- @include take_turns
 -- @include turns
-local looking = {JOBS = 250, BYTES = 1048576 + 4096, RAISED = 150, LINES = 250}
+local looking = {JOBS = 250, BYTES = 524288 + 4096, RAISED = 150, LINES = 250}
 -- The number of jobs to read next, by the bytes that are left.
 function looking.fits(q, most)
   local number = math.max(0, math.floor((looking.BYTES - q.spent) / q.largest))

@@ -3,7 +3,7 @@
 -- @include is_reserved
 -- Whether a member of `lines` is of a job that is in a line.
 local function is_place(q, member)
-  local place = string.match(member, ' (%l%d+%l%d+)%+?$')
+  local place = string.match(member, ' (%l%d+%l%d+)%+?=?[%d.e+-]*$')
   local entry = place and holds.entry(place)
   local row = entry and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
   return row and is_in_line(row[2])
