@@ -86,7 +86,7 @@ OPERATORS = {  # of headrace.inspect
     },
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Repairs": {
-        "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "stranded",
+        "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "slots", "stranded",
         "total", "undated", "workers",
     },
 }  # fmt: skip

@@ -12,7 +12,7 @@ from tests.steps.conftest import DAY, Runs
 KINDS = pytest.mark.parametrize("kind", ["sleep", "wait"])
 NAMES = [
     "groups", "dangling", "stranded", "undated", "hollow", "ids_released", "ids_taken", "leftovers", "workers",
-    "deleted", "enqueued",
+    "deleted", "enqueued", "slots",
 ]  # fmt: skip
 
 
