@@ -64,8 +64,7 @@ MEMBERS = {
     "Receipt": {"added", "id", "outcome", "result"},
     "Counts": {
         "blocked", "cancelled", "completed", "dead", "dead_trimmed", "delayed", "deleted", "enqueued", "handing",
-        "held",
-        "leased", "lost", "parked", "present", "waiting",
+        "held", "leased", "lost", "parked", "present", "waiting",
     },
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
     "JobState": {
@@ -86,8 +85,8 @@ OPERATORS = {  # of headrace.inspect
     },
     "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
     "Repairs": {
-        "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "slots", "stranded",
-        "total", "undated", "workers",
+        "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "slots",
+        "stranded", "total", "undated", "workers",
     },
 }  # fmt: skip
 VALUES = {
