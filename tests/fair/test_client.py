@@ -245,13 +245,17 @@ def test_numbers_may_differ_and_the_latest_count(connect: Any) -> None:
     assert queue.lease_many(3) == []
 
 
-def test_a_queue_that_was_deleted_gets_its_terms_again(connect: Any) -> None:
-    queue = connect(limits=Limit(1))
-    queue.enqueue_many(of("a", 3))
-    assert len(queue.lease_many(3)) == 1
-    queue.admin.delete()
-    queue.enqueue_many(of("a", 3))
-    assert len(queue.lease_many(3)) == 1
+def test_a_queue_that_was_deleted_gets_its_terms_again(connect: Any, client: redis.Redis) -> None:
+    queue = connect(fair="tenant", weights={"a": 2.0}, limits=Limit(1))
+    terms = queue.ops.keys.key("terms")
+    for _ in range(2):
+        queue.enqueue_many(of("a", 3))
+        (lease,) = queue.lease_many(3)
+        assert lease.complete()
+        assert len(queue.lease_many(3)) == 1
+        assert client.hget(terms, "w1:a") == b"2"
+        queue.admin.delete()
+        assert not client.exists(terms)
 
 
 def test_an_operator_changes_the_structure(connect: Any) -> None:

@@ -83,7 +83,7 @@ class Grant:
     `next_due`. *alone_for*: seconds for which the process should run no jobs of other queues beside the suspect that it
     got. *now*: the server's clock, in seconds. *levels*: the queue's number of levels, if the worker knows fewer.
     *died*: jobs without attempts left. *unread*: of a queue with terms, its look at new jobs did not reach their end.
-    *structure*: of its terms.
+    *structure*: of its terms, '' if they were missing.
     """
 
     claims: Sequence[Claim]
@@ -97,7 +97,7 @@ class Grant:
     alone_for: float | None = None
     died: Sequence[Died] = ()
     unread: bool = False
-    structure: str = ""
+    structure: str | None = None
 
     @property
     def more(self) -> bool:
@@ -324,7 +324,7 @@ class Jobs:
         """Decode the reply to a lease call; `None` when this worker was declared dead."""
         try:
             known, next_due, taken, fresh, healed, now = reply[:6]
-            more: list[Any] = [None, None, 0, ""]
+            more: list[Any] = [None, None, 0, None]
             more[: len(reply) - 6] = reply[6:]
             levels, letters, unread, structure = more
         except (TypeError, ValueError):
@@ -375,7 +375,7 @@ class Jobs:
             next_due / 1000 if known == 4 else None,
             list(map(died, letters or ())),
             bool(unread),
-            text(structure),
+            None if structure is None else text(structure),
         )
 
     def _taken(

@@ -7,7 +7,7 @@
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        structure, offered, batch int, one_value flag, buckets...
 -- REPLY  as lease, then further, structure: further 1 = there are jobs that no call has looked at: see line_up ·
---        structure: of the queue's terms
+--        structure: of the queue's terms, '' if it had none: their weights are to be declared
 -- COST   60 us + 4 us per job at its first look, 6 us more for each value in the call; from a line 5-15 us per job
 -- The rule and the keys are in docs/explanation/fairness.md. structure and offered: the caller's terms, which become the
 -- queue's if it has none (see declare_terms); else the queue's count. batch: how many jobs run as one batch, and share
@@ -67,7 +67,7 @@ if not t then
   local packed = agreed.packed(offered)
   redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
   agreed.write(terms, stats, structure, packed)
-  t = agreed.read(terms)
+  t, q.anew = agreed.read(terms), true
 end
 for _, rate in ipairs(q.limits) do
   if rate.name ~= '' and not t.want[rate.name] then error('FAIR ' .. t.structure, 0) end
@@ -178,4 +178,6 @@ if #q.picks == 0 and not q.further and not q.has_lines and redis.call('EXISTS', 
 end
 local again = short and left or #q.entries < q.limit and (q.further or q.passed) and not q.apart or #q.buried > 0
 limit = math.min(limit, wanted)
-return answer(leasing.finish(q, {}, q.limits, q.exact, limit, wanted, again, {q.further and 1 or 0, t.structure}))
+return answer(leasing.finish(q, {}, q.limits, q.exact, limit, wanted, again, {
+  q.further and 1 or 0, q.anew and '' or t.structure,
+}))

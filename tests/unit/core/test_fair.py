@@ -40,6 +40,15 @@ def test_nothing_is_leased_before_the_terms_are_declared() -> None:
     assert names(fetching.go()) == ["lease_fair"]
 
 
+def test_terms_that_are_gone_are_declared_again() -> None:
+    consumer = make_consumer(fair="tenant")
+    fetching, role = Hand(fetch(consumer)), Hand(line_up(consumer))
+    fetching.go()
+    fetching.go([evolve(grant(consumer), structure="")])
+    assert lines_up(consumer)
+    assert names(role.go()) == ["declare_terms"]
+
+
 def test_other_terms_end_the_worker() -> None:
     consumer = make_consumer(fair="tenant")
     role = Hand(line_up(consumer))

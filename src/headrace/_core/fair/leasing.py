@@ -28,6 +28,7 @@ class FairLeaser(DirectLeaser):
 
     def note(self, grant: Grant) -> Step[None]:
         """Look at the new jobs that the call has not reached."""
+        self.undeclared = grant.structure == ""
         for _ in range(LOOKS_AT_MOST if grant.unread else 0):
             if not (yield from send(fair_ops.line_up(self.ops, self.name))):
                 break

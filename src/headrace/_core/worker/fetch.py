@@ -327,8 +327,8 @@ def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) 
 
 def _note_terms(consumer: Consumer, fair: FairLeasing, grant: Grant) -> Role:
     """Record how far the call has looked, and log the headers that no job has."""
-    if grant.unread:
-        fair.unread = True
+    if grant.unread or grant.structure == "":  # the terms are gone with their queue: they are declared again
+        fair.unread, fair.undeclared = grant.unread or fair.unread, fair.undeclared or grant.structure == ""
         yield Wake(owner=consumer)
     if grant.structure and grant.structure != fair.structure:
         fair.structure = grant.structure
