@@ -235,6 +235,30 @@ def test_terms_of_a_deployment_that_changes_them(newest_queue: Queue[bytes], new
     assert {name for name in terms if name.startswith(b"w") and name != b"weighted"} == {b"w3:big"}
 
 
+def test_workers_go_on_with_terms_that_an_operator_changes(
+    newest_queue: Queue[bytes], work: Work, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headrace")
+    newest_queue.enqueue_many([NewJob(b"x", headers={"tenant": "a", "org": f"{at % 3}"}) for at in range(50)])
+    worker, most = work(), Most()
+
+    def handle(job: Any) -> Any:
+        most.enter(job.headers["org"])
+        yield 0.01
+        most.leave(job.headers["org"])
+
+    worker.handler("q", concurrency=2, fair="tenant")(handle)
+    with worker:
+        until(lambda: len(most.done) > 5)
+        newest_queue.admin.redeclare(fair="org", limits=Limit(1))
+        until(lambda: newest_queue.counts().held <= 1)
+        most.most.clear()
+        until(lambda: newest_queue.counts().completed == 50)
+        until(lambda: "terms_changed" in caplog.text)
+    assert "`fair=org limits=* rates=`" in caplog.text
+    assert most.most["all"] == 1
+
+
 def test_handlers_can_be_tested(newest: Server) -> None:
     tasks = Tasks("calls", fair="tenant", limits=Limit(1, key="tenant"))
     done: list[str] = []
