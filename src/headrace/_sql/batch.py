@@ -54,7 +54,10 @@ OTHERS = text("""
         AND job_key IN :keys AND position < :last AND position NOT IN :ours
     GROUP BY job_key
 """).bindparams(bindparam("keys", expanding=True), bindparam("ours", expanding=True))
-DELETE = text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(bindparam("ours", expanding=True))
+DELETE = {
+    "postgresql": text("DELETE FROM headrace_outbox WHERE position = ANY(:ours)"),
+    "sqlite": text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(bindparam("ours", expanding=True)),
+}
 REFUSE = text("UPDATE headrace_outbox SET refused = :why WHERE position = :position")
 
 
@@ -175,22 +178,30 @@ class Batch:
         """Make the job of a row. A row that can't be a job is refused."""
         try:
             job = self._job(row)
-            self.queue.ops.item(evolve(job, if_exists=None))
         except (TypeError, ValueError) as error:
-            why = describe_error(error)
-            self.refused.append({"position": row["position"], "why": why})
-            log_event(
-                "outbox_row_refused",
-                "row %s of the outbox of queue %r is no job: %s",
-                row["position"],
-                self.name,
-                why,
-                queue=self.name,
-                job_id=row["job_id"],
-            )
-            return
-        self.positions.append(row["position"])
-        self.jobs.append(job)
+            self._refuse(row["position"], row["job_id"], error)
+        else:
+            self.positions.append(row["position"])
+            self.jobs.append(job)
+
+    def sift(self) -> bool:
+        """Refuse the rows that the queue does not take as jobs; tell whether there are some. Nothing was sent."""
+        pairs = [*zip(self.positions, self.jobs, strict=True)]
+        self.positions, self.jobs, self.receipts = [], [], []
+        for position, job in pairs:
+            try:
+                self.queue.ops.item(evolve(job, if_exists=None))
+            except (TypeError, ValueError) as error:
+                self._refuse(position, job.id, error)
+            else:
+                self.positions.append(position)
+                self.jobs.append(job)
+        return len(self.jobs) < len(pairs)
+
+    def _refuse(self, position: int, name: str | None, error: Exception) -> None:
+        why, words = describe_error(error), "row %s of the outbox of queue %r is no job: %s"
+        self.refused.append({"position": position, "why": why})
+        log_event("outbox_row_refused", words, position, self.name, why, queue=self.name, job_id=name)
 
     def _job(self, row: Mapping[str, Any]) -> NewJob[bytes]:
         delay: Any = None
@@ -201,7 +212,7 @@ class Batch:
         return NewJob(
             bytes(row["payload"]),
             row["job_id"],
-            json.loads(row["headers"]),
+            None if row["headers"] == "{}" else json.loads(row["headers"]),
             delay,
             row["priority"],
             key=row["job_key"],
@@ -218,7 +229,7 @@ class Batch:
         pairs = zip(self.positions, self.receipts, strict=False)
         done = [position for position, receipt in pairs if isinstance(receipt, BaseReceipt)]
         if done:
-            connection.execute(DELETE, {"ours": done})
+            connection.execute(DELETE[connection.dialect.name], {"ours": done})
         if self.refused:
             connection.execute(REFUSE, self.refused)
         connection.commit()

@@ -32,17 +32,26 @@ async def _move(connection: Connection, batch: Batch, limit: int) -> None:
     """Move the rows of a batch."""
     await run_on(connection, partial(batch.take, limit=limit))
     try:
-        if batch.one_by_one:
-            for job in batch.jobs:
-                receipt = await batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
-                batch.receipts.append(receipt)
-        elif batch.jobs:
-            batch.receipts = await batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
+        try:
+            await _send(batch)
+        except (TypeError, ValueError):
+            if not batch.sift():
+                raise
+            await _send(batch)
     except Exception as error:
         batch.failed(error)
         raise
     finally:
         await run_on(connection, batch.end)
+
+
+async def _send(batch: Batch) -> None:
+    if batch.one_by_one:
+        for job in batch.jobs:
+            receipt = await batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
+            batch.receipts.append(receipt)
+    elif batch.jobs:
+        batch.receipts = await batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
 
 
 class AsyncRelay:

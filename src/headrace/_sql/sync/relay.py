@@ -33,17 +33,26 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
     """Move the rows of a batch."""
     run_on(connection, partial(batch.take, limit=limit))
     try:
-        if batch.one_by_one:
-            for job in batch.jobs:
-                receipt = batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
-                batch.receipts.append(receipt)
-        elif batch.jobs:
-            batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
+        try:
+            _send(batch)
+        except (TypeError, ValueError):
+            if not batch.sift():
+                raise
+            _send(batch)
     except Exception as error:
         batch.failed(error)
         raise
     finally:
         run_on(connection, batch.end)
+
+
+def _send(batch: Batch) -> None:
+    if batch.one_by_one:
+        for job in batch.jobs:
+            receipt = batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
+            batch.receipts.append(receipt)
+    elif batch.jobs:
+        batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
 
 
 class Relay:
