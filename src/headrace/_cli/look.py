@@ -38,7 +38,7 @@ from headrace._cli.output import (
     start_of,
     succeed,
 )
-from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine
+from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, examine, relays
 from headrace._model.event import KINDS
 from headrace._model.state import Attempt, Counts, JobState
 from headrace._model.steps import Step
@@ -103,6 +103,7 @@ def _stats(inspector: Inspector, view: QueueView, *, rates: bool = False) -> dic
     workers = [attrs.asdict(worker, filter=lambda field, _: field.name != "queue") for worker in alive]
     due = next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
     more: dict[str, Any] = {"reason": None if due is None else due.reason}  # of the next due job: why it was retried
+    more["outbox"] = None if view.outbox is None else attrs.asdict(view.outbox)
     if rates:
         more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
     return {**attrs.asdict(counts), "lost": counts.lost, "paused": view.paused, "workers": workers, **more}
@@ -116,6 +117,8 @@ def _cell(value: Any) -> object:
 
 def _notes(row: dict[str, Any]) -> str:
     found = ["paused"] if row["paused"] else []
+    if (outbox := row["outbox"]) is not None and (outbox["rows"] or outbox["refused"]):
+        found.append(f"{outbox['rows']} in the outbox" + (f", {outbox['refused']} refused" * bool(outbox["refused"])))
     return ", ".join(found + [f"{row[name]} {name}" for name in ("blocked", "lost") if row[name]])
 
 
@@ -418,12 +421,16 @@ def events(
 
 @on_server
 def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
-    """Examine a server: version, settings, and rights of its user. Exit code 1 if it breaks a promise.
+    """Examine a server: version, settings, rights of its user, relays. Exit code 1 if it breaks a promise.
 
     It writes one key of the namespace, and deletes it again. On a cluster each primary is examined.
     """
     cluster, broken = names_cluster(None, client), False
     trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).key("doctor"))
+    with Inspector(client=client, namespace=namespace, fresh=0.0) as inspector:
+        for found in relays({one.name: one.outbox for one in inspector.overview().queues}):
+            broken = broken or found.state == "broken"
+            outcome(in_json, "\t".join([found.state, found.check, found.text]), attrs.asdict(found))
     for node, place in _nodes(client, cluster):
         for found in examine(_facts(node, trial, namespace, cluster)):
             broken = broken or found.state == "broken"

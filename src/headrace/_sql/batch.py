@@ -11,6 +11,8 @@ one sends the row again. The queue then drops it, for a day from when it was sen
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,11 +27,15 @@ from headrace._model import checks
 from headrace._model.job import NewJob
 from headrace._model.policy import Throttle
 from headrace._model.receipt import BaseReceipt
+from headrace._model.views import OutboxView
 from headrace._net.base.address import Address
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LOG_AGAIN_S
+from headrace._protocol.op import Op
+from headrace._protocol.view_ops import relayed
 from headrace._sql.dialects import require_dialect
 from headrace._sql.tables import NOW_MS, VERSION, require_table, wake_of
 from headrace._telemetry.log import log_event
+from headrace._telemetry.outbox import REPORT_EVERY_S, record_outbox, record_relayed
 from headrace.errors import ConfigurationError, NotDurable, describe_error
 
 AGAIN = Throttle(86400.0)  # a row that is sent again within a day is dropped, also if its job has ended
@@ -46,8 +52,16 @@ TAKE = """
     WHERE namespace = :namespace AND queue = :queue AND refused IS NULL AND version <= :version AND position > :after
     ORDER BY position LIMIT :limit {lock}
 """
+RELAY = f"{socket.gethostname()[:80]}:{os.getpid()}"
 LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}
 BOUND_IDLE = text("SELECT set_config('idle_in_transaction_session_timeout', :ms, true)")
+COUNTED = 10_000  # rows at most, for a report
+MEASURE = """
+    SELECT
+        (SELECT COUNT(*) FROM (SELECT 1 FROM headrace_outbox WHERE {of} AND refused IS NULL LIMIT :most) AS waiting),
+        (SELECT {now} - written_ms FROM headrace_outbox WHERE {of} AND refused IS NULL ORDER BY position LIMIT 1),
+        (SELECT COUNT(*) FROM (SELECT 1 FROM headrace_outbox WHERE {of} AND refused IS NOT NULL LIMIT :most) AS refused)
+"""
 OTHERS = text("""
     SELECT job_key, MIN(position) AS position FROM headrace_outbox
     WHERE namespace = :namespace AND queue = :queue AND refused IS NULL
@@ -110,6 +124,7 @@ class Batch:
     jobs: list[NewJob[bytes]] = field(factory=list[NewJob[bytes]])
     receipts: list[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
     refused: list[dict[str, Any]] = field(factory=list[dict[str, Any]])
+    waited: list[int] = field(factory=list[int])  # ms since the rows of the jobs were written
     left: bool = False  # whether rows are left for other relays, as earlier ones of their keys are theirs
 
     @property
@@ -183,12 +198,13 @@ class Batch:
         else:
             self.positions.append(row["position"])
             self.jobs.append(job)
+            self.waited.append(row["waited_ms"])
 
     def sift(self) -> bool:
         """Refuse the rows that the queue does not take as jobs; tell whether there are some. Nothing was sent."""
-        pairs = [*zip(self.positions, self.jobs, strict=True)]
-        self.positions, self.jobs, self.receipts = [], [], []
-        for position, job in pairs:
+        rows = [*zip(self.positions, self.jobs, self.waited, strict=True)]
+        self.positions, self.jobs, self.waited, self.receipts = [], [], [], []
+        for position, job, waited in rows:
             try:
                 self.queue.ops.item(evolve(job, if_exists=None))
             except (TypeError, ValueError) as error:
@@ -196,7 +212,8 @@ class Batch:
             else:
                 self.positions.append(position)
                 self.jobs.append(job)
-        return len(self.jobs) < len(pairs)
+                self.waited.append(waited)
+        return len(self.jobs) < len(rows)
 
     def _refuse(self, position: int, name: str | None, error: Exception) -> None:
         why, words = describe_error(error), "row %s of the outbox of queue %r is no job: %s"
@@ -233,6 +250,37 @@ class Batch:
         if self.refused:
             connection.execute(REFUSE, self.refused)
         connection.commit()
+        record_relayed(self.queue._place, (waited / 1000 for waited in self.waited[: len(done)]))  # noqa: SLF001
+
+    def measure(self, connection: Connection) -> OutboxView:
+        """Count the rows that wait, and that are refused."""
+        of, dialect = "namespace = :namespace AND queue = :queue", connection.dialect.name
+        statement = text(MEASURE.format(of=of, now=NOW_MS[dialect]))
+        rows, oldest, refused = connection.execute(statement, {**self._names, "most": COUNTED}).one()
+        connection.rollback()
+        return OutboxView(RELAY, rows, max(0, oldest or 0) / 1000, refused, ended=False)
+
+
+class Reports:
+    """The reports of a relay to its queue."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue, self._next = queue, 0.0
+        self._last = OutboxView(RELAY, 0, 0.0, 0, ended=True)
+
+    def due(self) -> bool:
+        """Tell whether it is time for a report."""
+        return time.monotonic() >= self._next
+
+    def of(self, view: OutboxView) -> Op[Any]:
+        """Make the operation that reports."""
+        self._next, self._last = time.monotonic() + REPORT_EVERY_S, evolve(view, ended=True)
+        record_outbox(self._queue._place, view)  # noqa: SLF001
+        return relayed(self._queue.ops, view)
+
+    def last(self) -> Op[Any]:
+        """Make the operation that reports the end of the relay."""
+        return relayed(self._queue.ops, self._last)
 
 
 class Complaints:

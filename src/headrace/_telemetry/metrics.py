@@ -19,6 +19,7 @@ from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider,
 
 from headrace import _forks
 from headrace._model.state import Counts
+from headrace._model.views import OutboxView
 from headrace._telemetry.tracing import ERROR, SCHEMA, SCOPE, Place, ProviderCache, Value, error_type
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # the conventions'
@@ -57,6 +58,7 @@ class Instruments:
         self.suspended = meter.create_counter(
             "headrace.runs.suspended", "{run}", "Times that a run began to sleep, or to wait for a signal."
         )
+        self.relayed = histogram("headrace.outbox.lag", "s", "From the writing of an outbox's row to its job.", WAITS)
         self.lost = meter.create_counter("headrace.leases.lost", "{lease}", "Leases that were lost to others.")
         self.reconnects = meter.create_counter("headrace.reconnects", "{retry}", "Round trips that were tried again.")
         meter.create_observable_gauge("headrace.queue.jobs", [readings.jobs], "{job}", "Jobs in each state.")
@@ -66,6 +68,8 @@ class Instruments:
         meter.create_observable_gauge(
             "headrace.queue.longest_wait", [readings.longest_wait], "s", "Longest wait of a run for its signal."
         )
+        meter.create_observable_gauge("headrace.outbox.rows", [outboxes.rows], "{row}", "Rows that wait for a relay.")
+        meter.create_observable_gauge("headrace.outbox.oldest", [outboxes.age], "s", "Age of the first of these rows.")
 
     def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
         """Record the duration of a call."""
@@ -98,7 +102,7 @@ class Readings:
 
     def __init__(self) -> None:
         self._lock = _forks.lock()
-        self._read: dict[str, tuple[float, float, Place, Reading | None]] = {}
+        self._read: dict[str, tuple[float, float, Place, Any]] = {}
 
     def due(self, key: str, place: Place, interval: float) -> bool:
         """Tell whether it is time to read a queue; if so, this caller is the one to do it."""
@@ -110,14 +114,14 @@ class Readings:
             self._read[key] = now, interval, place, reading
         return True
 
-    def read(self, key: str, reading: Reading) -> None:
+    def read(self, key: str, reading: Reading | OutboxView) -> None:
         """Store the counts of a queue."""
         with self._lock:
             row = self._read.get(key)
             if row is not None:  # else it took so long that it is forgotten
                 self._read[key] = *row[:3], reading
 
-    def _fresh(self) -> list[tuple[Place, Reading]]:
+    def _fresh(self) -> list[tuple[Place, Any]]:
         now = time.monotonic()
         with self._lock:
             for key in [key for key, row in self._read.items() if now - row[0] > STALE_AFTER_INTERVALS * row[1]]:
@@ -141,7 +145,22 @@ class Readings:
             yield Observation(reading.longest_wait, place.common)
 
 
-readings = Readings()
+class OutboxReadings(Readings):
+    """The rows that wait in the outbox of each queue, as a relay of this process has counted them last."""
+
+    def rows(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Observe the rows that wait, and those that are refused."""
+        for place, view in self._fresh():
+            yield Observation(view.rows, {**place.common, STATE: "waiting"})
+            yield Observation(view.refused, {**place.common, STATE: "refused"})
+
+    def age(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Observe the age of the first row that waits; 0 if none does."""
+        for place, view in self._fresh():
+            yield Observation(view.oldest, place.common)
+
+
+readings, outboxes = Readings(), OutboxReadings()
 instruments: ProviderCache[Instruments] = ProviderCache(
     metrics.get_meter_provider, "_METER_PROVIDER", OTEL_PYTHON_METER_PROVIDER, _instruments
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self
@@ -11,8 +12,9 @@ from headrace._model import checks
 from headrace._net.aio.colour import Background, Event, event, happens
 from headrace._net.base.address import Address
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
+from headrace._protocol.op import Op
 from headrace._sql.aio.colour import Connection, Engine, listening, run_on, rung
-from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, own_sender, pause_after, sender
+from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, Reports, own_sender, pause_after, sender
 from headrace._sql.outbox import Outbox
 
 
@@ -43,6 +45,11 @@ async def _move(connection: Connection, batch: Batch, limit: int) -> None:
         raise
     finally:
         await run_on(connection, batch.end)
+
+
+async def _tell(queue: Any, op: Op[Any]) -> None:
+    """Send an operation, within a second."""
+    await queue._executor.run_all([op], within=COURTESY_S)  # noqa: SLF001
 
 
 async def _send(batch: Batch) -> None:
@@ -90,18 +97,20 @@ class AsyncRelay:
         await self.end()
 
     async def _run(self, queue: Any, over: Event) -> None:
-        complaints = Complaints(queue.name)
+        complaints, reports = Complaints(queue.name), Reports(queue)
         try:
             while not over.is_set():
                 try:
                     async with listening(self._engine) as bell:
-                        await self._follow(queue, over, bell, complaints)
+                        await self._follow(queue, over, bell, complaints, reports)
                 except Exception as error:
                     await happens(over, complaints.add(error))
+            with suppress(Exception):  # it would be taken for dead
+                await _tell(queue, reports.last())
         finally:
             await queue.close()
 
-    async def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints) -> None:
+    async def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints, reports: Reports) -> None:
         """Move rows as they are committed, until an error or the end."""
         while not over.is_set():
             async with self._engine.connect() as connection:
@@ -109,6 +118,8 @@ class AsyncRelay:
                 while not over.is_set():
                     batch = Batch(queue.name, queue)
                     await _move(connection, batch, JOBS_PER_SCRIPT)
+                    if reports.due():
+                        await _tell(queue, reports.of(await run_on(connection, batch.measure)))
                     if not batch.found:
                         break
             complaints.over()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self
@@ -12,7 +13,8 @@ from headrace._model import checks
 from headrace._net.base.address import Address
 from headrace._net.sync.colour import Background, Event, event, happens
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
-from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, own_sender, pause_after, sender
+from headrace._protocol.op import Op
+from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, Reports, own_sender, pause_after, sender
 from headrace._sql.outbox import Outbox
 from headrace._sql.sync.colour import Connection, Engine, listening, run_on, rung
 
@@ -44,6 +46,11 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
         raise
     finally:
         run_on(connection, batch.end)
+
+
+def _tell(queue: Any, op: Op[Any]) -> None:
+    """Send an operation, within a second."""
+    queue._executor.run_all([op], within=COURTESY_S)  # noqa: SLF001
 
 
 def _send(batch: Batch) -> None:
@@ -91,18 +98,20 @@ class Relay:
         self.end()
 
     def _run(self, queue: Any, over: Event) -> None:
-        complaints = Complaints(queue.name)
+        complaints, reports = Complaints(queue.name), Reports(queue)
         try:
             while not over.is_set():
                 try:
                     with listening(self._engine) as bell:
-                        self._follow(queue, over, bell, complaints)
+                        self._follow(queue, over, bell, complaints, reports)
                 except Exception as error:
                     happens(over, complaints.add(error))
+            with suppress(Exception):  # it would be taken for dead
+                _tell(queue, reports.last())
         finally:
             queue.close()
 
-    def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints) -> None:
+    def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints, reports: Reports) -> None:
         """Move rows as they are committed, until an error or the end."""
         while not over.is_set():
             with self._engine.connect() as connection:
@@ -110,6 +119,8 @@ class Relay:
                 while not over.is_set():
                     batch = Batch(queue.name, queue)
                     _move(connection, batch, JOBS_PER_SCRIPT)
+                    if reports.due():
+                        _tell(queue, reports.of(run_on(connection, batch.measure)))
                     if not batch.found:
                         break
             complaints.over()
