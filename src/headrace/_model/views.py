@@ -56,8 +56,8 @@ class OutboxView:
         """Its words for screens."""
         rows = f"{self.rows:,} rows" + (f", the oldest for {self.oldest:.0f} s" if self.rows else "")
         refused = f", {self.refused:,} refused" if self.refused else ""
-        relay = " has ended" if self.ended else " is dead" if self.dead else ""
-        return f"{rows}{refused}; the relay {self.relay}{relay or ' reported'} {self.age:.0f} s ago"
+        relay = "ended" if self.ended else "is dead, it reported" if self.dead else "reported"
+        return f"{rows}{refused}; the relay {self.relay} {relay} {self.age:.0f} s ago"
 
 
 @frozen

@@ -3,11 +3,10 @@
 -- ARGV   fields...
 -- REPLY  {age, name, value, ...}: age ms since it was told, -1 if nothing was · the fields of the last report
 -- COST   5 us
--- fields: names and values, at most 20, which replace the last report; none to read. `at` is the time of the report.
+-- fields: names and values, at most 20, over the last report; none to read. `at` is the time of the report.
 -- @include clock
 local now = clock()
 if #ARGV > fields then
-  redis.call('DEL', relayed)
   redis.call('HSET', relayed, 'at', string.format('%.0f', now), unpack(ARGV, fields, math.min(#ARGV, fields + 19)))
   redis.call('PEXPIRE', relayed, 604800000)
 end

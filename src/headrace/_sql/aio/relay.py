@@ -47,6 +47,12 @@ async def _move(connection: Connection, batch: Batch, limit: int) -> None:
         await run_on(connection, batch.end)
 
 
+async def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
+    """Report the rows that wait, if it is time."""
+    if reports.due():
+        await _tell(batch.queue, reports.of(await run_on(connection, batch.measure)))
+
+
 async def _tell(queue: Any, op: Op[Any]) -> None:
     """Send an operation, within a second."""
     await queue._executor.run_all([op], within=COURTESY_S)  # noqa: SLF001
@@ -117,9 +123,13 @@ class AsyncRelay:
                 batch = Batch(queue.name, queue)
                 while not over.is_set():
                     batch = Batch(queue.name, queue)
-                    await _move(connection, batch, JOBS_PER_SCRIPT)
-                    if reports.due():
-                        await _tell(queue, reports.of(await run_on(connection, batch.measure)))
+                    try:
+                        await _move(connection, batch, JOBS_PER_SCRIPT)
+                    except Exception:
+                        with suppress(Exception):  # of a queue that is full, say
+                            await _report(connection, batch, reports)
+                        raise
+                    await _report(connection, batch, reports)
                     if not batch.found:
                         break
             complaints.over()

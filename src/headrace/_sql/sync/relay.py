@@ -48,6 +48,12 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
         run_on(connection, batch.end)
 
 
+def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
+    """Report the rows that wait, if it is time."""
+    if reports.due():
+        _tell(batch.queue, reports.of(run_on(connection, batch.measure)))
+
+
 def _tell(queue: Any, op: Op[Any]) -> None:
     """Send an operation, within a second."""
     queue._executor.run_all([op], within=COURTESY_S)  # noqa: SLF001
@@ -118,9 +124,13 @@ class Relay:
                 batch = Batch(queue.name, queue)
                 while not over.is_set():
                     batch = Batch(queue.name, queue)
-                    _move(connection, batch, JOBS_PER_SCRIPT)
-                    if reports.due():
-                        _tell(queue, reports.of(run_on(connection, batch.measure)))
+                    try:
+                        _move(connection, batch, JOBS_PER_SCRIPT)
+                    except Exception:
+                        with suppress(Exception):  # of a queue that is full, say
+                            _report(connection, batch, reports)
+                        raise
+                    _report(connection, batch, reports)
                     if not batch.found:
                         break
             complaints.over()
