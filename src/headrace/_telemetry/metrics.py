@@ -31,6 +31,14 @@ STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
 STALE_AFTER_INTERVALS = 3.0  # after so many intervals, old counts are not reported any more
 
 
+@frozen
+class Waits:
+    """The histograms of waits: of jobs for a worker, and of an outbox's rows for a relay."""
+
+    jobs: Any
+    rows: Any
+
+
 class Instruments:
     """The instruments of one meter provider."""
 
@@ -45,7 +53,10 @@ class Instruments:
         self.process = histogram("messaging.process.duration", "s", "Duration of a handler's run.", SECONDS)
         self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs sent.")
         self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs handed out.")
-        self.waited = histogram("headrace.job.wait", "s", "From a job's enqueue to its first delivery.", WAITS)
+        self.waited = Waits(
+            histogram("headrace.job.wait", "s", "From a job's enqueue to its first delivery.", WAITS),
+            histogram("headrace.outbox.lag", "s", "From the writing of an outbox's row to its job.", WAITS),
+        )
         self.attempts = histogram("headrace.job.attempts", "{attempt}", "Attempts until a job's end.", ATTEMPTS)
         self.batch = histogram("headrace.batch.size", "{job}", "Jobs in a call, or a batch handler's run.", SIZES)
         self.reclaimed = meter.create_counter("headrace.jobs.reclaimed", "{job}", "Jobs taken over, to the front.")
@@ -58,7 +69,6 @@ class Instruments:
         self.suspended = meter.create_counter(
             "headrace.runs.suspended", "{run}", "Times that a run began to sleep, or to wait for a signal."
         )
-        self.relayed = histogram("headrace.outbox.lag", "s", "From the writing of an outbox's row to its job.", WAITS)
         self.lost = meter.create_counter("headrace.leases.lost", "{lease}", "Leases that were lost to others.")
         self.reconnects = meter.create_counter("headrace.reconnects", "{retry}", "Round trips that were tried again.")
         meter.create_observable_gauge("headrace.queue.jobs", [readings.jobs], "{job}", "Jobs in each state.")

@@ -17,7 +17,7 @@ def record_relayed(place: Place, waits: Iterable[float]) -> None:
     meters: Any = instruments()
     if meters is not None:
         for wait in waits:
-            meters.relayed.record(max(0.0, wait), place.common)
+            meters.waited.rows.record(max(0.0, wait), place.common)
 
 
 def record_outbox(place: Place, view: OutboxView) -> None:
