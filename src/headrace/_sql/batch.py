@@ -44,6 +44,7 @@ SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are loc
 FROZEN_AFTER_S = 2 * SEND_WITHIN_S
 POLL_S = 0.2  # seconds between two looks for rows, where the database tells nothing
 NOTIFIED_POLL_S = 5.0  # … where it does: for rows of programs that do not notify
+FOLLOWING = 16  # batches that follow each other, before one begins with the first row: it may be a late commit's
 PAGES = 10  # of rows that other relays, or later ones, are to move: behind them there may be rows of other keys
 
 TAKE = """
@@ -125,6 +126,8 @@ class Batch:
     receipts: list[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
     refused: list[dict[str, Any]] = field(factory=list[dict[str, Any]])
     waited: list[int] = field(factory=list[int])  # ms since the rows of the jobs were written
+    after: int = 0  # begin behind this position, as deleted rows before it need not be passed again
+    following: int = 0  # where a batch that follows at once may begin
     left: bool = False  # whether rows are left for other relays, as earlier ones of their keys are theirs
 
     @property
@@ -160,7 +163,7 @@ class Batch:
         if dialect == "postgresql":
             connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
         statement = text(TAKE.format(now=NOW_MS[dialect], lock=LOCKS[dialect]))
-        given = {**self._names, "version": VERSION, "limit": limit, "after": 0}
+        given = {**self._names, "version": VERSION, "limit": limit, "after": self.after}
         for _ in range(PAGES):
             rows: Any = connection.execute(statement, given).mappings().all()
             others = self._others(connection, rows)
@@ -169,9 +172,12 @@ class Batch:
                     self._add(row)
                 else:
                     self.left = True
-            if self.found or len(rows) < limit:
+            if len(rows) < limit:
+                self.following = 0
                 break
-            given["after"] = rows[-1]["position"]
+            self.following = given["after"] = rows[-1]["position"]
+            if self.found:
+                break
         if dialect == "sqlite":
             connection.commit()
 

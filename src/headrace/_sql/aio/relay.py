@@ -14,7 +14,7 @@ from headrace._net.base.address import Address
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._sql.aio.colour import Connection, Engine, listening, run_on, rung
-from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, Reports, own_sender, pause_after, sender
+from headrace._sql.batch import FOLLOWING, SEND_WITHIN_S, Batch, Complaints, Reports, own_sender, pause_after, sender
 from headrace._sql.outbox import Outbox
 
 
@@ -120,9 +120,10 @@ class AsyncRelay:
         """Move rows as they are committed, until an error or the end."""
         while not over.is_set():
             async with self._engine.connect() as connection:
-                batch = Batch(queue.name, queue)
+                batch, number = Batch(queue.name, queue), 0
                 while not over.is_set():
-                    batch = Batch(queue.name, queue)
+                    number += 1
+                    batch = Batch(queue.name, queue, after=batch.following if number % FOLLOWING else 0)
                     try:
                         await _move(connection, batch, JOBS_PER_SCRIPT)
                     except Exception:
@@ -130,7 +131,8 @@ class AsyncRelay:
                             await _report(connection, batch, reports)
                         raise
                     await _report(connection, batch, reports)
-                    if not batch.found:
+                    if not batch.found and batch.after == 0:
                         break
+                    batch.following *= batch.found
             complaints.over()
             await rung(bell, batch.wake, over, pause_after(batch, self._poll, notified=bell is not None))
