@@ -193,6 +193,7 @@ PARTS = {
         "stream",
         "Tells producers that wait for room that there is some; they block on it by `XREAD`. Expires after a minute.",
     ),
+    "relayed": ("hash", "What the relay of the queue's SQL outbox has told last; for a week."),
     "trends": (
         "string",
         "What the counts were, minute by minute and hour by hour, if trends are declared: 2,880 and then 2,160 records of "  # noqa: ISC004

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
@@ -21,7 +22,7 @@ from headrace._cli.app import app
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
 from tests.support.program import PATIENCE as PROGRAM_PATIENCE
-from tests.support.program import Program, started
+from tests.support.program import TERMINAL, Program, Terminal, seen_on, started
 from tests.support.servers import Server, binaries
 from tests.support.steps import somebody_waits
 
@@ -69,18 +70,31 @@ def command() -> Any:
 
 
 @pytest.fixture
-def within(
-    newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Program:
-    """Like `headrace`, in this process, which takes a fifth of the time; standard input is a pipe, or a file."""
+def inside(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run the program in this process, which takes a fifth of the time, with these streams; its exit code."""
 
-    def run(*arguments: str, given: bytes | Path = b"", at: str | None = newest.url, **more: str) -> Any:
-        with monkeypatch.context() as patch, ExitStack() as stack:
+    def run(arguments: Sequence[str], more: Mapping[str, str], at: str | None, **streams: Any) -> int:
+        with monkeypatch.context() as patch:
             patch.chdir(tmp_path)
             for name in ("HEADRACE_URL", "REDIS_URL"):
                 patch.delenv(name, raising=False)
-            for name, value in (({} if at is None else {"HEADRACE_URL": at}) | more).items():
+            for name, value in {**({} if at is None else {"HEADRACE_URL": at}), **more}.items():
                 patch.setenv(name, value)
+            for name, stream in streams.items():
+                patch.setattr(sys, name, stream)
+            with pytest.raises(SystemExit) as ended:
+                command()(list(arguments), prog_name="headrace")
+        return int(ended.value.code or 0)
+
+    return run
+
+
+@pytest.fixture
+def within(newest: Server, inside: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> Program:
+    """Like `headrace`, in this process; standard input is a pipe, or a file."""
+
+    def run(*arguments: str, given: bytes | Path = b"", at: str | None = newest.url, **more: str) -> Any:
+        with ExitStack() as stack:
             if isinstance(given, Path):
                 stdin = stack.enter_context(given.open())
             else:
@@ -88,11 +102,24 @@ def within(
                 stdin = stack.enter_context(os.fdopen(reading))
                 with os.fdopen(writing, "wb") as pipe:
                     pipe.write(given)  # less than a pipe holds
-            patch.setattr(sys, "__stdin__", stdin)
-            with pytest.raises(SystemExit) as ended:
-                command()(list(arguments), prog_name="headrace")
+            code = inside(arguments, more, at, __stdin__=stdin)
         out, err = capfd.readouterr()
         assert "Traceback" not in err, err
-        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out, err)
+        return subprocess.CompletedProcess(arguments, code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def terminal(newest: Server, inside: Callable[..., int]) -> Terminal:
+    """Like `on_a_terminal`, in this process."""
+
+    def run(*arguments: str, answer: bytes = b"", at: str = newest.url, **more: str) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        with ThreadPoolExecutor(1) as pool:
+            seen = pool.submit(seen_on, ours, answer, b"[y/N]")
+            with os.fdopen(os.dup(theirs)) as stdin, os.fdopen(theirs, "w", buffering=1) as out:
+                code = inside(arguments, TERMINAL | more, at, stdin=stdin, __stdin__=stdin, stdout=out, stderr=out)
+            return code, seen.result(PATIENCE)
 
     return run

@@ -24,7 +24,7 @@ from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Wor
 from headrace._cli.child import load
 from headrace._cli.enqueue import BadLineError, Reader
 from tests.support.awaiting import until
-from tests.support.program import PATIENCE, Program, on_a_terminal, refused, started
+from tests.support.program import PATIENCE, Program, Terminal, on_a_terminal, refused, started
 from tests.support.servers import Server
 
 NOWHERE = "redis://user:secret@127.0.0.1:1/0"
@@ -381,21 +381,21 @@ def test_repair(within: Program, queue: Queue, newest: Server) -> None:
 # -- terminals and pipes ------------------------------------------------------------------------------------
 
 
-def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Queue) -> None:
+def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Queue, terminal: Terminal) -> None:
     bury(queue, b"a", b"b")
     code, seen = on_a_terminal(["dead", "purge", "q"], newest.url, b"n\n")
     assert code != 0
     assert "Remove all 2 dead letters of q" in seen
     assert queue.counts().dead == 2
-    code, seen = on_a_terminal(["dead", "purge", "q"], newest.url, b"y\n")
+    code, seen = terminal("dead", "purge", "q", answer=b"y\n")
     assert code == 0
     assert "purged 2" in seen
     bury(queue, b"c")
-    assert on_a_terminal(["dead", "purge", "q", "--yes"], newest.url)[0] == 0
+    assert terminal("dead", "purge", "q", "--yes")[0] == 0
     assert queue.counts().dead == 0
 
 
-def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path) -> None:
+def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path, terminal: Terminal) -> None:
     """A table, a progress bar with a rate, and no waiting for lines that nobody knows of."""
     (tmp_path / "jobs").write_text('{"payload": "[bold]x"}\n' * 100)
     code, seen = on_a_terminal(["enqueue", "q", "--create", "--jsonl", "-f", str(tmp_path / "jobs")], newest.url)
@@ -403,13 +403,13 @@ def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path) -> None:
     assert "100 jobs, " in seen
     assert "enqueued 100 jobs" in seen
     bury(queue, *[b"y"] * 101)
-    code, seen = on_a_terminal(["dead", "list", "q", "--limit", "1"], newest.url)
+    code, seen = terminal("dead", "list", "q", "--limit", "1")
     assert code == 0
     assert "[bold]x" in seen
-    code, seen = on_a_terminal(["stats"], newest.url)
+    code, seen = terminal("stats")
     assert code == 0
     assert re.search(r"queue +waiting +parked +leased", re.sub(r"\x1b\[\d*m", "", seen))
-    code, seen = on_a_terminal(["enqueue", "q", "--create"], newest.url)
+    code, seen = terminal("enqueue", "q", "--create")
     assert code == 2
     assert "nothing to enqueue" in seen
 

@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Counts, FanOut, Flow, NewJob, Queue
 from tests.support.awaiting import until
-from tests.support.program import PATIENCE, Program, on_a_terminal, refused, started
+from tests.support.program import PATIENCE, Program, Terminal, refused, started
 from tests.support.servers import Server
 
 
@@ -115,12 +115,12 @@ def test_nothing_is_destroyed_unasked(within: Program, queue: Queue, command: st
     assert queue.counts() == before
 
 
-def test_asked_on_a_terminal(newest: Server, queue: Queue) -> None:
-    code, seen = on_a_terminal(["delete", "q"], newest.url, b"n\n")
+def test_asked_on_a_terminal(queue: Queue, terminal: Terminal) -> None:
+    code, seen = terminal("delete", "q", answer=b"n\n")
     assert code == 1
     assert "Delete q with all its 4 jobs? [y/N]" in seen
     assert queue.counts().present == 4
-    code, seen = on_a_terminal(["delete", "q"], newest.url, b"y\n")
+    code, seen = terminal("delete", "q", answer=b"y\n")
     assert code == 0
     assert "deleted q, 4 jobs" in seen
     assert queue.counts() == Counts(enqueued=4, deleted=4)
@@ -131,9 +131,9 @@ def test_asked_on_a_terminal(newest: Server, queue: Queue) -> None:
     "command", [["stats"], ["list", "q"], ["dead", "q"], ["show", "q", "x"], ["find", "q", "x", "r"], ["workers"],
                 ["--help"], ["list", "--help"], ["schedules", "add", "--help"]], ids=" ".join,
 )  # fmt: skip
-def test_it_fits_80_columns(newest: Server, queue: Queue, command: list[str]) -> None:
+def test_it_fits_80_columns(queue: Queue, terminal: Terminal, command: list[str]) -> None:
     """And shows no large payload whole."""
-    _, seen = on_a_terminal(command, newest.url, columns=80)
+    _, seen = terminal(*command, COLUMNS="80")
     shown = re.sub(r"\x1b\[[\d;]*m", "", seen).splitlines()
     assert shown
     if command[0] != "show":  # values stand on lines of their own, which the terminal may wrap
@@ -178,13 +178,13 @@ def test_list_as_fields(within: Program, queue: Queue) -> None:
     assert table["d"]["due"]
 
 
-def test_a_long_listing_on_a_terminal(newest: Server, queue: Queue) -> None:
+def test_a_long_listing_on_a_terminal(queue: Queue, terminal: Terminal) -> None:
     """Ends after a hundred, and says so; --limit decides otherwise, and programs get all."""
     queue.enqueue_many([NewJob(b"", id=f"job-{number}") for number in range(150)])
-    _, seen = on_a_terminal(["list", "q"], newest.url)
+    _, seen = terminal("list", "q")
     assert seen.count("job-") == 98
     assert "the first 100; --limit N shows more" in seen
-    _, seen = on_a_terminal(["list", "q", "--limit", "120"], newest.url)
+    _, seen = terminal("list", "q", "--limit", "120")
     assert seen.count("job-") == 118
     assert "--limit N" not in seen
 

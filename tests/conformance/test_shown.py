@@ -17,7 +17,7 @@ from headrace._cli import output
 from headrace._cli.console import say
 from headrace._telemetry.log import TextLines
 from headrace._ui.top.pane import cell
-from tests.support.program import Program, on_a_terminal
+from tests.support.program import Program, Terminal
 from tests.support.servers import Server
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\x9b2J\u202e\x7fred"
@@ -63,8 +63,8 @@ def test_no_command_writes_what_a_terminal_obeys(within: Program, hostile: str) 
     assert r"\x1b]0;title" in seen
 
 
-def test_on_a_terminal(hostile: str) -> None:
-    code, seen = on_a_terminal(["show", "q", "i"], hostile)
+def test_on_a_terminal(hostile: str, terminal: Terminal) -> None:
+    code, seen = terminal("show", "q", "i", at=hostile)
     assert code == 0
     assert _obeyed(seen) == []
 

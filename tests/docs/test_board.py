@@ -30,7 +30,7 @@ def exported() -> Iterator[set[str]]:
     reader = PrometheusMetricReader()
     provider = MeterProvider([reader])
     made = Instruments(provider)
-    for instrument in vars(made).values():
+    for instrument in (*vars(made).values(), made.waited.jobs, made.waited.rows):
         if hasattr(instrument, "record"):
             instrument.record(1)
         elif hasattr(instrument, "add"):

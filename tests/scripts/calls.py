@@ -15,6 +15,7 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
+from headrace._model.views import OutboxView
 from headrace._protocol import fair_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.keys import Keys
@@ -286,6 +287,12 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", "", 0, "5-0", 1], [0]), (["w", 5000, TERM, "5-0", 1, "6-0", 1], [0, 0])],
         filled=[(["w", "", 0, ENTRY, 1], [1])],
         payloads="names of entries",
+    ),
+    "relayed": Calls(
+        sample=view_ops.relayed(OPS, OutboxView("host:1", 2, 3.0, 4, ended=False)),
+        nothing=[([], [-1])],
+        filled=[(["relay", "host:1", "rows", "2"], [ANY, "at", ANY, "relay", "host:1", "rows", "2"])],
+        payloads="a report of 6 short fields",
     ),
     "repair": Calls(
         sample=OPS.repair(),

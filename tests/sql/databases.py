@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,12 @@ from headrace.sql import create_tables
 from tests.support.awaiting import until
 from tests.support.servers import _die_with_parent, free_port
 
-PROGRAMS = shutil.which("initdb"), shutil.which("postgres")
+# Debian has the server's programs in a folder of their version.
+FOLDERS = [
+    os.environ.get("PATH", os.defpath),
+    *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)),
+]
+PROGRAMS = [shutil.which(name, path=os.pathsep.join(FOLDERS)) for name in ("initdb", "postgres")]
 
 
 @frozen
@@ -58,7 +64,9 @@ def postgresql() -> Iterator[str]:
     """Run a server; yield its URL."""
     initdb, program = PROGRAMS
     if initdb is None or program is None:
-        pytest.skip("no PostgreSQL on PATH: apt-get install postgresql")
+        pytest.skip("no PostgreSQL, neither on PATH nor in /usr/lib/postgresql: apt-get install postgresql")
+    if os.geteuid() == 0 and "postgres" not in {user.pw_name for user in pwd.getpwall()}:
+        pytest.skip("PostgreSQL does not run as root, and there is no user postgres: useradd postgres")
     folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
     user: dict[str, Any] = {}
     if os.geteuid() == 0:  # as which it does not run

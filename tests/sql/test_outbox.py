@@ -325,6 +325,7 @@ def test_an_ordered_queue_has_the_jobs_of_a_key_in_the_order_of_commits(postgres
         assert database.rows("payload") == [b"1", b"other", b"2"]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 def test_connections_that_are_cut_at_every_byte(database: Database, newest: Server) -> None:
     """The relay's call is sent again, and has acted once."""
@@ -375,6 +376,8 @@ def test_rows_stay_until_their_jobs_are_durable(database: Database, newest: Serv
         assert len(database.rows()) == queue.counts().present == 1
 
 
+@pytest.mark.sampled("database")
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["completed", "dead", "cancelled"])
 def test_a_relay_that_is_killed_at_any_step(database: Database, newest: Server, queue: Queue[bytes], ends: str) -> None:
     """The jobs it has sent end before the next relay sends them again: they come once."""

@@ -231,3 +231,22 @@ def test_connections_of_django(database: Database, newest: Server) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
     assert done.stdout.endswith("done\n"), done.stderr
     assert not done.stderr
+
+
+def test_a_row_that_is_committed_late_is_not_passed_by(
+    database: Database, newest: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that follows a full one begins behind it; the relay comes back for rows with earlier positions."""
+    if database.dialect == "sqlite":
+        pytest.skip("SQLite has one writer: positions are in the order of commits")
+    monkeypatch.setattr("headrace._sql.sync.relay.JOBS_PER_SCRIPT", 3)
+    with newest.queue("q") as queue:
+        outbox = Outbox(queue)
+        with database.engine().begin() as late:
+            outbox.enqueue(late, b"late")
+            wrote(database, outbox, *[b"x"] * 30)
+            with Relay(database.engine(), outbox, poll=60):
+                until(lambda: queue.counts().present >= 6)
+                late.commit()
+                until(lambda: queue.counts().present == 31)
+        assert database.rows() == []

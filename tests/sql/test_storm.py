@@ -48,6 +48,7 @@ def consume(queue: Queue[bytes], found: Log) -> None:
         lease.complete()
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 def test_storm(database: Database, newest: Server, record_property: Any) -> None:
     """Each committed row is one job, those of a key in their order; no other row is a job."""

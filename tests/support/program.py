@@ -13,7 +13,9 @@ from typing import Any
 
 PROGRAM = [sys.executable, "-m", "headrace"]
 PATIENCE = 120.0  # seconds; these are whole processes, on a busy machine
+TERMINAL = {"TERM": "xterm", "COLUMNS": "100", "LINES": "24"}
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
+Terminal = Callable[..., tuple[int, str]]  # an exit code, and all that was to be seen
 
 
 class Started(subprocess.Popen[bytes]):
@@ -63,19 +65,22 @@ def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) 
         assert word in done.stderr
 
 
-def on_a_terminal(
-    arguments: list[str], url: str, answer: bytes = b"", columns: int = 100, prompt: bytes = b"[y/N]"
-) -> tuple[int, str]:
+def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", prompt: bytes = b"[y/N]") -> tuple[int, str]:
     """Run the program on a terminal of its own; its exit code, and all that was to be seen there."""
     ours, theirs = pty.openpty()
-    env = {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "24"}
-    with started(*arguments, url=url, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as running:
+    with started(*arguments, url=url, env=TERMINAL, stdin=theirs, stdout=theirs, stderr=theirs) as running:
         os.close(theirs)
-        seen = b""
-        with os.fdopen(ours, "r+b", buffering=0) as terminal, suppress(OSError):  # Linux: nobody else has it open
-            while chunk := terminal.read(4096):
-                seen += chunk
-                if answer and prompt in seen:
-                    terminal.write(answer)
-                    answer = b""
-        return running.wait(PATIENCE), seen.decode()
+        seen = seen_on(ours, answer, prompt)
+        return running.wait(PATIENCE), seen
+
+
+def seen_on(terminal: int, answer: bytes, prompt: bytes) -> str:
+    """Return all that was to be seen on a terminal until nobody has it open; answer its *prompt*."""
+    seen = b""
+    with os.fdopen(terminal, "r+b", buffering=0) as file, suppress(OSError):  # Linux: nobody else has it open
+        while chunk := file.read(4096):
+            seen += chunk
+            if answer and prompt in seen:
+                file.write(answer)
+                answer = b""
+    return seen.decode()

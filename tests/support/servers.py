@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+import hiredis
 import redis
 import redis.utils
 from attrs import frozen
@@ -202,21 +203,26 @@ class Server:
         self._running.send_signal(signal.SIGCONT)
         self._frozen = False
 
-    def inline(self, command: str) -> str:
-        """Send one command whose reply is a status or a text: what redis-py does for a connection takes far longer."""
+    def ask(self, *command: Any) -> Any:
+        """Run a command, and return its reply as it came: what redis-py does for a connection takes far longer."""
+        reader = hiredis.Reader(replyError=redis.ResponseError)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
-            connection.connect(self.path)
-            connection.sendall(f"{command}\r\n".encode())
-            with connection.makefile("rb") as replies:
-                head = replies.readline()
-                return replies.read(int(head[1:])).decode() if head.startswith(b"$") else head.decode()
-
-    def ask(self, *command: Any) -> Any:
-        """Run a command, and return its reply as it came."""
-        with self.client(socket_timeout=10, protocol=2) as client:
-            client.response_callbacks.clear()  # pyright: ignore[reportUnknownMemberType]
-            return client.execute_command(*command)
+            try:
+                connection.connect(self.path)
+                connection.sendall(hiredis.pack_command(command))
+                while (reply := reader.gets()) is False:
+                    data = connection.recv(65536)
+                    if not data:
+                        raise redis.ConnectionError(f"{self.binary.name} is gone")
+                    reader.feed(data)
+            except TimeoutError as error:
+                raise redis.TimeoutError(f"{self.binary.name} is silent") from error
+            except OSError as error:
+                raise redis.ConnectionError(f"{self.binary.name} is gone") from error
+        if isinstance(reply, redis.ResponseError):
+            raise reply
+        return reply
 
     def info(self, *command: str) -> dict[str, str]:
         """Return the fields of `INFO` or `CLUSTER INFO`."""
@@ -264,9 +270,12 @@ class Server:
         """Wait until it answers; `False` when it has ended, or takes too long."""
         deadline = time.monotonic() + PATIENCE
         while self._running.poll() is None and time.monotonic() < deadline:
-            with suppress(OSError):  # not yet listening
-                if self.inline("PING").startswith(("+PONG", "-NOAUTH")):  # and not that it is loading
-                    return True
+            with suppress(redis.ConnectionError):  # not yet listening
+                try:
+                    return bool(self.ask("PING"))
+                except redis.ResponseError as error:
+                    if str(error).startswith("NOAUTH"):  # and not that it is loading
+                        return True
             time.sleep(0.01)
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from itertools import chain, islice
 from typing import Annotated, Any
@@ -38,11 +39,11 @@ from headrace._cli.output import (
     start_of,
     succeed,
 )
-from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, Finding, examine
+from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, Finding, examine, relays
 from headrace._model.event import KINDS
 from headrace._model.state import Attempt, Counts, JobState
 from headrace._model.steps import Step
-from headrace._model.views import QueueView, TrendPoint, one_line, text_of
+from headrace._model.views import OutboxView, QueueView, TrendPoint, one_line, text_of
 from headrace._net.base.cluster import names_cluster
 from headrace._protocol.keys import Keys
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
@@ -104,6 +105,7 @@ def _stats(inspector: Inspector, view: QueueView, *, rates: bool = False) -> dic
     workers = [attrs.asdict(worker, filter=lambda field, _: field.name != "queue") for worker in alive]
     due = next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
     more: dict[str, Any] = {"reason": None if due is None else due.reason}  # of the next due job: why it was retried
+    more["outbox"] = None if view.outbox is None else attrs.asdict(view.outbox)
     if rates:
         more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
     return {**attrs.asdict(counts), "lost": counts.lost, "paused": view.paused, "workers": workers, **more}
@@ -117,6 +119,8 @@ def _cell(value: Any) -> object:
 
 def _notes(row: dict[str, Any]) -> str:
     found = ["paused"] if row["paused"] else []
+    if (outbox := row["outbox"]) is not None and (outbox["rows"] or outbox["refused"]):
+        found.append(f"{outbox['rows']} in the outbox" + (f", {outbox['refused']} refused" * bool(outbox["refused"])))
     return ", ".join(found + [f"{row[name]} {name}" for name in ("blocked", "lost") if row[name]])
 
 
@@ -435,12 +439,15 @@ def events(
 
 @on_server
 def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
-    """Examine a server: version, settings, and rights of its user. Exit code 1 if it breaks a promise.
+    """Examine a server: version, settings, rights of its user, relays. Exit code 1 if it breaks a promise.
 
     It writes one key of the namespace, and deletes it again. On a cluster each primary is examined.
     """
     cluster, broken = names_cluster(None, client), False
     trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).key("doctor"))
+    for found in relays(_outboxes(client, namespace)):
+        broken = broken or found.state == "broken"
+        outcome(in_json, f"{found.state}\t{found.check}\t{found.text}", attrs.asdict(found))
     for node, place in _nodes(client, cluster):
         for found in examine(_facts(node, trial, namespace, cluster)):
             broken = broken or found.state == "broken"
@@ -457,7 +464,7 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
     """Yield notes on queues: slots that do not fit the leased jobs, and headers of `fair` that no job of the busiest
     values has.
     """
-    with Inspector(client=client, namespace=namespace) as inspector:
+    with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
         for name in islice(discovery.queues(client, namespace=namespace), EXAMINED_AT_MOST):
             page = inspector.queue(name)
             if page.queue.counts.held not in (0, page.queue.counts.leased):
@@ -469,6 +476,13 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
                     yield Finding(
                         "fair", "note", f"queue {name}: no job has the header {header!r}, by which it is fair"
                     )
+
+
+def _outboxes(client: redis.Redis, namespace: str) -> dict[str, OutboxView | None]:
+    """Read the reports of relays; none for a user that may not look at queues."""
+    with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
+        return {one.name: one.outbox for one in inspector.overview().queues}
+    return {}
 
 
 def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:

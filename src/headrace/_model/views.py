@@ -18,6 +18,7 @@ from headrace._model.terms import Share
 
 NO_RATES: Mapping[str, float] = {}
 NOTHING_BROKEN: Mapping[str, str] = {}
+RELAY_DEAD_AFTER_S = 60.0  # seconds: four reports of a relay are missing
 ENDED = ("completed", "cancelled", "deleted")  # states of jobs that have left their queue
 
 
@@ -31,6 +32,34 @@ class ShardView:
     counts: Counts
     lag: float
     paused: bool
+
+
+@frozen
+class OutboxView:
+    """The rows that wait in a queue's SQL outbox, as the `relay` of this name reported `age` seconds ago: how many
+    (10,000 at most are counted), the seconds since the `oldest` was written, and how many are `refused`.
+    """
+
+    relay: str
+    rows: int
+    oldest: float
+    refused: int
+    ended: bool
+    """Whether the relay has ended in good order since."""
+    age: float = 0.0
+
+    @property
+    def dead(self) -> bool:
+        """Whether the relay has neither reported for a minute nor ended in good order."""
+        return not self.ended and self.age > RELAY_DEAD_AFTER_S
+
+    @property
+    def text(self) -> str:
+        """Its words for screens."""
+        rows = f"{self.rows:,} rows" + (f", the oldest for {self.oldest:.0f} s" if self.rows else "")
+        refused = f", {self.refused:,} refused" if self.refused else ""
+        relay = "ended" if self.ended else "is dead, it reported" if self.dead else "reported"
+        return f"{rows}{refused}; the relay {self.relay} {relay} {self.age:.0f} s ago"
 
 
 @frozen
@@ -50,6 +79,8 @@ class QueueView:
     trail: tuple[tuple[float, float], ...] = ()
     """Jobs a second that were enqueued and completed between the latest looks, the oldest first: for a small chart."""
     shards: tuple[ShardView, ...] = ()
+    outbox: OutboxView | None = None
+    """Its SQL outbox, if a relay has told of one."""
 
     @property
     def balanced(self) -> bool:

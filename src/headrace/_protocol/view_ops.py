@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from headrace._model.state import JobState
-from headrace._model.views import EVERY_S, KEPT, Every, TrendPoint, Trends
+from headrace._model.views import EVERY_S, KEPT, Every, OutboxView, TrendPoint, Trends
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text
@@ -47,6 +47,24 @@ def about(ops: Ops) -> Op[About]:
         return About(now / 1000, paused == 1, levels + 1, declaration, dict(zip(said[::2], said[1::2], strict=False)))
 
     return ops.op("about", [], decode)
+
+
+def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
+    """Keep a report on the SQL outbox of a queue, or read the last one; `None`: there is none."""
+
+    def decode(reply: Any) -> OutboxView | None:
+        age, *words = reply
+        said = dict(zip(map(text, words[::2]), map(text, words[1::2]), strict=False))
+        if age < 0 or not said.keys() >= {"relay", "rows", "oldest", "refused"}:
+            return None
+        oldest, ended = int(said["oldest"]) / 1000, said.get("ended") == "1"
+        return OutboxView(said["relay"], int(said["rows"]), oldest, int(said["refused"]), ended, age / 1000)
+
+    fields: list[str] = []
+    if view is not None:
+        given = {"relay": view.relay, "rows": view.rows, "oldest": round(view.oldest * 1000), "refused": view.refused}
+        fields = [str(part) for pair in {**given, "ended": int(view.ended)}.items() for part in pair]
+    return ops.op("relayed", fields, decode)
 
 
 def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:

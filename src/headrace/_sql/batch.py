@@ -11,6 +11,8 @@ one sends the row again. The queue then drops it, for a day from when it was sen
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,11 +27,15 @@ from headrace._model import checks
 from headrace._model.job import COST, NewJob
 from headrace._model.policy import Throttle
 from headrace._model.receipt import BaseReceipt
+from headrace._model.views import OutboxView
 from headrace._net.base.address import Address
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LOG_AGAIN_S
+from headrace._protocol.op import Op
+from headrace._protocol.view_ops import relayed
 from headrace._sql.dialects import require_dialect
 from headrace._sql.tables import NOW_MS, VERSION, require_table, wake_of
 from headrace._telemetry.log import log_event
+from headrace._telemetry.outbox import REPORT_EVERY_S, record_outbox, record_relayed
 from headrace.errors import ConfigurationError, NotDurable, describe_error
 
 AGAIN = Throttle(86400.0)  # a row that is sent again within a day is dropped, also if its job has ended
@@ -38,6 +44,7 @@ SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are loc
 FROZEN_AFTER_S = 2 * SEND_WITHIN_S
 POLL_S = 0.2  # seconds between two looks for rows, where the database tells nothing
 NOTIFIED_POLL_S = 5.0  # … where it does: for rows of programs that do not notify
+FOLLOWING = 16  # batches that follow each other, before one begins with the first row: it may be a late commit's
 PAGES = 10  # of rows that other relays, or later ones, are to move: behind them there may be rows of other keys
 
 TAKE = """
@@ -46,15 +53,26 @@ TAKE = """
     WHERE namespace = :namespace AND queue = :queue AND refused IS NULL AND version <= :version AND position > :after
     ORDER BY position LIMIT :limit {lock}
 """
+RELAY = f"{socket.gethostname()[:80]}:{os.getpid()}"
 LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}
 BOUND_IDLE = text("SELECT set_config('idle_in_transaction_session_timeout', :ms, true)")
+COUNTED = 10_000  # rows at most, for a report
+MEASURE = """
+    SELECT
+        (SELECT COUNT(*) FROM (SELECT 1 FROM headrace_outbox WHERE {of} AND refused IS NULL LIMIT :most) AS waiting),
+        (SELECT {now} - written_ms FROM headrace_outbox WHERE {of} AND refused IS NULL ORDER BY position LIMIT 1),
+        (SELECT COUNT(*) FROM (SELECT 1 FROM headrace_outbox WHERE {of} AND refused IS NOT NULL LIMIT :most) AS refused)
+"""
 OTHERS = text("""
     SELECT job_key, MIN(position) AS position FROM headrace_outbox
     WHERE namespace = :namespace AND queue = :queue AND refused IS NULL
         AND job_key IN :keys AND position < :last AND position NOT IN :ours
     GROUP BY job_key
 """).bindparams(bindparam("keys", expanding=True), bindparam("ours", expanding=True))
-DELETE = text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(bindparam("ours", expanding=True))
+DELETE = {
+    "postgresql": text("DELETE FROM headrace_outbox WHERE position = ANY(:ours)"),
+    "sqlite": text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(bindparam("ours", expanding=True)),
+}
 REFUSE = text("UPDATE headrace_outbox SET refused = :why WHERE position = :position")
 
 
@@ -107,6 +125,9 @@ class Batch:
     jobs: list[NewJob[bytes]] = field(factory=list[NewJob[bytes]])
     receipts: list[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
     refused: list[dict[str, Any]] = field(factory=list[dict[str, Any]])
+    waited: list[int] = field(factory=list[int])  # ms since the rows of the jobs were written
+    after: int = 0  # begin behind this position, as deleted rows before it need not be passed again
+    following: int = 0  # where a batch that follows at once may begin
     left: bool = False  # whether rows are left for other relays, as earlier ones of their keys are theirs
 
     @property
@@ -142,7 +163,7 @@ class Batch:
         if dialect == "postgresql":
             connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
         statement = text(TAKE.format(now=NOW_MS[dialect], lock=LOCKS[dialect]))
-        given = {**self._names, "version": VERSION, "limit": limit, "after": 0}
+        given = {**self._names, "version": VERSION, "limit": limit, "after": self.after}
         for _ in range(PAGES):
             rows: Any = connection.execute(statement, given).mappings().all()
             others = self._others(connection, rows)
@@ -151,9 +172,12 @@ class Batch:
                     self._add(row)
                 else:
                     self.left = True
-            if self.found or len(rows) < limit:
+            if len(rows) < limit:
+                self.following = 0
                 break
-            given["after"] = rows[-1]["position"]
+            self.following = given["after"] = rows[-1]["position"]
+            if self.found:
+                break
         if dialect == "sqlite":
             connection.commit()
 
@@ -175,22 +199,32 @@ class Batch:
         """Make the job of a row. A row that can't be a job is refused."""
         try:
             job = self._job(row)
-            self.queue.ops.item(evolve(job, if_exists=None))
         except (TypeError, ValueError) as error:
-            why = describe_error(error)
-            self.refused.append({"position": row["position"], "why": why})
-            log_event(
-                "outbox_row_refused",
-                "row %s of the outbox of queue %r is no job: %s",
-                row["position"],
-                self.name,
-                why,
-                queue=self.name,
-                job_id=row["job_id"],
-            )
-            return
-        self.positions.append(row["position"])
-        self.jobs.append(job)
+            self._refuse(row["position"], row["job_id"], error)
+        else:
+            self.positions.append(row["position"])
+            self.jobs.append(job)
+            self.waited.append(row["waited_ms"])
+
+    def sift(self) -> bool:
+        """Refuse the rows that the queue does not take as jobs; tell whether there are some. Nothing was sent."""
+        rows = [*zip(self.positions, self.jobs, self.waited, strict=True)]
+        self.positions, self.jobs, self.waited, self.receipts = [], [], [], []
+        for position, job, waited in rows:
+            try:
+                self.queue.ops.item(evolve(job, if_exists=None))
+            except (TypeError, ValueError) as error:
+                self._refuse(position, job.id, error)
+            else:
+                self.positions.append(position)
+                self.jobs.append(job)
+                self.waited.append(waited)
+        return len(self.jobs) < len(rows)
+
+    def _refuse(self, position: int, name: str | None, error: Exception) -> None:
+        why, words = describe_error(error), "row %s of the outbox of queue %r is no job: %s"
+        self.refused.append({"position": position, "why": why})
+        log_event("outbox_row_refused", words, position, self.name, why, queue=self.name, job_id=name)
 
     def _job(self, row: Mapping[str, Any]) -> NewJob[bytes]:
         delay: Any = None
@@ -198,11 +232,11 @@ class Batch:
             delay = datetime.fromtimestamp(row["due_ms"] / 1000, UTC)
         elif row["delay_ms"] is not None:
             delay = max(0.0, (row["delay_ms"] - row["waited_ms"]) / 1000) or None
-        headers = json.loads(row["headers"])
+        headers = {} if row["headers"] == "{}" else json.loads(row["headers"])
         return NewJob(
             bytes(row["payload"]),
             row["job_id"],
-            headers,
+            headers or None,
             delay,
             row["priority"],
             key=row["job_key"],
@@ -220,10 +254,41 @@ class Batch:
         pairs = zip(self.positions, self.receipts, strict=False)
         done = [position for position, receipt in pairs if isinstance(receipt, BaseReceipt)]
         if done:
-            connection.execute(DELETE, {"ours": done})
+            connection.execute(DELETE[connection.dialect.name], {"ours": done})
         if self.refused:
             connection.execute(REFUSE, self.refused)
         connection.commit()
+        record_relayed(self.queue._place, (waited / 1000 for waited in self.waited[: len(done)]))  # noqa: SLF001
+
+    def measure(self, connection: Connection) -> OutboxView:
+        """Count the rows that wait, and that are refused."""
+        of, dialect = "namespace = :namespace AND queue = :queue", connection.dialect.name
+        statement = text(MEASURE.format(of=of, now=NOW_MS[dialect]))
+        rows, oldest, refused = connection.execute(statement, {**self._names, "most": COUNTED}).one()
+        connection.rollback()
+        return OutboxView(RELAY, rows, max(0, oldest or 0) / 1000, refused, ended=False)
+
+
+class Reports:
+    """The reports of a relay to its queue."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue, self._next = queue, 0.0
+        self._last = OutboxView(RELAY, 0, 0.0, 0, ended=True)
+
+    def due(self) -> bool:
+        """Tell whether it is time for a report."""
+        return time.monotonic() >= self._next
+
+    def of(self, view: OutboxView) -> Op[Any]:
+        """Make the operation that reports."""
+        self._next, self._last = time.monotonic() + REPORT_EVERY_S, evolve(view, ended=True)
+        record_outbox(self._queue._place, view)  # noqa: SLF001
+        return relayed(self._queue.ops, view)
+
+    def last(self) -> Op[Any]:
+        """Make the operation that reports the end of the relay."""
+        return relayed(self._queue.ops, self._last)
 
 
 class Complaints:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, overload
 from attrs import evolve
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace._api.queue import BaseQueue, Delay
@@ -104,7 +105,8 @@ class Outbox:
         order of their commits: on PostgreSQL, transactions with the same key wait for one another.
 
         Await it for an asynchronous session. Raises `ConfigurationError` for a session that is in no transaction, a
-        database without the table, and one that is neither PostgreSQL nor SQLite; else as `Queue.enqueue`. One INSERT.
+        database without the table, and one that is neither PostgreSQL nor SQLite; `ValueError` for a row that the table
+        does not take, such as a payload over its column's limit; else as `Queue.enqueue`. One INSERT.
         """
         job = self._job(payload, id, headers, delay, key, priority)
         row = self._row(job)
@@ -113,7 +115,14 @@ class Outbox:
             dialect = connection.dialect.name
             if job.key is not None and self.queue.ops.settings.ordered and dialect == "postgresql":
                 connection.execute(LOCK_KEY, {"name": f"{row['namespace']} {row['queue']} {job.key}"})
-            return self._receipt(job, added=bool(connection.execute(WRITE[dialect], row).all()))
+            try:
+                written = connection.execute(WRITE[dialect], row).all()
+            except (DataError, IntegrityError) as error:
+                size = len(row["payload"])
+                raise ValueError(
+                    f"the outbox takes no such row, of a payload of {size:,} bytes: {error.orig}"
+                ) from error
+            return self._receipt(job, added=bool(written))
 
         return within(session, "headrace_outbox", write)
 

@@ -18,6 +18,7 @@ CREATE TABLE headrace_outbox (
     UNIQUE (namespace, queue, job_id)
 );
 CREATE INDEX headrace_outbox_next ON headrace_outbox (namespace, queue, position) WHERE refused IS NULL;
+CREATE INDEX headrace_outbox_refused ON headrace_outbox (namespace, queue) WHERE refused IS NOT NULL;
 CREATE INDEX headrace_outbox_keys ON headrace_outbox (namespace, queue, job_key, position) WHERE job_key IS NOT NULL;
 
 -- A row is a job whose effects are committed.

@@ -238,7 +238,7 @@ def received(
             meters.batch.record(len(claims), attributes)
         for claim in claims:
             if claim.job.attempt == 1:
-                meters.waited.record(max(0.0, claim.leased_at - claim.job.enqueued_at), place.common)
+                meters.waited.jobs.record(max(0.0, claim.leased_at - claim.job.enqueued_at), place.common)
     if traced is None:
         return
     span = tracing.start(traced, place, "receive", context, at=time.time_ns() - int(seconds * 1e9))

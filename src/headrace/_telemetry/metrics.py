@@ -20,6 +20,7 @@ from opentelemetry.metrics import CallbackOptions, NoOpMeter, NoOpMeterProvider,
 from headrace import _forks
 from headrace._model.state import Counts
 from headrace._model.terms import Share
+from headrace._model.views import OutboxView
 from headrace._telemetry.tracing import ERROR, SCHEMA, SCOPE, Place, ProviderCache, Value, error_type
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)  # the conventions'
@@ -31,6 +32,14 @@ VALUE, QUANTILE = "headrace.share.value", "headrace.share.quantile"
 OTHERS = "(others)"  # all values but the busiest
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
 STALE_AFTER_INTERVALS = 3.0  # after so many intervals, old counts are not reported any more
+
+
+@frozen
+class Waits:
+    """The histograms of waits: of jobs for a worker, and of an outbox's rows for a relay."""
+
+    jobs: Any
+    rows: Any
 
 
 class Instruments:
@@ -47,7 +56,10 @@ class Instruments:
         self.process = histogram("messaging.process.duration", "s", "Duration of a handler's run.", SECONDS)
         self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs sent.")
         self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs handed out.")
-        self.waited = histogram("headrace.job.wait", "s", "From a job's enqueue to its first delivery.", WAITS)
+        self.waited = Waits(
+            histogram("headrace.job.wait", "s", "From a job's enqueue to its first delivery.", WAITS),
+            histogram("headrace.outbox.lag", "s", "From the writing of an outbox's row to its job.", WAITS),
+        )
         self.attempts = histogram("headrace.job.attempts", "{attempt}", "Attempts until a job's end.", ATTEMPTS)
         self.batch = histogram("headrace.batch.size", "{job}", "Jobs in a call, or a batch handler's run.", SIZES)
         self.reclaimed = meter.create_counter("headrace.jobs.reclaimed", "{job}", "Jobs taken over, to the front.")
@@ -69,7 +81,8 @@ class Instruments:
         meter.create_observable_gauge(
             "headrace.queue.longest_wait", [readings.longest_wait], "s", "Longest wait of a run for its signal."
         )
-
+        meter.create_observable_gauge("headrace.outbox.rows", [outboxes.rows], "{row}", "Rows that wait for a relay.")
+        meter.create_observable_gauge("headrace.outbox.oldest", [outboxes.age], "s", "Age of the first of these rows.")
         meter.create_observable_gauge(
             "headrace.share.jobs", [readings.share_jobs], "{job}", "Waiting and leased jobs of the busiest values."
         )
@@ -111,7 +124,7 @@ class Readings:
 
     def __init__(self) -> None:
         self._lock = _forks.lock()
-        self._read: dict[str, tuple[float, float, Place, Reading | None]] = {}
+        self._read: dict[str, tuple[float, float, Place, Any]] = {}
 
     def due(self, key: str, place: Place, interval: float) -> bool:
         """Tell whether it is time to read a queue; if so, this caller is the one to do it."""
@@ -123,14 +136,14 @@ class Readings:
             self._read[key] = now, interval, place, reading
         return True
 
-    def read(self, key: str, reading: Reading) -> None:
+    def read(self, key: str, reading: Reading | OutboxView) -> None:
         """Store the counts of a queue."""
         with self._lock:
             row = self._read.get(key)
             if row is not None:  # else it took so long that it is forgotten
                 self._read[key] = *row[:3], reading
 
-    def _fresh(self) -> list[tuple[Place, Reading]]:
+    def _fresh(self) -> list[tuple[Place, Any]]:
         now = time.monotonic()
         with self._lock:
             for key in [key for key, row in self._read.items() if now - row[0] > STALE_AFTER_INTERVALS * row[1]]:
@@ -175,7 +188,22 @@ class Readings:
                         yield Observation(dwell, {**place.common, VALUE: one.name, QUANTILE: quantile})
 
 
-readings = Readings()
+class OutboxReadings(Readings):
+    """The rows that wait in the outbox of each queue, as a relay of this process has counted them last."""
+
+    def rows(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Observe the rows that wait, and those that are refused."""
+        for place, view in self._fresh():
+            yield Observation(view.rows, {**place.common, STATE: "waiting"})
+            yield Observation(view.refused, {**place.common, STATE: "refused"})
+
+    def age(self, _options: CallbackOptions) -> Iterable[Observation]:
+        """Observe the age of the first row that waits; 0 if none does."""
+        for place, view in self._fresh():
+            yield Observation(view.oldest, place.common)
+
+
+readings, outboxes = Readings(), OutboxReadings()
 instruments: ProviderCache[Instruments] = ProviderCache(
     metrics.get_meter_provider, "_METER_PROVIDER", OTEL_PYTHON_METER_PROVIDER, _instruments
 )

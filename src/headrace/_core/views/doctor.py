@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
+from headrace._model.views import OutboxView
+
 OLDEST = (6, 2)
 CLOCK_S = 2.0  # seconds that two clocks may differ before it is said
 TRIAL = """
@@ -61,6 +63,14 @@ def examine(facts: Facts) -> Iterator[Finding]:
     yield _durable(facts)
     yield _replicas(facts)
     yield _clock(facts)
+
+
+def relays(outboxes: Mapping[str, OutboxView | None]) -> Iterator[Finding]:
+    """Yield a finding for the relay of each queue that has an SQL outbox."""
+    for queue, view in outboxes.items():
+        if view is not None:
+            state: State = "broken" if view.dead else "note" if view.ended or view.refused else "ok"
+            yield Finding("relay", state, f"of the outbox of {queue}: {view.text}")
 
 
 def _said(facts: Facts, name: str, usual: str = "") -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from headrace._core.effects import Now, Scan, Step, send, send_all
 from headrace._core.fair.shares import shares
@@ -259,8 +259,11 @@ class Views:
         ops: list[Op[Any]] = []
         for one in (one for some in parts.values() for one in some):
             ops += (one.measure(), one.workers())
-        replies: Iterator[Any] = iter((yield from send_all(ops)))
-        return [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
+        ops += (view_ops.relayed(self._ops_factory.whole(name)) for name in parts)
+        read = yield from send_all(ops)
+        replies: Iterator[Any] = iter(read)
+        views = [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
+        return [evolve(view, outbox=next(replies)) for view in views]
 
     def _view(
         self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float, float], list[WorkerState]]]

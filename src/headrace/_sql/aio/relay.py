@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self
@@ -11,8 +12,9 @@ from headrace._model import checks
 from headrace._net.aio.colour import Background, Event, event, happens
 from headrace._net.base.address import Address
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
+from headrace._protocol.op import Op
 from headrace._sql.aio.colour import Connection, Engine, listening, run_on, rung
-from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, own_sender, pause_after, sender
+from headrace._sql.batch import FOLLOWING, SEND_WITHIN_S, Batch, Complaints, Reports, own_sender, pause_after, sender
 from headrace._sql.outbox import Outbox
 
 
@@ -32,17 +34,37 @@ async def _move(connection: Connection, batch: Batch, limit: int) -> None:
     """Move the rows of a batch."""
     await run_on(connection, partial(batch.take, limit=limit))
     try:
-        if batch.one_by_one:
-            for job in batch.jobs:
-                receipt = await batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
-                batch.receipts.append(receipt)
-        elif batch.jobs:
-            batch.receipts = await batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
+        try:
+            await _send(batch)
+        except (TypeError, ValueError):
+            if not batch.sift():
+                raise
+            await _send(batch)
     except Exception as error:
         batch.failed(error)
         raise
     finally:
         await run_on(connection, batch.end)
+
+
+async def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
+    """Report the rows that wait, if it is time."""
+    if reports.due():
+        await _tell(batch.queue, reports.of(await run_on(connection, batch.measure)))
+
+
+async def _tell(queue: Any, op: Op[Any]) -> None:
+    """Send an operation, within a second."""
+    await queue._executor.run_all([op], within=COURTESY_S)  # noqa: SLF001
+
+
+async def _send(batch: Batch) -> None:
+    if batch.one_by_one:
+        for job in batch.jobs:
+            receipt = await batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
+            batch.receipts.append(receipt)
+    elif batch.jobs:
+        batch.receipts = await batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
 
 
 class AsyncRelay:
@@ -81,26 +103,36 @@ class AsyncRelay:
         await self.end()
 
     async def _run(self, queue: Any, over: Event) -> None:
-        complaints = Complaints(queue.name)
+        complaints, reports = Complaints(queue.name), Reports(queue)
         try:
             while not over.is_set():
                 try:
                     async with listening(self._engine) as bell:
-                        await self._follow(queue, over, bell, complaints)
+                        await self._follow(queue, over, bell, complaints, reports)
                 except Exception as error:
                     await happens(over, complaints.add(error))
+            with suppress(Exception):  # it would be taken for dead
+                await _tell(queue, reports.last())
         finally:
             await queue.close()
 
-    async def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints) -> None:
+    async def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints, reports: Reports) -> None:
         """Move rows as they are committed, until an error or the end."""
         while not over.is_set():
             async with self._engine.connect() as connection:
-                batch = Batch(queue.name, queue)
+                batch, number = Batch(queue.name, queue), 0
                 while not over.is_set():
-                    batch = Batch(queue.name, queue)
-                    await _move(connection, batch, JOBS_PER_SCRIPT)
-                    if not batch.found:
+                    number += 1
+                    batch = Batch(queue.name, queue, after=batch.following if number % FOLLOWING else 0)
+                    try:
+                        await _move(connection, batch, JOBS_PER_SCRIPT)
+                    except Exception:
+                        with suppress(Exception):  # of a queue that is full, say
+                            await _report(connection, batch, reports)
+                        raise
+                    await _report(connection, batch, reports)
+                    if not batch.found and batch.after == 0:
                         break
+                    batch.following *= batch.found
             complaints.over()
             await rung(bell, batch.wake, over, pause_after(batch, self._poll, notified=bell is not None))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Self
@@ -12,7 +13,8 @@ from headrace._model import checks
 from headrace._net.base.address import Address
 from headrace._net.sync.colour import Background, Event, event, happens
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
-from headrace._sql.batch import SEND_WITHIN_S, Batch, Complaints, own_sender, pause_after, sender
+from headrace._protocol.op import Op
+from headrace._sql.batch import FOLLOWING, SEND_WITHIN_S, Batch, Complaints, Reports, own_sender, pause_after, sender
 from headrace._sql.outbox import Outbox
 from headrace._sql.sync.colour import Connection, Engine, listening, run_on, rung
 
@@ -33,17 +35,37 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
     """Move the rows of a batch."""
     run_on(connection, partial(batch.take, limit=limit))
     try:
-        if batch.one_by_one:
-            for job in batch.jobs:
-                receipt = batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
-                batch.receipts.append(receipt)
-        elif batch.jobs:
-            batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
+        try:
+            _send(batch)
+        except (TypeError, ValueError):
+            if not batch.sift():
+                raise
+            _send(batch)
     except Exception as error:
         batch.failed(error)
         raise
     finally:
         run_on(connection, batch.end)
+
+
+def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
+    """Report the rows that wait, if it is time."""
+    if reports.due():
+        _tell(batch.queue, reports.of(run_on(connection, batch.measure)))
+
+
+def _tell(queue: Any, op: Op[Any]) -> None:
+    """Send an operation, within a second."""
+    queue._executor.run_all([op], within=COURTESY_S)  # noqa: SLF001
+
+
+def _send(batch: Batch) -> None:
+    if batch.one_by_one:
+        for job in batch.jobs:
+            receipt = batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
+            batch.receipts.append(receipt)
+    elif batch.jobs:
+        batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
 
 
 class Relay:
@@ -82,26 +104,36 @@ class Relay:
         self.end()
 
     def _run(self, queue: Any, over: Event) -> None:
-        complaints = Complaints(queue.name)
+        complaints, reports = Complaints(queue.name), Reports(queue)
         try:
             while not over.is_set():
                 try:
                     with listening(self._engine) as bell:
-                        self._follow(queue, over, bell, complaints)
+                        self._follow(queue, over, bell, complaints, reports)
                 except Exception as error:
                     happens(over, complaints.add(error))
+            with suppress(Exception):  # it would be taken for dead
+                _tell(queue, reports.last())
         finally:
             queue.close()
 
-    def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints) -> None:
+    def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints, reports: Reports) -> None:
         """Move rows as they are committed, until an error or the end."""
         while not over.is_set():
             with self._engine.connect() as connection:
-                batch = Batch(queue.name, queue)
+                batch, number = Batch(queue.name, queue), 0
                 while not over.is_set():
-                    batch = Batch(queue.name, queue)
-                    _move(connection, batch, JOBS_PER_SCRIPT)
-                    if not batch.found:
+                    number += 1
+                    batch = Batch(queue.name, queue, after=batch.following if number % FOLLOWING else 0)
+                    try:
+                        _move(connection, batch, JOBS_PER_SCRIPT)
+                    except Exception:
+                        with suppress(Exception):  # of a queue that is full, say
+                            _report(connection, batch, reports)
+                        raise
+                    _report(connection, batch, reports)
+                    if not batch.found and batch.after == 0:
                         break
+                    batch.following *= batch.found
             complaints.over()
             rung(bell, batch.wake, over, pause_after(batch, self._poll, notified=bell is not None))

@@ -1,0 +1,28 @@
+"""Metrics of SQL outboxes: how late their rows become jobs, and which wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from headrace._model.views import OutboxView
+from headrace._telemetry.metrics import instruments, outboxes
+from headrace._telemetry.tracing import Place
+
+REPORT_EVERY_S = 15.0  # seconds between two reports of a relay
+
+
+def record_relayed(place: Place, waits: Iterable[float]) -> None:
+    """Record for each row the seconds from its writing to its job."""
+    meters: Any = instruments()
+    if meters is not None:
+        for wait in waits:
+            meters.waited.rows.record(max(0.0, wait), place.common)
+
+
+def record_outbox(place: Place, view: OutboxView) -> None:
+    """Record which rows wait, as a relay has counted."""
+    if instruments() is not None:
+        key = f"{place.server} {place.queue}"
+        outboxes.due(key, place, REPORT_EVERY_S)
+        outboxes.read(key, view)
