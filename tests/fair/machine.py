@@ -155,6 +155,7 @@ class Machine(RuleBasedStateMachine):
         self.texts: dict[str, str] = {}  # of the held entries
         self.gone_by: list[tuple[str, str, float]] = []  # ends that the model does not know: entry, state, ms
         self.stale: set[str] = set()  # places in lines of jobs that are gone: a pick drops them
+        self.loose = False
         self.calls = 0
 
     def teardown(self) -> None:
@@ -165,7 +166,7 @@ class Machine(RuleBasedStateMachine):
         self.setting = SETTINGS[number]
         self.ops = Ops(Keys.of("q"), self.setting.settings())
         self.queue = self.setting.model()
-        assert self.send(fair_ops.declare(self.ops, "w")) is None
+        assert self.send(fair_ops.declare(self.ops, "w")) == (False, None)
         self.send(self.ops.declare(serving=True))
         self.send(self.ops.beat("w", TERM_S, register=True))
         assert not self.leased(1)
@@ -290,7 +291,7 @@ class Machine(RuleBasedStateMachine):
         limits = [(most if data.draw(st.booleans()) else number, key) for number, key in self.setting.limits]
         self.setting = evolve(self.setting, limits=limits)
         self.ops = evolve(self.ops, settings=self.setting.settings())
-        assert self.send(fair_ops.declare(self.ops, "w")) is None
+        assert self.send(fair_ops.declare(self.ops, "w")) == (False, None)
         self.queue.limits = [Limit(number, key) for number, key in limits]
 
     @precondition(lambda self: not (self.gone_by or self.client.hexists(self.key("terms"), "again")))
@@ -363,7 +364,11 @@ class Machine(RuleBasedStateMachine):
         }
         nodes = {name_of(child): child for fair in queue.nodes.values() for child in fair.starts}
         nodes |= {name_of(node): node for node in busy}
-        assert dropped or self.stale or records.keys() <= nodes.keys(), "a node that nobody knows"
+        self.loose = self.loose or bool(dropped)
+        if self.loose:  # the model has forgotten all, while the script dropped the last places
+            ever = {queue.node(job)[:depth] for job in self.jobs.values() for depth in range(2, len(queue.path) + 2)}
+            nodes |= {name_of(node): node for node in ever if name_of(node) in records}
+        assert records.keys() <= nodes.keys(), "a node that nobody knows"
         ready = set()
         for name, node in sorted(nodes.items(), key=lambda pair: len(pair[1])):
             fair = queue.nodes[node[:-1]]
@@ -377,7 +382,7 @@ class Machine(RuleBasedStateMachine):
             start, its_mean, running, is_ready, _, _ = map(float, records[name])
             wanted = fair.starts.get(node)
             if wanted is None:
-                assert start <= fair.virtual * 1000 + 1000 * NEAR_MS, f"{name} begins at {start}"
+                assert self.loose or start <= fair.virtual * 1000 + 1000 * NEAR_MS, f"{name} begins at {start}"
             else:
                 assert abs(start / 1000 - wanted) <= NEAR_MS, f"{name} begins at {start / 1000}, not at {wanted}"
             fair.starts[node] = start / 1000

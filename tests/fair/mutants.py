@@ -15,5 +15,9 @@ MUTANTS: dict[str, tuple[Sequence[Edit], tuple[str, ...]]] = {
         ],
         ("law",),
     ),
+    "the last by name goes first": (
+        [("lease_fair", "a.at < b.at or a.at == b.at and a.key < b.key", "a.key > b.key")],
+        ("shares",),
+    ),
     "slots are not counted": ([("lease_fair", "if slot.used >= slot.most then", "if false then")], ("limit",)),
 }

@@ -2,8 +2,9 @@
 
 Two judges, neither of which trusts a slot. The ledger, outside Redis, has a line as each handler begins and ends:
 
-    beg JOB NONCE   the handler begins
-    fin JOB NONCE   it returns
+    add JOB TIME          it is enqueued
+    beg JOB NONCE TIME    the handler begins
+    fin JOB NONCE TIME    it returns
 
 The watch reads the pending list at one instant, and counts the leased jobs of each tenant by the names of jobs.
 """
@@ -20,6 +21,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 from uuid import uuid4
 
@@ -36,9 +38,9 @@ from tests.support.servers import EXACT, Binary, Server
 
 HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 2.0
 QUEUE = "fair"
-OF_EACH, IN_ALL = 2, 6  # slots
+OF_EACH, IN_ALL = 3, 4  # slots: the flood leaves one for others, unless it is held back by its share
 TENANTS = ("flood", "ada", "bob", "cyd", "dee")  # the first has a backlog of its own all the time
-BACKLOG = 60
+BACKLOG = 200
 PATIENCE = 40.0
 TICK = 0.03
 LEFT = {"jobs", "wake", "stats", "workers", "registered", "dead", "control", "terms", "busy"}
@@ -69,7 +71,7 @@ class Handler:
         self.file = os.open(orders.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def write(self, *words: str) -> None:
-        os.write(self.file, (" ".join(words) + "\n").encode())
+        os.write(self.file, f"{' '.join(words)} {time.monotonic():.3f}\n".encode())
 
     def fate(self) -> None:
         """Some jobs come back before they end: by every way in which a handler can end."""
@@ -218,13 +220,15 @@ class Storm:
     def enqueue(self) -> None:
         """The flood keeps its backlog; others have a job now and then."""
         new = [self.named("flood") for _ in range(max(0, BACKLOG - self.queue.counts().waiting))]
-        new += [self.named(tenant) for tenant in TENANTS[1:] if self.dice.random() < 0.3]
+        new += [self.named(tenant) for tenant in TENANTS[1:] if self.dice.random() < 0.4]
         self.queue.enqueue_many(new)
 
     def named(self, tenant: str) -> Any:
         """A new job of a tenant; its name says whose it is, and is its payload."""
         self.jobs[tenant] += 1
         name = f"{tenant}-{self.jobs[tenant]}"
+        with self.ledger.open("a") as file:
+            file.write(f"add {name} {time.monotonic():.3f}\n")
         return NewJob(name.encode(), id=name, headers={"tenant": tenant})
 
     def meddle(self) -> None:
@@ -294,11 +298,12 @@ class Storm:
 
     def heard(self, complaint: tuple[str, ...]) -> list[str]:
         """Return the complaints of these kinds by now."""
-        return [one for one in self.wrong if one.startswith(complaint)]
+        wrong = [*self.wrong, *judged(self.written, 1 << 30, 0)]
+        return [one for one in wrong if one.startswith(complaint)]
 
     def lacks(self) -> list[str]:
         """List the events that a storm must have, and this one lacks so far."""
-        ended = Counter(name.partition("-")[0] for word, name, _ in self.written if word == "fin")
+        ended = Counter(name.partition("-")[0] for word, name, *_ in self.written if word == "fin")
         wanted = {"SIGKILL": 3, "SIGSTOP": 3, "expired": 1, "redriven": 5, **dict.fromkeys(TENANTS, 10)}
         seen = ended + self.did
         return [f"{name}: {seen[name]} of {least}" for name, least in wanted.items() if seen[name] < least]
@@ -340,7 +345,7 @@ class Storm:
 
     def story(self) -> str:
         """Tell the events of the storm."""
-        ended = Counter(name.partition("-")[0] for word, name, _ in self.written if word == "fin")
+        ended = Counter(name.partition("-")[0] for word, name, *_ in self.written if word == "fin")
         return (
             f"seed {self.seed}: {dict(self.jobs)} jobs, {dict(ended)} ran; {self.looks} looks of the watch; "
             f"{dict(self.did)}, {self.proxy.swallowed} replies swallowed, {self.proxy.delivered} requests late"
@@ -353,11 +358,28 @@ def is_worker(owner: str) -> bool:
 
 
 def judged(lines: list[list[str]], cancelled: int, jobs: int) -> list[str]:
-    """List complaints about a ledger: every job ran to its end, unless it was cancelled."""
+    """List complaints about a ledger: every job ran to its end, unless it was cancelled; and the flood delays no other.
+
+    The flood has 200 jobs in front of each job that comes, so in a queue that is not fair all wait for as long.
+    """
     ended, began = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for word, name, nonce in lines:
-        (ended if word == "fin" else began)[name].add(nonce)
+    added, since, now = dict[str, float](), dict[str, float](), 0.0
+    for word, name, *rest in lines:
+        now = max(now, float(rest[-1]))
+        if word == "add":
+            added[name] = now
+            continue
+        if word == "beg":
+            since.setdefault(name, now)
+        (ended if word == "fin" else began)[name].add(rest[0])
     wrong = [f"phantom: {name}" for name, nonces in ended.items() if not nonces <= began[name]]
     if jobs - len(ended) > cancelled:
         wrong.append(f"starved: of {jobs} jobs {len(ended)} ran, and {cancelled} were cancelled")
+    waits = defaultdict[str, list[float]](list)
+    for name, at in added.items():
+        waits[name.partition("-")[0]].append(since.get(name, now) - at)
+    typical = {tenant: median(some) for tenant, some in waits.items() if len(some) >= 30}
+    for tenant, wait in typical.items():
+        if tenant != "flood" and "flood" in typical and wait > typical["flood"] / 2:
+            wrong.append(f"shares: the flood waits for {typical['flood']:.2f} s, {tenant} for {wait:.2f} s")
     return wrong

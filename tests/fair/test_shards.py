@@ -70,3 +70,13 @@ def test_other_terms_are_refused_in_each_shard(newest: Server) -> None:
                 except TermsMismatch:
                     continue
                 raise AssertionError(found)
+
+
+def test_an_operator_changes_all_shards(newest_connect: Any) -> None:
+    queue = newest_connect("q", shards=3, fair="tenant")
+    queue.enqueue_many([NewJob(b"x", headers={"tenant": "a"}, key=f"{at}") for at in range(30)])
+    assert queue.lease_many(3)
+    queue.admin.redeclare(fair="org")
+    for ops in queue._verbs.map.ordered():
+        assert ops.settings.fair == "tenant"  # of this program, as before
+    assert newest_connect("q", shards=3, fair="org").lease_many(30)

@@ -44,13 +44,26 @@ def test_planted_bug_of_a_storm(mutant: str, tmp_path: Path) -> None:
         assert storm.heard(complaint), storm.story()
 
 
+def waited(**seconds: float) -> str:
+    """A ledger of thirty jobs each, which waited for so long."""
+    lines = [(f"{name}-{n}", wait) for name, wait in seconds.items() for n in range(30)]
+    return "\n".join(
+        [
+            *(f"add {name} 0" for name, _ in lines),
+            *(f"beg {name} n {wait}" for name, wait in sorted(lines, key=lambda line: line[1])),
+        ]
+    )
+
+
 @pytest.mark.parametrize(
     ("ledger", "cancelled", "complaint"),
     [
-        ("beg a-1 n\nfin a-1 n", 0, ""),
-        ("beg a-1 n", 1, ""),
-        ("beg a-1 n", 0, "starved"),
-        ("beg a-1 n\nfin a-1 m", 0, "phantom"),
+        ("beg a-1 n 1\nfin a-1 n 1", 0, ""),
+        ("beg a-1 n 1", 1, ""),
+        ("beg a-1 n 1", 0, "starved"),
+        ("beg a-1 n 1\nfin a-1 m 1", 0, "phantom"),
+        (waited(flood=4.0, quiet=1.0), 60, ""),
+        (waited(flood=4.0, quiet=3.0), 60, "shares"),
     ],
 )
 def test_the_judge(ledger: str, cancelled: int, complaint: str) -> None:

@@ -35,8 +35,6 @@ AGREED = (
     "unique_for",
     "ordered",
 )
-# options that are joined to terms, on which all users must agree, too
-TERMS = ("fair", "weights", "limits")
 ATTEMPT = "headrace-attempt"  # the header with the trace context of the previous attempt
 GRACE_S = 300.0  # seconds for which jobs of unknown kinds are put back, before they become dead letters
 

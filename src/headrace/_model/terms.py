@@ -130,7 +130,7 @@ def weights(value: object) -> Weights:
     for name, weight in given.items():
         path = (name,) if isinstance(name, str) else name
         if not isinstance(path, tuple) or not all(isinstance(part, str) for part in cast("tuple[object, ...]", path)):
-            raise TypeError(f"weights: {name!r:.100} must be a value, or a tuple of two values")
+            raise TypeError(f"weights: {name!r:.100} must be a str, or a tuple of two")
         path = cast("tuple[str, ...]", path)
         if path in made:
             raise ConfigurationError(f"weights: {name!r:.100} is given twice")

@@ -26,10 +26,167 @@ if known then -- the reply was lost
   return {1, 0, again, {}, 0, clock(), 0, told or {}, 1, structure} -- there may be more jobs
 end
 whole(lease)
-if woken == '2' then
-  local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-  local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell')
-  if not (rung[1] or tokens[1] or rung.err or tokens.err) then return {1, -1, {}, {}, 0, -1} end
+local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'bell')
+local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') or {}
+if woken == '2' and not (rung[1] or rung.err or tokens[1] or tokens.err) then return {1, -1, {}, {}, 0, -1} end
+
+-- 1. The short way: `fair` with one header and no limits, no line, and nothing but new jobs. They are all leased, so no
+-- order is planned: what each value had is the same in any order. Nearly every call of a queue without a backlog comes
+-- here; all else is for the full way, which gets the rows that were read.
+local rows
+do
+  local plain = #levels == 0 and buckets > #ARGV and duration == '' and heir_of == '' and not one_value
+    and not (rung.err or rung[2] or tokens.err or tokens[1])
+    and redis.call('EXISTS', limited, released, deaths, asleep, lines, stopped, resting) == 0
+  local state = plain and redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate', 'terms')
+  local kept = state and redis.call('HMGET', terms, 'structure', 'packed', 'mean', 'weighted', 'next', 'sweep', 'halved')
+  local first, now, deadline
+  plain = state and state[7] and state[7] == kept[1]
+    and not (state[2] or state[3] or state[4] or state[5] or state[6] or kept[5] or kept[6])
+    and (limit + 1) * math.max(4096, tonumber(state[1] or 0)) <= 4194304
+  local path, keys, limits
+  if plain then
+    path, keys, limits = unpack(cmsgpack.unpack(kept[2]))
+    first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
+    first, deadline = first and tonumber(first), tonumber(redis.call('ZSCORE', workers, worker) or 0)
+    plain = #path == 1 and #keys + #limits == 0 and not (first and first <= now) and deadline > 0
+      and (ttl == 0 or deadline >= now) and (now - tonumber(kept[7] or 0)) < 60000
+      and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
+  end
+  if plain then
+    rows = rung[1] and redis.call('XCLAIM', jobs, 'workers', worker, 0, rung[1][1], 'RETRYCOUNT', 1) or {}
+    if rung[1] and not rows[1] then redis.call('XACK', jobs, 'workers', rung[1][1]) end -- removed by XDEL by hand
+    local read = redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', limit + 1 - #rows, 'STREAMS', jobs, '>')
+    for _, row in ipairs(read and read[1][2] or {}) do rows[#rows + 1] = row end
+    plain = #rows > 0 and #rows <= limit
+  end
+  if plain then
+    if ttl > 0 and deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
+    local header, known, all, spent = path[1], {}, {}, 0
+    local function value_at(key)
+      local it = {key = key, at = 0, was = false, mean = 0, running = 0, p50 = 0, p95 = 0, weight = 1, news = 0, ran = 0, text = false}
+      known[key], all[#all + 1] = it, it
+      return it
+    end
+    local of, costs, entries, largest, taken = {}, {}, {}, tonumber(state[1] or 4096), {}
+    for i = 1, #rows do
+      local entry, fields = rows[i][1], rows[i][2]
+      local bytes, value = #fields[2], nil
+      for j = 3, #fields, 2 do
+        local name, text = fields[j], fields[j + 1]
+        bytes = bytes + #name + #text
+        if name == header then
+          value = text
+        elseif name == 'headrace-cost' then
+          local cost = tonumber(string.match(text, '^[%d.]+e?[-+]?%d*$') or 0) or 0
+          costs[i] = cost > 0 and math.min(math.max(cost, 0.001), 1000000) or nil
+        end
+      end
+      if fields[1] == header then value = value or fields[2] end
+      spent = spent + bytes
+      if bytes > largest then largest = bytes end
+      if value and #value > 500 then value = string.sub(value, 1, 500) end
+      local key = value and '0' .. #value .. ':' .. value or '0-'
+      of[i] = known[key] or value_at(key)
+      of[i].news = of[i].news + 1
+      entries[i], taken[i] = entry, {entry, fields, 1, 0}
+    end
+    -- The ends since the last call.
+    local texts, when, text, ended, since, charge, number, costed = redis.call('LPOP', settled, 1000) or {}, 0, nil, nil, 0, 0, 1, ''
+    local ends = {}
+    for i = 1, #texts do
+      if string.byte(texts[i]) == 64 then
+        when = tonumber(string.sub(texts[i], 2))
+      else
+        if texts[i] ~= text then
+          text = texts[i]
+          local bytes, at
+          since, costed, charge, number, bytes, at = string.match(text, '^(%S+) (=?)(%S+) (%d+) (%d+):()')
+          since, charge, number = tonumber(since), tonumber(charge), tonumber(number)
+          local line = string.sub(text, at, at + bytes - 1)
+          ended = known[line] or value_at(line)
+        end
+        ends[#ends + 1] = {ended, math.max(0, 1000 * (when - since) / number), charge, costed}
+      end
+    end
+    if #texts == 1000 then redis.call('LPUSH', settled, string.format('@%.3f', when)) end
+    local names, weights = {'v0', 'c'}, {}
+    for i = 1, #all do names[i + 2], weights[i] = 'a' .. all[i].key, 'w' .. string.sub(all[i].key, 2) end
+    local stored = redis.call('HMGET', shares, unpack(names))
+    weights = kept[4] and redis.call('HMGET', terms, unpack(weights)) or {}
+    local virtual, mean = tonumber(stored[1] or 0), tonumber(kept[3] or 1000)
+    local mean_before, last = mean, virtual
+    for i = 1, #all do
+      local it = all[i]
+      it.weight = tonumber(weights[i] or 1)
+      if stored[i + 2] then
+        local at, its_mean, running, _, p50, p95 = string.match(stored[i + 2], '^(%d+) (%d+) (%d+) (%d) (%d+) (%d+)$')
+        it.at, it.mean, it.running, it.p50, it.p95, it.was = tonumber(at), tonumber(its_mean), tonumber(running), tonumber(p50), tonumber(p95), true
+      end
+    end
+    for i = 1, #ends do
+      local it, ran = ends[i][1], ends[i][2]
+      if ends[i][4] == '' then
+        local before = it.mean > 0 and it.mean or mean
+        it.mean, mean = math.max(1, before + (ran - before) / 8), math.max(1, mean + (ran - mean) / 8)
+        it.at = math.max(0, it.at + (ran - ends[i][3]) / it.weight)
+      end
+      it.running, it.ran = math.max(0, it.running - 1), it.ran + ran / 1000
+    end
+    local time = redis.call('TIME')
+    local stamp, share = string.format('%.3f ', time[1] * 1000 + time[2] / 1000), math.min(batch, #rows)
+    local held_texts, starts = {}, {}
+    for i = 1, #rows do
+      local it, cost = of[i], costs[i]
+      local its_charge = math.max(1, math.floor((cost and cost * mean or it.mean > 0 and it.mean or mean) + 0.5))
+      local its_text = not cost and it.text
+      if not its_text then
+        its_text = string.format('%s%s%.0f %d %d:', stamp, cost and '=' or '', its_charge, share, #it.key) .. it.key
+        if not cost then it.text = its_text end
+      end
+      if it.news > 0 then -- its first job: it begins at the virtual time, unless its next start is later
+        it.news, it.at = 0, math.max(it.at, virtual)
+        local waited = math.max(1, now - tonumber(string.match(entries[i], '^%d+')))
+        it.p50 = it.p50 == 0 and waited or math.max(1, it.p50 * (waited > it.p50 and 1.05 or 1 / 1.05))
+        it.p95 = it.p95 == 0 and waited or math.max(1, it.p95 * (waited > it.p95 and 1.1 or 1 / 1.005))
+      end
+      held_texts[2 * i - 1], held_texts[2 * i], starts[i] = entries[i], its_text, it.at
+      last = math.max(last, it.at)
+      it.at, it.running = math.min(9e15, it.at + its_charge / it.weight), it.running + 1
+    end
+    redis.call('HSET', held, unpack(held_texts))
+    local written, gone, created = {}, {}, 0
+    for i = 1, #all do
+      local it = all[i]
+      if it.running > 0 or it.at > last then
+        if not it.was then created = created + 1 end
+        written[#written + 1] = 'a' .. it.key
+        written[#written + 1] = string.format('%.0f %.0f %d 0 %.0f %.0f', it.at, it.mean, it.running, it.p50, it.p95)
+      elseif it.was then
+        gone[#gone + 1] = 'a' .. it.key
+      end
+      if it.ran > 0 then redis.call('ZINCRBY', busy, string.format('%.3f', it.ran), string.sub(it.key, 2)) end
+    end
+    if #gone > 0 then redis.call('HDEL', shares, unpack(gone)) end
+    written[#written + 1], written[#written + 2] = 'v0', string.format('%.0f', last)
+    if created > 0 then
+      local from, came = string.match(stored[2] or '0 0', '^(%d+) (%d+)$')
+      written[#written + 1], written[#written + 2] = 'c', from .. ' ' .. came + created
+      if came + created >= 64 then redis.call('HSET', terms, 'sweep', 1) end
+    end
+    redis.call('HSET', shares, unpack(written))
+    if mean ~= mean_before then redis.call('HSET', terms, 'mean', string.format('%.0f', mean)) end
+    if largest > tonumber(state[1] or 4096) then redis.call('HSET', stats, 'largest', largest) end
+    if #all > 1 then -- in the order in which they would have been picked
+      local order = {}
+      for i = 1, #rows do order[i] = i end
+      table.sort(order, function(x, y) return starts[x] < starts[y] or starts[x] == starts[y] and (of[x].key < of[y].key or of[x] == of[y] and x < y) end)
+      local some, others = {}, {}
+      for i = 1, #order do some[i], others[i] = taken[order[i]], entries[order[i]] end
+      taken, entries = some, others
+    end
+    return answer({1, first and first - now or -1, taken, {}, 0, now, 0, {}, 0, kept[1]}, entries, true)
+  end
 end
 
 -- @include agreed
@@ -52,7 +209,7 @@ end
 -- @include wake_many
 -- @include wake_one
 
--- 1. Arguments and terms; whether this worker gets any job.
+-- 2. Arguments and terms; whether this worker gets any job.
 if duration ~= '' then whole(duration) end
 require_hashes(terms, shares, held)
 require_sorted_sets(lines, ready, stopped, resting, slots, busy)
@@ -83,7 +240,7 @@ q.moment = moment()
 picking.context(q, t, #q.limits > 0 and q.moment or q.now)
 q.mean_before, q.healing = t.mean, q.state[3]
 
--- 2. How many jobs: by the limits of the whole queue.
+-- 3. How many jobs: by the limits of the whole queue.
 local wanted, hold, most = limit, 0, 0
 limit, hold = room(rates, q.limits, q.exact, limit)
 if limit == 0 then
@@ -98,7 +255,7 @@ local short = fit < q.limit
 q.limit = math.min(q.limit, fit)
 q.portion, q.has_lines = q.limit + 1, redis.call('EXISTS', lines) == 1
 
--- 3. What ended; the jobs of a predecessor; the first look.
+-- 4. What ended; the jobs of a predecessor; the first look.
 q.freed = filing.ends(q)
 local budget = new_budget(262144)
 if heir_of ~= '' then
@@ -112,10 +269,10 @@ end
 q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', q.now, 'LIMIT', 0, 100)
 if q.healing then readopt(q, stats, q.healing, 100, budget) end
 q.spent = q.spent + 262144 - budget.left
-looking.at_all(q, worker)
+looking.at_all(q, worker, rows)
 looking.at_stopped(q, q.freed)
 
--- 4. A suspect, alone, if it is its turn; otherwise the picks, level by level.
+-- 5. A suspect, alone, if it is its turn; otherwise the picks, level by level.
 function q.suspect()
   local row = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1]
   local body = row and redis.call('XRANGE', jobs, row[1], row[1])[1]
@@ -145,7 +302,7 @@ end
 if q.others_first and #q.picks == 0 then q.suspect() end
 picking.admit(q)
 
--- 5. The writes.
+-- 6. The writes.
 if q.order then
   write_turns(q)
   put_behind(q, q.others, 0)
@@ -165,7 +322,7 @@ elseif q.others_first and #q.entries > 0 then
   q.alone = suspects.others_handed_out(q, workers, worker, q.now, tonumber(lease))
 end
 
--- 6. Other readers, if jobs are left that may run; and what is left of a queue that is empty.
+-- 7. Other readers, if jobs are left that may run; and what is left of a queue that is empty.
 local root = q.nodes['0']
 local left = q.further or redis.call('EXISTS', ready) == 1
 if root and root.value and q.leafy then left = left or q.has_lines and (not root.line or not root.line.came or root.line.alive) end

@@ -55,7 +55,7 @@ def test_bad_terms_are_refused(options: dict[str, Any], error: str) -> None:
     [
         ({"fair": 5}, "fair must be the name of a header, such as 'tenant'"),
         ({"fair": "a", "weights": [("x", 1)]}, "weights must map values to numbers"),
-        ({"fair": "a", "weights": {5: 1}}, "weights: 5 must be a value, or a tuple of two values"),
+        ({"fair": "a", "weights": {5: 1}}, "weights: 5 must be a str, or a tuple of two"),
         ({"fair": "a", "weights": {"x": "3"}}, "weights: 'x' must be a number, not str"),
         ({"fair": "a", "weights": {"x": True}}, "weights: 'x' must be a number, not bool"),
         ({"limits": 5}, r"limits must be a Limit\(...\) or a list of them"),

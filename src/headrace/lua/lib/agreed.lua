@@ -14,12 +14,12 @@ function agreed.packed(given)
 end
 -- The terms, or nil. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
 function agreed.read(key)
-  local kept = redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next')
+  local kept = redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'sweep')
   if not kept[2] then return nil end
   local path, keys, limits = unpack(cmsgpack.unpack(kept[2]))
   local t = {
     structure = kept[1], mean = tonumber(kept[3] or 1000), weighted = kept[4], again = kept[5], halved = kept[6],
-    next = kept[7], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
+    next = kept[7], sweep = kept[8], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
     cache = {},
   }
   for i = 1, #path do t.want[path[i]] = i end

@@ -126,12 +126,12 @@ function filing.slots(q, batch, leased)
       local text = not pick.cost and line.text
       if not text then
         text = stamp .. (pick.cost and '=' or '') .. string.format('%.0f', pick.charge) .. number .. #line.key .. ':' .. line.key
-        for _, slot in ipairs(line.slots or {}) do text = text .. holds.lp(slot.key) end
+        for i = 1, line.slots and #line.slots or 0 do text = text .. holds.lp(line.slots[i].key) end
         if not pick.cost then line.text = text end
       end
       held[#held + 1], held[#held + 2] = pick.entry, text
       local at = line.slots and holds.place(pick.entry)
-      for _, slot in ipairs(line.slots or {}) do slots[#slots + 1], slots[#slots + 2] = 0, slot.key .. ' ' .. at end
+      for i = 1, line.slots and #line.slots or 0 do slots[#slots + 1], slots[#slots + 2] = 0, line.slots[i].key .. ' ' .. at end
       local value = line.value
       if not value.waited then -- of one job a call: the estimates move by a tenth of the logarithm at most
         value.waited = true
@@ -282,6 +282,7 @@ function filing.forget(q, created)
       end
     end
     from, came = page[1], 0
+    redis.call('HDEL', q.terms, 'sweep')
   end
   redis.call('HSET', q.shares, 'c', from .. ' ' .. came)
 end
@@ -303,7 +304,7 @@ function filing.all(q, batch)
   in_parts(more.stopped, function(...) redis.call('ZADD', q.stopped, ...) end)
   in_parts(more.rested, function(...) redis.call('ZREM', q.resting, ...) end)
   in_parts(more.resting, function(...) redis.call('ZADD', q.resting, ...) end)
-  if created > 0 then filing.forget(q, created) end
+  if created > 0 or q.t.sweep then filing.forget(q, created) end
   if q.t.mean ~= q.mean_before then redis.call('HSET', q.terms, 'mean', string.format('%.0f', q.t.mean)) end
   return rows
 end

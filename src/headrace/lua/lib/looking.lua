@@ -32,9 +32,24 @@ function looking.put(q, row, owner, count)
     if owner then put_behind(q, {entry}, count) else q.others[#q.others + 1] = entry end
     return
   end
-  local values, cost = agreed.values(t, fields)
-  local text = agreed.line(t, level_of(fields, q.levels.n), values)
-  local line = picking.line(q, text, values)
+  local line, cost
+  if t.number == 1 and q.levels.n == 0 then -- nearly always so: no table for each job
+    local value
+    cost = 0
+    for i = 1, #fields, 2 do
+      local at = t.want[fields[i]]
+      if at == 1 then value = fields[i + 1] elseif at == 0 then cost = select(2, agreed.values(t, fields)) end
+    end
+    line = t.cache[value or false]
+    if not line then
+      line = picking.line(q, agreed.line(t, 0, {value and string.sub(value, 1, agreed.BYTES)}))
+      t.cache[value or false] = line
+    end
+  else
+    local values
+    values, cost = agreed.values(t, fields)
+    line = picking.line(q, agreed.line(t, level_of(fields, q.levels.n), values), values)
+  end
   if cost > 0 then q.costs[entry] = cost end
   if not (line.news or line.fronts) then q.coming[#q.coming + 1] = line end
   if owner then
@@ -85,19 +100,22 @@ function looking.at_consumer(q, owner)
   end
   q.further = true
 end
--- New jobs, to this consumer.
-function looking.at_new(q, consumer)
+-- New jobs, to this consumer. *rows*: the first ones, if they were read before.
+function looking.at_new(q, consumer, rows)
+  if rows and q.order then read_turns(q, rows) end
+  for i = 1, rows and #rows or 0 do looking.put(q, rows[i]) end
   while true do
     local number = looking.fits(q, q.left)
-    local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', consumer, 'COUNT', number, 'STREAMS', q.jobs, '>')
-    rows = rows and rows[1][2] or {}
-    if q.order then read_turns(q, rows) end
-    for i = 1, #rows do looking.put(q, rows[i]) end
-    if #rows < number or number == 0 then return end
+    local read = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', consumer, 'COUNT', number, 'STREAMS', q.jobs, '>')
+    read = read and read[1][2] or {}
+    if q.order then read_turns(q, read) end
+    for i = 1, #read do looking.put(q, read[i]) end
+    if #read < number or number == 0 then return end
   end
 end
--- Jobs that are due, came back, or woke a reader, and new ones. *consumer*: the one that reads new ones.
-function looking.at_all(q, consumer)
+-- Jobs that are due, came back, or woke a reader, and new ones. *consumer*: the one that reads new ones; *rows*: the
+-- first of these, if they were read before.
+function looking.at_all(q, consumer, rows)
   for _, entry in ipairs(q.awake) do
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
     if row and runs.suspended(row[2]) then
@@ -120,7 +138,7 @@ function looking.at_all(q, consumer)
   end
   looking.at_consumer(q, 'bell')
   -- If the group was lost, jobs from before that may not all be in front yet.
-  if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then looking.at_new(q, consumer) else q.further = true end
+  if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then looking.at_new(q, consumer, rows) else q.further = true end
 end
 -- The next jobs of a later level, which move to the jobs stream.
 function looking.at_level(q, level, consumer)

@@ -96,6 +96,7 @@ function picking.line(q, key, values)
 end
 -- Whether a job of this line may run now; if not, a slot stops it, or it rests until its rate limits have tokens.
 function picking.may_run(q, line)
+  if not (line.slots or line.buckets) then return true end
   line.stop, line.rest = false, false
   for _, slot in ipairs(line.slots or {}) do
     slot.used = slot.used or redis.call('ZLEXCOUNT', q.slots, '[' .. slot.key .. ' ', '(' .. slot.key .. '!')
@@ -267,8 +268,9 @@ function picking.charge(q, line, job, entry)
   charge = math.max(1, math.floor(charge + 0.5))
   line.came, line.picked = true, true
   q.picks[#q.picks + 1] = {entry = entry, line = line, charge = charge, cost = cost, job = job}
-  for _, slot in ipairs(line.slots or {}) do slot.used = slot.used + 1 end
-  for _, one in ipairs(line.buckets or {}) do
+  for i = 1, line.slots and #line.slots or 0 do line.slots[i].used = line.slots[i].used + 1 end
+  for i = 1, line.buckets and #line.buckets or 0 do
+    local one = line.buckets[i]
     set_score(one.member, bucket(q.rates, one.member, q.exact, one.limit) + one.limit.step)
   end
   local it = value
@@ -299,15 +301,18 @@ function picking.take(q, line)
 end
 -- Pick jobs below a node, the root of a level. *same*: all of one value.
 function picking.pick(q, root, same)
+  local path, depth = {}, 0
   while #q.picks < q.limit do
-    local node, path = root, {}
+    local node = root
+    depth = 0
     if same and q.picks[1] then
       node = q.picks[1].line.value
       if string.sub(node.key, 1, 1) ~= root.key then return end
     end
     while not node.value do
       picking.open(q, node)
-      path[#path + 1] = node
+      depth = depth + 1
+      path[depth] = node
       local child = node.heap[1]
       if not child then break end
       node = child
@@ -319,8 +324,10 @@ function picking.pick(q, root, same)
         line.at = picking.place_of(q, line)
         if line.at == '' then picking.drop(q, node, line) else sink(node.heap, line) end
       end
-      for i = #path, 1, -1 do sink(path[i].heap, path[i].heap[1]) end
-    elseif #path == 0 or node == root then
+      for i = depth, 1, -1 do
+        if #path[i].heap > 1 then sink(path[i].heap, path[i].heap[1]) end
+      end
+    elseif depth == 0 or node == root then
       return
     else
       picking.drop(q, node.parent, node)
