@@ -91,7 +91,7 @@ class QueueView:
 
     @property
     def imbalance(self) -> str:
-        """How a law is broken: `2 missing`, `2 too many`, `3 slots of 2 leased jobs`; empty while both hold."""
+        """The law that is broken: `2 missing`, `2 too many`, `3 slots of 2 leased jobs`; empty while both hold."""
         c = self.counts
         if c.lost:
             return f"{abs(c.lost)} {'missing' if c.lost > 0 else 'too many'}"
