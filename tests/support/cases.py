@@ -28,9 +28,11 @@ CLUSTER = evolve(NEWEST, name="cluster", masters=1)
 MASTERS = evolve(CLUSTER, name="cluster-3", masters=3)
 SHARDED = evolve(MASTERS, name="cluster-3x6", shards=6)
 CLUSTERS = [CLUSTER, MASTERS, SHARDED]
-ON_CLUSTER, ON_MASTERS = {"conformance", "flows"}, {"conformance"}  # folders of tests
+ON_CLUSTER, ON_MASTERS = {"conformance", "fair", "flows"}, {"conformance"}  # folders of tests
 # Transactions with keys of their own; the model of flows, whose scripts are the same on any server.
-OFF_CLUSTERS = {"test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds"}
+OFF_CLUSTERS = {
+    "test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds", "test_purge_and_move_take_them_all",
+}  # fmt: skip
 COLOURS = ("sync", "async", "threads", "tasks", "plain")  # and the kinds of workers
 # Where a body runs in both colours; bodies without a choice of servers run in the ring of the newest server.
 BY_COLOUR: Sequence[Binary | None] = [None, NEWEST]
