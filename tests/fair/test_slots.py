@@ -256,6 +256,21 @@ def test_a_job_that_leaves_its_line(slots: Slots, way: str) -> None:
     assert not slots.lua.redis.exists(*map(slots.lua.key, left))
 
 
+def test_a_line_whose_reader_died_wakes_another(slots: Slots) -> None:
+    finds_a_line(slots)
+
+
+def finds_a_line(slots: Slots) -> None:
+    """The token for it was delivered, and the reader never came."""
+    slots.add("ada", "ada")
+    assert len(slots.lease(1)) == 1
+    assert slots.tokens() == 1
+    slots.lua.redis.xreadgroup("workers", "bell", {slots.lua.key("wake"): ">"})
+    slots("reclaim", "sweeper", 10_000, TERM, 500, 0)
+    assert slots.tokens() == 1
+    assert len(slots.lua.redis.xreadgroup("workers", "bell", {slots.lua.key("wake"): ">"})) == 1
+
+
 def test_what_is_lost_is_mended(slots: Slots) -> None:
     """A repair gives leases their slots, and jobs their lines; nothing else changes."""
     slots.add("ada", "ada", "bob", "cyd")
@@ -324,6 +339,10 @@ MUTANTS: dict[str, tuple[Sequence[Edit], str]] = {
     "an older worker": ([UNMENDED], "an older worker completes them, and others sweep"),
     "the slot stays": ([("complete", "redis.call('ZREM', q.slots,", "redis.call('ZSCORE', q.slots,")], "completed"),
     "freed twice": ([("retry", "redis.call('HDEL', q.held, unpack(names))", "")], "retried at once"),
+    "a line is forgotten with its reader": (
+        [("reclaim", "if redis.call('EXISTS', lines) == 1 then wake_one(wake) end", "")],
+        "a line",
+    ),
     "nobody is woken": (
         [("complete", "if redis.call('EXISTS', q.stopped) == 1 then wake_one(q.wake) end", "")],
         "completed",
@@ -341,8 +360,8 @@ MUTANTS: dict[str, tuple[Sequence[Edit], str]] = {
 def test_planted_bug(slots: Slots, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     edits, way = MUTANTS[mutant]
     monkeypatch.setattr("tests.scripts.conftest.script", planted(edits))
-    check: Any = ends_ordered
-    if way:
+    check: Any = finds_a_line if way == "a line" else ends_ordered
+    if way in {*ONE, *ALL}:
         check = (wakes if mutant == "nobody is woken" else ends_one) if way in ONE else ends_all
     with pytest.raises(AssertionError):
-        check(slots, way) if way else check(slots)
+        check(slots, way) if way in {*ONE, *ALL} else check(slots)

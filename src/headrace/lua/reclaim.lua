@@ -39,6 +39,7 @@
 -- @include sweep
 -- @include take_over
 -- @include wake_many
+-- @include wake_one
 
 -- 1. If no job is leased, delayed, scheduled, held back or in a later level, no worker is late, and the last sweep was
 -- just now, only store the time of this sweep. This needs no record: a repeated call finds the same state, or goes on.
@@ -148,7 +149,10 @@ if heard.none then redis.call('HDEL', stats, 'heard') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end
 if there == 0 and not q.levels.beyond then redis.call('HDEL', stats, 'largest') end
-if redis.call('HEXISTS', stats, 'paused') == 0 then wake_many(wake, moved + forgotten + suspected + (seen > now and 1 or 0)) end
+if redis.call('HEXISTS', stats, 'paused') == 0 then
+  wake_many(wake, moved + forgotten + suspected + (seen > now and 1 or 0))
+  if redis.call('EXISTS', lines) == 1 then wake_one(wake) end -- the reader that had the token for a line may have died
+end
 local function ahead(...)
   local least = -1
   for _, key in ipairs({...}) do
