@@ -23,10 +23,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import redis
+from kinds import metered
 from steps import compare
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -49,6 +51,10 @@ HANDLERS, TOOK_S = 20, 0.005  # at once, and the seconds of each
 DRAIN_S = 90.0  # seconds after the last job in which all are begun, or are counted as not begun
 LEASES = 3000  # of which the shares are told
 WEIGHTS = {"gold": 3.0, "silver": 2.0, "tin": 1.0}
+CALLS = (1, 10, 100)  # jobs of one call of a lease by hand
+TIMES = 10  # that a call is measured
+LINED = 6000  # jobs that wait in lines beside it
+LOOKED_AT = 250  # jobs that a lease puts into lines, beside those that it leases
 SLOW, QUICK = 6000, 20_000  # jobs of a round, of handlers that take `TOOK_S` and of handlers that only count
 PAYLOAD = b"-".ljust(100, b"x")  # of a job that is only counted
 Terms = Mapping[str, Any]
@@ -161,6 +167,12 @@ def flood(url: str, jobs: int) -> None:
             queue.enqueue_many([NewJob(PAYLOAD, headers=headers) for headers in names])
 
 
+def jobs_of(numbers: range, names: list[str]) -> list[NewJob[bytes]]:
+    """Make jobs of tenants by turns; each is also an organisation and its only user."""
+    some = [names[number % len(names)] for number in numbers]
+    return [NewJob(PAYLOAD, headers={"tenant": name, "org": name, "user": name}) for name in some]
+
+
 class Working(Serving):
     """A worker in a process of its own, with the waits that it has told."""
 
@@ -238,8 +250,7 @@ class Bench:
         self.client.flushall()
         with Queue(NAME, url=self.server.url) as queue:
             for at in range(0, jobs, 1000):
-                some = range(at, min(jobs, at + 1000))
-                queue.enqueue_many([NewJob(PAYLOAD, headers={"tenant": tenants[n % len(tenants)]}) for n in some])
+                queue.enqueue_many(jobs_of(range(at, min(jobs, at + 1000)), tenants))
 
     def drain(self, terms: Terms, jobs: int, handlers: int, took: float) -> Figures:
         """Let a worker run the jobs that wait."""
@@ -257,6 +268,41 @@ class Bench:
             assert worker.until(LEASES)
             order: dict[str, int] = worker.ask()["order"]
         return {name: order.get(name, 0) for name in WEIGHTS}
+
+    def calls(self) -> Figures:
+        """Measure calls of one client: microseconds of the server a job, and bytes of a job in a line."""
+        found: Figures = {}
+        for way, terms in (("without", {}), ("fair", {"fair": "tenant"}), ("two levels", {"fair": "org/user"})):
+            for values in (1, TENANTS):
+                names = [f"tenant-{number}" for number in range(values)]
+                with Queue(NAME, url=self.server.url, **terms) as queue:
+                    for most in CALLS:
+                        self.filled(1, names)
+                        queue.complete_many(queue.lease_many(1))
+                        some = [self._first(queue, most, names) for _ in range(TIMES)]
+                        first, ends = (statistics.median(column) for column in zip(*some, strict=True))
+                        self.filled(LINED, names)
+                        before = self.client.info("memory")["used_memory"]
+                        for _ in range(LINED // LOOKED_AT + 1):
+                            queue.lease_many(1)
+                        size = self.client.info("memory")["used_memory"] - before
+                        lease = partial(queue.lease_many, most)
+                        line = statistics.median(self._call(lease)[0] for _ in range(TIMES))
+                        told = {"first": first / most, "line": line / most, "end": ends / most, "bytes": size / LINED}
+                        found[f"{way}, {values}, {most}"] = told
+        return found
+
+    def _first(self, queue: Queue[bytes], most: int, names: list[str]) -> tuple[float, float]:
+        """Measure a lease of jobs that have just come, and their completion."""
+        queue.enqueue_many(jobs_of(range(most), names))
+        lease, leases = self._call(lambda: queue.lease_many(most))
+        assert len(leases) == most
+        return lease, self._call(lambda: queue.complete_many(leases))[0]
+
+    def _call(self, call: Callable[[], Any]) -> tuple[float, Any]:
+        """Call, and return the microseconds of the server and the answer."""
+        answer, took = metered(self.client, call)
+        return took, answer
 
     def costs(self) -> Figures:
         """Drain the same jobs with and without terms: of handlers that take a while, and of others."""
@@ -331,13 +377,32 @@ def costs(_row: str, found: Figures) -> list[str]:
     return lines
 
 
+def calls(_row: str, found: Figures) -> list[str]:
+    """The table of calls of one client."""
+    rounds: list[Figures] = found["figures"]
+    lines = [
+        "## Calls of one client",
+        "",
+        "Microseconds of the server a job, and bytes of a job that waits in a line.",
+        "",
+    ]
+    lines += ["| | values | jobs a call | lease, first look | lease, from a line | completion | bytes |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name in rounds[0]:
+        cells = [cell([one[name][key] for one in rounds]) for key in ("first", "line", "end")]
+        cells.append(cell([one[name]["bytes"] for one in rounds], 0))
+        lines.append(f"| {' | '.join(name.split(', '))} | {' | '.join(cells)} |")
+    return lines
+
+
 def plain(_row: str, found: Figures) -> list[str]:
     """What plain queues cost before, and now."""
     return ["## Queues without terms", "", "```text", found["figures"].strip(), "```"]
 
 
 SHOWN: dict[str, Callable[[str, Figures], list[str]]] = {
-    "flood": flooded, "keys": flooded, "weights": weighted, "costs": costs, "plain": plain,
+    "flood": flooded, "keys": flooded, "weights": weighted, "costs": costs, "calls": calls,
+    "plain": plain,
 }  # fmt: skip
 
 
@@ -422,7 +487,7 @@ def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
     else:
         found["figures"] = []
         for _ in range(options.rounds):
-            found["figures"].append({"weights": bench.weights, "costs": bench.costs}[row]())
+            found["figures"].append({"weights": bench.weights, "costs": bench.costs, "calls": bench.calls}[row]())
             print(row, json.dumps(found["figures"][-1]), file=sys.stderr, flush=True)
     found["load"].append(conditions(options.server)["load"][0])
     return found
