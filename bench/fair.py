@@ -47,6 +47,7 @@ TENANTS = 100  # quiet ones, of which each sends a job a second
 FLOOD = 100_000  # jobs of one tenant
 KEYS = 1000  # of this tenant, where there are two levels
 FLOOD_AFTER_S = 1.0
+EVERY = TENANTS // 10  # timed jobs, of a tenth of a second, of which the plot has the longest wait
 HANDLERS, TOOK_S = 20, 0.005  # at once, and the seconds of each
 DRAIN_S = 90.0  # seconds after the last job in which all are begun, or are counted as not begun
 LEASES = 3000  # of which the shares are told
@@ -242,7 +243,7 @@ class Bench:
             "p50": percentile(counted, 0.5), "p99": percentile(counted, 0.99), "most": counted[-1],
             "jobs": len(counted), "not begun": len(moments) - len(worker.waits),
             "of the flood": told["ran"] - len(worker.waits) - HANDLERS, "late": percentile(sorted(late), 0.99),
-            "series": series,
+            "longest": [max(series[at : at + EVERY]) for at in range(0, len(series), EVERY)],
         }  # fmt: skip
 
     def filled(self, jobs: int, tenants: list[str]) -> None:
@@ -419,13 +420,12 @@ def page(told: dict[str, Any]) -> str:
 
 def picture(told: dict[str, Any]) -> str:
     """The plot: the longest wait of each tenth of a second over the seconds, a line for each way, logarithmic."""
-    wide, high, left, top = 760, 320, 60, 40
+    wide, high, left, top = 760, 320, 66, 40
     figures = told["rows"]["flood"]["figures"]
-    every = TENANTS // 10
-    lines = {}
-    for way, rounds in figures.items():
-        columns = list(zip(*(one["series"] for one in rounds), strict=True))
-        lines[way] = [max(map(statistics.median, columns[at : at + every])) for at in range(0, len(columns), every)]
+    lines = {
+        way: [statistics.median(column) for column in zip(*(one["longest"] for one in rounds), strict=True)]
+        for way, rounds in figures.items()
+    }
     low = math.floor(math.log10(min(value for line in lines.values() for value in line)))
     most = math.ceil(math.log10(max(value for line in lines.values() for value in line)))
     seconds = max(len(line) for line in lines.values()) / 10
@@ -457,7 +457,7 @@ def picture(told: dict[str, Any]) -> str:
     ]
     for kind, (way, line) in zip("poq", lines.items(), strict=True):
         points = " ".join(f"{x((at + 0.5) / 10):.1f} {y(value):.1f}" for at, value in enumerate(line))
-        above = y(line[-1]) - (8 if kind != "p" else -16)
+        above = y(line[-1]) - (8 if kind != "p" else -24)
         out += [
             f'<path class="{kind}" d="M{points}"/>',
             f'<text x="{wide - 24}" y="{above:.0f}" text-anchor="end">{way.replace("`", "")}</text>',
@@ -476,7 +476,7 @@ def measure(row: str, bench: Bench, options: argparse.Namespace) -> Figures:
             ways = list(FLOODED[row].items())
             for way, (terms, jobs) in ways[number % 3 :] + ways[: number % 3]:
                 rounds[way].append(bench.quiet(terms, min(jobs, options.flood_jobs), options.seconds))
-                shown = {key: value for key, value in rounds[way][-1].items() if key != "series"}
+                shown = {key: value for key, value in rounds[way][-1].items() if key != "longest"}
                 print(row, way, json.dumps(shown), file=sys.stderr, flush=True)
         found["figures"] = rounds
     elif row == "plain":
