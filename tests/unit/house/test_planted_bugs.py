@@ -10,6 +10,7 @@ import pytest
 from headrace._protocol.script import names, script
 from tests.chaos import mutants as chaos
 from tests.cluster import mutants as cluster
+from tests.fair import mutants as fair
 from tests.flows import mutants as flows
 from tests.model import mutants as model
 from tests.steps import mutants as steps
@@ -23,6 +24,9 @@ def edits() -> Iterator[tuple[str, str, str]]:
         for script_name, old, _ in mutant.edits:
             yield bug, script_name, old
     some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, model.RESHARDING, flows.MUTANTS, steps.MUTANTS)
+    for bug, (changes, _) in (*fair.MUTANTS.items(), *fair.SLOTS.items()):
+        for script_name, old, _ in changes:
+            yield bug, script_name, old
     for bug, ((script_name, old, _), _) in cluster.DURABLE_IN_SCRIPTS.items():
         yield bug, script_name, old
     for bug, changes in (item for mutants in some for item in mutants.items()):
