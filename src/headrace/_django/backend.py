@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -75,7 +75,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     supports_get_result = True
     supports_priority = True
 
-    @cached_property
+    @_forks.cached_property
     def settings(self) -> Options:
         """The options, checked. Raises `ConfigurationError`."""
         return Options.of(self.alias, self.options)

@@ -41,15 +41,18 @@ class Site:
     """The pages of this process, and the event loop that they run on."""
 
     process: int = field(factory=os.getpid)
-    loop: asyncio.AbstractEventLoop = field(factory=asyncio.new_event_loop)
+    loop: asyncio.AbstractEventLoop = field(init=False)
     app: Any = field(init=False)
+    thread: threading.Thread = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         from headrace.web import app
 
         options = _first().settings
         self.app = app(options.url, namespace=options.namespace, access=lambda request: request.scope[RIGHTS])
-        threading.Thread(target=self.loop.run_forever, name="headrace-pages", daemon=True).start()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="headrace-pages", daemon=True)
+        self.thread.start()
 
     def ask(self, scope: dict[str, Any], body: bytes) -> tuple[int, dict[str, str], bytes]:
         """Send a request to the pages; return status, headers and body of the answer."""
@@ -86,6 +89,18 @@ def site() -> Site:
         return _site
 
 
+def close() -> None:
+    """Stop the event loop of the pages, if there is one; the next page makes another."""
+    global _site
+    with _lock:
+        gone, _site = _site, None
+    if gone is not None and gone.process == os.getpid():
+        asyncio.run_coroutine_threadsafe(gone.app.close(), gone.loop).result(WITHIN_S)
+        gone.loop.call_soon_threadsafe(gone.loop.stop)
+        gone.thread.join()
+        gone.loop.close()
+
+
 def _first() -> TaskBackend:
     """Return the first backend of `TASKS` that is ours: its server's queues are shown."""
     found = next((one for one in contract.task_backends().all() if isinstance(one, TaskBackend)), None)
@@ -118,7 +133,7 @@ def scope_of(request: Any, path: str) -> dict[str, Any]:
 
 
 def view(request: Any, path: str) -> Any:
-    """Show the page *path*. A view of Django, for users who are known: put it behind staff rights."""
+    """Show the page *path*. A view of Django: put it behind staff rights."""
     http: Any = import_module("django.http")
     try:
         status, headers, body = site().ask(scope_of(request, path), request.body)
