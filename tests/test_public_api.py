@@ -68,7 +68,8 @@ MEMBERS = {
     },
     "Event": {"at", "id", "kind", "queue", "reason", "worker"},
     "JobState": {
-        "due", "enqueued_at", "entry", "job", "progress", "reason", "since", "state", "steps", "traceback", "worker",
+        "attempts", "began", "due", "ended", "enqueued_at", "entry", "job", "progress", "reason", "since", "state",
+        "steps", "traceback", "worker", "workers",
     },
     "Limit": {"key", "limit", "per_shard", "slots"},
     "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},

@@ -75,7 +75,7 @@ def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", prompt: b
 
 
 def seen_on(terminal: int, answer: bytes, prompt: bytes) -> str:
-    """Return all that was to be seen on a terminal until nobody has it open; answer its *prompt*."""
+    """Return all that was to be seen on a terminal until no process has it open; answer its *prompt*."""
     seen = b""
     with os.fdopen(terminal, "r+b", buffering=0) as file, suppress(OSError):  # Linux: nobody else has it open
         while chunk := file.read(4096):

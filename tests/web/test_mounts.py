@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable
 from html import unescape
@@ -37,9 +38,7 @@ def litestar(pages: Any) -> Any:
 
 def django(pages: Any) -> Any:
     """As docs/how-to/watch-in-the-browser.md has it: Django mounts no applications."""
-    conf = importlib.import_module("django.conf")
-    if not conf.settings.configured:
-        conf.settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="x")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.project")
     framework = importlib.import_module("django.core.asgi").get_asgi_application()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -50,9 +49,6 @@ def django(pages: Any) -> Any:
             await framework(scope, receive, send)
 
     return application
-
-
-urlpatterns: list[Any] = []  # of Django, which answers 404 to everything else
 
 
 @pytest.fixture

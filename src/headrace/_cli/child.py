@@ -84,8 +84,10 @@ class Identity:
             return None
 
     def open(self, name: str) -> Queue:
-        """Open one of its queues."""
-        return Queue(name, url=self.url, namespace=self.namespace)
+        """Open one of its queues, with as many priority levels as it has."""
+        with Queue(name, url=self.url, namespace=self.namespace) as plain:
+            levels = plain.admin.levels()
+        return Queue(name, url=self.url, namespace=self.namespace, priorities=levels)
 
     def registrations(self, queue: Queue) -> list[str]:
         """List the names under which the worker is registered in a queue."""

@@ -105,7 +105,8 @@ def _stats(inspector: Inspector, view: QueueView, *, rates: bool = False) -> dic
     workers = [attrs.asdict(worker, filter=lambda field, _: field.name != "queue") for worker in alive]
     due = next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
     more: dict[str, Any] = {"reason": None if due is None else due.reason}  # of the next due job: why it was retried
-    more["outbox"] = None if view.outbox is None else attrs.asdict(view.outbox)
+    if view.outbox is not None:
+        more["outbox"] = attrs.asdict(view.outbox)
     if rates:
         more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
     return {**attrs.asdict(counts), "lost": counts.lost, "paused": view.paused, "workers": workers, **more}
@@ -119,7 +120,7 @@ def _cell(value: Any) -> object:
 
 def _notes(row: dict[str, Any]) -> str:
     found = ["paused"] if row["paused"] else []
-    if (outbox := row["outbox"]) is not None and (outbox["rows"] or outbox["refused"]):
+    if (outbox := row.get("outbox")) is not None and (outbox["rows"] or outbox["refused"]):
         found.append(f"{outbox['rows']} in the outbox" + (f", {outbox['refused']} refused" * bool(outbox["refused"])))
     return ", ".join(found + [f"{row[name]} {name}" for name in ("blocked", "lost") if row[name]])
 

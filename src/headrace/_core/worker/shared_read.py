@@ -27,7 +27,7 @@ LONG_S = 1.0  # seconds that a long read lasts at most
 SHORT_S = 0.05  # seconds that a short read lasts at most, and between two checks whether a consumer waits
 ORPHANS_EVERY_S = 2.0  # seconds between two searches for jobs that other readers received, and that nobody leased
 LEASED_CHECKS = 10  # pauses at most until the job that ended a read is leased
-PAUSE_AT_MOST = 4  # longest pause between two reads, in costs of a read: longer if reads end soon after each other
+PAUSE_AT_MOST = 5  # longest pause between two reads that end soon after each other, in `READ_EACH_S` of each queue
 
 
 @define(eq=False)
@@ -123,8 +123,9 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
             shared.in_read -= ids
         # During the pause, the job that ended the read is leased. If reads end often, they must not take all the time.
         least = LEAST_S + READ_EACH_S * len(some)
-        soon = (yield from Now()) - began < 2 * PAUSE_AT_MOST * least
-        pause = min(PAUSE_AT_MOST * least, 2 * pause) if soon and pause else least
+        most = max(least, PAUSE_AT_MOST * READ_EACH_S * len(some))
+        soon = (yield from Now()) - began < 2 * most
+        pause = min(most, 2 * pause) if soon and pause else least
         yield Sleep(pause)
         for _ in range(LEASED_CHECKS):  # the server would run the read before the lease call, which takes longer
             if not any(one.leasing.woken or one.leasing.asking for one in found):

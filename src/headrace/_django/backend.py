@@ -1,0 +1,287 @@
+"""`TaskBackend`: Django's tasks are jobs of queues of the same names."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from headrace import _forks
+from headrace._api.sync.queue import Queue
+from headrace._django import contract, results
+from headrace._django.options import Options
+from headrace._model.job import Job, NewJob
+from headrace._model.settings import KIND
+from headrace._model.state import JobState
+from headrace._net.base.address import given
+from headrace._protocol.keys import Keys
+from headrace.errors import ConfigurationError, JobFailed, without_extra
+
+APP = "headrace.django"
+FROM_OUTBOX = "SELECT queue, payload, headers, refused FROM headrace_outbox WHERE namespace = %s AND job_id = %s"
+_queues: dict[tuple[Options, str], Queue[bytes]] = {}  # of all backends: Django makes one of each in every thread
+_lock = _forks.lock()
+
+
+def queue_of(options: Options, name: str) -> Queue[bytes]:
+    """Return the queue of this process with this *name*."""
+    with _lock:
+        found = _queues.get((options, name))
+        if found is None:
+            found = _queues[options, name] = Queue(
+                name,
+                url=options.url,
+                namespace=options.namespace,
+                priorities=options.priorities,
+                history=options.history,
+                history_ttl=options.result_ttl,
+                result_ttl=options.result_ttl,
+                tracebacks=True,
+            )
+        return found
+
+
+def close() -> None:
+    """Close the connections of all queues of this process; a later call opens them again."""
+    with _lock:
+        some = [*_queues.values()]
+        _queues.clear()
+    for queue in some:
+        queue.close()
+
+
+def tables() -> Any:
+    """Return the module of outboxes. Raises `ConfigurationError` without the extra `sql`."""
+    if find_spec("sqlalchemy") is None:
+        raise ConfigurationError(without_extra("an outbox", "sql"))
+    return import_module("headrace.sql")
+
+
+class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """Django's tasks as jobs: `TASKS = {"default": {"BACKEND": "headrace.django.TaskBackend", …}}`.
+
+    Each name of `QUEUES` is a queue of that name. Commands: `manage.py headrace_worker` runs tasks. Options are
+    described in docs/how-to/use-in-django.md; wrong ones are errors of `manage.py check`, and a `ConfigurationError` of
+    the first call.
+    """
+
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @_forks.cached_property
+    def settings(self) -> Options:
+        """The options, checked. Raises `ConfigurationError`."""
+        return Options.of(self.alias, self.options)
+
+    def queue(self, name: str) -> Queue[bytes]:
+        """Return the queue of this *name*, shared by the threads of this process."""
+        return queue_of(self.settings, name)
+
+    def validate_task(self, task: Any) -> None:
+        """Refuse a task that can't be run. Raises Django's `InvalidTask`."""
+        check: Any = super()
+        check.validate_task(task)
+        try:
+            Keys.of(task.queue_name, "headrace")
+        except ValueError as error:
+            raise contract.InvalidTask(f"Queue {task.queue_name!r} is not valid for headrace: {error}") from None
+
+    # -- enqueueing ----------------------------------------------------------------------------------
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Enqueue a call of *task*, and return its result, which is `READY`.
+
+        In a transaction of the option `database`, it is sent when that is committed, and never if it is rolled back; or
+        with the option `outbox` it is a row of the transaction. Raises Django's `InvalidTask`, and `TypeError` for
+        arguments that JSON can't carry. If the server is away, raises an error of redis after 45 seconds.
+        """
+        self.validate_task(task)
+        began = time.time()
+        name = secrets.token_hex(12)
+        headers = results.headers_of(task, began)
+        result = contract.TaskResult(
+            task=task,
+            id=name if self.queues else f"{name}.{task.queue_name}",
+            status=contract.Status.READY,
+            enqueued_at=None,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=args,
+            kwargs=kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+        payload = results.payload_of(result.args, result.kwargs)
+        after = task.run_after
+        if after is not None and after.tzinfo is None:
+            after = after.astimezone()  # naive only without USE_TZ: then it is local
+        job = NewJob(payload, result.id, headers, after, self.settings.level(task.priority))
+        if self.settings.outbox:
+            self._write(task.queue_name, job)
+            self._enqueued(result, began)
+        elif self.settings.on_commit and (transaction := self._transaction()) is not None:
+            transaction.on_commit(partial(self._send, job, result, began, task.queue_name))
+        else:
+            self._send(job, result, began, task.queue_name)
+        return result
+
+    def _transaction(self) -> Any:
+        """Return the connection of the database if it is in a transaction. This does not connect to it."""
+        db: Any = import_module("django.db")
+        connection = db.connections[self.settings.database]
+        return connection if connection.in_atomic_block else None
+
+    def _send(self, job: NewJob[bytes], result: Any, began: float, queue: str) -> None:
+        self.queue(queue).enqueue(job)
+        self._enqueued(result, began)
+
+    def _write(self, queue: str, job: NewJob[bytes]) -> None:
+        """Write a job as a row: of the transaction under way, or of one of its own."""
+        outbox, transaction = tables().Outbox(self.queue(queue)), import_module("django.db.transaction")
+        with transaction.atomic(using=self.settings.database):
+            outbox.enqueue(self.settings.database, job)
+
+    def _enqueued(self, result: Any, began: float) -> None:
+        results.change(result, enqueued_at=results.moment(began))
+        contract.signals().task_enqueued.send(type(self), task_result=result)
+
+    # -- results -------------------------------------------------------------------------------------
+
+    def get_result(self, result_id: str) -> Any:
+        """Return the result of an earlier call, from any process. Raises Django's `TaskResultDoesNotExist`: also for a
+        task that ended longer than `result_ttl` ago, or before the last `history` ones of its queue.
+
+        Two or three scripts for each queue that is asked.
+        """
+        for name in self._places(result_id):
+            try:
+                queue = self.queue(name)
+                state = queue.find(result_id)
+            except (TypeError, ValueError):  # no id that a job may have, or no queue
+                break
+            if state is not None:
+                return self._result(queue, state)
+        if self.settings.outbox and isinstance(result_id, str):
+            waits = self._in_outbox(result_id)
+            if waits is not None:
+                return waits
+        raise contract.TaskResultDoesNotExist(result_id)
+
+    def _places(self, id: object) -> Sequence[str]:
+        """Return the queues that may have a job of this id."""
+        if self.queues:
+            return sorted(self.queues)
+        _, dot, name = str(id).partition(".")
+        return [name] if dot and name else []
+
+    def _result(self, queue: Queue[bytes], state: JobState[bytes]) -> Any:
+        task = self._task(state.job)
+        value = None
+        if state.state == "completed":
+            try:
+                kept = queue.result(state.job.id, timeout=0)
+                value = None if kept is None else json.loads(kept)
+            except JobFailed:  # the result has gone a moment before the end has
+                value = None
+        return results.result_of(self.alias, state, task, value)
+
+    def _task(self, job: Job[Any]) -> Any:
+        """Return the task of a job. Raises `TaskResultDoesNotExist` if this process can't import it."""
+        path = job.headers.get(KIND, "")
+        try:
+            return results.task_of(path)
+        except Exception as error:
+            why = f"{job.id} is of task {path!r}, which can't be imported: {error}"
+            raise contract.TaskResultDoesNotExist(why) from error
+
+    def _in_outbox(self, id: str) -> Any:
+        """Return the result of a task that is a row of the outbox yet; `None` if it is none."""
+        db: Any = import_module("django.db")
+        with db.connections[self.settings.database].cursor() as cursor:
+            cursor.execute(FROM_OUTBOX, [self.settings.namespace, id])
+            row = cursor.fetchone()
+        if row is None:
+            return None
+        queue, payload, headers, refused = row
+        job = Job(id, bytes(payload), queue, json.loads(headers) if isinstance(headers, str) else headers)
+        result = results.new(self.alias, job, self._task(job))
+        if refused:
+            results.change(result, status=contract.Status.FAILED)
+            result.errors.append(contract.TaskError(exception_class_path=results.NO_ERROR, traceback=f"{refused}\n"))
+        return result
+
+    # -- checks --------------------------------------------------------------------------------------
+
+    def check(self, **_: Any) -> Iterator[Any]:
+        """Yield what is wrong with the settings, for `manage.py check`."""
+        checks: Any = import_module("django.core.checks")
+        where = f"TASKS[{self.alias!r}]"
+        try:
+            options = self.settings
+            given(options.url)
+        except (ConfigurationError, ValueError) as error:
+            text = str(error) if where in str(error) else f"{where}: {error}"
+            hint = f"Give {where}['OPTIONS']['url'], or set HEADRACE_URL." if "HEADRACE_URL" in text else None
+            yield checks.Error(text, hint=hint, id="headrace.E001")
+            return
+        for name in sorted(map(str, self.queues)):
+            try:
+                Keys.of(name, options.namespace)
+            except ValueError as error:
+                yield checks.Error(f"{where}['QUEUES']: {error}", id="headrace.E002")
+        db: Any = import_module("django.db")
+        if options.database not in db.connections.settings:
+            text = f"{where}['OPTIONS']['database']: there is no database {options.database!r}"
+            yield checks.Error(text, hint="Name one of DATABASES.", id="headrace.E003")
+        elif options.outbox:
+            yield from self._check_outbox(checks, db, where, options.database)
+
+    def _check_outbox(self, checks: Any, db: Any, where: str, database: str) -> Iterator[Any]:
+        try:
+            tables()
+        except ConfigurationError as error:
+            yield checks.Error(f"{where}: {error}", id="headrace.E004")
+        if not import_module("django.apps").apps.is_installed(APP):
+            text = f"{where}: an outbox has a table, of which Django knows nothing"
+            yield checks.Error(text, hint=f"Add {APP!r} to INSTALLED_APPS, and migrate.", id="headrace.E005")
+        vendor = db.connections[database].vendor
+        if vendor not in ("postgresql", "sqlite"):
+            text = f"{where}: an outbox is for PostgreSQL and SQLite, and {database!r} is {vendor}"
+            yield checks.Error(text, hint="Leave out 'outbox': tasks are sent on commit.", id="headrace.E006")
+
+
+def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[Any]:
+    """Yield a warning for each backend whose outbox has no table: `manage.py check --database default`."""
+    checks: Any = import_module("django.core.checks")
+    db: Any = import_module("django.db")
+    for backend in contract.task_backends().all():
+        if not isinstance(backend, TaskBackend) or [*backend.check()]:
+            continue
+        options = backend.settings
+        if options.outbox and options.database in (databases or ()):
+            with db.connections[options.database].cursor() as cursor:
+                names = db.connections[options.database].introspection.table_names(cursor)
+            if "headrace_outbox" not in names:
+                text = f"database {options.database!r} has no table headrace_outbox: no task can be enqueued"
+                yield checks.Warning(text, hint="Run manage.py migrate headrace.", id="headrace.W001")
+
+
+def backend_of(alias: str) -> TaskBackend:
+    """Return the backend *alias* of `TASKS`. Raises `ConfigurationError` if it is none of ours."""
+    try:
+        backend: Any = contract.task_backends()[alias]
+    except contract.InvalidTaskBackend as error:
+        raise ConfigurationError(f"TASKS: {error}") from None
+    if not isinstance(backend, TaskBackend):
+        kind = f"{type(backend).__module__}.{type(backend).__qualname__}"
+        raise ConfigurationError(f"TASKS[{alias!r}] is a {kind}: give the alias of a headrace.django.TaskBackend")
+    return backend

@@ -1,0 +1,41 @@
+"""The commands of `manage.py`: what they do, without Django's part."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from headrace._django.backend import backend_of
+from headrace._django.running import worker_of
+from headrace.errors import requiring
+
+VARIABLE = "HEADRACE_DJANGO_WORKER"  # of the environment: the arguments of `worker_of`, in JSON
+TARGET = "headrace._django.child:worker"
+
+
+def work(alias: str, queues: Sequence[str], concurrency: int | None, processes: int, **options: Any) -> int:
+    """Run the processes of `headrace_worker` until they end; return the exit code. Raises `ConfigurationError`."""
+    with requiring("headrace_worker", "cli", "typer", "rich"):
+        from headrace._cli.child import Options
+        from headrace._cli.work import Supervisor
+    worker_of(alias, queues, concurrency)  # refuses wrong settings here, once, before any process starts
+    reload, health_port = options.pop("reload"), options.pop("health_port")
+    given = {"alias": alias, "queues": list(queues), "concurrency": concurrency}
+    paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]  # the folder of manage.py
+    os.environ |= {VARIABLE: json.dumps(given), "PYTHONPATH": os.pathsep.join(paths)}
+    return Supervisor([TARGET], processes, Options(**options), reload, health_port).run()
+
+
+def program(arguments: Sequence[str]) -> None:
+    """Run the command line on the server and namespace of the backend `default`, unless *arguments* name others."""
+    from headrace._cli import main
+
+    options = backend_of("default").settings
+    if options.url is not None:
+        os.environ["HEADRACE_URL"] = options.url
+    namespace = [] if options.namespace == "headrace" else ["--namespace", options.namespace]
+    sys.argv = ["headrace", *namespace, *arguments]
+    main()

@@ -1,0 +1,152 @@
+"""Results of tasks, as Django describes them, made of jobs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+from headrace._django import contract
+from headrace._model.job import Job
+from headrace._model.settings import KIND
+from headrace._model.state import JobState
+
+PRIORITY, RUN_AFTER, ENQUEUED = "django-priority", "django-run-after", "django-enqueued-at"  # headers
+UNKNOWN_WORKER = "unknown"  # of an attempt whose worker died
+NO_ERROR = "headrace.errors.JobFailed"  # the class for an end that no exception of the task has made
+
+
+def now() -> datetime:
+    """Return the time as Django's settings have it: aware, or naive in the local zone."""
+    return moment(time.time())
+
+
+def moment(seconds: float) -> datetime:
+    """Return a time as Django's settings have it."""
+    settings: Any = import_module("django.conf").settings
+    aware = datetime.fromtimestamp(seconds, UTC)
+    if settings.USE_TZ:
+        return aware
+    timezone: Any = import_module("django.utils.timezone")
+    naive: datetime = timezone.make_naive(aware)
+    return naive
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)
+
+
+def task_of(path: str) -> Any:
+    """Import the task of a path. Raises `ImportError` if there is none."""
+    loading: Any = import_module("django.utils.module_loading")
+    found = loading.import_string(path)
+    if not isinstance(found, contract.Task):
+        raise ImportError(f"{path!r} is no task, but of type {type(found).__name__}")  # noqa: TRY004 - as for no module
+    return found
+
+
+def headers_of(task: Any, enqueued: float) -> dict[str, str]:
+    """Return the headers of a task's job, from which `new` makes the task again."""
+    found = {KIND: task.module_path, ENQUEUED: f"{enqueued:.6f}"}
+    if task.priority:
+        found[PRIORITY] = str(task.priority)
+    if task.run_after is not None:
+        found[RUN_AFTER] = task.run_after.isoformat()
+    return found
+
+
+def payload_of(args: list[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """Encode the arguments of a call."""
+    return json.dumps({"args": args, "kwargs": kwargs}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _call(payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
+    """Decode the arguments of a call. Raises `ValueError`."""
+    given: Any = {} if payload is None else json.loads(payload)
+    try:
+        return [*given.get("args", [])], {**given.get("kwargs", {})}
+    except (AttributeError, TypeError):
+        raise ValueError("it is no object with args and kwargs") from None
+
+
+def new(alias: str, job: Job[Any], task: Any) -> Any:
+    """Make the result of a job, not begun. Raises `ValueError` for a payload that holds no arguments."""
+    args, kwargs = _call(job.payload)
+    after = job.headers.get(RUN_AFTER)
+    priority = int(job.headers.get(PRIORITY, "0"))
+    enqueued = job.headers.get(ENQUEUED)
+    options = {"priority": priority, "queue_name": str(job.queue), "backend": alias}
+    try:
+        own = task.using(**options, run_after=None if after is None else datetime.fromisoformat(after))
+    except contract.InvalidTask:  # QUEUES have changed since
+        own = task
+    return contract.TaskResult(
+        task=own,
+        id=job.id,
+        status=contract.Status.READY,
+        enqueued_at=moment(float(enqueued)) if enqueued else _moment(job.enqueued_at or None),
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=alias,
+        errors=[],
+        worker_ids=[],
+    )
+
+
+def change(result: Any, **values: Any) -> None:
+    """Change fields of a result, which is frozen for its users."""
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+
+
+def attempted(result: Any, state: JobState[Any]) -> None:
+    """Add the attempts that have ended to a result."""
+    attempts = state.attempts
+    known = {one.number: one.worker for one in attempts}
+    last = state.job.attempt - 1 if state.state == "leased" else state.job.attempt if state.ended else 0
+    workers = [known.get(number) or UNKNOWN_WORKER for number in range(1, max(last, *known, 0) + 1)]
+    failed = [one for one in attempts if one.error or one.reason]
+    errors = [
+        contract.TaskError(
+            exception_class_path=one.error or NO_ERROR, traceback=one.traceback or f"{one.reason or one.error}\n"
+        )
+        for one in failed
+    ]
+    began = [one.began for one in attempts if one.began is not None]
+    change(
+        result,
+        worker_ids=workers,
+        errors=errors,
+        started_at=_moment(began[0] if began else None),
+        last_attempted_at=_moment(began[-1] if began else None),
+    )
+
+
+def result_of(alias: str, state: JobState[Any], task: Any, value: Any) -> Any:
+    """Make the result of a job in any state. *value*: the task's, if it was completed."""
+    result = new(alias, state.job, task)
+    attempted(result, state)
+    if state.state == "leased":
+        since = _moment(state.since)
+        change(
+            result,
+            status=contract.Status.RUNNING,
+            worker_ids=[*result.worker_ids, state.worker or UNKNOWN_WORKER],
+            started_at=result.started_at or since,
+            last_attempted_at=since,
+        )
+    elif state.state == "completed":
+        change(result, status=contract.Status.SUCCESSFUL, finished_at=_moment(state.ended), _return_value=value)
+    elif state.state in ("dead", "cancelled", "deleted"):
+        change(result, status=contract.Status.FAILED, finished_at=_moment(state.ended))
+        last = state.attempts[-1] if state.attempts else None
+        if last is None or last.number < state.job.attempt or state.state != "dead":
+            why = f"the job was {state.state}" if state.state != "dead" else f"{state.reason or 'no reason is known'}"
+            result.errors.append(contract.TaskError(exception_class_path=NO_ERROR, traceback=f"{why}\n"))
+    return result

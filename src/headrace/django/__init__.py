@@ -1,0 +1,15 @@
+"""Django's tasks on headrace. Extra `django`.
+
+    INSTALLED_APPS += ["headrace.django"]
+    TASKS = {"default": {"BACKEND": "headrace.django.TaskBackend", "OPTIONS": {"url": "redis://localhost:6379/0"}}}
+
+`manage.py headrace_worker` runs the tasks; `manage.py headrace` is the command line; Django's admin has the pages. See
+docs/how-to/use-in-django.md.
+"""
+
+from headrace._django.backend import TaskBackend
+from headrace._django.running import worker_of as worker
+
+__all__ = ["TaskBackend", "worker"]
+
+TaskBackend.__module__ = __name__

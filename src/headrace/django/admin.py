@@ -1,0 +1,28 @@
+"""The entry in Django's admin: the pages of all queues, behind staff rights."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from headrace._django.pages import view
+from headrace.django.models import Queue
+
+_admin: Any = import_module("django.contrib.admin")
+_urls: Any = import_module("django.urls")
+
+
+@_admin.register(Queue)  # pyright: ignore[reportUntypedClassDecorator]
+class QueueAdmin(_admin.ModelAdmin):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """The pages, in place of a list of rows."""
+
+    def get_urls(self) -> list[Any]:
+        """Return the addresses of the pages, each behind the admin's own door."""
+        door = self.admin_site.admin_view(view)
+        door.csrf_exempt = True  # the pages take a form only from their own origin
+        list_ = _urls.path("", door, {"path": ""}, name="headrace_queue_changelist")
+        return [list_, _urls.path("<path:path>", door, name="headrace_queue_pages")]
+
+    def has_add_permission(self, request: Any) -> bool:  # noqa: ARG002 - as Django calls it
+        """Queues are not added here."""
+        return False

@@ -1,0 +1,24 @@
+"""The app of Django: migrations, commands, checks, an entry in the admin."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from headrace._django.backend import missing_table
+
+_apps: Any = import_module("django.apps")
+_checks: Any = import_module("django.core.checks")
+
+
+class HeadraceConfig(_apps.AppConfig):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """The app: `INSTALLED_APPS += ["headrace.django"]`."""
+
+    name = "headrace.django"
+    label = "headrace"
+    verbose_name = "Headrace"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the check of the outbox's table."""
+        _checks.register(missing_table, _checks.Tags.database)

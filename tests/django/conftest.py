@@ -1,0 +1,97 @@
+"""A Django project, set up once, with a backend on the newest server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("django", minversion="5.2", reason="Django is not installed")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.project")
+
+import django
+
+django.setup()
+
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
+
+from headrace._django import contract
+from headrace._django.backend import close
+from headrace.django import worker
+from tests.support.awaiting import until
+from tests.support.servers import Server
+
+BACKEND = "headrace.django.TaskBackend"
+
+
+@pytest.fixture(scope="session")
+def migrated() -> None:
+    """The database of this process has its tables."""
+    call_command("migrate", verbosity=0)
+
+
+@pytest.fixture
+def database(migrated: None) -> Iterator[None]:
+    """The database, empty afterwards."""
+    yield
+    call_command("flush", verbosity=0, interactive=False)
+    with connections["default"].cursor() as cursor:
+        cursor.execute("DELETE FROM headrace_outbox")
+    connections.close_all()
+
+
+@pytest.fixture
+def backend(newest: Server) -> Iterator[Callable[..., Any]]:
+    """Set `TASKS`, with options of the backend `default`; return it."""
+    with pytest.MonkeyPatch.context() as patch:
+        contract.signals()
+        patch.delenv("HEADRACE_URL", raising=False)
+        overrides: list[Any] = []
+
+        def make(queues: Any = ("default", "mail"), **options: Any) -> Any:
+            given = {"url": newest.url, **options}
+            entry = {"BACKEND": BACKEND, "OPTIONS": {key: value for key, value in given.items() if value is not None}}
+            overrides.append(override_settings(TASKS={"default": entry | {"QUEUES": list(queues)}}))
+            overrides[-1].enable()
+            return contract.task_backends()["default"]
+
+        yield make
+        for one in reversed(overrides):
+            one.disable()
+        close()
+
+
+@pytest.fixture
+def finished() -> Callable[..., Any]:
+    """Run a worker until results are finished; return the first of them, refreshed."""
+
+    def finish(*results: Any, **options: Any) -> Any:
+        with working(**options):
+            for result in results:
+                await_end(result)
+        return results[0]
+
+    return finish
+
+
+@contextmanager
+def working(**options: Any) -> Iterator[None]:
+    """A worker of the backend `default`, in the background."""
+    with worker(**options):
+        yield
+
+
+def await_end(result: Any) -> Any:
+    """Wait until a task has ended."""
+
+    def over() -> bool:
+        result.refresh()
+        return bool(result.is_finished)
+
+    until(over, "the task to end")
+    return result

@@ -1,0 +1,99 @@
+"""Tasks of the project."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from headrace import DeadLetter
+from headrace._django import contract
+
+task: Any = __import__(contract.PACKAGE, fromlist=["task"]).task
+ran: list[Any] = []  # what `note` was called with, in this process
+
+
+@task()
+def nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+@task
+async def nothing_async(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+@task
+def answer() -> int:
+    return 42
+
+
+@task
+def note(value: Any) -> Any:
+    ran.append(value)
+    return value
+
+
+@task
+def raises(name: str = "ValueError", text: str = "on purpose") -> None:
+    raise {"ValueError": ValueError, "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[name](text)
+
+
+@task
+def raises_nested() -> None:
+    raise ValueError(ValueError("on purpose"))
+
+
+@task
+def returns_no_json() -> Any:
+    return object()
+
+
+@task(takes_context=True)
+def own_id(context: Any) -> str:
+    return str(context.task_result.id)
+
+
+@task(takes_context=True)
+def seen(context: Any, *, fails: int = 0) -> dict[str, Any]:
+    """What a task sees of itself; it fails at first."""
+    result = context.task_result
+    if context.attempt <= fails:
+        raise LookupError(f"attempt {context.attempt}")
+    return {
+        "attempt": context.attempt,
+        "context": isinstance(context, contract.TaskContext),
+        "status": str(result.status),
+        "errors": [one.exception_class_path for one in result.errors],
+        "workers": len(result.worker_ids),
+        "began": result.started_at is not None and result.last_attempted_at >= result.started_at,
+    }
+
+
+@task
+def gives_up() -> None:
+    raise DeadLetter("of no use")
+
+
+@task
+def kills(path: str) -> str:
+    """Kill its process at first."""
+    if not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@task
+def takes(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task
+def queries(number: int) -> int:
+    from django.contrib.auth.models import Group
+
+    Group.objects.create(name=f"group {number}")
+    return Group.objects.count()

@@ -1,0 +1,143 @@
+"""Wrong settings: each is a clear error, of `manage.py check`, of the first call, and of the worker's command."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test import override_settings
+
+from headrace._django import contract
+from headrace.django import worker
+from headrace.errors import ConfigurationError
+from tests.django import tasks
+from tests.django.conftest import BACKEND
+from tests.support.servers import Server
+
+Make = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"priority": 3}, "has an unknown 'priority': did you mean 'priorities'?"),
+        ({"colour": 3}, "has an unknown 'colour': it takes url, namespace, retry"),
+        ({"priorities": 11}, "priorities=11: give at least 1 and at most 10"),
+        ({"priorities": "5"}, "priorities must be an int, not str"),
+        ({"retry": 5}, "retry must be a mapping, such as {'attempts': 5}, not int"),
+        ({"retry": {"tries": 5}}, "retry: 'tries' is unknown; it takes attempts and wait"),
+        ({"retry": {"attempts": 0}}, "attempts=0: give at least 1"),
+        ({"outbox": "yes"}, "outbox must be a bool, not str"),
+        ({"concurrency": 0}, "concurrency=0: give at least 1"),
+        ({"deadline": -1}, "deadline"),
+        ({"result_ttl": 0}, "result_ttl"),
+        ({"history": 0}, "history=0: give at least 1"),
+        ({"url": "http://localhost"}, "http"),
+        ({"url": None}, "HEADRACE_URL"),
+        ({"namespace": "no name"}, "namespace"),
+    ],
+    ids=str,
+)
+def test_wrong_options(backend: Make, options: dict[str, Any], said: str) -> None:
+    made = backend(**options)
+    (problem,) = made.check()
+    assert problem.id == "headrace.E001"
+    assert said in problem.msg
+    assert "TASKS['default']" in problem.msg
+    with pytest.raises((ConfigurationError, ValueError)):
+        tasks.note.enqueue(1)
+    with pytest.raises((ConfigurationError, ValueError)):
+        worker()
+
+
+def test_options_are_a_dict(newest: Server) -> None:
+    wrong = {"default": {"BACKEND": BACKEND, "OPTIONS": [1]}}
+    said = r"TASKS\['default'\]\['OPTIONS'\] must be a dict, not list"
+    with override_settings(TASKS=wrong), pytest.raises(ConfigurationError, match=said):
+        tasks.note.enqueue(1)
+
+
+def test_right_settings_pass(backend: Make, database: None) -> None:
+    assert [*backend(outbox=True, retry={"attempts": 5, "wait": 1.5}, deadline=30).check()] == []
+    call_command("check", databases=["default"], fail_level="WARNING", stdout=io.StringIO())
+
+
+def test_a_queue_needs_a_name(backend: Make) -> None:
+    (problem,) = backend(["no name", "right"]).check()
+    assert (problem.id, "'no name'" in problem.msg) == ("headrace.E002", True)
+
+
+def test_a_database_that_is_none(backend: Make) -> None:
+    (problem,) = backend(database="other").check()
+    assert (problem.id, problem.hint) == ("headrace.E003", "Name one of DATABASES.")
+
+
+def test_an_outbox_needs_the_app(backend: Make) -> None:
+    with override_settings(INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes"]):
+        (problem,) = backend(outbox=True).check()
+    assert (problem.id, "INSTALLED_APPS" in problem.hint) == ("headrace.E005", True)
+
+
+def test_an_outbox_without_its_table(backend: Make, database: None) -> None:
+    """Nothing is enqueued, and nothing lost: the transaction fails."""
+    backend(outbox=True)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE headrace_outbox RENAME TO away")
+    try:
+        output = io.StringIO()
+        call_command("check", databases=["default"], stderr=output)
+        assert "headrace.W001" in output.getvalue()
+        assert "manage.py migrate headrace" in output.getvalue()
+        forget_tables()
+        said = "this database has no table headrace_outbox"
+        with pytest.raises(ConfigurationError, match=said), transaction.atomic():
+            tasks.note.enqueue(1)
+        with pytest.raises(CommandError, match=said):
+            call_command("headrace_worker")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE away RENAME TO headrace_outbox")
+
+
+def forget_tables() -> None:
+    """Let the next call look for its table again."""
+    from headrace._sql import tables
+
+    tables._FOUND.clear()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"backend": "other"}, "The connection 'other' doesn't exist"),
+        ({"queue": ["mails"]}, r"TASKS\['default'\]\['QUEUES'\] has no 'mails': it has default, mail"),
+        ({"processes": 0}, "--processes: give 1 or more"),
+        ({"concurrency": -1}, "concurrency=-1"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_the_worker(backend: Make, given: dict[str, Any], said: str) -> None:
+    backend()
+    with pytest.raises(CommandError, match=said):
+        call_command("headrace_worker", **given)
+
+
+def test_another_backend_has_no_worker(newest: Server) -> None:
+    other = {"default": {"BACKEND": f"{contract.PACKAGE}.backends.dummy.DummyBackend"}}
+    said = r"give the alias of a headrace\.django\.TaskBackend"
+    with override_settings(TASKS=other), pytest.raises(CommandError, match=said):
+        call_command("headrace_worker")
+
+
+def test_no_queue_to_work_on(backend: Make) -> None:
+    backend([])
+    with pytest.raises(CommandError, match="name some with --queue"):
+        call_command("headrace_worker")
+
+
+def test_no_migration_is_missing(database: None) -> None:
+    call_command("makemigrations", "--check", "--dry-run", "headrace", stdout=io.StringIO())
