@@ -143,7 +143,7 @@ class Terms:
     """The terms that a program declares: all programs must have the same `structure`; numbers may differ."""
 
     path: tuple[str, ...]
-    weights: Weights
+    weights: Weights = field(hash=False)  # there may be many, and each lease call looks terms up
     limits: tuple[Limit, ...]
     rates: tuple[str, ...]
     """The keys of the rate limits: lines are told apart by these, too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from attrs import evolve
 
 from headrace import Limit
 from headrace._core.effects import Phase, Send, Sleep, Undoable
+from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import LOOKS_AT_MOST, FairLeaser, leaser
 from headrace._core.fair.roles import fair_roles, line_up
-from headrace._core.fair.shares import joined
+from headrace._core.fair.shares import joined, shares
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.worker.fetch import JOBS_WITHOUT_KEY, fetch, lines_up
 from headrace._core.worker.lifecycle import Lifecycle
@@ -160,3 +162,32 @@ def test_shares_of_shards_are_joined() -> None:
     assert Share(("acme", None), 0, 0, None, None, 0.0).name == "acme/-"
     many = [Share((f"{at}",), 0, 0, None, None, float(at)) for at in range(20)]
     assert [share.name for share in joined(many)] == [f"{at}" for at in range(19, 9, -1)]
+
+
+def test_the_steps_of_operators() -> None:
+    ops = Ops(Keys.of("q"), QueueSettings(fair="tenant"))
+    settings = QueueSettings(fair="org/user", weights={("acme", "ada"): 2.5}, limits=[Limit(9), Limit(5, key="org")])
+    call = redeclare([ops], settings)
+    effect: Any = call.send(None)
+    mode, worker, structure, terms, path, weight = effect.ops[0].args
+    assert (mode, worker, structure) == ("force", "", "fair=org/user limits=*,org rates=")
+    assert json.loads(terms) == {"path": ["org", "user"], "keys": [], "limits": [["", 9], ["org", 5]]}
+    assert (path, weight) == (b"4:acme3:ada", "2.5")
+    assert effect.ops[0].decode([2, "", 1])
+    assert names(call.send([True])) == ["declare_terms"]
+    with pytest.raises(StopIteration):
+        call.send([False])
+    ending: Any = redeclare([ops], QueueSettings()).send(None)
+    assert list(ending.ops[0].args) == ["force", "", "", ""]
+
+
+def test_the_answer_of_shares() -> None:
+    ops = Ops(Keys.of("q"), QueueSettings(fair="org/user"))
+    call = shares([ops, ops])
+    effect: Any = call.send(None)
+    row = [b"4:acme-", b"1500", b"1", 2, 3, b"250", b"0"]
+    found = effect.ops[0].decode([b"fair=org/user limits= rates=", b"1500", [row]])
+    assert found == [Share(("acme", None), 2, 3, 0.25, None, 1.5)]
+    with pytest.raises(StopIteration) as end:
+        call.send([found, found])
+    assert end.value.value == [Share(("acme", None), 4, 6, 0.25, None, 3.0)]
