@@ -61,7 +61,7 @@ class Followed(FairQueue):
     def _refresh(self) -> None:
         """Wait for `look`."""
 
-    def look(self, *, clear: bool = False) -> None:
+    def look(self) -> None:
         """Let those begin that have a job which may run. What is idle goes with the script's: see `Machine.compare`."""
         may_run = {self.node(job) for job in self.waiting if self.has_slot(job, whole=False)}
         active = {node[:depth] for node in may_run for depth in range(1, len(node) + 1)}
@@ -69,9 +69,6 @@ class Followed(FairQueue):
             if len(node) > 1:
                 self.nodes[node[:-1]].begin(node)
         self.active = active
-        if clear and not (self.waiting or self.held):
-            self.nodes.clear()
-            self.means.clear()
 
     def node(self, job: Job) -> Node:
         return (job.level, *(job.headers.get(name) for name in self.path))
@@ -155,7 +152,6 @@ class Machine(RuleBasedStateMachine):
         self.texts: dict[str, str] = {}  # of the held entries
         self.gone_by: list[tuple[str, str, float]] = []  # ends that the model does not know: entry, state, ms
         self.stale: set[str] = set()  # places in lines of jobs that are gone: a pick drops them
-        self.loose = False
         self.calls = 0
 
     def teardown(self) -> None:
@@ -324,7 +320,7 @@ class Machine(RuleBasedStateMachine):
                 place = int(ms) * 1_000_000 + int(number)
                 self.jobs[entry] = Job(headers, int(fields.get("headrace-priority", 0)), cost, place)
                 self.queue.waiting.append(self.jobs[entry])
-        self.queue.look(clear=settle)
+        self.queue.look()
 
     # -- laws ------------------------------------------------------------------------------------------------------
 
@@ -355,6 +351,9 @@ class Machine(RuleBasedStateMachine):
         dropped, self.stale = self.stale, lines - wanted
         assert self.stale <= {self.place(entry) for entry, job in self.jobs.items() if job.state == "gone"}
         queue, kept = self.queue, self.client.hgetall(self.key("shares"))
+        if not kept and not queue.held and not queue.waiting:  # the script has forgotten all
+            queue.nodes.clear()
+            queue.means.clear()
         records = {name[1:]: text.split() for name, text in kept.items() if name[0] == "a"}
         mean = float(self.client.hget(self.key("terms"), "mean") or 1000) / 1000
         assert abs(mean - queue.mean) <= NEAR_MS + 0.01 * mean, "the queue's mean"
@@ -364,11 +363,7 @@ class Machine(RuleBasedStateMachine):
         }
         nodes = {name_of(child): child for fair in queue.nodes.values() for child in fair.starts}
         nodes |= {name_of(node): node for node in busy}
-        self.loose = self.loose or bool(dropped)
-        if self.loose:  # the model has forgotten all, while the script dropped the last places
-            ever = {queue.node(job)[:depth] for job in self.jobs.values() for depth in range(2, len(queue.path) + 2)}
-            nodes |= {name_of(node): node for node in ever if name_of(node) in records}
-        assert records.keys() <= nodes.keys(), "a node that nobody knows"
+        assert dropped or self.stale or records.keys() <= nodes.keys(), f"nobody knows {records.keys() - nodes.keys()}"
         ready = set()
         for name, node in sorted(nodes.items(), key=lambda pair: len(pair[1])):
             fair = queue.nodes[node[:-1]]
@@ -382,9 +377,11 @@ class Machine(RuleBasedStateMachine):
             start, its_mean, running, is_ready, _, _ = map(float, records[name])
             wanted = fair.starts.get(node)
             if wanted is None:
-                assert self.loose or start <= fair.virtual * 1000 + 1000 * NEAR_MS, f"{name} begins at {start}"
+                assert start <= fair.virtual * 1000 + 1000 * NEAR_MS, f"{name} begins at {start}"
             else:
-                assert abs(start / 1000 - wanted) <= NEAR_MS, f"{name} begins at {start / 1000}, not at {wanted}"
+                assert dropped or abs(start / 1000 - wanted) <= NEAR_MS, (
+                    f"{name} begins at {start / 1000}, not at {wanted}"
+                )
             fair.starts[node] = start / 1000
             held = sum(queue.node(job)[: len(node)] == node for job in queue.held)
             assert running == held, f"{name} has {held} leased jobs, not {running}"

@@ -65,3 +65,58 @@ SLOTS: dict[str, tuple[Sequence[Edit], str]] = {
     ),
 }
 """What is wrong, and the way that finds it ('': the ordered job)."""
+
+# Bugs of the picks, which the machine must find.
+PICKS: dict[str, Sequence[Edit]] = {
+    "an end keeps its entry in held": [("*", "redis.call('HDEL', q.held, unpack(names))", "")],
+    "an end keeps its slots": [("*", "redis.call('ZREM', q.slots, unpack", "type(unpack")],
+    "a release keeps its slot": [("*", "  if q.held then holds.give_back(q, entries) end\n", "")],
+    "an end is not measured": [("*", "redis.call('RPUSH', q.settled", "type(q.settled")],
+    "idle values get credit": [
+        ("lease_fair", "it.at = math.max(it.at, parent.virtual)", "it.at = it.at + 0"),
+        ("lease_fair", "it.news, it.at = 0, math.max(it.at, virtual)", "it.news = 0"),
+    ],
+    "no debt is kept": [
+        ("lease_fair", "it.at = math.max(it.at, parent.virtual)", "it.at = parent.virtual"),
+        ("lease_fair", "it.news, it.at = 0, math.max(it.at, virtual)", "it.news, it.at = 0, virtual"),
+    ],
+    "the virtual time never goes back": [
+        ("lease_fair", "it.parent.moved = it.at, true", "it.parent.moved = math.max(it.at, it.parent.virtual), true")
+    ],
+    "the correction is of the organisation only": [
+        ("lease_fair", "if not ended.costed then it.at", "if not ended.costed and not it.value then it.at"),
+        ("lease_fair", "it.at = math.max(0, it.at + (ran - ends[i][3]) / it.weight)", ""),
+    ],
+    "a cost is measured": [("lease_fair", "if not ended.costed then it.at", "if true then it.at")],
+    "a stopped line stays stopped": [("lease_fair", "for _, slot in ipairs(freed) do", "for _, slot in ipairs({}) do")],
+    "a higher limit wakes no line": [("declare_terms", "redis.call('HSET', terms, 'again', '')", "")],
+    "weights divide twice": [
+        ("lease_fair", "it.at + charge / it.weight", "it.at + charge / it.weight / it.weight"),
+        ("lease_fair", "it.at + its_charge / it.weight", "it.at + its_charge / it.weight / it.weight"),
+    ],
+    "jobs that are not picked are lost": [
+        ("lease_fair", "in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)", "")
+    ],
+    "slots are not counted": [("lease_fair", "if slot.used >= slot.most then", "if false then")],
+    "a limit admits one too many": [("lease_fair", "if slot.used >= slot.most then", "if slot.used > slot.most then")],
+    "the queue has no limit": [("lease_fair", "t.most - redis.call('HLEN', held)", "t.most")],
+    "each job of a batch pays for all": [
+        ("lease_fair", "1000 * (ended - since) / number", "1000 * (ended - since)"),
+        ("lease_fair", "1000 * (when - since) / number", "1000 * (when - since)"),
+    ],
+    "means are not learned": [("lease_fair", "it.mean = math.max(1, before + (ran - before) / 8)", "it.mean = 0")],
+    "a job that came back waits for its line": [
+        ("lease_fair", "if front and (not kept or front.place <", "if front and not kept and (true or front.place <")
+    ],
+    "a batch of one value is of several": [("lease_fair", "if same and q.picks[1] then", "if false then")],
+    "an empty queue leaves its shares": [("lease_fair", "redis.call('UNLINK', shares, ready, stopped, resting)", "")],
+    "a value is forgotten while a job is leased": [
+        ("lease_fair", "it.alive or it.running > 0 or it.at", "it.alive or it.at"),
+        ("lease_fair", "if it.running > 0 or it.at > last then", "if it.at > last then"),
+    ],
+    "the last by name goes first": [("lease_fair", "a.at < b.at or a.at == b.at and a.key < b.key", "a.key > b.key")],
+    "the short way charges nobody": [
+        ("lease_fair", "it.at + its_charge / it.weight), it.running + 1", "it.at), it.running + 1")
+    ],
+}
+SEEDS: dict[str, int] = {}

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from tests.fair.machine import Machine
-from tests.support.machines import run_machine
+from tests.fair.mutants import PICKS, SEEDS
+from tests.support.machines import hunt, run_machine
+from tests.support.planted import plant_scripts
 from tests.support.servers import Server, binaries
 
 EXAMPLES = int(os.environ.get("FAIR_EXAMPLES", "12"))
@@ -32,3 +36,12 @@ def test_what_holds(server: Server, large: bool) -> None:
     """Other examples for each server, and more on the newest."""
     examples = EXAMPLES if large else EXAMPLES // 2
     run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("mutant", PICKS)
+def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine finds it: the seed is one that finds it soon."""
+    plant_scripts(monkeypatch, PICKS[mutant])
+    with pytest.raises(AssertionError):
+        hunt(lambda: Calm(newest), SEEDS.get(mutant, 1), STEPS)
