@@ -205,7 +205,7 @@ CALLS: dict[str, Calls] = {
     "lease_fair": Calls(
         sample=Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1), fair="tenant")).lease("w", 10),
         nothing=[
-            (["w", 10, "", TERM, TERM, 0, 1000, 0, "", *TERMS, 1, 0], [1, -1, [], [], 1, ANY, 0, [], 0, TERMS[0]]),
+            (["w", 10, "", TERM, TERM, 0, 1000, 0, "", *TERMS, 1, 0], [1, -1, [], [], 1, ANY, 0, [], 0, ""]),
             (["w", 10, "", TERM, TERM, 0, 1000, 1, "", *TERMS, 1, 0], [1, -1, [], [], ANY, ANY, 0, [], 0, TERMS[0]]),
             (["v", 10, "", TERM, 0, 0, 1000, 0, "", *TERMS, 1, 0], [0, -1, [], [], ANY, ANY]),
         ],
