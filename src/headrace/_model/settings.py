@@ -158,6 +158,11 @@ class QueueSettings:
         count("priorities", self.priorities, most=LEVELS_AT_MOST)
         if self.ageing is not None and self.priorities == 1:
             raise ConfigurationError("ageing: for queues with priorities; give priorities=, too")
+        if self.ageing is not None and self.terms is not None:
+            raise ConfigurationError(
+                "ageing: not with fair= or limits=, as jobs in lines keep their level: leave ageing= out, or give all "
+                "jobs one level and more weight to some"
+            )
         count("dead_limit", self.dead_limit, least=0)
         if self.history is not None:
             count("history", self.history, least=0, most=1_000_000)

@@ -274,9 +274,14 @@ function filing.forget(q, created)
         local parent = string.sub(key, 1, ends[#ends - 1] or 1)
         virtual[parent] = virtual[parent] or tonumber(redis.call('HGET', q.shares, 'v' .. parent) or 0)
         local waits = #redis.call('ZRANGEBYLEX', q.lines, '[' .. key, '(' .. key .. '\255', 'LIMIT', 0, 1) > 0
-        if not waits and tonumber(start) <= virtual[parent] then
+        local above = redis.call('HGET', q.shares, 'a' .. parent) or ''
+        local at, number, rest = string.match(above, '^(%d+) (%d+) (.*)$')
+        local root = string.sub(key, 1, 1)
+        virtual[root] = virtual[root] or tonumber(redis.call('HGET', q.shares, 'v' .. root) or 0)
+        -- In an organisation that is idle and in no debt, the debts of its users are forgotten: no time passes there.
+        local idle = string.match(rest or '', '^0 0 ') and tonumber(at) <= virtual[root]
+        if not waits and (idle or tonumber(start) <= virtual[parent]) then
           redis.call('HDEL', q.shares, page[2][i], 'v' .. key)
-          local at, number, rest = string.match(redis.call('HGET', q.shares, 'a' .. parent) or '', '^(%d+) (%d+) (.*)$')
           if at then redis.call('HSET', q.shares, 'a' .. parent, string.format('%s %d %s', at, math.max(0, number - 1), rest)) end
         end
       end
