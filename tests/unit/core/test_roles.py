@@ -743,21 +743,28 @@ def test_a_batch_starts_when_it_is_full_or_old_enough() -> None:
 
 def test_batches_of_one_value() -> None:
     """A value that fills batches does not put off the batch of another."""
-    consumer = make_consumer(concurrency=2, batch=True, max_size=2, max_wait=5.0, same=True, fair="tenant")
+    consumer = make_consumer(concurrency=3, batch=True, max_size=2, max_wait=5.0, same=True, fair="tenant")
+
+    def of(numbers: list[int], tenants: str) -> Grant:
+        leased = grant(consumer, *numbers)
+        for claim, tenant in zip(leased.claims, tenants, strict=True):
+            claim.job = evolve(claim.job, headers={"tenant": tenant})
+        return leased
+
     hand = Hand(fetch(consumer))
     hand.go()
-    leased = grant(consumer, 1, 2, 3, 4)
-    for claim, tenant in zip(leased.claims, "abaa", strict=True):
-        claim.job = evolve(claim.job, headers={"tenant": tenant})
-    assert hand.go([leased]) == Sleep(5.0)
+    assert hand.go([of([1, 2, 3, 4], "abaa")]) == Sleep(5.0)
     assert [job.id for job in hand.run(consumer)] == ["1-0", "3-0"]
     hand.now += 4.9
-    assert names(hand.go())[0] == "complete"
-    hand.go([[True] * 2, grant(consumer)])
+    consumer.leasing.available = True
+    assert names(hand.go()) == ["complete", "lease_fair"]
+    hand.go([[True] * 2, of([5, 6], "aa")])
+    assert [job.id for job in hand.run(consumer)] == ["4-0", "5-0"]
     assert not hand.backlog
     hand.now += 0.2
-    hand.go()
-    assert sorted([held.entry for held in unit] for unit in hand.backlog) == [["2-0"], ["4-0"]]
+    assert names(hand.go()) == ["complete"]
+    hand.go([[True] * 2])
+    assert sorted([held.entry for held in unit] for unit in hand.backlog) == [["2-0"], ["6-0"]]
 
 
 def test_a_verdict_for_each_job_of_a_batch() -> None:
