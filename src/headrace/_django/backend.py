@@ -284,7 +284,7 @@ def backend_of(alias: str) -> TaskBackend:
     """Return the backend *alias* of `TASKS`. Raises `ConfigurationError` if it is none of ours."""
     try:
         backend: Any = contract.task_backends()[alias]
-    except tuple(one.error("InvalidTaskBackend") for one in contract.CONTRACTS) as error:
+    except contract.InvalidTaskBackend as error:
         raise ConfigurationError(f"TASKS: {error}") from None
     if not isinstance(backend, TaskBackend):
         kind = f"{type(backend).__module__}.{type(backend).__qualname__}"

@@ -71,7 +71,7 @@ BaseTaskBackend: Any = import_module(f"{FIRST.package}.backends.base").BaseTaskB
 TASKS: tuple[Any, ...] = tuple(one.Task for one in CONTRACTS)
 INVALID: tuple[Any, ...] = tuple(one.error("InvalidTask") for one in CONTRACTS)  # as they are raised by Django
 InvalidTask: Any = _error("InvalidTask")
-InvalidTaskBackend: Any = _error("InvalidTaskBackend")
+InvalidTaskBackend: Any = tuple(one.error("InvalidTaskBackend") for one in CONTRACTS)
 TaskResultDoesNotExist: Any = _error("TaskResultDoesNotExist")
 
 
