@@ -74,7 +74,8 @@ Medians of {rounds} interleaved rounds of {seconds:g} seconds for each load.
   that can do a tenth more.
 - Jobs arrive at random moments (Poisson), fixed before the first. A wait is counted from the moment of a job,
   also if the producer is late with it. The producer sends all jobs that are due with one call if there is such a call.
-- Producer and worker are a process each, set up as in the [comparison](compare.md). The first half second of each load
+- Producer and worker are a process each, set up as in the [comparison](compare.md); the workers of headrace set the
+  garbage collector as `headrace work` does. The first half second of each load
   is left out; p99.9 is told of {least:,} jobs and more.
 - *Late*: the p99 of the milliseconds by which the producer is behind at 50 %, which the waits include.
 - The peers are the fastest of the comparison whose worker serves so many queues.
@@ -259,6 +260,7 @@ def picture(told: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, print, and write."""
+    os.environ["BENCH_COLLECTOR"] = "1"  # latencies are measured as `headrace work` sets the collector
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load")

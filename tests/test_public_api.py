@@ -44,7 +44,8 @@ MEMBERS = {
         "claim", "complete", "dead_letter", "job", "release", "renew", "retry", "token", "worker",
     },
     "Worker": {
-        "batch_handler", "flow", "handler", "middleware", "on_start", "on_stop", "run", "start", "stop", "tasks",
+        "batch_handler", "flow", "handler", "middleware", "on_start", "on_stop", "relay", "run", "start", "stop",
+        "tasks",
     },
     "Tasks": {"close", "cron", "enqueue_many", "job", "result", "task"},
     "Task": {"enqueue", "new", "options", "receipt"},

@@ -49,7 +49,7 @@ def database(migrated: None) -> Iterator[None]:
 def backend(newest: Server) -> Iterator[Callable[..., Any]]:
     """Set `TASKS`, with options of the backend `default`; return it."""
     with pytest.MonkeyPatch.context() as patch:
-        contract.signals()
+        contract.FIRST.signals()
         patch.delenv("HEADRACE_URL", raising=False)
         overrides: list[Any] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 from headrace import DeadLetter
 from headrace._django import contract
 
-task: Any = __import__(contract.PACKAGE, fromlist=["task"]).task
+task: Any = __import__(contract.FIRST.package, fromlist=["task"]).task
 ran: list[Any] = []  # what `note` was called with, in this process
 
 
@@ -64,7 +64,7 @@ def seen(context: Any, *, fails: int = 0) -> dict[str, Any]:
         raise LookupError(f"attempt {context.attempt}")
     return {
         "attempt": context.attempt,
-        "context": isinstance(context, contract.TaskContext),
+        "context": isinstance(context, contract.FIRST.TaskContext),
         "status": str(result.status),
         "errors": [one.exception_class_path for one in result.errors],
         "workers": len(result.worker_ids),

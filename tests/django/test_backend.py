@@ -37,7 +37,7 @@ def test_a_rollback_enqueues_nothing(backend: Make, database: None, newest: Serv
         raise ZeroDivisionError
     with transaction.atomic():
         kept = tasks.note.enqueue("committed")
-        assert (kept.status, kept.enqueued_at) == (contract.Status.READY, None)
+        assert (kept.status, kept.enqueued_at) == (contract.FIRST.Status.READY, None)
         assert waiting(newest) == 0
         with pytest.raises(contract.TaskResultDoesNotExist):
             tasks.note.get_result(kept.id)
@@ -70,7 +70,7 @@ def test_an_outbox_is_of_the_transaction(backend: Make, database: None, newest: 
     for result in (inside, alone):
         found = tasks.note.get_result(result.id)
         assert (found.status, found.args, found.task, found.enqueued_at) == (
-            contract.Status.READY, result.args, result.task, result.enqueued_at,
+            contract.FIRST.Status.READY, result.args, result.task, result.enqueued_at,
         )  # fmt: skip
     finished(inside, alone)
     assert (inside.return_value, alone.return_value) == ({"a": [1]}, "alone")
@@ -117,7 +117,7 @@ def test_a_retried_task_has_all_its_attempts(backend: Make, finished: Make) -> N
     backend(retry={"attempts": 3, "wait": 0.0})
     began: list[Any] = []
     ended: list[Any] = []
-    signals = contract.signals()
+    signals = contract.FIRST.signals()
 
     def on_start(task_result: Any, **_: Any) -> None:
         began.append(task_result.attempts)
@@ -150,7 +150,7 @@ def test_a_retried_task_has_all_its_attempts(backend: Make, finished: Make) -> N
 def test_a_task_may_give_up(backend: Make, finished: Make) -> None:
     backend(retry={"attempts": 5, "wait": 0.0})
     result = finished(tasks.gives_up.enqueue())
-    assert (result.status, result.attempts, len(result.errors)) == (contract.Status.FAILED, 1, 1)
+    assert (result.status, result.attempts, len(result.errors)) == (contract.FIRST.Status.FAILED, 1, 1)
     assert result.errors[0].exception_class_path == "headrace.DeadLetter"
 
 
@@ -158,7 +158,7 @@ def test_a_running_task_is_seen(backend: Make) -> None:
     backend()
     result = tasks.takes.enqueue(0.5)
     with working():
-        until(lambda: tasks.takes.get_result(result.id).status == contract.Status.RUNNING, "the task to begin")
+        until(lambda: tasks.takes.get_result(result.id).status == contract.FIRST.Status.RUNNING, "the task to begin")
         seen = tasks.takes.get_result(result.id)
         assert seen.attempts == 1
         assert seen.started_at is not None

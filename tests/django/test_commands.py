@@ -92,7 +92,7 @@ def test_a_burst_of_one_queue(manage: Any) -> None:
     assert done.returncode == 0, done.stderr
     mail.refresh()
     other.refresh()
-    assert (mail.status, other.status) == (contract.Status.SUCCESSFUL, contract.Status.READY)
+    assert (mail.status, other.status) == (contract.FIRST.Status.SUCCESSFUL, contract.FIRST.Status.READY)
     stats = subprocess.run(
         [*command, "headrace", "stats", "mail", "--json"], env=environment, capture_output=True, text=True, timeout=60,
         check=False,

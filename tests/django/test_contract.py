@@ -24,7 +24,7 @@ from tests.django.conftest import BACKEND
 from tests.support.servers import Server
 
 Make = Callable[..., Any]
-LOGGER = "django.tasks" if contract.PACKAGE == "django.tasks" else "django_tasks"
+LOGGER = "django.tasks" if contract.FIRST.package == "django.tasks" else "django_tasks"
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_everything_is_supported(default: Any) -> None:
 @pytest.mark.parametrize("task", [tasks.nothing, tasks.nothing_async], ids=["def", "async def"])
 def test_enqueue_task(task: Any, finished: Make) -> None:
     result = finished(task.enqueue(1, two=3))
-    assert result.status == contract.Status.SUCCESSFUL
+    assert result.status == contract.FIRST.Status.SUCCESSFUL
     assert result.is_finished is True
     assert result.enqueued_at <= result.started_at + timedelta(seconds=1)  # by the clocks of two machines
     assert result.started_at <= result.last_attempted_at <= result.finished_at
@@ -64,7 +64,7 @@ def test_enqueue_task(task: Any, finished: Make) -> None:
 @pytest.mark.parametrize("task", [tasks.nothing, tasks.nothing_async], ids=["def", "async def"])
 def test_enqueue_task_async(task: Any, finished: Make) -> None:
     result = finished(asyncio.run(task.aenqueue()))
-    assert result.status == contract.Status.SUCCESSFUL
+    assert result.status == contract.FIRST.Status.SUCCESSFUL
     assert None not in (result.started_at, result.last_attempted_at, result.finished_at)
     assert (result.return_value, result.args, result.kwargs, result.attempts) == (None, [], {}, 1)
     assert asyncio.run(task.aget_result(result.id)) == result
@@ -77,7 +77,7 @@ def test_catches_exception(kind: type[BaseException], finished: Make, caplog: py
     assert len(errors) == 1
     assert errors[0].exc_info
     assert "This task failed" in str(errors[0].exc_info[1])
-    assert result.status == contract.Status.FAILED
+    assert result.status == contract.FIRST.Status.FAILED
     with pytest.raises(ValueError, match="Task failed"):
         _ = result.return_value
     assert result.is_finished is True
@@ -91,13 +91,13 @@ def test_catches_exception(kind: type[BaseException], finished: Make, caplog: py
 def test_keyboard_interrupt_is_a_failure(finished: Make) -> None:
     """The immediate backend lets the user interrupt it. A worker that goes on records the failure."""
     result = finished(tasks.raises.enqueue("KeyboardInterrupt"))
-    assert result.status == contract.Status.FAILED
+    assert result.status == contract.FIRST.Status.FAILED
     assert [one.exception_class for one in result.errors] == [KeyboardInterrupt]
 
 
 def test_complex_exception(finished: Make) -> None:
     result = finished(tasks.raises_nested.enqueue())
-    assert result.status == contract.Status.FAILED
+    assert result.status == contract.FIRST.Status.FAILED
     assert result._return_value is None
     assert result.errors[0].exception_class is ValueError
     assert "ValueError(ValueError(" in result.errors[0].traceback
@@ -105,7 +105,7 @@ def test_complex_exception(finished: Make) -> None:
 
 def test_complex_return_value(finished: Make) -> None:
     result = finished(tasks.returns_no_json.enqueue())
-    assert result.status == contract.Status.FAILED
+    assert result.status == contract.FIRST.Status.FAILED
     assert result._return_value is None
     assert result.errors[0].exception_class is TypeError
     assert "Unsupported type" in result.errors[0].traceback
@@ -174,7 +174,7 @@ def test_validate_on_enqueue(backend: Make) -> None:
 
 def test_a_task_that_waits() -> None:
     result = tasks.nothing.enqueue(1, two=3)
-    assert result.status == contract.Status.READY
+    assert result.status == contract.FIRST.Status.READY
     assert (result.started_at, result.finished_at, result.is_finished, result.attempts) == (None, None, False, 0)
     with pytest.raises(ValueError, match="Task has not finished yet"):
         _ = result.return_value
@@ -195,14 +195,14 @@ def test_refresh_result(finished: Make) -> None:
     assert dataclasses.asdict(result) == before
     asyncio.run(result.arefresh())
     assert dataclasses.asdict(result) == before
-    assert finished(result).status == contract.Status.SUCCESSFUL
+    assert finished(result).status == contract.FIRST.Status.SUCCESSFUL
 
 
 def test_get_incorrect_result() -> None:
     result = tasks.nothing_async.enqueue()
-    with pytest.raises(contract._errors.TaskResultMismatch, match="Task does not match"):
+    with pytest.raises(contract.FIRST.exceptions.TaskResultMismatch, match="Task does not match"):
         tasks.nothing.get_result(result.id)
-    with pytest.raises(contract._errors.TaskResultMismatch, match="Task does not match"):
+    with pytest.raises(contract.FIRST.exceptions.TaskResultMismatch, match="Task does not match"):
         asyncio.run(tasks.nothing.aget_result(result.id))
 
 
@@ -281,7 +281,7 @@ def test_names(default: Any) -> None:
     assert tasks.nothing.get_backend() is default
 
 
-@pytest.mark.skipif(contract.PACKAGE == "django_tasks", reason="the backport pickles no tasks")
+@pytest.mark.skipif(contract.FIRST.package == "django_tasks", reason="the backport pickles no tasks")
 def test_pickle() -> None:
     assert pickle.loads(pickle.dumps(tasks.nothing)) == tasks.nothing
     result = tasks.nothing.enqueue()

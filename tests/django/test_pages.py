@@ -142,6 +142,6 @@ def test_without_a_backend_of_ours(site: Any) -> None:
 
     client = client_of(everything=True)
     pages.close()
-    with override_settings(TASKS={"default": {"BACKEND": f"{contract.PACKAGE}.backends.dummy.DummyBackend"}}):
+    with override_settings(TASKS={"default": {"BACKEND": f"{contract.FIRST.package}.backends.dummy.DummyBackend"}}):
         shown = client.get("/admin/headrace/queue/")
     assert (shown.status_code, b"no headrace.django.TaskBackend" in shown.content) == (500, True)

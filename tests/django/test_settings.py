@@ -127,7 +127,7 @@ def test_wrong_arguments_of_the_worker(backend: Make, given: dict[str, Any], sai
 
 
 def test_another_backend_has_no_worker(newest: Server) -> None:
-    other = {"default": {"BACKEND": f"{contract.PACKAGE}.backends.dummy.DummyBackend"}}
+    other = {"default": {"BACKEND": f"{contract.FIRST.package}.backends.dummy.DummyBackend"}}
     said = r"give the alias of a headrace\.django\.TaskBackend"
     with override_settings(TASKS=other), pytest.raises(CommandError, match=said):
         call_command("headrace_worker")

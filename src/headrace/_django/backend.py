@@ -87,7 +87,10 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     def validate_task(self, task: Any) -> None:
         """Refuse a task that can't be run. Raises Django's `InvalidTask`."""
         check: Any = super()
-        check.validate_task(task)
+        try:
+            check.validate_task(task)
+        except contract.INVALID as error:
+            raise contract.InvalidTask(*error.args) from None
         try:
             Keys.of(task.queue_name, "headrace")
         except ValueError as error:
@@ -106,10 +109,11 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         began = time.time()
         name = secrets.token_hex(12)
         headers = results.headers_of(task, began)
-        result = contract.TaskResult(
+        names = contract.contract_of(task)
+        result = names.TaskResult(
             task=task,
             id=name if self.queues else f"{name}.{task.queue_name}",
-            status=contract.Status.READY,
+            status=names.Status.READY,
             enqueued_at=None,
             started_at=None,
             finished_at=None,
@@ -152,7 +156,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
 
     def _enqueued(self, result: Any, began: float) -> None:
         results.change(result, enqueued_at=results.moment(began))
-        contract.signals().task_enqueued.send(type(self), task_result=result)
+        contract.contract_of(result.task).signals().task_enqueued.send(type(self), task_result=result)
 
     # -- results -------------------------------------------------------------------------------------
 
@@ -215,8 +219,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         job = Job(id, bytes(payload), queue, json.loads(headers) if isinstance(headers, str) else headers)
         result = results.new(self.alias, job, self._task(job))
         if refused:
-            results.change(result, status=contract.Status.FAILED)
-            result.errors.append(contract.TaskError(exception_class_path=results.NO_ERROR, traceback=f"{refused}\n"))
+            names = contract.contract_of(result.task)
+            results.change(result, status=names.Status.FAILED)
+            result.errors.append(names.TaskError(exception_class_path=results.NO_ERROR, traceback=f"{refused}\n"))
         return result
 
     # -- checks --------------------------------------------------------------------------------------

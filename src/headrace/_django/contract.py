@@ -1,6 +1,7 @@
-"""Django's own names for tasks: of `django.tasks` (Django 6 and later), or of the backport `django-tasks`.
+"""Django's own names for tasks: of `django.tasks` (Django 6 and later), and of the backport `django-tasks`.
 
-They are `Any` for type checkers: neither package has annotations that both would agree on.
+Both may be there: a project on Django 6 may use a package whose tasks are the backport's, as Wagtail's are. A task, its
+result and its signals are of one of them. All names are `Any` for type checkers: the annotations of the two differ.
 """
 
 from __future__ import annotations
@@ -9,45 +10,76 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from attrs import field, frozen
+
 from headrace.errors import ConfigurationError, requiring
 
 
-def _package() -> str:
-    """Return the package of tasks. Raises `ConfigurationError` if there is none."""
+@frozen
+class Contract:
+    """The names of one package."""
+
+    package: str
+    Task: Any = field(init=False)
+    TaskContext: Any = field(init=False)
+    TaskError: Any = field(init=False)
+    TaskResult: Any = field(init=False)
+    Status: Any = field(init=False)
+    exceptions: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        base: Any = import_module(f"{self.package}.base")
+        for name in ("Task", "TaskContext", "TaskError", "TaskResult"):
+            object.__setattr__(self, name, getattr(base, name))
+        object.__setattr__(self, "Status", base.TaskResultStatus)
+        object.__setattr__(self, "exceptions", import_module(f"{self.package}.exceptions"))
+
+    def error(self, name: str) -> Any:
+        """Return an exception: the backport adds `Error` to some names."""
+        return getattr(self.exceptions, name, None) or getattr(self.exceptions, f"{name}Error")
+
+    def signals(self) -> Any:
+        """Return the module of the signals. It is imported late: the backport's needs the settings."""
+        return import_module(f"{self.package}.signals")
+
+    def normalized(self, value: Any) -> Any:
+        """Return *value* as JSON can carry it. Raises `TypeError` or `ValueError` for other types, as Django does."""
+        where = "django_tasks.utils" if self.package == "django_tasks" else "django.utils.json"
+        normalize: Any = import_module(where).normalize_json
+        return normalize(value)
+
+
+def _contracts() -> list[Contract]:
+    """Return the packages that are there, Django's own first. Raises `ConfigurationError` if there is none."""
     with requiring("headrace.django", "django", "django"):
         import_module("django")
-    found = next((name for name in ("django.tasks", "django_tasks") if find_spec(name)), None)
-    if found is None:
+    found = [Contract(name) for name in ("django.tasks", "django_tasks") if find_spec(name)]
+    if not found:
         raise ConfigurationError("this Django has no tasks: use Django 6 or later, or install the package django-tasks")
     return found
 
 
-PACKAGE = _package()
-_base: Any = import_module(f"{PACKAGE}.base")
-_errors: Any = import_module(f"{PACKAGE}.exceptions")
-BaseTaskBackend: Any = import_module(f"{PACKAGE}.backends.base").BaseTaskBackend
-Task: Any = _base.Task
-TaskContext: Any = _base.TaskContext
-TaskError: Any = _base.TaskError
-TaskResult: Any = _base.TaskResult
-Status: Any = _base.TaskResultStatus
-TaskResultDoesNotExist: Any = _errors.TaskResultDoesNotExist
-InvalidTask: Any = getattr(_errors, "InvalidTask", None) or _errors.InvalidTaskError
-InvalidTaskBackend: Any = getattr(_errors, "InvalidTaskBackend", None) or _errors.InvalidTaskBackendError
+def _error(name: str) -> Any:
+    """Make an exception that is caught as that of each package."""
+    kinds = [one.error(name) for one in CONTRACTS]
+    return kinds[0] if len(kinds) == 1 else type(name, tuple(kinds), {"__module__": __name__})
 
 
-def signals() -> Any:
-    """Return the module of the signals. It is imported late: the backport's needs the settings."""
-    return import_module(f"{PACKAGE}.signals")
+CONTRACTS = _contracts()
+FIRST = CONTRACTS[0]
+BaseTaskBackend: Any = import_module(f"{FIRST.package}.backends.base").BaseTaskBackend
+TASKS: tuple[Any, ...] = tuple(one.Task for one in CONTRACTS)
+INVALID: tuple[Any, ...] = tuple(one.error("InvalidTask") for one in CONTRACTS)  # as they are raised by Django
+InvalidTask: Any = _error("InvalidTask")
+InvalidTaskBackend: Any = tuple(one.error("InvalidTaskBackend") for one in CONTRACTS)
+TaskResultDoesNotExist: Any = _error("TaskResultDoesNotExist")
+
+
+def contract_of(task: Any) -> Contract:
+    """Return the package that a task is of."""
+    return next((one for one in CONTRACTS if isinstance(task, one.Task)), FIRST)
 
 
 def task_backends() -> Any:
     """Return the backends by alias."""
-    return import_module(PACKAGE).task_backends
-
-
-def normalized(value: Any) -> Any:
-    """Return *value* as JSON can carry it. Raises `TypeError` or `ValueError` for other types, as Django does."""
-    where = "django_tasks.utils" if PACKAGE == "django_tasks" else "django.utils.json"
-    normalize: Any = import_module(where).normalize_json
-    return normalize(value)
+    return import_module(FIRST.package).task_backends

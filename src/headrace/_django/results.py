@@ -43,7 +43,7 @@ def task_of(path: str) -> Any:
     """Import the task of a path. Raises `ImportError` if there is none."""
     loading: Any = import_module("django.utils.module_loading")
     found = loading.import_string(path)
-    if not isinstance(found, contract.Task):
+    if not isinstance(found, contract.TASKS):
         raise ImportError(f"{path!r} is no task, but of type {type(found).__name__}")  # noqa: TRY004 - as for no module
     return found
 
@@ -81,12 +81,13 @@ def new(alias: str, job: Job[Any], task: Any) -> Any:
     options = {"priority": priority, "queue_name": str(job.queue), "backend": alias}
     try:
         own = task.using(**options, run_after=None if after is None else datetime.fromisoformat(after))
-    except contract.InvalidTask:  # QUEUES have changed since
+    except contract.INVALID:  # QUEUES have changed since
         own = task
-    return contract.TaskResult(
+    names = contract.contract_of(task)
+    return names.TaskResult(
         task=own,
         id=job.id,
-        status=contract.Status.READY,
+        status=names.Status.READY,
         enqueued_at=moment(float(enqueued)) if enqueued else _moment(job.enqueued_at or None),
         started_at=None,
         finished_at=None,
@@ -113,7 +114,7 @@ def attempted(result: Any, state: JobState[Any]) -> None:
     workers = [known.get(number) or UNKNOWN_WORKER for number in range(1, max(last, *known, 0) + 1)]
     failed = [one for one in attempts if one.error or one.reason]
     errors = [
-        contract.TaskError(
+        contract.contract_of(result.task).TaskError(
             exception_class_path=one.error or NO_ERROR, traceback=one.traceback or f"{one.reason or one.error}\n"
         )
         for one in failed
@@ -130,23 +131,23 @@ def attempted(result: Any, state: JobState[Any]) -> None:
 
 def result_of(alias: str, state: JobState[Any], task: Any, value: Any) -> Any:
     """Make the result of a job in any state. *value*: the task's, if it was completed."""
-    result = new(alias, state.job, task)
+    result, names = new(alias, state.job, task), contract.contract_of(task)
     attempted(result, state)
     if state.state == "leased":
         since = _moment(state.since)
         change(
             result,
-            status=contract.Status.RUNNING,
+            status=names.Status.RUNNING,
             worker_ids=[*result.worker_ids, state.worker or UNKNOWN_WORKER],
             started_at=result.started_at or since,
             last_attempted_at=since,
         )
     elif state.state == "completed":
-        change(result, status=contract.Status.SUCCESSFUL, finished_at=_moment(state.ended), _return_value=value)
+        change(result, status=names.Status.SUCCESSFUL, finished_at=_moment(state.ended), _return_value=value)
     elif state.state in ("dead", "cancelled", "deleted"):
-        change(result, status=contract.Status.FAILED, finished_at=_moment(state.ended))
+        change(result, status=names.Status.FAILED, finished_at=_moment(state.ended))
         last = state.attempts[-1] if state.attempts else None
         if last is None or last.number < state.job.attempt or state.state != "dead":
             why = f"the job was {state.state}" if state.state != "dead" else f"{state.reason or 'no reason is known'}"
-            result.errors.append(contract.TaskError(exception_class_path=NO_ERROR, traceback=f"{why}\n"))
+            result.errors.append(names.TaskError(exception_class_path=NO_ERROR, traceback=f"{why}\n"))
     return result

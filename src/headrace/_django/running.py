@@ -39,23 +39,25 @@ class Runner:
             _fresh_connections()
 
     def _run(self, job: Job[bytes]) -> bytes | None:
-        signals, sender = contract.signals(), type(self._backend)
+        sender = type(self._backend)
         try:
             result = self._begun(job)
         except ValueError as error:
             raise DeadLetter(f"its payload holds no arguments of a task: {error}") from error
+        names = contract.contract_of(result.task)
+        signals = names.signals()
         signals.task_started.send(sender=sender, task_result=result)
         try:
-            context = [contract.TaskContext(task_result=result)] if result.task.takes_context else []
-            value = contract.normalized(result.task.call(*context, *result.args, **result.kwargs))
+            context = [names.TaskContext(task_result=result)] if result.task.takes_context else []
+            value = names.normalized(result.task.call(*context, *result.args, **result.kwargs))
         except BaseException as error:
             if self._final(job, error):
-                found = contract.TaskError(exception_class_path=class_path(error), traceback=traced(error))
+                found = names.TaskError(exception_class_path=class_path(error), traceback=traced(error))
                 result.errors.append(found)
-                results.change(result, finished_at=results.now(), status=contract.Status.FAILED)
+                results.change(result, finished_at=results.now(), status=names.Status.FAILED)
                 signals.task_finished.send_robust(sender, task_result=result)
             raise
-        results.change(result, finished_at=results.now(), status=contract.Status.SUCCESSFUL, _return_value=value)
+        results.change(result, finished_at=results.now(), status=names.Status.SUCCESSFUL, _return_value=value)
         signals.task_finished.send_robust(sender, task_result=result)
         return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -70,7 +72,7 @@ class Runner:
         now = results.now()
         results.change(
             result,
-            status=contract.Status.RUNNING,
+            status=contract.contract_of(result.task).Status.RUNNING,
             worker_ids=[*workers, self._worker.name],
             started_at=result.started_at or now,
             last_attempted_at=now,

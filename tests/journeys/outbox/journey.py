@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from programs import Program, ask, until
 
-KILLS = 10
+KILLS = 8
 os.environ["HEADRACE_URL"] = "embedded:./data"
 
 from shop import Account, Base, Session, engine, orders  # noqa: E402 - it reads the environment
