@@ -41,10 +41,14 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "what rang is not adopted": [("lease", "  q.front('bell')\n", ""), UNRUNG],
     "a job has one delivery too many": [
-        ("lease", "suspects.FORGIVEN) > max_attempts then", "suspects.FORGIVEN) > max_attempts + 1 then")
+        ("lease", "suspects.FORGIVEN) > q.max_attempts then", "suspects.FORGIVEN) > q.max_attempts + 1 then")
     ],
     "innocents die beside a poison job": [
-        ("lease", "attempt - math.min(beside, suspects.FORGIVEN) > max_attempts then", "attempt > max_attempts then")
+        (
+            "lease",
+            "attempt - math.min(beside, suspects.FORGIVEN) > q.max_attempts then",
+            "attempt > q.max_attempts then",
+        )
     ],
     "a retry spends the deaths beside others": [
         ("retry", "deliveries - free >= max_attempts", "deliveries - releases >= max_attempts")

@@ -71,6 +71,16 @@ def test_a_committed_row_is_a_job(database: Database, queue: Queue[bytes]) -> No
     assert receipt.result(timeout=PATIENCE) == b"sent"
 
 
+def test_a_cost_goes_through_the_row(database: Database, queue: Queue[bytes]) -> None:
+    outbox = Outbox(queue)
+    with Session(database.engine()) as session, session.begin():
+        outbox.enqueue(session, NewJob(b"dear", cost=4.0))
+    assert relay(database, outbox) == 1
+    lease = queue.lease()
+    assert lease is not None
+    assert lease.job.cost == 4.0
+
+
 def test_a_row_that_is_rolled_back_is_none(database: Database, queue: Queue[bytes]) -> None:
     outbox = Outbox(queue)
     with Session(database.engine()) as session:

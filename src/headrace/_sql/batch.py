@@ -232,7 +232,7 @@ class Batch:
             delay = datetime.fromtimestamp(row["due_ms"] / 1000, UTC)
         elif row["delay_ms"] is not None:
             delay = max(0.0, (row["delay_ms"] - row["waited_ms"]) / 1000) or None
-        headers = {} if row["headers"] == "{}" else json.loads(row["headers"])
+        headers: dict[str, str] = {} if row["headers"] == "{}" else json.loads(row["headers"])
         return NewJob(
             bytes(row["payload"]),
             row["job_id"],

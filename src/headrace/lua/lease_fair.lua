@@ -214,7 +214,15 @@ if duration ~= '' then whole(duration) end
 require_hashes(terms, shares, held)
 require_sorted_sets(lines, ready, stopped, resting, slots, busy)
 require_length(redis.pcall('LLEN', settled), settled)
-local q = leasing.context()
+local q = {
+  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
+  stats = stats, limited = limited, flows = flows, turns = turns, behind = behind, deaths = deaths, workers = workers,
+  registered = registered, ends = ends, ended = ended, events = events, steps = steps, control = control, dead = dead,
+  gate = gate, asleep = asleep, rates = rates, worker = worker, ttl = ttl, lease = lease, woken = woken,
+  duration = duration, max_attempts = max_attempts, dead_limit = dead_limit, now = clock(),
+  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {}, why = {},
+  attempts = {died = {}, jobs = {}}, spent = 0,
+}
 q.terms, q.shares, q.lines, q.ready, q.stopped, q.resting = terms, shares, lines, ready, stopped, resting
 q.held, q.slots, q.busy, q.settled, q.rates, q.asleep = held, slots, busy, settled, rates, asleep
 q.worker, q.fair, q.chunk, q.left, q.others = worker, true, 16, looking.JOBS, {}

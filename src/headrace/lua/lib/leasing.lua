@@ -1,8 +1,8 @@
--- The parts that `lease` and `lease_fair` have in common: tables of functions, as a script has 200 locals at most. They
--- know the keys and arguments of these scripts by name, and keep in q what the call finds.
+-- The parts that `lease` and `lease_fair` have in common: a table of functions, as a script has 200 locals at most. q has
+-- the keys and arguments of these scripts by name (as locals of the scripts they would be slow to reach), and what the call
+-- finds. taken: the jobs that are handed out, entries: their entries; buried: the ids of jobs that died, and why.
 -- @include backlog
 -- @include clear_wake_tokens
--- @include clock
 -- @include fields
 -- @include heal_group
 -- @include keep_dead
@@ -20,74 +20,64 @@
 -- @include take_turns
 -- @include tell_holders
 local leasing = {}
--- taken: the jobs that are handed out, entries: their entries; buried: the ids of jobs that died, and why.
-function leasing.context()
-  return {
-    jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
-    stats = stats, limited = limited, flows = flows, turns = turns, behind = behind, deaths = deaths, now = clock(),
-    workers = workers, registered = registered,
-    levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {},
-    why = {}, attempts = {died = {}, jobs = {}}, spent = 0,
-  }
-end
 -- The group is there, and the worker is registered. Then, before any job is handed out: wake tokens, a pause, due jobs,
 -- and suspects: a worker that holds one, or will get one next, gets no other job. Answers the reply if it gets none.
 function leasing.begin(q)
   local now = q.now
-  local state = redis.call('HMGET', stats, 'paused', 'largest', 'healed', 'gate', 'terms')
+  local state = redis.call('HMGET', q.stats, 'paused', 'largest', 'healed', 'gate', 'terms')
   if state[5] and not q.fair then error('FAIR ' .. (state[5] or ''), 0) end
-  q.heard = listeners(stats, events, 'leased', 'dead', 'promoted', 'reclaimed')
-  require_hashes(deaths, steps)
-  require_history(q.heard.history, ends, ended)
-  q.parked, q.healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') end)
+  q.heard = listeners(q.stats, q.events, 'leased', 'dead', 'promoted', 'reclaimed')
+  require_hashes(q.deaths, q.steps)
+  require_history(q.heard.history, q.ends, q.ended)
+  q.parked, q.healed = heal_group(q.jobs, q.wake, function() return redis.pcall('XPENDING', q.jobs, 'workers', '-', '+', 1, 'parked') end)
   if q.parked.err then return q.parked end
   -- A full server permits the first write; then it permits all others, too.
-  redis.call('XACK', wake, 'workers', '0-0')
+  redis.call('XACK', q.wake, 'workers', '0-0')
   if q.healed == 1 then
     forget_leases(q)
-    state[3] = redis.call('HGET', stats, 'healed')
+    state[3] = redis.call('HGET', q.stats, 'healed')
   end
-  q.deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
-  if ttl > 0 then
+  q.deadline = tonumber(redis.call('ZSCORE', q.workers, q.worker) or 0)
+  if q.ttl > 0 then
     if q.deadline < now then
-      redis.call('HSET', registered, worker, string.format('%.0f', now) .. ' ' .. lease .. ' hand') -- without a heartbeat
-      tell_holders(control, 'stir')
+      redis.call('HSET', q.registered, q.worker, string.format('%.0f', now) .. ' ' .. q.lease .. ' hand') -- without a heartbeat
+      tell_holders(q.control, 'stir')
     end
-    if q.deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
+    if q.deadline < now + q.ttl then redis.call('ZADD', q.workers, string.format('%.0f', now + q.ttl), q.worker) end
   elseif q.deadline == 0 then
     return {0, -1, {}, {}, q.healed, now}
   end
-  if woken == '1' or woken == '2' then q.healed = math.max(q.healed, clear_wake_tokens(wake)) end
+  if q.woken == '1' or q.woken == '2' then q.healed = math.max(q.healed, clear_wake_tokens(q.wake)) end
   if state[1] then return {2, -1, {}, {}, q.healed, now} end
-  local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+  local first = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')
   q.largest = math.max(4096, tonumber(state[2] or 0))
   if first[2] and tonumber(first[2]) <= now then
     local budget = {left = 262144}
     local promoted = promote(q, now, 100, budget)
     q.promoted = 262144 - budget.left
-    if q.heard.promoted then publish(events, 'promoted', promoted) end
-    q.largest = math.max(q.largest, tonumber(redis.call('HGET', stats, 'largest') or 0))
-    first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+    if q.heard.promoted then publish(q.events, 'promoted', promoted) end
+    q.largest = math.max(q.largest, tonumber(redis.call('HGET', q.stats, 'largest') or 0))
+    first = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')
   end
   q.state, q.first = state, first
-  q.watched = redis.call('EXISTS', deaths) == 1
-  q.holds = q.watched and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, worker)[1]
-  if q.holds and suspects.is_one(redis.call('HGET', deaths, q.holds[1])) then return {3, -1, {}, {}, q.healed, now} end
-  local left = q.holds and suspects.makes_room(q, workers, worker, now, tonumber(lease))
+  q.watched = redis.call('EXISTS', q.deaths) == 1
+  q.holds = q.watched and redis.call('XPENDING', q.jobs, 'workers', '-', '+', 1, q.worker)[1]
+  if q.holds and suspects.is_one(redis.call('HGET', q.deaths, q.holds[1])) then return {3, -1, {}, {}, q.healed, now} end
+  local left = q.holds and suspects.makes_room(q, q.workers, q.worker, now, tonumber(q.lease))
   if left then return {3, left, {}, {}, q.healed, now} end
 end
 -- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
 function leasing.hand_out(q, entry, fields, count)
   weigh_job(q, fields)
-  local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
+  local releases = (tonumber(redis.call('HGET', q.released, entry) or 0) or 0)
   local own, headers = parse(fields)
   local attempt = tonumber(own.attempt or 0) + count - releases
   local beside, solo = 0, 0 -- the deaths of its holders
-  if q.watched then beside, solo = suspects.deaths(redis.call('HGET', deaths, entry)) end
-  if max_attempts > 0 and attempt - math.min(beside, suspects.FORGIVEN) > max_attempts then
-    require_hashes(ids, released, stats)
-    require_sorted_sets(leases, limited, flows)
-    require_streams(dead)
+  if q.watched then beside, solo = suspects.deaths(redis.call('HGET', q.deaths, entry)) end
+  if q.max_attempts > 0 and attempt - math.min(beside, suspects.FORGIVEN) > q.max_attempts then
+    require_hashes(q.ids, q.released, q.stats)
+    require_sorted_sets(q.leases, q.limited, q.flows)
+    require_streams(q.dead)
     if q.order then write_turns(q) end
     retire(q, entry, own.id, DIED)
     if q.order then q.heads, q.passed = {}, true end -- the next job of its key is in front now
@@ -97,11 +87,11 @@ function leasing.hand_out(q, entry, fields, count)
     if solo > 0 then
       reason = string.format('no attempts left: it ended its process %d time%s while alone', solo, solo > 1 and 's' or '')
     end
-    if beside + solo > 0 then redis.call('HDEL', deaths, entry) end
+    if beside + solo > 0 then redis.call('HDEL', q.deaths, entry) end
     if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
       reason = reason .. '; before that: ' .. own.reason
     end
-    local letter = keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own, headers)
+    local letter = keep_dead(q.dead, q.stats, q.steps, q.dead_limit, reason, q.worker, releases, own, headers)
     local n = #q.buried + 1
     q.buried[n], q.why[n], q.attempts[n], q.attempts.died[n] = own.id, reason, string.format('%.0f', attempt - 1), letter
     q.attempts.jobs[n] = q.heard.history and compose(own, headers)
@@ -116,20 +106,20 @@ end
 -- reply, and its record.
 function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
   local now, entries, heard = q.now, q.entries, q.heard
-  if duration ~= '' then
-    for i = 1, #entries do redis.call('ZADD', leases, string.format('%.0f', now + tonumber(duration)), entries[i]) end
+  if q.duration ~= '' then
+    for i = 1, #entries do redis.call('ZADD', q.leases, string.format('%.0f', now + tonumber(q.duration)), entries[i]) end
   end
-  keep_ends(heard.history, ends, ended, 'dead', q.buried, {attempts = q.attempts, reasons = q.why, jobs = q.attempts.jobs})
-  if heard.dead then publish(events, 'dead', q.buried, worker, q.why) end
+  keep_ends(heard.history, q.ends, q.ended, 'dead', q.buried, {attempts = q.attempts, reasons = q.why, jobs = q.attempts.jobs})
+  if heard.dead then publish(q.events, 'dead', q.buried, q.worker, q.why) end
   if heard.leased then
     local ids_leased = {}
     for i = 1, #q.taken do ids_leased[i] = parse(q.taken[i][2]).id or q.taken[i][1] end
     for i = 1, #fresh, 2 do ids_leased[#ids_leased + 1] = fresh[i] end
-    publish(events, 'leased', ids_leased, worker)
+    publish(q.events, 'leased', ids_leased, q.worker)
   end
   local next_due, first = -1, q.first
   if first[2] then next_due = math.max(0, tonumber(first[2]) - now) end
-  for _, key in ipairs({limited, asleep, q.resting}) do
+  for _, key in ipairs({q.limited, q.asleep, q.resting}) do
     first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
     if first[2] and first[2] ~= 'inf' then
       local due = math.max(0, tonumber(first[2]) - now)
@@ -137,12 +127,12 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
     end
   end
   if again then next_due = 0 end -- there may be more jobs behind postponed ones, and beyond 1 MiB
-  spend(rates, limits, exact, #entries)
+  spend(q.rates, limits, exact, #entries)
   local cut = limit < wanted and #entries == limit -- cut by the limit: there may be more jobs at the next token
-  if cut then next_due = select(2, room(rates, limits, exact, 1)) end
-  if q.state[4] and #entries > 0 then open_gate(q, gate, q.state[4], now) end
-  write_scores(rates)
-  if q.keyed then redis.call('ZREMRANGEBYSCORE', rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
+  if cut then next_due = select(2, room(q.rates, limits, exact, 1)) end
+  if q.state[4] and #entries > 0 then open_gate(q, q.gate, q.state[4], now) end
+  write_scores(q.rates)
+  if q.keyed then redis.call('ZREMRANGEBYSCORE', q.rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
   if q.alone then next_due = q.alone end
   local reply = {q.apart and 4 or q.alone and 3 or cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
   if #q.buried > 0 or more then
