@@ -249,12 +249,13 @@ def test_the_ends_that_a_history_has(within: Program, newest: Server) -> None:
         kept.enqueue(b"x", id="gone")
         assert kept.cancel("gone")
     (done, gone) = lines(within("find", "kept", "done", "gone", "--json"))
-    assert (done["state"], done["worker"], done["payload"], done["enqueued_at"]) == (
-        "completed",
-        lease.worker,
-        "",
-        None,
-    )
+    assert (done["state"], done["worker"], done["payload"]) == ("completed", lease.worker, "x")
+    assert done["enqueued_at"] == lease.job.enqueued_at
+    (attempt,) = done["attempts"]
+    assert (attempt["number"], attempt["worker"], attempt["error"]) == (1, lease.worker, None)
+    listed = lines(within("list", "kept", "--state", "ended", "--end", "cancelled", "--json"))
+    assert [one["id"] for one in listed] == ["gone"]
+    refused(within("list", "kept", "--kind", "k"), "add --state ended", code=2)
     assert (gone["state"], gone["worker"]) == ("cancelled", None)
     shown = within("show", "kept", "done").stdout
     assert "state\tcompleted\n" in shown

@@ -235,7 +235,7 @@ def _listed(queue: Queue, wanted: Shown | None, kind: str | None, end: str | Non
     if wanted is Shown.ENDED:
         return queue.admin.ended(kind=kind, state=end)
     if kind or end:
-        raise typer.BadParameter("--kind and --end choose among jobs that have ended: add --state ended")
+        raise ConfigurationError("--kind and --end choose among jobs that have ended: add --state ended")
     if wanted is None:
         return chain.from_iterable(_listed(queue, state, None, None) for state in list(Shown)[1:-1])
     found: Iterator[JobState[Any]] = getattr(queue.admin, "running" if wanted is Shown.LEASED else wanted)()
