@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("django", minversion="5.2", reason="Django is not installed")
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.project")
-
 import django
 
-django.setup()
+with pytest.MonkeyPatch.context() as patch:  # not for the processes that other tests start
+    patch.setenv("DJANGO_SETTINGS_MODULE", "tests.django.project")
+    django.setup()
 
 from django.core.management import call_command
 from django.db import connections

@@ -140,7 +140,7 @@ class Model:
     def counts(self) -> dict[str, int]:
         """How many are in each state, and what became of the others."""
         states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
-        return {state: len(self.in_state(state)) for state in states} | self.gone | {"handing": 0}
+        return {state: len(self.in_state(state)) for state in states} | self.gone | {"handing": 0, "held": 0}
 
     def named(self, name: str) -> Job | None:
         """The job of this id that is neither dead nor gone: there is one at most."""

@@ -230,7 +230,7 @@ ORDERED: dict[str, Sequence[Edit]] = {
             "'ZREVRANGEBYLEX', q.behind, '(' .. of_key(key) .. '\\255', '[' .. of_key(key), 'LIMIT', 0, 1)",
         )
     ],
-    "entries are in the order of text": [("*", "string.char(96 + #number) .. number", "number .. 'a'")],
+    "entries are in the order of text": [("*", "string.char(96 + #number) .. number", "'a' .. number")],
     "a retried job goes to the back": [("retry", "redis.call('HGET', turns, 'e' .. entry)", "false")],
     "a retry in its place spends nothing": [
         ("retry", "elseif stays then\n", "elseif stays then\n      free = free + 1\n")

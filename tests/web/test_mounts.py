@@ -38,8 +38,9 @@ def litestar(pages: Any) -> Any:
 
 def django(pages: Any) -> Any:
     """As docs/how-to/watch-in-the-browser.md has it: Django mounts no applications."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.project")
-    framework = importlib.import_module("django.core.asgi").get_asgi_application()
+    with pytest.MonkeyPatch.context() as patch:  # not for the processes that other tests start
+        patch.setenv("DJANGO_SETTINGS_MODULE", "tests.django.project")
+        framework = importlib.import_module("django.core.asgi").get_asgi_application()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         inside = scope["type"] == "http" and f"{scope['path']}/".startswith("/admin/queues/")

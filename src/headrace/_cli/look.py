@@ -440,7 +440,9 @@ def events(
 
 @on_server
 def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
-    """Examine a server: version, settings, rights of its user, relays. Exit code 1 if it breaks a promise.
+    """Examine a server: version, settings, rights.
+
+    It looks at relays and fair queues, too. Exit code 1 if a promise is broken.
 
     It writes one key of the namespace, and deletes it again. On a cluster each primary is examined.
     """

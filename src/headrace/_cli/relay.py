@@ -23,7 +23,9 @@ def relay(
     ] = None,
     url: Annotated[str | None, typer.Option(help="For a queue that names no server: sets HEADRACE_URL.")] = None,
 ) -> None:
-    """Move the committed rows of an outbox to its queue, until SIGTERM or Ctrl-C. Any number may run.
+    """Move the rows of an outbox to its queue.
+
+    It runs until SIGTERM or Ctrl-C. Any number may run.
 
     MODULE is imported from the working directory or Python's path; OUTBOX is a headrace.sql.Outbox in it.
     """
