@@ -1,1 +1,1 @@
-"""Commands of `manage.py`."""
+"""`headrace`, and `headrace_worker`."""
