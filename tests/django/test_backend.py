@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
 
 from headrace import Queue
 from headrace._django import contract
+from headrace._django.backend import TaskBackend
 from headrace._django.options import Options
 from headrace.django import worker
 from tests.django import tasks
 from tests.django.conftest import await_end, working
+from tests.sql.databases import postgresql
 from tests.support.awaiting import until
 from tests.support.servers import Server
 
@@ -79,6 +83,62 @@ def test_an_outbox_is_of_the_transaction(backend: Make, database: None, newest: 
     with connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM headrace_outbox")
         assert cursor.fetchone() == (0,)
+
+
+@pytest.fixture
+def on_postgresql() -> Iterator[str]:
+    """The alias of a database of PostgreSQL with Django's tables."""
+    with postgresql() as url:
+        place = urlsplit(url)
+        connections.settings["other"] = {
+            **connections.settings["default"],
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": place.path[1:],
+            "USER": place.username,
+            "HOST": place.hostname,
+            "PORT": place.port,
+            "OPTIONS": {},
+        }
+        call_command("migrate", database="other", verbosity=0)
+        yield "other"
+        connections.close_all()
+        del connections["other"], connections.settings["other"]
+
+
+def test_an_outbox_on_postgresql(backend: Make, on_postgresql: str, newest: Server) -> None:
+    """The migration makes the table there; a row is relayed when it is committed, and is found meanwhile."""
+    backend(outbox=True, database=on_postgresql)
+    with working():
+        until(lambda: newest.ask("HGET", "headrace:{default}:default:stats", "history"), "a history of ended tasks")
+        with contextlib.suppress(ZeroDivisionError), transaction.atomic(using=on_postgresql):
+            tasks.note.enqueue("rolled back")
+            raise ZeroDivisionError
+        for value in range(20):
+            with transaction.atomic(using=on_postgresql):
+                result = tasks.note.enqueue(value)
+            await_end(result)
+            assert result.return_value == value
+    with connections[on_postgresql].cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM headrace_outbox")
+        assert cursor.fetchone() == (0,)
+    with newest.queue("default", priorities=5) as queue:
+        assert queue.counts().enqueued == 20
+
+
+def test_a_row_that_is_relayed_while_it_is_looked_for(
+    backend: Make, database: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found: in no queue yet, then no row any more, then in a queue."""
+    backend(outbox=True)
+    result = tasks.note.enqueue("moved")
+    look = TaskBackend._in_outbox
+
+    def relayed(self: TaskBackend, id: str) -> Any:
+        with working():
+            until(lambda: look(self, id) is None, "the relay")
+
+    monkeypatch.setattr(TaskBackend, "_in_outbox", relayed)
+    assert tasks.note.get_result(result.id).id == result.id
 
 
 @pytest.mark.parametrize(

@@ -166,19 +166,25 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
 
         Two or three scripts for each queue that is asked.
         """
+        found = self._in_queues(result_id)
+        if found is None and self.settings.outbox and isinstance(result_id, str):
+            # The relay may have moved the row between the two: then it is in a queue by now.
+            found = self._in_outbox(result_id) or self._in_queues(result_id)
+        if found is not None:
+            return found
+        raise contract.TaskResultDoesNotExist(result_id)
+
+    def _in_queues(self, result_id: str) -> Any | None:
+        """Find a task in the queues where it may be."""
         for name in self._places(result_id):
             try:
                 queue = self.queue(name)
                 state = queue.find(result_id)
             except (TypeError, ValueError):  # no id that a job may have, or no queue
-                break
+                return None
             if state is not None:
                 return self._result(queue, state)
-        if self.settings.outbox and isinstance(result_id, str):
-            waits = self._in_outbox(result_id)
-            if waits is not None:
-                return waits
-        raise contract.TaskResultDoesNotExist(result_id)
+        return None
 
     def _places(self, id: object) -> Sequence[str]:
         """Return the queues that may have a job of this id."""
