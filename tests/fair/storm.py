@@ -12,38 +12,27 @@ The watch reads the pending list at one instant, and counts the leased jobs of e
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import shutil
-import signal
-import tempfile
 import time
 from collections import Counter, defaultdict
-from contextlib import ExitStack, suppress
-from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import pytest
 import redis
-from attrs import define, field, frozen
+from attrs import define, field
 
-from headrace import AsyncWorker, DeadLetter, Job, Limit, NewJob, Queue, RetryLater, Worker
-from tests.chaos.proxy import Proxy
+from headrace import DeadLetter, Job, Limit, NewJob, Queue, RetryLater
 from tests.fair.mutants import MUTANTS
+from tests.support import storm
 from tests.support.planted import plant_scripts
-from tests.support.processes import CONTEXT
-from tests.support.servers import EXACT, Binary, Server
+from tests.support.storm import Orders, Writer
 
-HEARTBEAT, TIMEOUT, LEASE = 0.3, 1.2, 2.0
+LEASE = 2.0
 QUEUE = "fair"
 OF_EACH, IN_ALL = 3, 4  # slots: the flood leaves one for others, unless it is held back by its share
 TENANTS = ("flood", "ada", "bob", "cyd", "dee")  # the first has a backlog of its own all the time
 BACKLOG = 200
-PATIENCE = 40.0
-TICK = 0.03
-LEFT = {"jobs", "wake", "stats", "workers", "registered", "dead", "control", "terms", "busy"}
 
 
 def declared(url: str) -> Any:
@@ -52,26 +41,11 @@ def declared(url: str) -> Any:
     return Queue(QUEUE, url=url, fair="tenant", weights={"ada": 2.0}, limits=limits, lease=LEASE, max_attempts=None)
 
 
-@frozen
-class Orders:
-    """The orders of a worker process."""
-
-    kind: str
-    url: str
-    ledger: Path
-    seed: int
-    mutant: str = ""
-
-
-class Handler:
+class Handler(Writer):
     """Runs jobs, and says so in the ledger."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.dice = random.Random(orders.seed)
-        self.file = os.open(orders.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
     def write(self, *words: str) -> None:
-        os.write(self.file, f"{' '.join(words)} {time.monotonic():.3f}\n".encode())
+        super().write(*words, f"{time.monotonic():.3f}")
 
     def fate(self) -> None:
         """Some jobs come back before they end: by every way in which a handler can end."""
@@ -104,116 +78,30 @@ def work(orders: Orders) -> None:
     """Be a worker process."""
     if orders.mutant:
         plant_scripts(pytest.MonkeyPatch(), MUTANTS[orders.mutant][0])
-    handler = Handler(orders)
-    options: Any = {"url": orders.url, "heartbeat": HEARTBEAT, "timeout": TIMEOUT}
-    threads = orders.kind == "threads"
-    worker: Any = Worker(**options) if threads else AsyncWorker(**options)
+    handler, worker = Handler(orders), orders.worker()
     of = declared(orders.url)
-    worker.handler(of, concurrency=4)(handler.threads if threads else handler.tasks)
+    worker.handler(of, concurrency=4)(handler.threads if orders.kind == "threads" else handler.tasks)
     worker.run()
 
 
 @define(eq=False)
-class Player:
-    """A worker process of the storm."""
+class Storm(storm.Storm):
+    """A storm over slots and shares."""
 
-    kind: str
-    process: Any
-    wakes: float = 0.0  # when it is continued, if it is suspended
+    NAME = QUEUE
+    LEFT = frozenset({"jobs", "wake", "stats", "workers", "registered", "dead", "control", "terms", "busy"})
+    PATIENCE = 40.0
+    TICK = 0.03
+    HURTS = 0.05
+    work = work
 
-    def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, number)
-
-
-@define(eq=False)
-class Storm:
-    """One run of it. A context manager, which ends every process that it has started."""
-
-    binary: Binary
-    folder: Path
-    seed: int
-    mutant: str = ""
-    did: Counter[str] = field(factory=Counter)
-    players: list[Player] = field(factory=list)
     jobs: Counter[str] = field(factory=Counter)  # of each tenant
-    wrong: list[str] = field(factory=list)  # what the watch found
+    wrong: list[str] = field(factory=list)  # the complaints of the watch
     looks: int = 0
-    dice: random.Random = field(init=False)
-    server: Server = field(init=False)
-    proxy: Proxy = field(init=False)
-    queue: Any = field(init=False)
-    client: Any = field(init=False)
-    _stack: ExitStack = field(factory=ExitStack)
 
-    @property
-    def ledger(self) -> Path:
-        return self.folder / "ledger"
-
-    def __enter__(self) -> Self:
-        self.dice = random.Random(self.seed)
-        self.ledger.touch()
-        with ExitStack() as stack:
-            self.server = stack.enter_context(Server(self.binary, appendonly=True, extra=EXACT))
-            here = Path(tempfile.mkdtemp(prefix="hs-"))  # short: a socket's path has 100 bytes
-            stack.callback(shutil.rmtree, here, ignore_errors=True)
-            (here / "s").symlink_to(self.server.path)
-            self.proxy = stack.enter_context(Proxy(str(here / "s"), self.seed))
-            self.queue = stack.enter_context(declared(self.server.url))
-            self.client = stack.enter_context(redis.Redis(unix_socket_path=self.server.path, decode_responses=True))
-            stack.callback(self.end)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    # -- processes -------------------------------------------------------------------------------------
-
-    def start(self, kind: str) -> None:
-        orders = Orders(kind, self.proxy.url, self.ledger, self.dice.randrange(1 << 30), self.mutant)
-        process = CONTEXT.Process(target=work, args=(orders,), daemon=True)
-        process.start()
-        self.players.append(Player(kind, process))
-
-    def end(self) -> None:
-        for player in self.players:
-            player.process.kill()
-        for player in self.players:
-            player.process.join(PATIENCE)
-
-    def hurt(self) -> None:
-        """A worker is killed, or suspended for longer than it may be silent."""
-        awake = [player for player in self.players if not player.wakes]
-        if not awake:
-            return
-        player = self.dice.choice(awake)
-        if self.dice.random() < 0.5:
-            self.did["SIGSTOP"] += 1
-            player.signal(signal.SIGSTOP)
-            player.wakes = time.monotonic() + TIMEOUT * (1.2 + self.dice.random())
-        else:
-            self.did["SIGKILL"] += 1
-            player.process.kill()
-
-    def tend(self) -> None:
-        """Continue those whose time has come, and replace the dead."""
-        for player in [*self.players]:
-            if player.wakes and player.wakes <= time.monotonic():
-                player.signal(signal.SIGCONT)
-                player.wakes = 0.0
-            if not player.process.is_alive():
-                player.process.join()
-                self.players.remove(player)
-                self.start(player.kind)
-
-    def restart(self) -> None:
-        """The server dies, and comes back with all that it had acknowledged."""
-        self.did["restarted"] += 1
-        self.server.kill()
-        time.sleep(TIMEOUT * self.dice.random())
-        self.server.start()
-        self.client.connection_pool.disconnect()
+    def declared(self, url: str) -> Queue[Any]:
+        queue: Queue[Any] = declared(url)
+        return queue
 
     # -- the operator ------------------------------------------------------------------------------------
 
@@ -271,84 +159,43 @@ class Storm:
 
     # -- the story -----------------------------------------------------------------------------------------
 
-    def blow(self, seconds: float, until_heard: tuple[str, ...] = ()) -> None:
-        """Faults for so long, and until enough has happened; or until the judge makes such a complaint."""
-        for kind in ("threads", "tasks", "threads", "tasks"):
-            self.start(kind)
-        self.proxy.swallow, self.proxy.cut, self.proxy.late = 0.02, 0.01, 0.01
-        begin = time.monotonic()
-        ahead = [begin + seconds / 3, begin + seconds * 2 / 3]
-        while True:
-            now = time.monotonic()
-            enough = self.heard(until_heard) if until_heard else now >= begin + seconds and not self.lacks()
-            if enough or now >= begin + seconds + PATIENCE:
-                break
-            time.sleep(TICK)
-            self.enqueue()
-            self.watch()
-            self.redrive()
-            self.tend()
-            if self.dice.random() < 0.05:
-                self.hurt()
-            if self.dice.random() < 0.1:
-                self.meddle()
-            if ahead and now >= ahead[0]:
-                ahead.pop(0)
-                self.restart()
+    def round(self) -> None:
+        self.enqueue()
+        self.watch()
+        self.redrive()
+        if self.dice.random() < 0.1:
+            self.meddle()
 
-    def heard(self, complaint: tuple[str, ...]) -> list[str]:
-        """Return the complaints of these kinds by now."""
-        wrong = [*self.wrong, *judged(self.written, 1 << 30, 0)]
-        return [one for one in wrong if one.startswith(complaint)]
+    def last_round(self) -> None:
+        self.watch()
+        self.redrive()
+
+    def complaints(self) -> list[str]:
+        return [*self.wrong, *judged(self.written, 1 << 30, 0)]
+
+    def ended(self) -> Counter[str]:
+        """Count the jobs of each tenant that ran to their end."""
+        return Counter(name.partition("-")[0] for word, name, *_ in self.written if word == "fin")
 
     def lacks(self) -> list[str]:
-        """List the events that a storm must have, and this one lacks so far."""
-        ended = Counter(name.partition("-")[0] for word, name, *_ in self.written if word == "fin")
+        seen = self.ended() + self.did
         wanted = {"SIGKILL": 3, "SIGSTOP": 3, "expired": 1, "redriven": 5, **dict.fromkeys(TENANTS, 10)}
-        seen = ended + self.did
         return [f"{name}: {seen[name]} of {least}" for name, least in wanted.items() if seen[name] < least]
-
-    def calm(self) -> None:
-        """No more faults: every job comes to its end, and all workers leave."""
-        self.proxy.calm()
-        for player in self.players:
-            player.wakes = 0.0
-            player.signal(signal.SIGCONT)
-        deadline = time.monotonic() + PATIENCE
-        while self.queue.counts().present:
-            assert time.monotonic() < deadline, f"{self.queue.counts()}, {self.story()}"
-            self.tend()
-            self.watch()
-            self.redrive()
-            time.sleep(TICK)
-        for player in self.players:
-            player.signal(signal.SIGTERM)
-        for player in self.players:
-            player.process.join(PATIENCE)
 
     def verdict(self) -> list[str]:
         """List complaints, by the watch, by the ledger, and by the keys that are left on the server."""
-        return [*self.wrong, *judged(self.written, self.did["cancelled"], sum(self.jobs.values())), *self.leftovers()]
-
-    def leftovers(self) -> list[str]:
-        counts = self.queue.counts()
-        wrong = []
-        number = sum(self.jobs.values())
+        counts, number = self.queue.counts(), sum(self.jobs.values())
+        wrong = [*self.wrong, *judged(self.written, self.did["cancelled"], number)]
         if counts.lost or counts.completed + counts.cancelled != counts.enqueued or counts.enqueued != number:
             wrong.append(f"lost or twice: {number} jobs, {counts}")
-        for _ in range(60):
-            self.queue._run(self.queue.ops.reclaim("judge", 60.0))
+        self.sweep()
         assert self.queue.lease() is None
-        names = (name.partition(f":{QUEUE}:")[2] for name in self.client.scan_iter(count=1000))
-        left = {name.partition(":")[0] for name in names} - LEFT - {"lane", "result"}
-        return [*wrong, *(f"left behind: {name}" for name in sorted(left))]
+        return [*wrong, *self.left_behind()]
 
     def story(self) -> str:
-        """Tell the events of the storm."""
-        ended = Counter(name.partition("-")[0] for word, name, *_ in self.written if word == "fin")
         return (
-            f"seed {self.seed}: {dict(self.jobs)} jobs, {dict(ended)} ran; {self.looks} looks of the watch; "
-            f"{dict(self.did)}, {self.proxy.swallowed} replies swallowed, {self.proxy.delivered} requests late"
+            f"seed {self.seed}: {dict(self.jobs)} jobs, {dict(self.ended())} ran; {self.looks} looks of the watch; "
+            f"{self.faults()}"
         )
 
 

@@ -16,61 +16,30 @@ Each function of a step appends to the ledger as it begins and as it ends, with 
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import shutil
-import signal
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import pytest
-import redis
-from attrs import define, field, frozen
+from attrs import define, field
 
-from headrace import AsyncWorker, DeadLetter, Job, Queue, Worker
+from headrace import DeadLetter, Job, Queue
 from headrace.errors import InDoubt, RunLost
-from tests.chaos.proxy import Proxy
 from tests.steps.mutants import IN_MODULES, MUTANTS
+from tests.support import storm
 from tests.support.planted import plant, plant_scripts
-from tests.support.processes import CONTEXT
-from tests.support.servers import EXACT, Binary, Server
+from tests.support.storm import Orders, Writer
 
-HEARTBEAT, TIMEOUT = 0.3, 1.2
 QUEUE = "runs"
 STEPS = 5
 ONCE = {"s2"}
 IDS = 24  # each is used again when its job has ended
-PATIENCE = 90.0
-TICK = 0.05
-LEFT = {"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control"}
 
 
-@frozen
-class Orders:
-    """The orders of a worker process."""
-
-    kind: str
-    url: str
-    ledger: Path
-    seed: int
-    mutant: str = ""
-
-
-class Handler:
+class Handler(Writer):
     """Takes the steps of a run, and says so in the ledger."""
-
-    def __init__(self, orders: Orders) -> None:
-        self.dice = random.Random(orders.seed)
-        self.file = os.open(orders.ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    def write(self, *words: str) -> None:
-        os.write(self.file, (" ".join(words) + "\n").encode())
 
     def function(self, run: str, step: str, box: list[str]) -> Callable[[], str]:
         def act() -> str:
@@ -142,115 +111,29 @@ def work(orders: Orders) -> None:
         plant_scripts(patch, MUTANTS[orders.mutant])
     elif orders.mutant:
         plant(patch, *IN_MODULES[orders.mutant])
-    handler = Handler(orders)
-    options: Any = {"url": orders.url, "heartbeat": HEARTBEAT, "timeout": TIMEOUT}
-    threads = orders.kind == "threads"
-    worker: Any = Worker(**options) if threads else AsyncWorker(**options)
-    worker.handler(QUEUE, concurrency=4, max_attempts=5)(handler.threads if threads else handler.tasks)
+    handler, worker = Handler(orders), orders.worker()
+    take = handler.threads if orders.kind == "threads" else handler.tasks
+    worker.handler(QUEUE, concurrency=4, max_attempts=5)(take)
     worker.run()
 
 
 @define(eq=False)
-class Player:
-    """A worker process of the storm."""
+class Storm(storm.Storm):
+    """A storm over runs that take steps, sleep and wait."""
 
-    kind: str
-    process: Any
-    wakes: float = 0.0  # when it is continued, if it is suspended
+    NAME = QUEUE
+    LEFT = frozenset({"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control"})
+    PATIENCE = 90.0
+    TICK = 0.05
+    HURTS = 0.1
+    work = work
 
-    def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, number)
-
-
-@define(eq=False)
-class Storm:
-    """One run of it. A context manager, which ends every process that it has started."""
-
-    binary: Binary
-    folder: Path
-    seed: int
-    mutant: str = ""
-    did: Counter[str] = field(factory=Counter)
-    players: list[Player] = field(factory=list)
     runs: dict[str, str] = field(factory=dict)  # by id: the run that has it now
     serial: int = 0
     sent: Counter[str] = field(factory=Counter)  # signals that a run has taken
-    dice: random.Random = field(init=False)
-    server: Server = field(init=False)
-    proxy: Proxy = field(init=False)
-    queue: Queue = field(init=False)
-    client: redis.Redis = field(init=False)
-    _stack: ExitStack = field(factory=ExitStack)
 
-    @property
-    def ledger(self) -> Path:
-        return self.folder / "ledger"
-
-    def __enter__(self) -> Self:
-        self.dice = random.Random(self.seed)
-        self.ledger.touch()
-        with ExitStack() as stack:
-            self.server = stack.enter_context(Server(self.binary, appendonly=True, extra=EXACT))
-            here = Path(tempfile.mkdtemp(prefix="hs-"))  # short: a socket's path has 100 bytes
-            stack.callback(shutil.rmtree, here, ignore_errors=True)
-            (here / "s").symlink_to(self.server.path)
-            self.proxy = stack.enter_context(Proxy(str(here / "s"), self.seed))
-            self.queue = stack.enter_context(Queue(QUEUE, url=self.server.url, max_attempts=5))
-            self.client = stack.enter_context(redis.Redis(unix_socket_path=self.server.path))
-            stack.callback(self.end)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    # -- processes -------------------------------------------------------------------------------------
-
-    def start(self, kind: str) -> None:
-        orders = Orders(kind, self.proxy.url, self.ledger, self.dice.randrange(1 << 30), self.mutant)
-        process = CONTEXT.Process(target=work, args=(orders,), daemon=True)
-        process.start()
-        self.players.append(Player(kind, process))
-
-    def end(self) -> None:
-        for player in self.players:
-            player.process.kill()
-        for player in self.players:
-            player.process.join(PATIENCE)
-
-    def hurt(self) -> None:
-        """A worker is killed, or suspended for longer than it may be silent."""
-        awake = [player for player in self.players if not player.wakes]
-        if not awake:
-            return
-        player = self.dice.choice(awake)
-        if self.dice.random() < 0.5:
-            self.did["SIGSTOP"] += 1
-            player.signal(signal.SIGSTOP)
-            player.wakes = time.monotonic() + TIMEOUT * (1.2 + self.dice.random())
-        else:
-            self.did["SIGKILL"] += 1
-            player.process.kill()
-
-    def tend(self) -> None:
-        """Continue those whose time has come, and replace the dead."""
-        for player in [*self.players]:
-            if player.wakes and player.wakes <= time.monotonic():
-                player.signal(signal.SIGCONT)
-                player.wakes = 0.0
-            if not player.process.is_alive():
-                player.process.join()
-                self.players.remove(player)
-                self.start(player.kind)
-
-    def restart(self) -> None:
-        """The server dies, and comes back with all that it had acknowledged."""
-        self.did["restarted"] += 1
-        self.server.kill()
-        time.sleep(TIMEOUT * self.dice.random())
-        self.server.start()
-        self.client.connection_pool.disconnect()
+    def declared(self, url: str) -> Queue[Any]:
+        return Queue(QUEUE, url=url, max_attempts=5)
 
     # -- the operator ------------------------------------------------------------------------------------
 
@@ -293,80 +176,41 @@ class Storm:
 
     # -- the story -----------------------------------------------------------------------------------------
 
-    def blow(self, seconds: float, until_heard: tuple[str, ...] = ()) -> None:
-        """Faults for so long, and until enough has happened; or until the judge makes such a complaint."""
-        for kind in ("threads", "tasks", "threads", "tasks"):
-            self.start(kind)
-        self.proxy.swallow, self.proxy.cut, self.proxy.late = 0.02, 0.01, 0.01
-        begin = time.monotonic()
-        ahead = [begin + seconds / 3, begin + seconds * 2 / 3]
-        while True:
-            now = time.monotonic()
-            enough = self.heard(until_heard) if until_heard else now >= begin + seconds and not self.lacks()
-            if enough or now >= begin + seconds + PATIENCE:
-                break
-            time.sleep(TICK)
-            self.enqueue()
-            self.send(0.05)
-            self.redrive()
-            self.tend()
-            if self.dice.random() < 0.1:
-                self.hurt()
-            if ahead and now >= ahead[0]:
-                ahead.pop(0)
-                self.restart()
+    def round(self) -> None:
+        self.enqueue()
+        self.send(0.05)
+        self.redrive()
 
-    def heard(self, complaint: tuple[str, ...]) -> list[str]:
-        """Return the complaints of these kinds that the judge makes by now."""
-        return [one for one in judged(self.written, self.sent) if one.startswith(complaint)]
+    def last_round(self) -> None:
+        self.send(1.0)
+        self.redrive()
+
+    def complaints(self) -> list[str]:
+        return judged(self.written, self.sent)
+
+    def seen(self) -> Counter[str]:
+        """Count the lines of the ledger by their first word."""
+        return Counter(line.partition(" ")[0] for line in self.written.splitlines())
 
     def lacks(self) -> list[str]:
-        """List the events that a storm must have, and this one lacks so far."""
-        seen = Counter(line.partition(" ")[0] for line in self.written.splitlines()) + self.did
+        seen = self.seen() + self.did
         wanted = {"SIGKILL": 3, "SIGSTOP": 3, "fin": 30, "los": 1, "oth": 1, "woke": 5, "kept": 5}
         return [f"{name}: {seen[name]} of {least}" for name, least in wanted.items() if seen[name] < least]
 
-    def calm(self) -> None:
-        """No more faults: every run comes to its end, and all workers leave."""
-        self.proxy.calm()
-        for player in self.players:
-            player.wakes = 0.0
-            player.signal(signal.SIGCONT)
-        deadline = time.monotonic() + PATIENCE
-        while self.queue.counts().present:
-            assert time.monotonic() < deadline, f"{self.queue.counts()}, {self.story()}"
-            self.tend()
-            self.send(1.0)
-            self.redrive()
-            time.sleep(TICK)
-        for player in self.players:
-            player.signal(signal.SIGTERM)
-        for player in self.players:
-            player.process.join(PATIENCE)
-
     def verdict(self) -> list[str]:
         """List complaints, by the ledger and by the keys that are left on the server."""
-        return [*judged(self.written, self.sent), *self.leftovers()]
-
-    def leftovers(self) -> list[str]:
-        counts = self.queue.counts()
-        wrong = []
+        counts, wrong = self.queue.counts(), self.complaints()
         if counts.lost or counts.completed != counts.enqueued or counts.enqueued != self.serial:
             wrong.append(f"lost or twice: {self.serial} runs, {counts}")
-        with self.queue as queue:
-            for _ in range(60):
-                queue._run(queue.ops.reclaim("judge", 60.0))
-        names = (name.decode().partition(f":{QUEUE}:")[2] for name in self.client.scan_iter(count=1000))
-        left = {name.partition(":")[0] for name in names} - LEFT - {"lane", "result"}
-        return [*wrong, *(f"left behind: {name}" for name in sorted(left))]
+        self.sweep()
+        return [*wrong, *self.left_behind()]
 
     def story(self) -> str:
-        """Tell the events of the storm."""
-        seen = Counter(line.partition(" ")[0] for line in self.written.splitlines())
+        seen = self.seen()
         return (
             f"seed {self.seed}: {self.serial} runs, {seen['end']} steps ended, {seen['rec']} recorded, "
             f"{seen['los'] + seen['oth']} refused to zombies ({seen['los']} with their value), {seen['dbt']} in doubt; "
-            f"{dict(self.did)}, {self.proxy.swallowed} replies swallowed, {self.proxy.delivered} requests late"
+            f"{self.faults()}"
         )
 
 
