@@ -1,15 +1,7 @@
-"""A worker of the version before terms, beside a queue with limits: nothing is lost or runs twice, slots are mended.
-
-The old code is a commit of the repository's history; without a history there is nothing to test.
-"""
+"""A worker of the version before terms, beside a queue with limits: nothing is lost or runs twice, slots are mended."""
 
 from __future__ import annotations
 
-import io
-import os
-import subprocess
-import sys
-import tarfile
 import threading
 import time
 from pathlib import Path
@@ -18,58 +10,23 @@ from typing import Any
 import pytest
 
 from headrace import Limit, NewJob, Queue, Worker
+from tests.support import older
 from tests.support.awaiting import until
 from tests.support.planted import plant_scripts
 from tests.support.servers import Server
 
-BEFORE_TERMS = "8c645ad"
-ROOT = Path(__file__).parents[2]
 JOBS = 12
-PROGRAM = """
-import sys, time
-import headrace
-assert headrace.__file__.startswith(sys.argv[2]), headrace.__file__
-worker = headrace.Worker(sys.argv[1], heartbeat=0.2, timeout=0.5)
-
-@worker.handler("q", lease=0.5, concurrency=1)
-def handle(job):
-    print("ran", job.id, flush=True)
-
-with worker:
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source of the version before terms."""
-    archive = subprocess.run(["git", "archive", BEFORE_TERMS, "src"], cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"no commit {BEFORE_TERMS} here: {archive.stderr.decode()[:200]}")
-    where = tmp_path_factory.mktemp("old")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(where, filter="data")
-    return where / "src"
-
-
-def begin(old: Path, server: Server) -> Any:
-    """Start the older worker."""
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, server.url, str(old)],
-        env={**os.environ, "PYTHONPATH": str(old)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return older.source(tmp_path_factory.mktemp("old"))
 
 
 def ran_by(program: Any) -> list[str]:
     """End the older worker; the jobs that it ran."""
-    program.stdin.close()
-    lines = program.stdout.read().split("\n")
-    program.stdout.close()
-    program.wait()
+    lines = older.end(program).split("\n")
     return [line.removeprefix("ran ") for line in lines if line.startswith("ran ")]
 
 
@@ -92,7 +49,7 @@ def beside_lines(old: Path, server: Server) -> None:
     with queue:
         queue.enqueue_many([NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(JOBS)])
         leases = queue.lease_many(2)
-        program, done, number = begin(old, server), threading.Event(), 0
+        program, done, number = older.begin(old, server, "1"), threading.Event(), 0
 
         def renew() -> None:
             while not done.wait(0.1):
@@ -132,7 +89,7 @@ def test_slots_of_leases_that_an_older_worker_ended(old: Path, newest: Server) -
         queue.enqueue_many([NewJob(b"x", id=f"j{n}", headers={"tenant": "ab"[n % 2]}) for n in range(6)])
         assert len(queue.lease_many(6)) == 2
         assert queue.counts().held == 2
-        program = begin(old, newest)
+        program = older.begin(old, newest, "1")
         assert program.stdout.readline() == "ready\n"
         assert sorted(program.stdout.readline() for _ in range(2)) == ["ran j0\n", "ran j1\n"]
         ran_by(program)
