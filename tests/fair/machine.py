@@ -113,13 +113,14 @@ class Setting:
     fair: str | None
     limits: list[tuple[int, str | None]]
     weights: dict[tuple[str, ...], float] = field(factory=dict)
+    priorities: int = 2
 
     def settings(self) -> QueueSettings:
         return QueueSettings(
             fair=self.fair,
             limits=[Declared(most, key) for most, key in self.limits],
             weights=dict(self.weights) or None,
-            priorities=2,
+            priorities=self.priorities,
             max_attempts=3,
         )
 
@@ -130,6 +131,7 @@ class Setting:
 
 SETTINGS = [
     Setting("tenant", []),
+    Setting("tenant", [], priorities=1),  # the only one that the script's short way is for
     Setting("tenant", [(2, "tenant")], {("a",): 3.0}),
     Setting("tenant", [(2, "api")]),
     Setting("tenant", [(4, None)], {("b",): 0.5}),
@@ -186,7 +188,7 @@ class Machine(RuleBasedStateMachine):
     )
     def enqueue(self, many: int, org: str, tenant: str, api: str, level: int, cost: float | None) -> None:
         headers = {name: value for name, value in zip(NAMES, (org, tenant, api), strict=True) if value}
-        job = NewJob(b"x", headers=headers, priority=level, cost=cost)
+        job = NewJob(b"x", headers=headers, priority=min(level, self.setting.priorities - 1), cost=cost)
         self.send(self.ops.enqueue([self.ops.item(job) for _ in range(many)]))
 
     @rule(limit=st.integers(1, 6), same=st.booleans(), woken=st.booleans(), batch=st.sampled_from([1, 1, 3]))
