@@ -13,29 +13,22 @@ import pytest
 
 from tests.flows.machine import Machine
 from tests.flows.mutants import MUTANTS, SEEDS
-from tests.support.machines import hunt, run_machine
+from tests.support.machines import Calming, hunt, run_on
 from tests.support.planted import plant_scripts
-from tests.support.servers import Server, binaries
+from tests.support.servers import Server
 
 EXAMPLES = int(os.environ.get("FLOWS_EXAMPLES", "12"))
 STEPS = int(os.environ.get("FLOWS_STEPS", "50"))
 SEED = int(os.environ.get("FLOWS_SEED", "1"))
 
 
-class Calm(Machine):
-    """Each example ends with everything done that is left."""
-
-    def teardown(self) -> None:
-        try:
-            self.calm()
-        finally:
-            super().teardown()
+class Calm(Calming, Machine):
+    """Ends calmly."""
 
 
 def test_what_holds(server: Server, large: bool) -> None:
     """Other examples for each server, and more on the newest."""
-    examples = EXAMPLES if large else EXAMPLES // 2
-    run_machine(lambda: Calm(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
+    run_on(server, Calm, SEED, EXAMPLES, STEPS, large=large)
 
 
 @pytest.mark.sampled

@@ -13,9 +13,9 @@ import pytest
 
 from tests.model.hand_over import Machine
 from tests.model.mutants import HAND_OVER, HAND_OVER_IN_MODULES, SEEDS
-from tests.support.machines import hunt, run_machine
+from tests.support.machines import hunt, run_on
 from tests.support.planted import plant, plant_scripts
-from tests.support.servers import Server, binaries
+from tests.support.servers import Server
 
 EXAMPLES = int(os.environ.get("HAND_OVER_EXAMPLES", "6"))
 STEPS = int(os.environ.get("HAND_OVER_STEPS", "50"))
@@ -24,8 +24,7 @@ SEED = int(os.environ.get("HAND_OVER_SEED", "1"))
 
 def test_what_holds(server: Server, large: bool) -> None:
     """Other examples for each server, and more on the newest."""
-    examples = EXAMPLES if large else EXAMPLES // 2
-    run_machine(lambda: Machine(server), SEED + 1_000_000 * binaries().index(server.binary), examples, STEPS)
+    run_on(server, Machine, SEED, EXAMPLES, STEPS, large=large)
 
 
 @pytest.mark.sampled

@@ -14,9 +14,9 @@ import pytest
 
 from tests.model.machine import Machine
 from tests.model.mutants import MUTANTS, SEEDS
-from tests.support.machines import hunt, run_machine
+from tests.support.machines import hunt, run_on
 from tests.support.planted import plant_scripts
-from tests.support.servers import Server, binaries
+from tests.support.servers import Server
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "10"))
 STEPS = int(os.environ.get("MODEL_STEPS", "40"))
@@ -25,9 +25,7 @@ SEED = int(os.environ.get("MODEL_SEED", "4"))
 
 def test_server_agrees(server: Server, large: bool) -> None:
     """Whatever is done, the model says what comes of it. Other examples for each server, and more on the newest."""
-    place = binaries().index(server.binary)
-    examples = EXAMPLES if large else EXAMPLES // 2
-    run_machine(lambda: Machine(server), SEED + 1_000_000 * place, examples, STEPS)
+    run_on(server, Machine, SEED, EXAMPLES, STEPS, large=large)
 
 
 @pytest.mark.sampled

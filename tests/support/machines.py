@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from tests.support.servers import Server, binaries
+
+
+class Calming:
+    """Before a machine: each example ends with everything done that is left."""
+
+    def teardown(self: Any) -> None:
+        try:
+            self.calm()
+        finally:
+            super().teardown()
 
 
 def run_machine(
@@ -24,6 +37,20 @@ def run_machine(
         suppress_health_check=list(HealthCheck),  # they ask for speed
     )
     run_state_machine_as_test(seed(chosen)(make), settings=profile)
+
+
+def run_on(
+    server: Server,
+    make: Callable[[Server], RuleBasedStateMachine],
+    first: int,
+    examples: int,
+    steps: int,
+    *,
+    large: bool,
+) -> None:
+    """Run *examples* on a server, others for each server, and half as many unless it is to be a *large* number."""
+    chosen = first + 1_000_000 * binaries().index(server.binary)
+    run_machine(lambda: make(server), chosen, examples if large else examples // 2, steps)
 
 
 def hunt(make: Callable[[], RuleBasedStateMachine], first: int, steps: int) -> None:
