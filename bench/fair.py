@@ -1,4 +1,4 @@
-"""How long a quiet tenant waits beside a flood, with and without `fair=`; weights; and what fairness costs.
+"""How long a quiet tenant waits beside a flood, with and without `fair=`; weights; and the cost of fairness.
 
 python bench/fair.py --server valkey-9.1 --rounds 3 --seconds 10 --write [--rows flood,keys] [--before CHECKOUT]
 
@@ -55,7 +55,7 @@ WEIGHTS = {"gold": 3.0, "silver": 2.0, "tin": 1.0}
 CALLS = (1, 10, 100)  # jobs of one call of a lease by hand
 TIMES = 10  # that a call is measured
 LINED = 6000  # jobs that wait in lines beside it
-LOOKED_AT = 250  # jobs that a lease puts into lines, beside those that it leases
+LOOKED_AT = 250  # jobs that a lease puts into lines, beside the jobs that it leases
 SLOW, QUICK = 6000, 20_000  # jobs of a round, of handlers that take `TOOK_S` and of handlers that only count
 PAYLOAD = b"-".ljust(100, b"x")  # of a job that is only counted
 Terms = Mapping[str, Any]
@@ -121,7 +121,7 @@ class Seen:
             self.waits.append((int(number), (now - float(moment)) * 1e3))
 
     def tell(self) -> None:
-        """Print what was seen, and the waits since the last time."""
+        """Print the jobs that were seen, and the waits since the last time."""
         waits, self.waits = self.waits, []
         told = {"ran": self.ran, "seconds": self.last - self.first, "order": Counter(self.order), "waits": waits}
         print(json.dumps(told), flush=True)
@@ -321,7 +321,7 @@ class Bench:
         return found
 
 
-# -- what is shown ---------------------------------------------------------------------------------------
+# -- the page -------------------------------------------------------------------------------------------
 
 
 def cell(values: list[float], digits: int = 1) -> str:
@@ -397,7 +397,7 @@ def calls(_row: str, found: Figures) -> list[str]:
 
 
 def plain(_row: str, found: Figures) -> list[str]:
-    """What plain queues cost before, and now."""
+    """The cost of plain queues before, and now."""
     return ["## Queues without terms", "", "```text", found["figures"].strip(), "```"]
 
 
@@ -506,8 +506,8 @@ def main() -> None:
     parser.add_argument("--threads", action="store_true", help="the worker is one of threads")
     parser.add_argument("--before", type=Path, help="a checkout whose library takes turns with ours in plain queues")
     parser.add_argument("--busy", action="store_true", help="take precedence over other programs, and say so")
-    parser.add_argument("--write", action="store_true", help="keep the figures, and what is made of them")
-    parser.add_argument("--from", dest="kept", type=Path, help="make of these figures what is made of new ones")
+    parser.add_argument("--write", action="store_true", help="keep the figures, and write their page and plot")
+    parser.add_argument("--from", dest="kept", type=Path, help="use these figures in place of new ones")
     for name in ("--serve", "--flood", "--url"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     options = parser.parse_args()

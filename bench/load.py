@@ -1,4 +1,4 @@
-"""How long a job waits for its handler while one worker is idle, or at 10, 50 and 80 % of what it can do.
+"""How long a job waits for its handler while one worker is idle, or at 10, 50 and 80 % of its highest rate.
 
 python bench/load.py --server valkey-9.1 --rounds 3 --seconds 4 --write
 
@@ -45,12 +45,12 @@ CONTENDERS = {
     100: ("redis-py", OURS, "headrace-threads", "tarsk-redis", "taskiq-redis", "dramatiq"),
 }
 IDLE = 50  # jobs a second for an idle worker
-SHARES = (10, 50, 80)  # % of what one worker can do
+SHARES = (10, 50, 80)  # % of the highest rate of one worker
 SAME = (500, 2000)  # jobs a second that are the same for all who can do a tenth more
 TITLES = {"idle": f"idle, {IDLE} jobs/s"} | {f"{share} %": f"{share} %" for share in SHARES}
 TITLES |= {f"{rate} jobs/s": f"{rate:,} jobs/s" for rate in SAME}
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
-FULL_S = 2.5  # seconds in which it is measured what a worker can do
+FULL_S = 2.5  # seconds in which the highest rate of a worker is measured
 LEAST = 1000  # jobs of which p99.9 is told
 START_S = 30.0  # seconds in which a worker has to run its first job
 PRECEDENCE = -10  # a nice value, of sessions
@@ -98,7 +98,7 @@ def percentile(waits: list[float], share: float) -> float:
 
 
 class Bench:
-    """One worker of a peer, and what its producers and the bench share."""
+    """One worker of a peer, and the state that its producers and the bench share."""
 
     def __init__(self, peer: Peer, queues: int, seconds: float) -> None:
         self.peer, self.queues, self._seconds = peer, queues, seconds
@@ -123,7 +123,7 @@ class Bench:
     def _send(
         self, seconds: float, rate: float, patience: float = STUCK_S
     ) -> tuple[dict[str, Any], list[tuple[float, int]]]:
-        """Send jobs for so long. Once all were run, return what the producer says, and how many were when."""
+        """Send jobs for so long. Once all have run, return the producer's figures, and the ended jobs over time."""
         self.board.clear()
         verb, seen = "bulk" if self.peer.name in BULK else "one", list[tuple[float, int]]()
         producer = self.peer.begin(verb, 0, queues=self.queues, board=self._file.name, seconds=seconds, rate=rate)
@@ -166,7 +166,7 @@ def measure(peer: Peer, queues: int, seconds: float) -> dict[str, Any]:
         return {"capacity": capacity} | {load: bench.load(rate) for load, rate in rates.items()}
 
 
-# -- what is shown ---------------------------------------------------------------------------------------
+# -- the page -------------------------------------------------------------------------------------------
 
 
 def median(rounds: list[dict[str, Any]], load: str, name: str) -> float:

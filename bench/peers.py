@@ -104,7 +104,7 @@ class Board:
         return int(self._cells[self._twice])
 
     def waits(self, first: int, end: int) -> list[float]:
-        """The ms of some of the jobs, without those that were not run."""
+        """The ms of some of the jobs that ran."""
         return [wait for wait in self._cells[first + 1 : end + 1] if wait]
 
     def clear(self) -> None:
@@ -126,7 +126,7 @@ class Pace:
         self.gap = 0.0  # seconds before each job
         self.seconds = 0.0  # in which to send
         self.moments = array("d")
-        self.start = 0.0  # of these seconds and moments: when the first job is made, after what comes before jobs
+        self.start = 0.0  # of these seconds and moments: the first job is made then, after the preparations
         self.sent = 0
         self.late: list[float] = []  # ms by which jobs were sent behind their moments
 
@@ -158,7 +158,7 @@ class Pace:
         return time.time()
 
     def turn(self, number: int) -> None:
-        """Wait until the worker has done most of what was sent. Raises `Over`."""
+        """Wait until the worker has done most of the jobs that were sent. Raises `Over`."""
         assert BOARD
         end = self.start + self.seconds
         while number - BOARD.ran > AHEAD and time.time() < end:
@@ -168,7 +168,7 @@ class Pace:
         self.sent = number + 1
 
     def batches(self, jobs: int, most: int = AT_ONCE) -> Iterator[range]:
-        """Yield the numbers of jobs for one call each: those whose moment has come, or so many."""
+        """Yield the numbers of jobs for one call each: all jobs whose moment has come, or so many."""
         first = 0
         while first < jobs:
             self.wait(first)

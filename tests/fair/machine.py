@@ -1,8 +1,8 @@
 """Random calls of the real scripts on a queue with terms, followed by the model of `model.py`.
 
-The model gets what a lease call of the script finds: the ends since the last call, by the server's times, then the new
-jobs. Then each job that the script picked must be one that the rule may pick, and what the script stores of each value
-must be what the model has. Jobs are told apart by their entries, which are the places of the model.
+Before each lease the model gets the ends since the last call, by the server's times, and then the new jobs, as the
+script finds them. Each job that the script picked must be one that the rule may pick, and the stored figures of each
+value must equal the model's. Jobs are told apart by their entries, which are the places of the model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Followed(FairQueue):
         """Wait for `look`."""
 
     def look(self) -> None:
-        """Let those begin that have a job which may run. What is idle goes with the script's: see `Machine.compare`."""
+        """Begin the values that have a job which may run. `Machine.compare` forgets idle values as the script does."""
         may_run = {self.node(job) for job in self.waiting if self.has_slot(job, whole=False)}
         active = {node[:depth] for node in may_run for depth in range(1, len(node) + 1)}
         for node in sorted(active - self.active, key=lambda node: (len(node), name_of(node))):
@@ -143,7 +143,7 @@ SETTINGS = [
 
 
 class Machine(RuleBasedStateMachine):
-    """A queue, its model, and what happened since the model has looked."""
+    """A queue, its model, and the events since the model has looked."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class Machine(RuleBasedStateMachine):
     # -- the model -------------------------------------------------------------------------------------------------
 
     def follow(self, *, settle: bool = True) -> None:
-        """Let the model see what the script has seen: ends, then jobs that came."""
+        """Give the model the events that the script has seen: ends, then jobs that came."""
         back = []
         for entry, state, when in self.gone_by if settle else ():
             job = self.jobs[entry]
@@ -341,7 +341,7 @@ class Machine(RuleBasedStateMachine):
         assert found == wanted, "slots are not the leased jobs"
 
     def compare(self) -> None:
-        """What is stored is what the model has."""
+        """Compare the stored figures with the model's."""
         self.slots_are_leased_jobs()
         lines = {
             member.rpartition(" ")[2].partition("=")[0].rstrip("+")

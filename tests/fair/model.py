@@ -45,7 +45,7 @@ class Job:
 
 @define
 class Fair:
-    """What the children of a node have had: the next start of each, and the virtual time."""
+    """The shares of the children of a node: the next start of each, and the virtual time."""
 
     virtual: float = 0.0
     starts: dict[Node, float] = field(factory=dict)
@@ -60,7 +60,7 @@ class Fair:
         self.starts[child] += share
 
     def correct(self, child: Node, share: float) -> None:
-        """Charge, or pay back, what was misjudged."""
+        """Correct the charge by the measured time."""
         self.starts[child] = self.starts.get(child, self.virtual) + share
 
     def forget(self, child: Node) -> None:
@@ -153,8 +153,8 @@ class FairQueue:
         return sum(other.headers.get(limit.key) == job.headers.get(limit.key) for other in self.held)
 
     def has_slot(self, job: Job, *, whole: bool = True) -> bool:
-        """Tell whether all limits admit this job now; without *whole* those with a key. A job without the header has no
-        limit of that key.
+        """Tell whether all limits admit this job now; without *whole* only limits with a key. A job without the header
+        has no limit of that key.
         """
         return all(
             self.slots(limit, job) < limit.most
@@ -194,7 +194,7 @@ class FairQueue:
         return node
 
     def _refresh(self) -> None:
-        """Find which nodes have a job that may run, and forget what is idle."""
+        """Find which nodes have a job that may run, and forget idle nodes."""
         may_run = {self.node(job) for job in self.waiting if self.has_slot(job, whole=False)}
         active = {node[:depth] for node in may_run for depth in range(1, len(node) + 1)}
         for node in sorted(active - self.active, key=len):

@@ -64,7 +64,7 @@ SLOTS: dict[str, tuple[Sequence[Edit], str]] = {
         "completed",
     ),
 }
-"""What is wrong, and the way that finds it ('': the ordered job)."""
+"""The replacement, and the way that finds it ('': the ordered job)."""
 
 # Bugs of the picks, which the machine must find.
 PICKS: dict[str, Sequence[Edit]] = {

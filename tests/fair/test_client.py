@@ -259,7 +259,7 @@ def test_a_queue_that_was_deleted_gets_its_terms_again(connect: Any, client: red
 
 
 def test_an_operator_changes_the_structure(connect: Any) -> None:
-    """Jobs in lines get new lines; those that run keep their slots until they end."""
+    """Jobs in lines get new lines; running jobs keep their slots until they end."""
     queue = connect(**FAIR)
     queue.enqueue_many([NewJob(b"x", headers={"tenant": f"{at}", "org": "big" if at else "small"}) for at in range(9)])
     (lease,) = queue.lease_many(1)

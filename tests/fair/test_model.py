@@ -79,7 +79,7 @@ def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
     leases=st.integers(1, 150),
 )
 def test_nobody_starves(weights, costs, leases):
-    """Of any two that wait, what they have had by weight differs by one job of each, at every moment."""
+    """The run times of two waiting values, by weight, differ by one job of each at most, at every moment."""
     values = dict(zip("abcdef", zip(weights, costs, strict=False), strict=False))
     queue = FairQueue(weights={(name,): weight for name, (weight, _) in values.items()})
     for name, (_, cost) in values.items():
@@ -98,7 +98,7 @@ def test_nobody_starves(weights, costs, leases):
 
 
 def test_an_idle_value_gets_no_credit():
-    """After a long rest a tenant gets its share from now on, and not what it left to others."""
+    """After a long rest a tenant gets its share from now on, and nothing for the rest."""
     queue = FairQueue()
     for _ in range(300):
         queue.enqueue({"tenant": "ada"})
@@ -171,7 +171,7 @@ def test_many_values_of_one_organisation(path):
 
 
 def test_a_flood_does_not_delay_others():
-    """A flood of one tenant, and jobs of ten others now and then: those wait for one job, not for the flood."""
+    """A flood of one tenant, and jobs of ten others now and then: these jobs wait for one job, not for the flood."""
     queue = FairQueue()
     run = Run(queue, 2, defaultdict(lambda: (10.0, 10.0)), 1)
     for _ in range(800):

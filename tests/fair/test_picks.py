@@ -1,4 +1,4 @@
-"""What the picks keep beside the rule: rates by key, suspects, one caller at a time, and nothing left behind."""
+"""The picks keep more than the rule: rates by key, suspects alone, one caller at a time, and nothing left behind."""
 
 from __future__ import annotations
 

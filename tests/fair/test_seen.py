@@ -13,7 +13,7 @@ TERMS: Any = {"fair": "tenant", "limits": Limit(1, key="tenant")}
 
 @pytest.fixture
 def queue(connect: Any) -> Any:
-    """One job of `ada` is leased, one came back, two wait in her line; nobody has looked at that of `bob`."""
+    """One job of `ada` is leased, one came back, two wait in her line; nobody has looked at the job of `bob`."""
     queue = connect("q", **TERMS)
     queue.enqueue_many([NewJob(b"x", id=f"a{n}", headers={"tenant": "ada"}) for n in range(4)])
     assert [lease.job.id for lease in queue.lease_many(5)] == ["a0"]
@@ -24,7 +24,7 @@ def queue(connect: Any) -> Any:
 
 
 def test_counts(queue: Any) -> None:
-    """The law of slots beside that of conservation."""
+    """The law of slots, beside the law of conservation."""
     assert queue.counts() == Counts(waiting=4, parked=1, enqueued=5)
     assert len(queue.lease_many(5)) == 2
     counts = queue.counts()
@@ -33,7 +33,7 @@ def test_counts(queue: Any) -> None:
 
 
 def test_listings(queue: Any) -> None:
-    """In the order of their entries; those in front first."""
+    """In the order of their entries; jobs in front first."""
     assert [(item.job.id, item.state) for item in queue.admin.waiting()] == [
         ("a0", "parked"), ("a1", "waiting"), ("a2", "waiting"), ("a3", "waiting"), ("b", "waiting"),
     ]  # fmt: skip

@@ -228,7 +228,7 @@ def test_a_plain_queue_has_no_slots(slots: Slots) -> None:
 
 @pytest.mark.parametrize("way", ["cancelled", "cancelled with all of its payload", "purged", "moved", "deleted"])
 def test_a_job_that_leaves_its_line(slots: Slots, way: str) -> None:
-    """What is left of its place is removed with the last job, or dropped by the next lease that finds it."""
+    """The place of a cancelled job is removed with the last job, or dropped by the next lease that finds it."""
     slots.add("ada", "ada", "bob")
     slots.terms["limits"] = [["tenant", 1]]
     assert len(slots.lease(1)) == len(slots.lease(1, "v")) == 1
@@ -304,7 +304,7 @@ def test_what_is_left_is_mended(slots: Slots) -> None:
 
 
 def repaired(slots: Slots) -> dict[str, int]:
-    """Repair the queue; the numbers of what was mended."""
+    """Repair the queue; return the counts of repairs."""
     place, cursor, *found = slots("repair", "jobs", "-", 500, TERM)
     assert (place, cursor) == ("", "0")
     names = "groups dangling stranded undated hollow ids_released ids_taken leftovers workers deleted enqueued slots"

@@ -58,7 +58,7 @@ def begin(old: Path, server: Server, *options: str) -> Any:
 
 
 def end(program: Any) -> str:
-    """End the worker; return the lines that nobody has read."""
+    """End the worker; return the lines that were not read."""
     program.stdin.close()
     left: str = program.stdout.read()
     program.stdout.close()

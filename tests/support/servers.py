@@ -204,7 +204,7 @@ class Server:
         self._frozen = False
 
     def ask(self, *command: Any) -> Any:
-        """Run a command, and return its reply as it came: what redis-py does for a connection takes far longer."""
+        """Run a command, and return its reply as it came: making a connection of redis-py takes far longer."""
         reader = hiredis.Reader(replyError=redis.ResponseError)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)

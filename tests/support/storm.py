@@ -127,7 +127,7 @@ class Storm(ABC):
             player.process.join(self.PATIENCE)
 
     def hurt(self) -> None:
-        """A worker is killed, or suspended for longer than it may be silent."""
+        """Kill a worker, or suspend it for longer than it may be silent."""
         awake = [player for player in self.players if not player.wakes]
         if not awake:
             return
@@ -152,7 +152,7 @@ class Storm(ABC):
                 self.start(player.kind)
 
     def restart(self) -> None:
-        """The server dies, and comes back with all that it had acknowledged."""
+        """Kill the server, and start it again with all that it had acknowledged."""
         self.did["restarted"] += 1
         self.server.kill()
         time.sleep(TIMEOUT * self.dice.random())
@@ -186,7 +186,7 @@ class Storm(ABC):
         """Tell the events of the storm."""
 
     def blow(self, seconds: float, until_heard: tuple[str, ...] = ()) -> None:
-        """Faults for so long, and until enough has happened; or until the judge makes such a complaint."""
+        """Cause faults for so long, and until enough has happened; or until the judge makes such a complaint."""
         for kind in ("threads", "tasks", "threads", "tasks"):
             self.start(kind)
         self.proxy.swallow, self.proxy.cut, self.proxy.late = 0.02, 0.01, 0.01
@@ -211,7 +211,7 @@ class Storm(ABC):
         return [one for one in self.complaints() if one.startswith(complaint)]
 
     def calm(self) -> None:
-        """No more faults: every job comes to its end, and all workers leave."""
+        """Wait, without faults, until every job has ended and all workers have left."""
         self.proxy.calm()
         for player in self.players:
             player.wakes = 0.0
