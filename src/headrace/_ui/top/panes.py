@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from headrace._core.views.views import STATES
+from headrace._core.views.reader import STATES
 from headrace._model.steps import Step
 from headrace._model.terms import Share
 from headrace._model.views import ENDED, DeadGroup, JobView, QueueView, TrendPoint, one_line

@@ -28,7 +28,9 @@ from headrace._telemetry.log import log_event
 from headrace._ui.actions import CALLS, Form, act
 from headrace._ui.texts import FAILURES, Refused, complaint
 from headrace._ui.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
-from headrace._ui.web.pages import PAGES, NotThere, PageRequest, render, to
+from headrace._ui.web.pages import PAGES
+from headrace._ui.web.render import render, to
+from headrace._ui.web.request import NotThere, PageRequest
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "

@@ -1,0 +1,124 @@
+"""The queues of a namespace, as a scan of all keys finds them, and the operations of their shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from headrace._core.effects import Now, Scan, Step, send_all
+from headrace._model.codec import Codec, chosen
+from headrace._model.settings import QueueSettings
+from headrace._model.shards import ShardRow, Table
+from headrace._model.state import Counts
+from headrace._protocol import view_ops
+from headrace._protocol.keys import Keys, in_shard, pattern, queue_of
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.shards import ShardOps, table
+from headrace._protocol.view_ops import About
+
+SCANS_PER_LOOK = 50  # steps of 1,000 keys each: about 20 ms
+LOOK_AGAIN_S = 10.0  # seconds between two passes over all keys
+
+
+@define
+class Catalogue:
+    """The names found in the last scan of all keys, and in the current scan."""
+
+    namespace: str
+    whole: bool = field(default=False, init=False)
+    _names: set[tuple[str, bool]] = field(factory=set[tuple[str, bool]], init=False)  # and whether it is sharded
+    _found: set[tuple[str, bool]] = field(factory=set[tuple[str, bool]], init=False)  # in the pass that is under way
+    _cursor: int = field(default=0, init=False)
+    _since: float | None = field(default=None, init=False)  # the end of the last pass
+
+    def refresh(self) -> Step[list[str]]:
+        """Continue the search for queues; return the names found so far."""
+        now = yield from Now()
+        if self._cursor or self._since is None or now - self._since >= LOOK_AGAIN_S:
+            for _ in range(SCANS_PER_LOOK):
+                self._cursor, keys = yield from Scan(self._cursor, pattern(self.namespace))
+                self._found.update((name, in_shard(key)) for key in keys if (name := queue_of(key)))
+                if self._cursor == 0:
+                    self._names, self._found = self._found, set()
+                    self.whole, self._since = True, now
+                    break
+        return sorted({name for name, _ in self._names | self._found})
+
+    def plain(self, name: str) -> bool:
+        """Tell whether there is a queue of this name that has no shards."""
+        return (name, False) in self._names or (name, False) in self._found
+
+    def sharded(self, name: str) -> bool:
+        """Tell whether there is a queue of this name that has shards."""
+        return (name, True) in self._names or (name, True) in self._found
+
+    def forget(self) -> None:
+        """Begin the search again the next time."""
+        self._since = None
+
+
+@define(eq=False)
+class OpsFactory:
+    """Maker of the operations of each shard, for the priority levels that it is known to have."""
+
+    catalogue: Catalogue
+    codecs: Mapping[str, Codec[Any]]
+    abouts: dict[str, About] = field(factory=dict[str, About], init=False)  # the last answers, by the prefix of keys
+    past: dict[str, Counts] = field(factory=dict[str, Counts], init=False)  # by queue, the totals of gone shards
+
+    def whole(self, name: str) -> Ops:
+        """Make the operations of a queue without shards. Raises `ConfigurationError` for an invalid name."""
+        return self._make(Keys.of(name, self.catalogue.namespace))
+
+    def _make(self, keys: Keys) -> Ops:
+        known = self.abouts.get(keys.prefix)
+        settings = QueueSettings(priorities=known.levels if known else 1)
+        codec = self.codecs.get(keys.queue, chosen(None))
+        return (Ops if keys.shard is None else ShardOps)(keys, settings, codec, self.catalogue.namespace)
+
+    def of(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
+        """Make the operations of the shards of these queues, by queue.
+
+        One script a queue reads the table of shards, unless the queue is known to have none.
+        """
+        keys = {name: Keys.of(name, self.catalogue.namespace) for name in names}
+        asked = [name for name in keys if self.catalogue.sharded(name) or not self.catalogue.plain(name)]
+        tables = (yield from send_all([table(keys[name], note=False) for name in asked])) if asked else []
+        found = {name: Table.parse("", rows) for name, rows in zip(asked, tables, strict=True)}
+        shards = {name: one.shards for name, one in found.items() if one is not None}
+        self.past |= {name: one.gone(name) for name, one in found.items() if one is not None}
+        return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, ()))] for name in names}
+
+    def _keys(self, keys: Keys, shards: Iterable[ShardRow]) -> list[Keys]:
+        some = [keys.at(part) for part in shards]
+        return [keys, *some] if not some or self.catalogue.plain(keys.queue) else some
+
+    def levelled(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
+        """Like `of`, for the current priority levels."""
+        parts = yield from self.of(names)
+        every = [ops for name in names for ops in parts[name]]
+        abouts = yield from send_all([view_ops.about(ops) for ops in every])
+        self.abouts.update(zip((ops.keys.prefix for ops in every), abouts, strict=True))
+        return {name: [self._make(ops.keys) for ops in parts[name]] for name in names}
+
+    def about(self, parts: Sequence[Ops]) -> list[About]:
+        """Return the last replies of these shards."""
+        return [self.abouts[ops.keys.prefix] for ops in parts]
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget the replies of other queues."""
+        known = set(names)
+        self.abouts = {prefix: one for prefix, one in self.abouts.items() if prefix.split(":")[-2] in known}
+        self.past = {name: one for name, one in self.past.items() if name in known}
+
+
+def place(cursor: str, parts: int) -> tuple[int, str]:
+    """Read a cursor of a listing of several shards, one after another. Raises `ValueError`."""
+    if parts == 1:
+        return 0, cursor
+    number, _, inner = cursor.partition(":") if cursor else ("0", "", "")
+    if not number.isdecimal() or int(number) >= parts:
+        raise ValueError(f"cursor {cursor!r:.100}: give that of the page before")
+    return int(number), inner

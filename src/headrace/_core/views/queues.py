@@ -1,0 +1,169 @@
+"""Views of queues: all of them, one, their schedules and trends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from attrs import evolve
+
+from headrace._core.effects import Step, send_all
+from headrace._core.fair.shares import shares
+from headrace._core.queue import calls
+from headrace._core.views.reader import Reader
+from headrace._model.checks import count
+from headrace._model.state import Counts, Schedule, WorkerState, summed
+from headrace._model.views import (
+    KEPT,
+    Every,
+    Overview,
+    QueuePage,
+    QueueView,
+    ShardView,
+    Trends,
+    one_line,
+    sum_trends,
+)
+from headrace._protocol import view_ops
+from headrace._protocol.limits import OPS_PER_TRIP
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+
+TRAIL = 60  # earlier counts that are kept of each queue, for rates
+RATE_S = 60.0  # seconds over which rates are measured
+
+
+class QueueViews(Reader):
+    """Views of queues: all of them, one, their schedules and trends."""
+
+    def overview(self) -> Step[Overview]:
+        """Read the overview."""
+        return (yield from self.kept(("overview",), self._overview))
+
+    def _overview(self) -> Step[Overview]:
+        names = yield from self._catalogue.refresh()
+        views: list[QueueView] = []
+        broken: dict[str, str] = {}
+        for start in range(0, len(names), OPS_PER_TRIP):
+            some = names[start : start + OPS_PER_TRIP]
+            try:
+                views += yield from self._queues(some)
+            except self._refusals:  # of one of them: a key of another type, say
+                for name in some:
+                    try:
+                        views += yield from self._queues([name])
+                    except self._refusals as error:
+                        broken[name] = one_line(str(error))
+        known = set(names)
+        self._ops_factory.keep(known)
+        self._trails = {name: trail for name, trail in self._trails.items() if name in known}
+        now = max((one.now for one in self._ops_factory.abouts.values()), default=0.0)
+        return Overview(now, tuple(views), self._catalogue.whole, broken)
+
+    def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
+        """Read some queues in two round trips: first the number of levels, as the scripts take the streams of all."""
+        return (yield from self._read((yield from self._ops_factory.levelled(names))))
+
+    def _read(self, parts: Mapping[str, Sequence[Ops]]) -> Step[list[QueueView]]:
+        ops: list[Op[Any]] = []
+        for one in (one for some in parts.values() for one in some):
+            ops += (one.measure(), one.workers())
+        ops += (view_ops.relayed(self._ops_factory.whole(name)) for name in parts)
+        read = yield from send_all(ops)
+        replies: Iterator[Any] = iter(read)
+        views = [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
+        return [evolve(view, outbox=next(replies)) for view in views]
+
+    def _view(
+        self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float, float], list[WorkerState]]]
+    ) -> QueueView:
+        """Make a queue's view from the replies of its shards."""
+        abouts = self._ops_factory.about(parts)
+        counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for (counts, _, _), _ in read)])
+        now = max(about.now for about in abouts)
+        trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
+        if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):
+            trail.clear()  # another queue of this name, or the clock went back
+        if not trail or now - trail[-1][0] >= 0.5:
+            trail.append((now, counts.enqueued, counts.completed))
+        recent = [one for one in trail if now - one[0] <= RATE_S]
+        rates: dict[str, float] = {}
+        if len(recent) > 1:
+            (start, *before), (end, *after) = recent[0], recent[-1]
+            rates = dict(zip(("enqueued", "completed"), _rates(start, end, before, after), strict=True))
+        steps = list(trail)
+        line = tuple(_rates(a[0], b[0], a[1:], b[1:]) for a, b in pairwise(steps))
+        shards = tuple(
+            ShardView(ops.keys.shard.number, counts, lag, about.paused)
+            for ops, about, ((counts, lag, _), _) in zip(parts, abouts, read, strict=True)
+            if ops.keys.shard is not None
+        )
+        return QueueView(
+            name, counts, max(lag for (_, lag, _), _ in read), any(about.paused for about in abouts),
+            max(about.levels for about in abouts), _by_name(one for _, workers in read for one in workers),
+            rates, line, shards,
+        )  # fmt: skip
+
+    def queue(self, name: str) -> Step[QueuePage]:
+        """Read one queue."""
+        self._ops_factory.whole(name)  # refused before anything is sent
+
+        def build() -> Step[QueuePage]:
+            parts = yield from self._of(name)
+            (view,) = yield from self._read({name: parts})
+            abouts = self._ops_factory.about(parts)
+            schedules: list[Schedule] = []
+            for ops in parts:
+                schedules += yield from calls.schedules(ops)
+            schedules.sort(key=lambda one: one.next_due)
+            declared = max(abouts, key=lambda about: about.declaration)
+            found = (yield from shares(parts)) if "terms" in declared.declared else []
+            return QueuePage(
+                abouts[0].now, view, declared.declared, declared.declaration, tuple(schedules), tuple(found)
+            )
+
+        return (yield from self.kept(("queue", name), build))
+
+    def schedules(self, names: Sequence[str]) -> Step[dict[str, list[Schedule]]]:
+        """Read the schedules of these queues, by queue; at most 500 of each."""
+        for name in names:
+            self._ops_factory.whole(name)  # refused before anything is sent
+
+        def build() -> Step[dict[str, list[Schedule]]]:
+            found: dict[str, list[Schedule]] = {}
+            for start in range(0, len(names), OPS_PER_TRIP):
+                some = names[start : start + OPS_PER_TRIP]
+                parts = yield from self._ops_factory.of(some)
+                replies = iter((yield from send_all([ops.schedules() for name in some for ops in parts[name]])))
+                found |= {name: [one for _ in parts[name] for one in next(replies)] for name in some}
+            return found
+
+        return (yield from self.kept(("schedules", *names), build))
+
+    def trends(self, name: str, every: Every, number: int | None) -> Step[Trends]:
+        """Read the trends of a queue."""
+        if every not in KEPT:
+            raise ValueError(f"every {every!r}: give 'minute' or 'hour'")
+        if number is not None:
+            count("number", number, most=KEPT[every])
+        self._ops_factory.whole(name)  # refused before anything is sent
+
+        def build() -> Step[Trends]:
+            parts = (yield from self._ops_factory.of([name]))[name]
+            return sum_trends(
+                (yield from send_all([view_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))
+            )
+
+        return (yield from self.kept(("trends", name, every, number), build))
+
+
+def _rates(start: float, end: float, before: Any, after: Any) -> tuple[float, float]:
+    took = max(end - start, 0.001)
+    enqueued, completed = ((b - a) / took for a, b in zip(before, after, strict=True))
+    return enqueued, completed
+
+
+def _by_name(workers: Iterable[WorkerState]) -> tuple[WorkerState, ...]:
+    return tuple(sorted(workers, key=lambda one: one.name))

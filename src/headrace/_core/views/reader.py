@@ -1,0 +1,80 @@
+"""The reader: what it knows of the server, its cache of readings, and the words that all views share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from headrace._core.effects import Now, Step
+from headrace._core.views.catalogue import Catalogue, OpsFactory
+from headrace._core.views.redaction import Redact, Redaction
+from headrace._model.codec import Codec, chosen
+from headrace._model.shards import apart
+from headrace._model.state import JobState
+from headrace._protocol.queue_ops import Ops
+
+R = TypeVar("R")
+KEPT_AT_MOST = 256  # views
+STATES = ("waiting", "running", "delayed", "blocked", "dead")
+JOBS_SHOWN = 20  # jobs of a group of dead letters, or of a worker
+NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
+
+
+class Reader:
+    """Maker of all views of one namespace. *fresh*: seconds for which a view is shown again. *with_results*: reads the
+    results of a job's steps, by the codec of its queue.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        codecs: Mapping[str, Codec[Any]] | None,
+        redact: Redact | None,
+        fresh: float,
+        refusals: tuple[type[Exception], ...],
+        with_results: Callable[[Codec[Any], JobState[Any]], JobState[Any]],
+    ) -> None:
+        self._catalogue = Catalogue(namespace)
+        self._ops_factory = OpsFactory(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
+        self.namespace, self.fresh = namespace, fresh
+        self.showing = Redaction(redact)
+        self._refusals, self._with_results = refusals, with_results
+        self._trails: dict[str, deque[tuple[float, int, int]]] = {}
+        self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
+
+    def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]]) -> Step[R]:
+        """Return the value that was read under *key* a moment ago, or read it by *build*. Errors are cached, too."""
+        now = yield from Now()
+        at, value, error = self._kept.get(key, NOTHING_KEPT)
+        if at is None or now - at >= self.fresh:
+            error = None
+            try:
+                read: Any = yield from build()
+                value = read
+            except Exception as raised:  # such as of an unreachable server: not each viewer should wait for it
+                error = raised
+            if len(self._kept) >= KEPT_AT_MOST:
+                self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self.fresh}
+            self._kept[key] = ((yield from Now()), value, error)
+        if error is not None:
+            raise error
+        found: R = value
+        return found
+
+    def forget(self) -> None:
+        """Drop all cached readings, as an action has changed the queue."""
+        self._kept.clear()
+        self._catalogue.forget()
+
+    def _of(self, name: str) -> Step[list[Ops]]:
+        """Make the operations of each shard of a queue, for its current levels."""
+        return (yield from self._ops_factory.levelled([name]))[name]
+
+
+def asked(parts: Sequence[Ops], id: str) -> list[tuple[Ops, str]]:
+    """Return the shards that may have a job of this id, each with the id that the job has there."""
+    bare, number = apart(id)
+    return [(ops, id) for ops in parts if ops.keys.shard is None] + [
+        (ops, bare) for ops in parts if ops.keys.shard is not None and number in (None, ops.keys.shard.number)
+    ]

@@ -1,0 +1,41 @@
+"""Views of workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace._core.effects import Step, send, send_all
+from headrace._core.views.reader import JOBS_SHOWN, Reader
+from headrace._model.state import JobState
+from headrace._model.views import (
+    WorkerView,
+)
+from headrace._protocol import view_ops
+from headrace._protocol.limits import CLAIMS_PER_SCRIPT, LISTED_PER_SCRIPT
+
+
+class WorkerViews(Reader):
+    """Views of workers."""
+
+    def worker(self, name: str, worker: str) -> Step[WorkerView | None]:
+        """Read a worker of a queue, and which jobs it has leased."""
+        self._ops_factory.whole(name)  # refused before anything is sent
+
+        def build() -> Step[WorkerView | None]:
+            parts = yield from self._of(name)
+            there = [one for some in (yield from send_all([ops.workers() for ops in parts])) for one in some]
+            state = next((one for one in there if one.name == worker), None)
+            if state is None:
+                return None
+            mine, looked = list[JobState[Any]](), 0
+            for ops in parts:
+                cursor = ""
+                while looked < CLAIMS_PER_SCRIPT and len(mine) < min(JOBS_SHOWN, state.leased):
+                    states, cursor, _ = yield from send(view_ops.page(ops, "running", cursor, LISTED_PER_SCRIPT))
+                    mine += (one for one in states if one.worker == worker)
+                    looked += len(states)
+                    if not cursor:
+                        break
+            return WorkerView(state, tuple(self.showing.job(one) for one in mine[:JOBS_SHOWN]))
+
+        return (yield from self.kept(("worker", name, worker), build))

@@ -1,0 +1,41 @@
+"""Rendering: the templates, their filters, and addresses that are relative to all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from headrace._model.verbs import VERBS
+from headrace._model.views import one_line
+from headrace._ui.texts import clock, from_now, rate, span
+from headrace._ui.web.charts import SMALL_HEIGHT, SMALL_WIDTH, points
+
+
+def to(page: str, **query: object) -> str:
+    """Make the address of a page, relative to the others: so it is right below any prefix."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{page or './'}?{urlencode(given, errors='surrogateescape')}" if given else page or "./"
+
+
+@cache
+def environment() -> Environment:
+    """Make the templates' environment, once in a process: it keeps compiled templates. They escape all values."""
+    loader = PackageLoader("headrace._ui.web", "templates")
+    templates = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
+    values: dict[str, Any] = {"to": to, "verbs": VERBS, "chart": (SMALL_WIDTH, SMALL_HEIGHT)}
+    templates.filters.update(filters, line=one_line)
+    templates.globals.update(values)
+    return templates
+
+
+def render(template: str, values: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    """Render a page."""
+    return HTMLResponse(environment().get_template(template).render(values), status)

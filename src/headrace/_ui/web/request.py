@@ -1,0 +1,65 @@
+"""A request for a page, and the parts that several pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+from starlette.requests import Request
+
+from headrace._api.aio.inspector import AsyncInspector
+from headrace._core.views.reader import STATES
+from headrace._model.state import Counts
+from headrace._model.views import Overview, QueueView
+from headrace._ui.actions import BUTTONS, Button
+from headrace._ui.texts import Refused
+from headrace._ui.web.access import Rights
+
+PER_PAGE = 50
+Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
+
+
+class NotThere(Refused):
+    """Raised for pages of objects that do not exist, or that the user may not see."""
+
+
+@frozen
+class PageRequest:
+    """One request for a page: its address, its rights, and the reader of queues."""
+
+    request: Request
+    rights: Rights
+    inspector: AsyncInspector
+    trace_url: str
+
+    def param(self, name: str, default: str = "") -> str:
+        """Return a query parameter."""
+        return self.request.query_params.get(name, default)
+
+    def queue(self, name: str = "name") -> str:
+        """Return the queue of the request. Raises `NotThere` if the user may not see it."""
+        queue = self.param(name)
+        if not queue or not self.rights.sees(queue):
+            raise NotThere(f"There is no queue {queue!r}.")
+        return queue
+
+    async def seen(self) -> tuple[Overview, list[QueueView]]:
+        """Read the overview. Return it, and the queues that the user may see."""
+        view = await self.inspector.overview()
+        return view, [queue for queue in view.queues if self.rights.sees(queue.name)]
+
+
+def by_state(counts: Counts) -> dict[str, int]:
+    """Return how many jobs the list of each state has."""
+    numbers = (counts.waiting + counts.parked, counts.leased, counts.delayed, counts.blocked, counts.dead)
+    return dict(zip(STATES, numbers, strict=True))
+
+
+def buttons(request: PageRequest, page: str, queue: str) -> dict[str, Button]:
+    """Return the buttons of a page, by action, that the reader may press."""
+    return {
+        action: button
+        for action, button in BUTTONS.items()
+        if button.page == page and request.rights.may(queue, action)
+    }
