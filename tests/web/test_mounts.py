@@ -66,7 +66,7 @@ def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     queue.enqueue(b"x", id="a b")
     shown = ask("/admin/queues/")
     assert shown.status_code == 200
-    assert "✓ balanced" in text(shown)
+    assert "Queues" in text(shown) and "✗" not in text(shown)
     links = {unescape(link) for link in re.findall(r'(?:href|src)="([^"#]+)"', shown.text)}
     assert "queue?name=q" in links
     for link in links:
@@ -84,5 +84,5 @@ def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     if bare.status_code in (301, 302, 307, 308):  # to where the links of the page lead on
         assert str(bare.url.join(bare.headers["location"])) == f"{ORIGIN}/admin/queues/"
     else:
-        assert "✓ balanced" not in text(bare), "relative links would lead to another folder"
+        assert "Oldest" not in text(bare), "relative links would lead to another folder"
     assert ask("/elsewhere").status_code == 404

@@ -60,6 +60,11 @@ def short(number: float) -> str:
     return f"{number / size:.1f}{unit}" if abs(number) < 100 * size else f"{number / size:.0f}{unit}"
 
 
+def middle(text: str, most: int = 28) -> str:
+    """Cut a long name in its middle: its beginning and its end tell it from others."""
+    return text if len(text) <= most else f"{text[: most - 9]}…{text[-8:]}"
+
+
 def chart(values: Sequence[float], width: int) -> str:
     """Draw the latest *values* as bars, the newest at the right; a blank is none."""
     latest = list(values)[-width:]

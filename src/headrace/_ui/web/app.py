@@ -49,6 +49,7 @@ READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
 PAGE_WITHIN_S = 5.0  # seconds that a page may take, after the pages of other viewers
 RETRY_S = 5  # seconds until an unreadable page reloads itself, without JavaScript
 OUTCOMES = 500  # outcomes of actions that are kept until they are shown
+SCHEME = "headrace_scheme"  # the cookie that keeps the choice of light or dark
 FORM_BYTES = 2 << 20  # of a form at most
 FORM = "application/x-www-form-urlencoded"
 
@@ -144,7 +145,7 @@ class Pages:
             return await self._shown(name, request, rights)
         except FAILURES as error:
             status = _status(error)
-            return self._error(status, complaint(error), rights, retry=reading and status == 503)
+            return self._error(request, status, complaint(error), rights, retry=reading and status == 503)
 
     async def _shown(self, name: str, request: Request, rights: Rights) -> Response:
         if name.startswith("do/"):
@@ -171,13 +172,23 @@ class Pages:
             403,
         )
 
-    def _error(self, status: int, text: str, rights: Rights, *, retry: bool = False) -> Response:
+    def _error(self, request: Request, status: int, text: str, rights: Rights, *, retry: bool = False) -> Response:
         """Make the page of an error. *retry*: it asks again by itself, as the server may be back soon."""
-        values = {"status": status, "text": text, "retry_s": RETRY_S if retry else 0, **self._common(rights)}
+        values = {"status": status, "text": text, "retry_s": RETRY_S if retry else 0, **self._common(request, rights)}
         return render("error.html", values, status)
 
-    def _common(self, rights: Rights, outcome: str = "") -> dict[str, Any]:
-        return {"may": rights.may, "sees": rights.sees, "namespace": self._namespace, "outcome": outcome, "here": "-"}
+    def _common(self, request: Request, rights: Rights, outcome: str = "") -> dict[str, Any]:
+        scheme = request.cookies.get(SCHEME, "")
+        return {
+            "may": rights.may,
+            "sees": rights.sees,
+            "namespace": self._namespace,
+            "server": "",
+            "scheme": scheme if scheme in ("light", "dark") else "",
+            "outcome": outcome,
+            "here": "-",
+            "pages": PAGES,
+        }
 
     async def _page(self, name: str, request: Request, rights: Rights) -> Response:
         wanted = PageRequest(request, rights, self._reader(), self._trace_url)
@@ -187,7 +198,7 @@ class Pages:
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"this page was not read within {PAGE_WITHIN_S:g} s") from None
         outcome = self._outcome(wanted.param("outcome"), name, request)
-        return render(template, {**self._common(rights, outcome), "here": name, **values})
+        return render(template, {**self._common(request, rights, outcome), "here": name, **values})
 
     def _outcome(self, token: str, name: str, request: Request) -> str:
         """Return the outcome that *token* names, if this browser took that action, and this page follows it; or ''.
@@ -206,13 +217,13 @@ class Pages:
 
     async def _act(self, action: str, request: Request, rights: Rights) -> Response:
         if not is_same_origin(request):
-            return self._error(403, "This did not come from these pages, so nothing was done.", rights)
+            return self._error(request, 403, "This did not come from these pages, so nothing was done.", rights)
         if action not in CALLS:
-            return self._error(404, "There is no such action.", rights)
+            return self._error(request, 404, "There is no such action.", rights)
         form = await form_of(request)
         name = form.required("queue")
         if not rights.may(name, action):
-            return self._error(403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
+            return self._error(request, 403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
         number, text, onward = await act(self._reader(), self._server, self._namespace, action, name, form)
         by = _who(request)
         log_event(

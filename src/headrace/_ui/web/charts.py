@@ -1,43 +1,133 @@
-"""Charts: lines over time as points of SVG, and a queue's trends as a table."""
+"""Charts: lines over time in SVG, with axes, ticks and a legend, and a queue's trends as charts and as a table.
+
+Horizontal places are per cent, so a chart is as wide as its page, and its text is never stretched. Its values are in
+`data` too: the script shows them below the pointer.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
 
 from attrs import frozen
 
 from headrace._model.views import EVERY_S, Every, TrendPoint, Trends
-from headrace._ui.texts import rate, span
+from headrace._ui.texts import clock, rate, span
 
-WIDTH, HEIGHT = 720, 96
+WIDTH, HEIGHT = 1000, 120  # of the plot's own coordinates; its height is in pixels, too
 SMALL_WIDTH, SMALL_HEIGHT = 120, 24
-COLUMNS = 240  # of a chart at most: denser points are put together
+COLUMNS = 180  # of a chart at most: denser points are put together
 ROWS = 24  # of the table
 SPANS: dict[str, tuple[str, Every, int]] = {
-    "2h": ("Two hours", "minute", 120),
-    "2d": ("Two days", "minute", 2880),
+    "5m": ("5 minutes", "minute", 5),
+    "30m": ("30 minutes", "minute", 30),
+    "2h": ("2 hours", "minute", 120),
+    "12h": ("12 hours", "minute", 720),
+    "2d": ("2 days", "minute", 2880),
+    "14d": ("14 days", "hour", 336),
     "90d": ("90 days", "hour", 2160),
 }
+STEPS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)  # between two ticks
+TICKS = 6  # of the axis of time at most
 Measure = Callable[[Sequence[TrendPoint]], float]
+Write = Callable[[float], str]
 
 
 @frozen
 class Line:
-    """A line of a chart: its name, how it is drawn, its unbroken parts, and its last value in words."""
+    """A line of a chart: its name, its colour, its unbroken parts as points, and its last value in words."""
 
     name: str
-    kind: str
+    colour: str
     parts: tuple[str, ...]
     last: str
 
 
 @frozen
+class Tick:
+    """A tick of an axis: its place (per cent of time, or pixels of height), its label and the label's anchor."""
+
+    place: float
+    label: str
+    anchor: str = "middle"
+
+
+@frozen
 class Chart:
-    """A chart: its title, its lines, and the value at its top in words."""
+    """A chart: its title, its lines, the ticks of both axes, and all its values as JSON (`data`)."""
 
     title: str
     lines: tuple[Line, ...]
-    top: str
+    heights: tuple[Tick, ...]
+    times: tuple[Tick, ...]
+    data: str
+    summary: str
+
+
+def draw(
+    title: str,
+    times: Sequence[float],
+    lines: Sequence[tuple[str, str, Sequence[float]]],
+    write: Write,
+    first: float | None = None,
+    step: float = math.inf,
+) -> Chart:
+    """Draw *lines*, each a name, a colour and a value for each of *times* (seconds, ascending), from *first* on.
+
+    *write* puts a value into words. A line is broken where two times are more than *step* seconds apart.
+    """
+    start = times[0] if first is None else min(first, times[0])
+    end = max(times[-1], start + 1.0)
+    top = _round_up(max((value for _, _, values in lines for value in values), default=0.0))
+    places = [(at - start) / (end - start) * WIDTH for at in times]
+    breaks = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a > step]
+    drawn = tuple(
+        Line(name, colour, _parts(places, values, breaks, top), write(values[-1])) for name, colour, values in lines
+    )
+    heights = tuple(Tick(HEIGHT - HEIGHT * part / 2, write(top * part / 2)) for part in (0, 1, 2))
+    moments = [clock(at) for at in times]
+    values = [{"name": name, "values": [write(value) for value in values]} for name, _, values in lines]
+    data = json.dumps(
+        {
+            "labels": moments,
+            "places": [round(place / WIDTH * 100, 2) for place in places],
+            "lines": values,
+        },
+        separators=(",", ":"),
+    )
+    most = ", ".join(f"{name} at most {write(max(values))}, now {write(values[-1])}" for name, _, values in lines)
+    return Chart(title, drawn, heights, _times(start, end), data, f"{title}: {most}")
+
+
+def _round_up(value: float) -> float:
+    """Return the next of 1, 2, 5, 10, …: the top of an axis. The labels in its middle stay short."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(size * power for size in (1, 2, 4, 6, 8, 10) if value <= size * power * (1 + 1e-9))
+
+
+def _times(start: float, end: float) -> tuple[Tick, ...]:
+    """Choose round moments between *start* and *end*, in UTC."""
+    step = next((size for size in STEPS_S if (end - start) / size <= TICKS), STEPS_S[-1])
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"
+    at, ticks = math.ceil(start / step) * step, list[Tick]()
+    while at <= end:
+        place = (at - start) / (end - start) * 100
+        anchor = "start" if place < 4 else "end" if place > 96 else "middle"
+        ticks.append(Tick(round(place, 2), datetime.fromtimestamp(at, UTC).strftime(form), anchor))
+        at += step
+    return tuple(ticks)
+
+
+def _parts(places: Sequence[float], values: Sequence[float], breaks: Sequence[int], top: float) -> tuple[str, ...]:
+    """Write the points of a line, which is broken where nothing was recorded."""
+    points = [f"{x:.1f},{HEIGHT - value / top * HEIGHT:.1f}" for x, value in zip(places, values, strict=True)]
+    parts = [points[a:b] for a, b in pairwise([0, *breaks, len(points)])]
+    return tuple(" ".join(part if len(part) > 1 else [*part, *part]) for part in parts)
 
 
 def _a_second(name: str) -> Measure:
@@ -49,16 +139,23 @@ def _most(name: str) -> Measure:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-DRAWN: Sequence[tuple[str, Callable[[float], str], Sequence[tuple[str, str, Measure]]]] = (
-    ("Jobs a second", rate, (("in", "in", _a_second("enqueued")), ("done", "done", _a_second("completed")))),
-    ("Waiting, delayed", _number, (("waiting", "in", _most("waiting")), ("delayed", "done", _most("delayed")))),
-    ("Running", _number, (("running", "in", _most("leased")),)),
-    ("Dead letters", _number, (("dead", "in", _most("dead")),)),
-    ("Age of the oldest of the next", span, (("oldest", "in", _most("lag")),)),
+DRAWN: Sequence[tuple[str, Write, Sequence[tuple[str, str, Measure]]]] = (
+    ("Jobs a second", rate, (("in", "accent", _a_second("enqueued")), ("done", "good", _a_second("completed")))),
+    ("Waiting and delayed", _number, (("waiting", "accent", _most("waiting")), ("delayed", "warn", _most("delayed")))),
+    ("Running", _number, (("running", "good", _most("leased")),)),
+    ("Dead", _number, (("dead", "bad", _most("dead")),)),
+    ("Oldest waiting", span, (("oldest", "accent", _most("lag")),)),
 )
+
+
+def fitting(trends: Sequence[TrendPoint], now: float) -> str:
+    """Name the shortest span that shows all of these points, or else the longest of minutes."""
+    age = now - trends[0].at if trends else 0.0
+    names = [name for name, (_, every, _) in SPANS.items() if every == "minute"]
+    return next((name for name in names if age <= SPANS[name][2] * EVERY_S["minute"]), names[-1])
 
 
 def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendPoint]]:
@@ -74,30 +171,20 @@ def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendP
 def charts(trends: Trends, number: int) -> list[Chart]:
     """Draw the charts of the last *number* minutes or hours."""
     columns = min(COLUMNS, number)
-    places = sorted(_columns(trends, number, columns).items())
-    drawn: list[Chart] = []
-    for title, write, lines in DRAWN if places else ():
-        values = [{place: measure(group) for place, group in places} for _, _, measure in lines]
-        top = max(value for by_place in values for value in by_place.values())
-        shown = [
-            Line(name, kind, _parts(by_place, top, columns), write(by_place[max(by_place)]))
-            for (name, kind, _), by_place in zip(lines, values, strict=True)
-        ]
-        drawn.append(Chart(title, tuple(shown), write(top)))
-    return drawn
-
-
-def _parts(values: dict[int, float], top: float, columns: int) -> tuple[str, ...]:
-    """Write the points of a line, which is broken where nothing was recorded."""
-    parts: list[list[str]] = []
-    last = -2
-    for place, value in values.items():
-        if place != last + 1:
-            parts.append([])
-        x, y = place * WIDTH / max(1, columns - 1), HEIGHT - 1 - value / (top or 1.0) * (HEIGHT - 2)
-        parts[-1].append(f"{x:.1f},{y:.1f}")
-        last = place
-    return tuple(" ".join(part if len(part) > 1 else [*part, *part]) for part in parts)
+    groups = [group for _, group in sorted(_columns(trends, number, columns).items())]
+    seconds = number * EVERY_S[trends.every]
+    times = [group[-1].at for group in groups]
+    return [
+        draw(
+            title,
+            times,
+            [(name, colour, [measure(group) for group in groups]) for name, colour, measure in lines],
+            write,
+            trends.now - seconds,
+            2.5 * seconds / columns,
+        )
+        for title, write, lines in (DRAWN if times else ())
+    ]
 
 
 def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse
 
 from headrace._model.verbs import VERBS
 from headrace._model.views import one_line
-from headrace._ui.texts import clock, from_now, rate, span
-from headrace._ui.web.charts import SMALL_HEIGHT, SMALL_WIDTH, points
+from headrace._ui.texts import clock, from_now, middle, rate, span
+from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
 
 
 def to(page: str, **query: object) -> str:
@@ -30,8 +30,14 @@ def environment() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
-    values: dict[str, Any] = {"to": to, "verbs": VERBS, "chart": (SMALL_WIDTH, SMALL_HEIGHT)}
-    templates.filters.update(filters, line=one_line)
+    values: dict[str, Any] = {
+        "to": to,
+        "verbs": VERBS,
+        "small": (SMALL_WIDTH, SMALL_HEIGHT),
+        "wide": WIDTH,
+        "high": HEIGHT,
+    }
+    templates.filters.update(filters, line=one_line, middle=middle)
     templates.globals.update(values)
     return templates
 
