@@ -146,8 +146,9 @@ def test_a_leased_job(site: Any, queue: Queue) -> None:
     lease = queue.lease()
     shown = site(trace_url="https://traces.test/{trace_id}").get("job", queue="q", id="a/b c")
     assert f'href="https://traces.test/{trace}"' in shown.text
-    for words in ("running a/b c", lease.worker, f"Token {lease.token}", "Until in", "Timeline", "json, 8 bytes", "h v"):
-        assert words in text(shown)
+    words = ("running a/b c", lease.worker, f"Token {lease.token}", "Until in", "Timeline", "json, 8 bytes", "h v")
+    for one in words:
+        assert one in text(shown)
 
 
 def test_a_run(site: Any, queue: Queue) -> None:
