@@ -74,14 +74,16 @@ def draw(
     write: Write,
     first: float | None = None,
     step: float = math.inf,
+    least: float = 0.0,
 ) -> Chart:
     """Draw *lines*, each a name, a colour and a value for each of *times* (seconds, ascending), from *first* on.
 
-    *write* puts a value into words. A line is broken where two times are more than *step* seconds apart.
+    *write* puts a value into words. A line is broken where two times are more than *step* seconds apart. The axis of
+    values reaches *least* at least.
     """
     start = times[0] if first is None else min(first, times[0])
     end = max(times[-1], start + 1.0)
-    top = _round_up(max((value for _, _, values in lines for value in values), default=0.0))
+    top = _round_up(max((value for _, _, values in lines for value in values), default=0.0), least)
     places = [(at - start) / (end - start) * WIDTH for at in times]
     breaks = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a > step]
     drawn = tuple(
@@ -102,8 +104,9 @@ def draw(
     return Chart(title, drawn, heights, _times(start, end), data, f"{title}: {most}")
 
 
-def _round_up(value: float) -> float:
-    """Return the next of 1, 2, 5, 10, …: the top of an axis. The labels in its middle stay short."""
+def _round_up(value: float, least: float) -> float:
+    """Return the next of 1, 2, 4, 6, 8, 10, …: the top of an axis, whose middle has a short label, too."""
+    value = max(value, least)
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -182,6 +185,7 @@ def charts(trends: Trends, number: int) -> list[Chart]:
             write,
             trends.now - seconds,
             2.5 * seconds / columns,
+            0.0 if write is rate else 2.0,
         )
         for title, write, lines in (DRAWN if times else ())
     ]
