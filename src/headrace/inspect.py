@@ -18,6 +18,7 @@ from headrace._model.steps import Progress, Step
 from headrace._model.terms import Share
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
+    Attention,
     DeadGroup,
     DeadPage,
     JobsPage,
@@ -28,7 +29,9 @@ from headrace._model.views import (
     QueuePage,
     QueueView,
     RunsPage,
+    ServerFacts,
     ShardView,
+    Totals,
     TrendPoint,
     Trends,
     WorkerView,
@@ -39,6 +42,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncInspector",
     "Attempt",
+    "Attention",
     "Bulk",
     "DeadGroup",
     "DeadPage",
@@ -54,10 +58,12 @@ __all__ = [
     "Repairs",
     "Resharding",
     "RunsPage",
+    "ServerFacts",
     "Shard",
     "ShardView",
     "Share",
     "Step",
+    "Totals",
     "TrendPoint",
     "Trends",
     "WorkerState",

@@ -344,6 +344,11 @@ CALLS: dict[str, Calls] = {
     "shares": Calls(
         sample=fair_ops.shares(FAIR), nothing=[([10], ["", "0", []])], payloads="ten values of at most 500 bytes"
     ),
+    "signs": Calls(
+        sample=view_ops.signs(OPS, 3600, 100),
+        nothing=[([3600, 100], [0, 0, 0, 0, [0, 0, 0, 0]])],
+        filled=[([3600, 100], [1, 0, 0, 0, [0, 0, 0, 0]])],
+    ),
     "signal": Calls(
         sample=step_ops.signal(OPS, "i", "approved", b"x"),
         nothing=[(["i", "approved", "x"], 0), (["5-0", "approved"], 0)],

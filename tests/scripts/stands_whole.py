@@ -31,6 +31,14 @@ def _(lua: Lua) -> None:
     lua("measure")
 
 
+@stand("signs")
+def _(lua: Lua) -> None:
+    large_dead(lua)
+    large_delayed(lua)
+    large(lua)
+    lua("signs", 3600, 100)
+
+
 @stand("list")
 def _(lua: Lua) -> None:
     large_dead(lua)

@@ -34,7 +34,7 @@ DELAYS = ["", "+0", f"+{LONGEST}", f"+{INTEGER_AT_MOST}", "@0", f"@{YEAR_10000}"
 CURSORS = ["", "-", "0", "(", "x" * 500, "9" * 40, "\0", "new:9 -", "level:9", "delayed x", "5-1 5", "%d", "1 1 1"]
 KINDS = {  # by the name of an argument; one that has none here fails the test
     "number": "timeout lease ttl limit duration max_attempts dead_limit results follows result_ttl stages members due"
-    " next ageing pause most batch awaits number from come over since version delivery token attempt took",
+    " next ageing pause most batch awaits number from come over since seconds version delivery token attempt took",
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"

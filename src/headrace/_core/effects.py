@@ -181,6 +181,11 @@ class Scan(Answered[tuple[int, list[str]]]):
     pattern: str
 
 
+@frozen
+class Inform(Answered[list[str]]):
+    """Ask for INFO; answered with the text of the server, or of each primary of a cluster."""
+
+
 # -- for the driver of a worker's roles
 
 

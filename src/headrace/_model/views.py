@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -12,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from headrace._model.flow import FlowState
 from headrace._model.job import shortened
-from headrace._model.state import Attempt, Counts, Schedule, WorkerState
+from headrace._model.state import Attempt, Counts, Schedule, WorkerState, summed
 from headrace._model.steps import Progress, Step
 from headrace._model.terms import Share
 
@@ -107,11 +108,90 @@ class QueueView:
 
     @property
     def alive(self) -> int:
-        """Workers that are alive; in a sharded queue each is registered once a shard, by names that begin alike."""
-        names = {
+        """Workers that are alive."""
+        return len(self.alive_names)
+
+    @property
+    def alive_names(self) -> frozenset[str]:
+        """The names of workers that are alive; in a sharded queue each is registered once a shard, by names that begin
+        alike.
+        """
+        return frozenset(
             one.name.rpartition(".")[0] or one.name if self.shards else one.name for one in self.workers if one.alive
-        }
-        return len(names)
+        )
+
+
+@frozen
+class Totals:
+    """Sums over queues: jobs in each state, the jobs a second that came and were done (`None`: not known yet), the
+    longest `lag`, and the workers that are alive.
+    """
+
+    waiting: int
+    running: int
+    delayed: int
+    blocked: int
+    dead: int
+    completed: int
+    enqueued_rate: float | None
+    completed_rate: float | None
+    lag: float
+    workers: int
+
+    @classmethod
+    def of(cls, queues: Sequence[QueueView]) -> Totals:
+        """Sum these queues. A worker of several queues counts once."""
+        counts = summed([Counts(), *(queue.counts for queue in queues)])
+        rates = [queue.rates for queue in queues if queue.rates]
+        enqueued, completed = (
+            sum(one.get(name, 0.0) for one in rates) if rates else None for name in ("enqueued", "completed")
+        )
+        lag = max((queue.lag for queue in queues), default=0.0)
+        workers = len({name for queue in queues for name in queue.alive_names})
+        waiting = counts.waiting + counts.parked
+        return cls(
+            waiting, counts.leased, counts.delayed, counts.blocked, counts.dead, counts.completed, enqueued, completed,
+            lag, workers,
+        )  # fmt: skip
+
+
+@frozen
+class ServerFacts:
+    """The server, or the fullest primary of a cluster, as INFO tells it: its name and version, its address without
+    secrets, the bytes that it uses and may use (`maxmemory`, 0: no limit), and how many commands it has refused for
+    lack of memory (`refused`).
+    """
+
+    name: str
+    version: str
+    address: str
+    memory: int = 0
+    maxmemory: int = 0
+    refused: int = 0
+
+    @property
+    def full(self) -> float:
+        """The used part of `maxmemory`, 0 without a limit."""
+        return self.memory / self.maxmemory if self.maxmemory else 0.0
+
+    @property
+    def text(self) -> str:
+        """Its name, version and address."""
+        return f"{self.name} {self.version} at {self.address}"
+
+
+@frozen
+class Attention:
+    """A fact that needs attention.
+
+    `kind` is dead, oldest, paused, no worker, unbalanced, unreadable, unknown kind, rate, outbox or server; `queue` is
+    '' for the server. `bad`: work fails or stands still; otherwise it may be intended, or end by itself.
+    """
+
+    kind: str
+    queue: str
+    text: str
+    bad: bool = False
 
 
 @frozen
@@ -119,13 +199,34 @@ class Overview:
     """All queues of a namespace at the time `now`, by name; `broken` says why others can't be read.
 
     `whole` once all keys of the server have been scanned: that takes several steps, so that no step holds up a large
-    server.
+    server. `attention` lists the facts that need attention, the worst first. `server` is `None` if INFO is refused.
     """
 
     now: float
     queues: tuple[QueueView, ...]
     whole: bool
     broken: Mapping[str, str] = NOTHING_BROKEN
+    attention: tuple[Attention, ...] = ()
+    server: ServerFacts | None = None
+    looks: tuple[tuple[float, Mapping[str, tuple[int, int]]], ...] = field(default=(), repr=False)
+    """The latest looks, the oldest first: the time, and how many jobs each queue had got and completed."""
+
+    @property
+    def totals(self) -> Totals:
+        """The sums over all queues."""
+        return Totals.of(self.queues)
+
+    def throughput(self, names: Collection[str]) -> tuple[tuple[float, float, float], ...]:
+        """Return the jobs a second that came to these queues, and were completed, between the latest looks.
+
+        Each row has the time of the look at its end. A queue counts where both looks have it.
+        """
+        rows: list[tuple[float, float, float]] = []
+        for (start, before), (end, after) in pairwise(self.looks):
+            both = [(before[name], after[name]) for name in names if name in before and name in after]
+            came, done = (sum(max(0, b[i] - a[i]) for a, b in both) / (end - start) for i in (0, 1))
+            rows.append((end, came, done))
+        return tuple(rows)
 
     @property
     def workers(self) -> tuple[WorkerState, ...]:

@@ -67,6 +67,32 @@ def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
     return ops.op("relayed", fields, decode)
 
 
+@frozen
+class Signs:
+    """Signs of trouble of a queue: dead `letters` of late, and how many of them were `unhandled`, as no worker had a
+    handler for their kind; `more` if there are more letters; how many jobs a rate limit holds back (`held`); and the
+    `kinds` of the next jobs that no live worker has a handler for.
+    """
+
+    letters: int = 0
+    unhandled: int = 0
+    more: bool = False
+    held: int = 0
+    buckets: tuple[int, ...] = ()
+    """The ms until the buckets of the queue's rate limits are full; 0 for limits by a header."""
+    kinds: tuple[str, ...] = ()
+
+
+def signs(ops: Ops, seconds: int, limit: int) -> Op[Signs]:
+    """Read the signs of trouble; dead letters of the last *seconds*, at most *limit*."""
+
+    def decode(reply: Any) -> Signs:
+        letters, unhandled, more, held, buckets, *kinds = reply
+        return Signs(letters, unhandled, more == 1, held, tuple(buckets), tuple(map(text, kinds)))
+
+    return ops.op("signs", [seconds, limit], decode)
+
+
 def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
     """Ask for the delivery that leases an entry, and the end of the lease; `None`: it is not leased."""
 

@@ -1,4 +1,4 @@
-"""Views of queues: all of them, one, their schedules and trends."""
+"""Views of queues: their counts, one queue, schedules and trends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from headrace._model.state import Counts, Schedule, WorkerState, summed
 from headrace._model.views import (
     KEPT,
     Every,
-    Overview,
     QueuePage,
     QueueView,
     ShardView,
     Trends,
-    one_line,
     sum_trends,
 )
 from headrace._protocol import view_ops
@@ -36,31 +34,7 @@ RATE_S = 60.0  # seconds over which rates are measured
 
 
 class QueueViews(Reader):
-    """Views of queues: all of them, one, their schedules and trends."""
-
-    def overview(self) -> Step[Overview]:
-        """Read the overview."""
-        return (yield from self.kept(("overview",), self._overview))
-
-    def _overview(self) -> Step[Overview]:
-        names = yield from self._catalogue.refresh()
-        views: list[QueueView] = []
-        broken: dict[str, str] = {}
-        for start in range(0, len(names), OPS_PER_TRIP):
-            some = names[start : start + OPS_PER_TRIP]
-            try:
-                views += yield from self._queues(some)
-            except self._refusals:  # of one of them: a key of another type, say
-                for name in some:
-                    try:
-                        views += yield from self._queues([name])
-                    except self._refusals as error:
-                        broken[name] = one_line(str(error))
-        known = set(names)
-        self._ops_factory.keep(known)
-        self._trails = {name: trail for name, trail in self._trails.items() if name in known}
-        now = max((one.now for one in self._ops_factory.abouts.values()), default=0.0)
-        return Overview(now, tuple(views), self._catalogue.whole, broken)
+    """Views of queues: their counts, one queue, schedules and trends."""
 
     def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
         """Read some queues in two round trips: first the number of levels, as the scripts take the streams of all."""

@@ -278,6 +278,12 @@ class AsyncClusterExecutor(AsyncExecutor):
         over = not at and number >= len(self.slots.primaries())
         return 0 if over else at * SCANNED_AT_ONCE + number, names
 
+    async def info(self, within: float | None = None) -> list[str]:
+        """Return the text of INFO of each primary."""
+        if not self.slots.complete:
+            await self._refresh(within)
+        return [one for node in self.slots.primaries() for one in await self._link(node).info(within)]
+
     def connects_to(self, source: Any, channels: Sequence[str]) -> bool:
         """Tell whether the pool *source*, which `source` returned, leads to the node of these channels."""
         node = self.slots.owner(slot_of(channels[0]))

@@ -14,6 +14,7 @@ from headrace._core.effects import (
     Bury,
     Effect,
     ForgetEnds,
+    Inform,
     Now,
     Overlap,
     PassTurn,
@@ -129,6 +130,8 @@ class AsyncDriver(Connected):
                 return await self._waiters.ignore(waiter)
             case Scan(cursor, pattern):
                 return await self._executor.scan(cursor, pattern, within)
+            case Inform():
+                return await self._executor.info(within)
             case Bury(died):
                 dead_lettered(self._settings, died)
                 return None

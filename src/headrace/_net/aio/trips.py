@@ -247,6 +247,13 @@ class AsyncTrips:
             raise reply
         return int(reply[0]), [text(key) for key in reply[1]]
 
+    async def info(self, within: float | None = None) -> list[str]:
+        """Return the text of INFO."""
+        reply = (await self.connections.send([pack(("INFO",))], within=within))[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return [text(reply)]
+
     async def ping(self) -> None:
         """Ask the server for a sign of life. Raises its error."""
         error = first_error(await self.connections.send([PING]))

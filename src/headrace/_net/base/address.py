@@ -80,6 +80,11 @@ class Address:
         return None if self.client is not None else given(self.url)
 
     @property
+    def shown(self) -> str:
+        """The address without its secrets."""
+        return shown_settings(self.client) if self.client is not None else shown(self.target or "")
+
+    @property
     def attend(self) -> Attend | None:
         """The callback that keeps the joined embedded server running, if there is one."""
         return None if self.embedded is None else self.embedded.attend

@@ -15,6 +15,7 @@ from headrace._core.effects import (
     Bury,
     Effect,
     ForgetEnds,
+    Inform,
     Now,
     Overlap,
     PassTurn,
@@ -130,6 +131,8 @@ class Driver(Connected):
                 return self._waiters.ignore(waiter)
             case Scan(cursor, pattern):
                 return self._executor.scan(cursor, pattern, within)
+            case Inform():
+                return self._executor.info(within)
             case Bury(died):
                 dead_lettered(self._settings, died)
                 return None

@@ -248,6 +248,13 @@ class Trips:
             raise reply
         return int(reply[0]), [text(key) for key in reply[1]]
 
+    def info(self, within: float | None = None) -> list[str]:
+        """Return the text of INFO."""
+        reply = self.connections.send([pack(("INFO",))], within=within)[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return [text(reply)]
+
     def ping(self) -> None:
         """Ask the server for a sign of life. Raises its error."""
         error = first_error(self.connections.send([PING]))

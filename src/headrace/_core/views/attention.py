@@ -1,0 +1,125 @@
+"""The facts about queues and their server that need attention. Pure.
+
+The oldest job that is next has waited over its usual if it has waited for more than a minute, and for more than three
+times the median of the queue's trends in the last twelve hours. Where there are fewer than ten such records, it may
+wait for five minutes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from attrs import frozen
+
+from headrace._model.views import Attention, QueueView, ServerFacts, TrendPoint, one_line
+from headrace._protocol.view_ops import Signs
+
+HOUR_S = 3600  # seconds for which dead letters are new
+LAG_S = 60.0  # seconds that a job may always wait
+LAG_UNKNOWN_S = 300.0  # seconds that a job may wait where its usual wait is not known
+LAG_TIMES = 3.0  # the usual wait
+LAG_MINUTES = 720  # records of trends whose median is the usual wait
+LAG_RECORDS = 10  # of them that are needed at least
+RATE = re.compile(r"Rate\(limit=(\d+), per=([\d.]+), key=(None|'[^']*'), burst=(?:None|(\d+)), per_shard=False\)")
+FULL = 0.9  # of the server's memory
+
+
+NO_SIGNS = Signs()
+
+
+@frozen
+class Look:
+    """A closer look at a queue: its signs of trouble, and the usual wait of its oldest job in seconds (`usual`)."""
+
+    signs: Signs = NO_SIGNS
+    usual: float | None = None
+    admits: bool = True
+    """Whether the rate limits of the whole queue admit a job."""
+
+
+NONE = Look()
+
+
+def usual_lag(points: Sequence[TrendPoint]) -> float | None:
+    """Return the usual wait of the oldest job in seconds; `None` if too little is known."""
+    return median(one.lag for one in points) if len(points) >= LAG_RECORDS else None
+
+
+def admits(declared: str, buckets: Sequence[int]) -> bool:
+    """Tell whether the rate limits of the whole queue admit a job. *declared*: the limits in the words of their
+    declaration; *buckets*: the ms until the bucket of each is full.
+    """
+    for found, full in zip(RATE.finditer(declared), buckets, strict=False):
+        limit, per, tokens = int(found[1]), float(found[2]), int(found[4] or found[1])
+        if found[3] == "None" and full > (tokens - 1) * 1000 * per / limit + 1:
+            return False
+    return True
+
+
+def lag_allowed(usual: float | None) -> float:
+    """Return for how many seconds the oldest job may wait."""
+    return LAG_UNKNOWN_S if usual is None else max(LAG_S, LAG_TIMES * usual)
+
+
+def attention(
+    queues: Sequence[QueueView],
+    looks: Mapping[str, Look],
+    broken: Mapping[str, str],
+    server: ServerFacts | None = None,
+    refused: int = 0,
+) -> tuple[Attention, ...]:
+    """List the facts that need attention, the worst first. *refused*: commands that the full server refused of late."""
+    found = [*_of_server(server, refused)]
+    found += [Attention("unreadable", name, f"can't be read: {why}", bad=True) for name, why in broken.items()]
+    found += [one for queue in queues for one in _of_queue(queue, looks.get(queue.name, NONE))]
+    return tuple(sorted(found, key=lambda one: not one.bad))
+
+
+def _of_server(server: ServerFacts | None, refused: int) -> Iterator[Attention]:
+    if server is None:
+        return
+    if refused > 0:
+        yield Attention("server", "", f"out of memory: it has refused {refused:,} commands of late", bad=True)
+    elif server.full >= FULL:
+        yield Attention("server", "", f"{server.full:.0%} of its memory is used", bad=True)
+
+
+def _of_queue(queue: QueueView, look: Look) -> Iterator[Attention]:
+    counts, name, signs = queue.counts, queue.name, look.signs
+    waiting = counts.waiting + counts.parked
+    if queue.imbalance:
+        yield Attention("unbalanced", name, f"the counts do not add up: {queue.imbalance}", bad=True)
+    if waiting and not queue.alive:
+        yield Attention("no worker", name, f"{_jobs(waiting)}, and no worker is alive", bad=True)
+    if letters := min(signs.letters, counts.dead):  # some may have gone since
+        number = f"at least {letters:,}" if signs.more else f"{letters:,}"
+        text = f"{number} new dead {'letter' if letters == 1 else 'letters'} in the last hour"
+        yield Attention("dead", name, text, bad=True)
+    if signs.kinds and waiting + counts.delayed:
+        kinds = ", ".join(one_line(kind, 60) or "jobs without a kind" for kind in signs.kinds)
+        yield Attention("unknown kind", name, f"no worker has a handler for {kinds}", bad=True)
+    elif unhandled := min(signs.unhandled, counts.dead):
+        yield Attention("unknown kind", name, f"{_jobs(unhandled, 'died')}: no worker had a handler", bad=True)
+    if queue.outbox is not None and queue.outbox.dead:
+        yield Attention("outbox", name, f"the relay of its outbox is dead, {queue.outbox.rows:,} rows wait", bad=True)
+    if queue.paused:
+        yield Attention("paused", name, "paused" + (f", {_jobs(waiting)}" if waiting else ""))
+    if waiting and queue.lag > lag_allowed(look.usual):
+        usual = "" if look.usual is None else f", usually {_span(look.usual)}"
+        yield Attention("oldest", name, f"the oldest job has waited {_span(queue.lag)}{usual}")
+    if held := min(signs.held, counts.delayed):
+        yield Attention("rate", name, f"a rate limit holds back {held:,} {'job' if held == 1 else 'jobs'}")
+    elif waiting and not look.admits:
+        yield Attention("rate", name, f"a rate limit holds back the jobs, {_jobs(waiting)}")
+
+
+def _jobs(number: int, verb: str = "") -> str:
+    return f"{number:,} job{'' if number == 1 else 's'} {verb or ('waits' if number == 1 else 'wait')}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,0 +1,168 @@
+"""The view of all queues: their totals, the server, and the facts that need attention."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, evolve, field
+
+from headrace._core.effects import Inform, Now, Step, send_all
+from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
+from headrace._core.views.queues import QueueViews
+from headrace._model.views import Overview, QueueView, ServerFacts, one_line, sum_trends
+from headrace._protocol import view_ops
+from headrace._protocol.limits import OPS_PER_TRIP
+from headrace._protocol.queue_ops import Ops
+
+LOOKS = 150  # counts of all queues that are kept, for the chart of throughput
+STEP_S = 0.5  # seconds between two of them at least
+CLOSER_S = 10.0  # seconds between two closer looks at a queue, and at the server
+USUAL_S = 300.0  # seconds for which the usual wait of a queue is known
+USUALS_PER_LOOK = 10  # usual waits that are read at once, for 26 kB each
+LETTERS = 100  # dead letters of the last hour that are counted, for 2 µs each
+REFUSED_LOOKS = 30  # looks at the server for which refused commands are told: five minutes
+
+
+@define(eq=False)
+class ServerLook:
+    """The last facts of the server, and the counts of refused commands in the last looks."""
+
+    place: Callable[[], str]
+    facts: ServerFacts | None = None
+    at: float | None = None
+    counts: deque[int] = field(factory=lambda: deque[int](maxlen=REFUSED_LOOKS))
+
+    @property
+    def refused(self) -> int:
+        """The number of commands that the server has refused of late for lack of memory."""
+        return self.counts[-1] - self.counts[0] if self.counts else 0
+
+    def read(self, refusals: tuple[type[Exception], ...]) -> Step[None]:
+        """Ask the server again, if the last answer is old. If it refuses, nothing is known."""
+        now = yield from Now()
+        if self.at is not None and now - self.at < CLOSER_S:
+            return
+        try:
+            texts = yield from Inform()
+        except refusals:
+            texts = []
+        self.at, self.facts = now, facts_of(texts, self.place()) if texts else None
+        if self.facts is None or (self.counts and self.facts.refused < self.counts[-1]):
+            self.counts.clear()  # it has been restarted
+        if self.facts is not None:
+            self.counts.append(self.facts.refused)
+
+
+def facts_of(texts: Sequence[str], address: str) -> ServerFacts:
+    """Return the facts in answers to INFO: of the fullest server, with the refusals of all."""
+    some: list[ServerFacts] = []
+    for text in texts:
+        said = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        number = {name: int(said.get(name, "0") or 0) for name in ("used_memory", "maxmemory")}
+        refused = int(said.get("errorstat_OOM", "count=0").removeprefix("count=").partition(",")[0] or 0)
+        valkey = said.get("valkey_version")
+        name, version = ("Valkey", valkey) if valkey else ("Redis", said.get("redis_version", ""))
+        some.append(ServerFacts(name, version, address, number["used_memory"], number["maxmemory"], refused))
+    return evolve(max(some, key=lambda one: one.full), refused=sum(one.refused for one in some))
+
+
+class OverviewViews(QueueViews):
+    """Views of all queues."""
+
+    def __init__(self, *args: Any, place: Callable[[], str] = str) -> None:
+        super().__init__(*args)
+        self.server = ServerLook(place)
+        self._history: deque[tuple[float, Mapping[str, tuple[int, int]]]] = deque(maxlen=LOOKS)
+        self._looks: dict[str, tuple[float, Look]] = {}
+        self._usual: dict[str, tuple[float, float | None]] = {}
+
+    def overview(self) -> Step[Overview]:
+        """Read the overview."""
+        return (yield from self.kept(("overview",), self._overview))
+
+    def _overview(self) -> Step[Overview]:
+        names = yield from self._catalogue.refresh()
+        views: list[QueueView] = []
+        broken: dict[str, str] = {}
+        for start in range(0, len(names), OPS_PER_TRIP):
+            some = names[start : start + OPS_PER_TRIP]
+            try:
+                views += yield from self._queues(some)
+            except self._refusals:  # of one of them: a key of another type, say
+                for name in some:
+                    try:
+                        views += yield from self._queues([name])
+                    except self._refusals as error:
+                        broken[name] = one_line(str(error))
+        known = set(names)
+        self._ops_factory.keep(known)
+        self._trails = {name: trail for name, trail in self._trails.items() if name in known}
+        now = max((one.now for one in self._ops_factory.abouts.values()), default=0.0)
+        if not self._history or now - self._history[-1][0] >= STEP_S:
+            self._history.append((now, {one.name: (one.counts.enqueued, one.counts.completed) for one in views}))
+        elif now < self._history[-1][0]:
+            self._history.clear()  # the clock went back
+        yield from self.server.read(self._refusals)
+        yield from self._look_closer(views)
+        looks = {name: look for name, (_, look) in self._looks.items()}
+        facts = attention(views, looks, broken, self.server.facts, self.server.refused)
+        whole, history = self._catalogue.whole, tuple(self._history)
+        return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
+
+    def _look_closer(self, views: Sequence[QueueView]) -> Step[None]:
+        """Look closer at the queues in which something may be wrong, each every ten seconds, and some at a time."""
+        now, never = (yield from Now()), (-CLOSER_S, NONE)
+        there = {view.name: view for view in views if view.counts.present > view.counts.leased}
+        self._looks = {name: kept for name, kept in self._looks.items() if name in there}
+        due = [name for name in there if now - self._looks.get(name, never)[0] >= CLOSER_S]
+        due.sort(key=lambda name: self._looks.get(name, never)[0])
+        shards = yield from self._ops_factory.of(due[:OPS_PER_TRIP])
+        ops = [(name, part) for name, parts in shards.items() for part in parts]
+        found: dict[str, list[view_ops.Signs]] = {name: [] for name in shards}
+        for start in range(0, len(ops), OPS_PER_TRIP):
+            some = ops[start : start + OPS_PER_TRIP]
+            for (name, _), signs in zip(some, (yield from self._signs([part for _, part in some])), strict=True):
+                found[name].append(signs)
+        usual = yield from self._usual_of(now, [there[name] for name in shards], shards)
+        for name, several in found.items():
+            declared = self._ops_factory.about(shards[name])[0].declared
+            signs = joined(several)
+            self._looks[name] = (now, Look(signs, usual.get(name), admits(declared.get("rate", ""), signs.buckets)))
+
+    def _signs(self, parts: Sequence[Ops]) -> Step[Sequence[view_ops.Signs]]:
+        """Read the signs of some queues. A queue that refuses has none."""
+        try:
+            return (yield from send_all([view_ops.signs(ops, HOUR_S, LETTERS) for ops in parts]))
+        except self._refusals:
+            if len(parts) == 1:
+                return [view_ops.Signs()]
+            found: list[view_ops.Signs] = []
+            for ops in parts:
+                found += yield from self._signs([ops])
+            return found
+
+    def _usual_of(
+        self, now: float, views: Sequence[QueueView], shards: Mapping[str, Sequence[Ops]]
+    ) -> Step[dict[str, float | None]]:
+        """Return the usual waits of these queues, as far as it matters. It is read anew every five minutes."""
+        late = {view.name for view in views if view.lag > LAG_S}
+        self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < USUAL_S}
+        for name in sorted(late - self._usual.keys())[:USUALS_PER_LOOK]:
+            parts = [ops for ops in shards[name] if self._ops_factory.about([ops])[0].declared.get("trends") == "yes"]
+            try:
+                read = yield from send_all([view_ops.trends(ops, "minute", LAG_MINUTES) for ops in parts])
+            except self._refusals:
+                read = []
+            self._usual[name] = (now, usual_lag(sum_trends(read).points) if read else None)
+        return {name: self._usual[name][1] for name in late & self._usual.keys()}
+
+
+def joined(signs: Sequence[view_ops.Signs]) -> view_ops.Signs:
+    """Join the signs of a queue's shards."""
+    numbers = ((one.letters, one.unhandled, one.held) for one in signs)
+    letters, unhandled, held = map(sum, zip((0, 0, 0), *numbers, strict=True))
+    kinds = tuple(dict.fromkeys(kind for one in signs for kind in one.kinds))
+    buckets = tuple(map(max, zip(*(one.buckets for one in signs if one.buckets), strict=True)))
+    return view_ops.Signs(letters, unhandled, any(one.more for one in signs), held, buckets, kinds)
