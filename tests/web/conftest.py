@@ -54,7 +54,7 @@ class Site:
         self.client.headers.pop("cookie", None)
         shown = self.client.get(str(answer.url.join(answer.headers["location"])))
         assert shown.status_code in (200, 404), text(shown)
-        found = re.search(r'<p class="outcome" role="status">(.*?)</p>', shown.text)
+        found = re.search(r'<p class="outcome" role="status"[^>]*>(.*?)</p>', shown.text)
         return unescape(found[1]) if found else ""
 
     def close(self) -> None:

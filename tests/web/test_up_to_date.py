@@ -1,0 +1,156 @@
+"""Pages that can't be read: they say so in a bar, since when and why, with grey figures, and come back by themselves.
+
+The server is frozen, killed, and started empty; the program is stopped and ended; the network is cut.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Job, Queue, Worker
+from tests.support.awaiting import until
+from tests.support.program import PATIENCE, Started, started
+from tests.support.servers import Server
+from tests.web.chromium import accessible, chromium, needs_chromium
+
+pytestmark = [*needs_chromium, pytest.mark.slow]
+WAITS_MS = 10_000  # at most, until a page reads itself again
+
+
+@pytest.fixture
+def own(newest: Server) -> Iterator[Server]:
+    """A server to freeze and to kill."""
+    with Server(newest.binary, tcp=True) as server:
+        yield server
+
+
+@pytest.fixture
+def watched(own: Server) -> Iterator[tuple[Started, Any]]:
+    """`headrace web` on a server of its own, and a browser that shows its queues."""
+    with (
+        Queue("q", url=own.url) as queue,
+        started("web", "--port", "0", url=own.url) as program,
+        chromium() as browser,
+    ):
+        queue.enqueue(b"x")
+        assert program.stdout is not None
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.set_default_timeout(PATIENCE * 1000)
+        page.clock.install()  # runs as any other, and a test may put it forward
+        page.goto(program.stdout.readline().decode().strip())
+        page.get_by_role("link", name="q", exact=True).wait_for()
+        yield program, page
+
+
+def outdated(page: Any, reason: str) -> None:
+    """Wait for the bar: it says since when the page is not up to date, and why, and the figures are grey."""
+    bar = page.locator("#late")
+    bar.get_by_text(reason).wait_for()
+    assert re.match(r"Not up to date since \d\d:\d\d:\d\d UTC: ", bar.inner_text())
+    colour = "which => getComputedStyle(document.querySelector(which)).color"
+    assert page.evaluate(colour, "main *") == page.evaluate(colour, "footer")
+    assert page.locator("#live").inner_text() == "Late"
+
+
+def current(page: Any) -> None:
+    """Wait until the bar has gone by itself."""
+    page.locator("#late").wait_for(state="hidden")
+    assert page.locator("body.late").count() == 0
+    assert page.locator("#live").inner_text() == "Live"
+
+
+def test_a_server_that_does_not_answer(watched: tuple[Started, Any], own: Server) -> None:
+    """The page says so while it is frozen, and while it is gone; it follows again by itself, a restarted one too."""
+    _, page = watched
+    os.kill(own.pid, signal.SIGSTOP)
+    outdated(page, "The server does not answer")
+    accessible(page)
+    os.kill(own.pid, signal.SIGCONT)
+    current(page)
+    own.kill()
+    outdated(page, "The server does not answer")
+    own.start()  # empty
+    current(page)
+    page.get_by_role("link", name="q", exact=True).wait_for(state="detached")
+
+
+def test_a_server_that_was_restarted_empty(watched: tuple[Started, Any], own: Server) -> None:
+    """A worker comes back to it at once: all figures of its queue are nothing, and nothing is said to be wrong."""
+    _, page = watched
+    with Queue("q", url=own.url) as queue:
+        queue.enqueue_many([b"x"] * 57)
+        for lease in queue.lease_many(57):
+            lease.dead_letter("cause")
+        queue.enqueue_many([b"x"] * 612)  # beside the one that is left
+        queue.admin.pause()
+        worker = Worker(url=own.url, max_outage=None)
+        worker.handler("q")(nothing)
+        with worker:
+            row = page.get_by_role("row").filter(has=page.get_by_role("link", name="q", exact=True))
+            for number in ("613", "57"):
+                row.get_by_text(number, exact=True).wait_for()
+            own.kill()
+            outdated(page, "The server does not answer")
+            assert "613" in row.inner_text()  # grey
+            own.start()
+            current(page)
+            until(lambda: queue.counts().present == 0)
+            row.get_by_text("613").wait_for(state="detached")
+            row.wait_for()
+            shown = page.locator("main").inner_text()
+            assert not re.search(r"613|57|669|-\d|✗|paused|unbalanced|nan", shown), shown
+
+
+def nothing(job: Job) -> None:
+    """A handler."""
+
+
+def test_a_queue_that_is_gone(watched: tuple[Started, Any], own: Server) -> None:
+    """The page of a queue says so when the server came back without it."""
+    _, page = watched
+    page.get_by_role("link", name="q", exact=True).click()
+    page.get_by_role("heading", name="q", exact=True).wait_for()
+    own.kill()
+    own.start()
+    outdated(page, "There is no queue 'q'.")
+
+
+def test_a_program_that_does_not_answer(watched: tuple[Started, Any]) -> None:
+    """The page says so while the network is cut, while `headrace web` is frozen, and once it has ended."""
+    program, page = watched
+    page.context.set_offline(True)
+    page.clock.fast_forward(WAITS_MS)
+    outdated(page, "The program does not answer.")
+    page.context.set_offline(False)
+    page.clock.fast_forward(WAITS_MS)
+    current(page)
+    os.kill(program.pid, signal.SIGSTOP)
+    page.clock.fast_forward(WAITS_MS)
+    page.clock.fast_forward(WAITS_MS)  # it reads the page, and waits for that no longer
+    outdated(page, "The program does not answer.")
+    os.kill(program.pid, signal.SIGCONT)
+    page.clock.fast_forward(WAITS_MS)
+    current(page)
+    program.terminate()
+    program.wait(PATIENCE)
+    page.clock.fast_forward(WAITS_MS)
+    outdated(page, "The program does not answer.")
+
+
+def test_a_first_look_while_the_server_is_away(watched: tuple[Started, Any], own: Server) -> None:
+    """The page that says so comes before the browser gives up, and makes room for the right one by itself."""
+    _, page = watched
+    os.kill(own.pid, signal.SIGSTOP)
+    outdated(page, "The server does not answer")  # what was read a moment ago is not shown again by now
+    page.goto(page.url + "workers")
+    page.get_by_role("heading", name="503").wait_for()
+    page.get_by_text("This page tries again every few seconds.").wait_for()
+    accessible(page)
+    os.kill(own.pid, signal.SIGCONT)
+    page.get_by_role("heading", name="Workers").wait_for()
