@@ -268,6 +268,7 @@ class JobView:
 
     `until`, `token` and `holder` describe its lease, if it has one; `timeline` lists the events that its data records.
     `steps` and `progress` are the records of its handler; the `result` of a step is a `Payload`. `attempts` have ended.
+    `kind` is its header of that name. `shard` is the number of the shard that has it, where one job was asked for.
     """
 
     id: str
@@ -291,6 +292,18 @@ class JobView:
     steps: tuple[Step, ...] = ()
     progress: Progress | None = None
     attempts: tuple[Attempt, ...] = ()
+    kind: str | None = None
+    wait: float | None = None
+    """Seconds from its first enqueue to its first attempt, delays included; `None`: not known. Of a running job in its
+    first attempt: at most, as the renewal of its lease counts as its delivery.
+    """
+    duration: float | None = None
+    """Seconds that its last attempt took; of a running job since its delivery, or since the last renewal of its lease;
+    `None`: not known.
+    """
+    finished: float | None = None
+    """The server's time of its end or its death, in seconds; `None` if it has not ended, or that is not known."""
+    shard: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -300,13 +313,52 @@ class JobView:
 
 @frozen
 class JobsPage:
-    """A page of the jobs of a queue in one state; `cursor` is where to go on, empty at the end."""
+    """A page of the jobs of a queue in one state; `cursor` is where to go on, empty at the end. `looked`: the number of
+    jobs that were read for it.
+    """
 
     now: float
     queue: str
     state: str
     jobs: tuple[JobView, ...]
     cursor: str
+    looked: int = 0
+
+
+@frozen
+class KindView:
+    """The jobs of one kind (`None`: without one) that ended of late: their `number`, the `dead` among them.
+
+    `run` and `wait` are the 50th and the 95th percentile, in seconds, of how long their last attempts took, and of how
+    long they waited for their first; `None` where that is not known of any.
+    """
+
+    kind: str | None
+    number: int
+    dead: int
+    run: tuple[float, float] | None
+    wait: tuple[float, float] | None
+
+    @property
+    def failing(self) -> float:
+        """The part that died, from 0 to 1."""
+        return self.dead / self.number
+
+
+@frozen
+class KindsPage:
+    """The kinds of the jobs that ended last in a queue with a `history`, the most frequent first.
+
+    `seen` jobs were looked at, completed or dead; the first of them ended at `since`. `kept`: whether the queue keeps a
+    history.
+    """
+
+    now: float
+    queue: str
+    kept: bool
+    kinds: tuple[KindView, ...] = ()
+    seen: int = 0
+    since: float | None = None
 
 
 @frozen
@@ -365,6 +417,8 @@ class Payload:
     text: str = field(repr=shortened)
     size: int
     cut: bool = False
+    whole: bool = False
+    """Whether the text is all of it, neither redacted nor escaped: then it may be edited."""
 
     @property
     def line(self) -> str:

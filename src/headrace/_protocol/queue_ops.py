@@ -514,9 +514,12 @@ class Ops:
         """
         return self.op("measure", [], replies.measured)
 
-    def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT) -> Op[Page]:
-        """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended."""
-        return self.op("list", [state, cursor, checks.count("limit", limit, most=JOBS_PER_SCRIPT)], self.decoder.page)
+    def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT, *, newest: bool = False) -> Op[Page]:
+        """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended. *newest*: dead and
+        ended jobs come newest first.
+        """
+        limit = checks.count("limit", limit, most=JOBS_PER_SCRIPT)
+        return self.op("list", [state, cursor, limit, int(newest)], self.decoder.page)
 
     def find(self, name: str) -> Op[JobState[Any] | None]:
         """Find one job. Of the dead letters, only the newest 1,000 or 1 MiB are searched."""

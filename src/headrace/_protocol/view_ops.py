@@ -128,15 +128,15 @@ def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
     return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, delayed, dead, lag / 1000)
 
 
-def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, str]]:
-    """Like `Ops.seek`, with the token of the job's delivery in the middle."""
+def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, float, str]]:
+    """Like `Ops.seek`, with the token of the job's delivery and the server's time in the middle."""
     jobs = ops.decoder
 
-    def decode(reply: Any) -> tuple[JobState[Any] | None, int, str]:
+    def decode(reply: Any) -> tuple[JobState[Any] | None, int, float, str]:
         row = reply[1]
         state, more = jobs.found(reply)
         token = jobs.job(row[0], row[1], row[3], row[4])[1] if row and text(row[2]) == "leased" else 0
-        return state, token, more
+        return state, token, reply[0] / 1000, more
 
     op: Op[Any] = ops.seek(name, cursor)
     return evolve(op, decode=decode)
@@ -144,11 +144,24 @@ def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int
 
 def page(ops: Ops, state: str, cursor: str, limit: int) -> Op[tuple[list[JobState[Any]], str, float]]:
     """Like `Ops.listing`: a page, the cursor to continue from, and the server's time in seconds."""
-    jobs = ops.decoder
+    op: Op[Any] = weighed(ops, state, cursor, limit)
 
     def decode(reply: Any) -> tuple[list[JobState[Any]], str, float]:
-        more, now, rows = reply
-        return [jobs.state(row, now) for row in rows], text(more), now / 1000
+        return op.decode(reply)[:3]  # type: ignore[no-any-return]
 
-    op: Op[Any] = ops.listing(state, cursor, limit)
+    return evolve(op, decode=decode)
+
+
+def weighed(
+    ops: Ops, state: str, cursor: str, limit: int, *, newest: bool = False
+) -> Op[tuple[list[JobState[Any]], str, float, int]]:
+    """Like `page`, with the bytes of its jobs as the last value."""
+    jobs = ops.decoder
+
+    def decode(reply: Any) -> tuple[list[JobState[Any]], str, float, int]:
+        more, now, rows = reply
+        size = sum(len(part) for row in rows for part in row[1])
+        return [jobs.state(row, now) for row in rows], text(more), now / 1000, size
+
+    op: Op[Any] = ops.listing(state, cursor, limit, newest=newest)
     return evolve(op, decode=decode)

@@ -1,14 +1,16 @@
--- list: list one page of the jobs in a state, oldest first.
+-- list: list one page of the jobs in a state, oldest first, or newest first.
 -- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset),
 --        stats (hash), ends (hash), ended (zset), asleep (zset), levels...
--- ARGV   state, cursor, limit count
+-- ARGV   state, cursor, limit count, newest flag
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed, or when blocked, 0 for never
 -- COST   1-3 us per job
 -- state: waiting (level by level, parked ones first), running, delayed (then jobs that a rate limit holds back, then
 -- runs that sleep), dead; blocked: in no order, some twice if the hash changes meanwhile, then runs that wait for a
 -- signal; ended: of the history, with rows as in `find`; `ended:<state>:<kind>` lists only those, where '' is any.
--- A page ends at about 1 MiB of jobs, or after one that is larger.
+-- newest: dead and ended jobs come newest first; no other state has an index by time.
+-- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
+-- jobs, 'ms-0' for dead ones, 'ms' for those with newest.
 -- @include clock
 -- @include history
 -- @include is_reserved
@@ -27,7 +29,15 @@ end
 -- at first. Earlier members may have gone since.
 local function scored(key, least)
   local score, member = string.match(cursor, '^(%S+) (.*)$') -- a foreign score may be no whole number
-  local rank = member and redis.call('ZSCORE', key, member) == score and redis.call('ZRANK', key, member)
+  local at = member and redis.call('ZSCORE', key, member) == score
+  if newest then
+    local rank = at and redis.call('ZREVRANK', key, member)
+    local from = rank and rank + 1 or score and redis.call('ZCOUNT', key, '(' .. score, '+inf') or 0
+    local last = math.min(from + limit, redis.call('ZCOUNT', key, least or '-inf', '+inf')) - 1
+    local page = last >= from and redis.call('ZREVRANGE', key, from, last, 'WITHSCORES') or {}
+    return page, #page == 2 * limit and #page
+  end
+  local rank = at and redis.call('ZRANK', key, member)
   local from = rank and rank + 1 or (score or least) and redis.call('ZCOUNT', key, '-inf', '(' .. (score or least)) or 0
   local page = redis.call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
   return page, #page == 2 * limit and #page
@@ -120,7 +130,12 @@ elseif string.sub(state, 1, 5) == 'ended' then
   end
   if last then next_cursor = page[last] .. ' ' .. page[last - 1] end
 else
-  local page, more = stretch(budget, dead, cursor == '' and '-' or cursor, '+', limit)
+  local page, more
+  if newest then
+    page, more = stretch_back(budget, dead, cursor == '' and '+' or cursor, '-', limit)
+  else
+    page, more = stretch(budget, dead, cursor == '' and '-' or cursor, '+', limit)
+  end
   for i = 1, #page do rows[i] = {page[i][1], page[i][2], 'dead', 0, 0, '', 0} end
   if more then next_cursor = '(' .. page[#page][1] end
 end

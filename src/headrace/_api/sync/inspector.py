@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
@@ -12,13 +12,25 @@ from redis.exceptions import ResponseError
 from headrace._api.sync.colour import Closing, Lock, Redis
 from headrace._codecs.recorded import with_results
 from headrace._core.effects import Step
+from headrace._core.views.choice import Choice
 from headrace._core.views.redaction import Redact
 from headrace._core.views.views import Views
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
 from headrace._model.state import Schedule
-from headrace._model.views import DeadPage, Every, JobsPage, JobView, Overview, QueuePage, RunsPage, Trends, WorkerView
+from headrace._model.views import (
+    DeadPage,
+    Every,
+    JobsPage,
+    JobView,
+    KindsPage,
+    Overview,
+    QueuePage,
+    RunsPage,
+    Trends,
+    WorkerView,
+)
 from headrace._net.base.address import Address, Client
 from headrace._net.base.retries import bounding
 from headrace._net.sync.driver import Driver
@@ -96,13 +108,33 @@ class Inspector(Closing, Driver):
         *,
         kind: str | None = None,
         end: str | None = None,
+        header: str | None = None,
+        reason: str | None = None,
+        payload: str | None = None,
+        since: float | datetime | None = None,
+        until: float | datetime | None = None,
+        order: str = "oldest",
     ) -> JobsPage:
         """Read a page of the jobs in *state* (waiting, running, delayed, blocked, dead, or ended: of the history), from
         *cursor* of the page before. At most 200 jobs, or 1 MiB. list.lua.
 
-        Of jobs that have ended, *kind* and *end* choose: the kind, and completed, dead, cancelled or deleted.
+        - *kind*, *header* (`name=value`), *reason*, *payload*: only jobs of this kind, with this header, or with this
+          text in their reason or payload. Texts are compared as they are shown, as far as *redact* leaves them.
+        - *since*, *until*: only jobs of this time (seconds of the server's clock, or datetimes): of their end or
+          death, and of others of their first enqueue. *end*: of jobs that have ended: completed, dead, cancelled or
+          deleted.
+        - *order*: `oldest` or `newest` first; `newest` for jobs that are dead or have ended, in each shard.
+
+        Such a choice looks at 2,000 jobs or 4 MiB; `cursor` goes on from there, and `looked` is the number of jobs.
         """
-        return self._see(self.views.jobs(name, state, cursor, limit, kind, end))
+        choice = Choice(kind, end, header, reason, payload, since, until, order)
+        return self._see(self.views.jobs(name, state, cursor, limit, choice))
+
+    def kinds(self, name: str) -> KindsPage:
+        """Read which kinds of jobs ended last in a queue that keeps a `history`: number, failures, how long they ran
+        and waited. Of the newest 1,000 ends, or 4 MiB. list.lua.
+        """
+        return self._see(self.views.kinds(name))
 
     def job(self, name: str, id: str) -> JobView | None:
         """Read one job, whole: its payload, its lease, its timeline; `None` if nothing is known of it.

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import starmap
 from typing import Any
+
+from attrs import evolve
 
 from headrace._core.effects import Step, send, send_all
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import place
+from headrace._core.views.choice import EVERYTHING, Choice
 from headrace._core.views.reader import STATES, Reader, asked
-from headrace._model.state import JobState, ended_as
+from headrace._core.views.redaction import duration_of, wait_of
+from headrace._model.state import JobState
 from headrace._model.views import (
     ENDED,
     JobsPage,
     JobView,
+    KindsPage,
+    KindView,
 )
 from headrace._protocol import view_ops
 from headrace._protocol.keys import job_id
@@ -21,20 +28,21 @@ from headrace._protocol.limits import LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
 PARTS_A_PAGE = 8  # calls for a page at most
+SEARCHES_A_PAGE = 24  # calls for a page at most, if only some jobs are meant
+LOOKED_AT_MOST = 2000  # jobs that are read to find those that are meant
+READ_AT_MOST_BYTES = 4 << 20  # of these jobs
+SEARCH_KEPT = 5  # times as long as others: such a view is read again for each update of a page
+ENDS_AT_MOST = 1000  # ends of jobs from which the figures of kinds are made
 
 
 class JobViews(Reader):
     """Views of jobs: lists by state, one job, and the search by id."""
 
-    def jobs(
-        self, name: str, state: str, cursor: str, limit: int, kind: str | None = None, end: str | None = None
-    ) -> Step[JobsPage]:
-        """Read a page of the jobs in one state. *kind* and *end* choose among jobs that have ended."""
+    def jobs(self, name: str, state: str, cursor: str, limit: int, choice: Choice = EVERYTHING) -> Step[JobsPage]:
+        """Read a page of the jobs in one state."""
         if state not in STATES and state != "ended":
             raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}, ended")
-        if (kind or end) and state != "ended":
-            raise ValueError(f"kind and end are for jobs that have ended, not for the state {state!r}")
-        listed = ended_as(kind, end) if state == "ended" else state
+        choice.check(state)
         self._ops_factory.whole(name).listing(state, cursor, limit)  # refused before anything is sent
         if limit > LISTED_PER_SCRIPT:
             raise ValueError(f"limit {limit}: give at most {LISTED_PER_SCRIPT}")
@@ -42,16 +50,64 @@ class JobViews(Reader):
         def build() -> Step[JobsPage]:
             parts = yield from self._of(name)
             at, inner = place(cursor, len(parts))
-            states, reads, now = list[JobState[Any]](), 0, 0.0
-            while at < len(parts) and len(states) < limit and reads < PARTS_A_PAGE:
-                some, inner, now = yield from send(view_ops.page(parts[at], listed, inner, limit - len(states)))
-                states += some
-                reads += bool(some or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
+            states, reads, looked, size, now = list[JobState[Any]](), 0, 0, 0, 0.0
+            reads_at_most = SEARCHES_A_PAGE if choice.narrow else PARTS_A_PAGE
+            while at < len(parts) and len(states) < limit and reads < reads_at_most:
+                if choice.narrow and (looked >= LOOKED_AT_MOST or size >= READ_AT_MOST_BYTES):
+                    break
+                found, read, inner, now = yield from self._page(
+                    parts[at], state, inner or choice.begin(state), limit - len(states), choice
+                )
+                states, looked, size = states + found, looked + read[0], size + read[1]
+                reads += bool(read[0] or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
                 at += not inner
             more = inner if len(parts) == 1 else f"{at}:{inner}" if at < len(parts) else ""
-            return JobsPage(now, name, state, tuple(self.showing.job(one) for one in states), more)
+            return JobsPage(now, name, state, tuple(self.showing.job(one, now=now) for one in states), more, looked)
 
-        return (yield from self.kept(("jobs", name, listed, cursor, limit), build))
+        fresh = self.fresh * SEARCH_KEPT if choice.narrow else self.fresh
+        return (yield from self.kept(("jobs", name, state, cursor, limit, choice), build, fresh))
+
+    def _page(
+        self, ops: Ops, state: str, cursor: str, room: int, choice: Choice
+    ) -> Step[tuple[list[JobState[Any]], tuple[int, int], str, float]]:
+        """Read some jobs of a shard. Return the jobs that are meant, at most *room*, the numbers of jobs and bytes that
+        were read, the next cursor, and the server's time.
+        """
+        most = LISTED_PER_SCRIPT if choice.narrow else room
+        while True:
+            some, more, now, size = yield from send(view_ops.weighed(ops, state, cursor, most, newest=choice.newest))
+            found = [one for one in some if choice.fits(one, self.showing)]
+            if len(found) <= room:
+                over = bool(some) and choice.is_over(state, some[-1])
+                return found, (len(some), size), "" if over else more, now
+            most = room
+
+    def kinds(self, name: str) -> Step[KindsPage]:
+        """Read which kinds of jobs ended last."""
+        self._ops_factory.whole(name)  # refused before anything is sent
+
+        def build() -> Step[KindsPage]:
+            parts = yield from self._of(name)
+            kept = any("history" in about.declared for about in self._ops_factory.about(parts))
+            states, now = list[JobState[Any]](), 0.0
+            for ops in parts:
+                cursor, left, size = "", ENDS_AT_MOST // len(parts), 0
+                while left > 0 and size < READ_AT_MOST_BYTES // len(parts):
+                    some, cursor, now, read = yield from send(
+                        view_ops.weighed(ops, "ended", cursor, min(left, LISTED_PER_SCRIPT), newest=True)
+                    )
+                    states, left, size = states + some, left - len(some), size + read
+                    if not cursor:
+                        break
+            ended = [one for one in states if one.state in ("completed", "dead")]
+            groups: dict[str | None, list[JobState[Any]]] = {}
+            for one in ended:
+                groups.setdefault(self.showing.kind(one.job), []).append(one)
+            shown = sorted(starmap(_kind, groups.items()), key=lambda one: (-one.number, one.kind or ""))
+            since = min((one.since for one in ended if one.since is not None), default=None)
+            return KindsPage(now, name, kept, tuple(shown), len(ended), since)
+
+        return (yield from self.kept(("kinds", name), build, self.fresh * SEARCH_KEPT))
 
     def job(self, name: str, id: str) -> Step[JobView | None]:
         """Read one job."""
@@ -71,12 +127,15 @@ class JobViews(Reader):
 
     def _one(self, ops: Ops, id: str) -> Step[JobView | None]:
         """Read one job of a shard, by the id that it has there."""
-        state, token, cursor = yield from send(view_ops.seek(ops, id, ""))
+        shard = None if ops.keys.shard is None else ops.keys.shard.number
+        state, token, now, cursor = yield from send(view_ops.seek(ops, id, ""))
         while state is None and cursor:
-            state, token, cursor = yield from send(view_ops.seek(ops, id, cursor))
+            state, token, now, cursor = yield from send(view_ops.seek(ops, id, cursor))
         if state is None or state.state in ENDED:
             result = yield from send(ops.result(id))
-            return None if state is None and result is None else self.showing.gone(ops.keys.queue, id, state, result)
+            if state is None and result is None:
+                return None
+            return evolve(self.showing.gone(ops.keys.queue, id, state, result), shard=shard)
         until = position = None
         if state.state == "leased" and state.entry:
             holding = yield from send(view_ops.lease_of(ops, state.entry))
@@ -84,7 +143,10 @@ class JobViews(Reader):
         if state.state in ("waiting", "parked"):
             position = yield from calls.position(ops, id)
         state = self._with_results(ops.bound, state)
-        return self.showing.job(state, token=token or None, until=until, position=position, whole=True)
+        return evolve(
+            self.showing.job(state, token=token or None, until=until, position=position, whole=True, now=now),
+            shard=shard,
+        )
 
     def find(self, id: str, names: Sequence[str]) -> Step[list[str]]:
         """Find the queues among *names* that have a job of this id. Reads the newest 1,000 dead letters, or 1 MiB."""
@@ -103,3 +165,15 @@ class JobViews(Reader):
             return found
 
         return (yield from self.kept(("find", id, *names), build))
+
+
+def _kind(kind: str | None, ended: Sequence[JobState[Any]]) -> KindView:
+    runs, waits = _both(map(duration_of, ended)), _both(map(wait_of, ended))
+    return KindView(kind, len(ended), sum(one.state == "dead" for one in ended), runs, waits)
+
+
+def _both(some: Iterable[float | None]) -> tuple[float, float] | None:
+    """Return the 50th and the 95th percentile of the known values; `None` if there is none."""
+    known = sorted(one for one in some if one is not None)
+    at = [min(len(known) - 1, int(len(known) * part)) for part in (0.5, 0.95)]
+    return (known[at[0]], known[at[1]]) if known else None

@@ -43,11 +43,14 @@ class Reader:
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
-    def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]]) -> Step[R]:
-        """Return the value that was read under *key* a moment ago, or read it by *build*. Errors are cached, too."""
+    def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]], fresh: float | None = None) -> Step[R]:
+        """Return the value that was read under *key* a moment ago, or read it by *build*. Errors are cached, too.
+
+        *fresh*: seconds for which it is shown again, the reader's own if not given.
+        """
         now = yield from Now()
         at, value, error = self._kept.get(key, NOTHING_KEPT)
-        if at is None or now - at >= self.fresh:
+        if at is None or now - at >= (self.fresh if fresh is None else fresh):
             error = None
             try:
                 read: Any = yield from build()

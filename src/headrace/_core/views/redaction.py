@@ -7,8 +7,10 @@ from typing import Any
 
 from attrs import evolve
 
+from headrace._model.event import ENDS
 from headrace._model.flow import FlowState
 from headrace._model.job import Job
+from headrace._model.settings import KIND
 from headrace._model.state import Attempt, JobState
 from headrace._model.steps import Step
 from headrace._model.views import ENDED, READ_BYTES, JobView, Moment, Payload, bounded, one_line, readable, text_of
@@ -41,9 +43,9 @@ class Redaction:
 
     def job(
         self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
-        position: int | None = None, whole: bool = False,
+        position: int | None = None, whole: bool = False, now: float | None = None,
     ) -> JobView:  # fmt: skip
-        """Make the view of a job; only the beginnings of its texts, unless *whole*."""
+        """Make the view of a job; only the beginnings of its texts, unless *whole*. *now*: the server's time."""
         job = state.job
         reason = None if not state.reason else self.text("reason", state.reason, job)
         traceback = None if not (whole and state.traceback) else self.text("traceback", state.traceback, job)
@@ -56,6 +58,8 @@ class Redaction:
             self.payload(job, job.payload, "payload"), headers, state.worker, state.since, state.due,
             None if reason is None else bounded(reason, 2000)[0],
             None if traceback is None else bounded(traceback)[0], token, until, position,
+            kind=self.kind(job), wait=wait_of(state), duration=duration_of(state, now),
+            finished=state.since if state.state in ENDS else None,
         )  # fmt: skip
         if not whole:
             return view
@@ -65,6 +69,10 @@ class Redaction:
             text = one_line(self.text("progress", state.progress.text, job))
             view = evolve(view, progress=evolve(state.progress, text=text))
         return evolve(view, timeline=tuple(_timeline(view)))
+
+    def kind(self, job: Job[Any]) -> str | None:
+        """Show the kind of a job."""
+        return one_line(self.text(f"header {KIND}", job.headers[KIND], job)) if KIND in job.headers else None
 
     def _step(self, job: Job[Any], step: Step) -> Step:
         """Show a step, with its result as a `Payload`."""
@@ -91,7 +99,8 @@ class Redaction:
         kind, text = text_of(value)
         size = len(value) if isinstance(value, (bytes, str)) else len(text)
         shown, cut = bounded(self.text(what, text, job))
-        return Payload(kind, shown, size, cut or (isinstance(value, bytes) and size > READ_BYTES))
+        cut = cut or (isinstance(value, bytes) and size > READ_BYTES)
+        return Payload(kind, shown, size, cut, whole=not cut and shown == text and kind != "hex")
 
     def attributes(self, flow: str, run: FlowState) -> dict[str, str]:
         """Show the attributes of a run, lists with commas."""
@@ -104,6 +113,20 @@ class Redaction:
         kind, text = readable(data)
         shown, cut = bounded(self.text("result", text, Job(id, data, flow)))
         return Payload(kind, shown, len(data), cut or len(data) > READ_BYTES)
+
+
+def wait_of(state: JobState[Any]) -> float | None:
+    """Return the seconds from a job's first enqueue to its first attempt, as far as they are known."""
+    first = state.began or (state.since if state.state == "leased" and state.job.attempt == 1 else None)
+    return None if first is None or state.enqueued_at is None else max(0.0, first - state.enqueued_at)
+
+
+def duration_of(state: JobState[Any], now: float | None = None) -> float | None:
+    """Return the seconds of a job's last attempt, or of its lease at the server's time *now*, as far as known."""
+    if state.state == "leased":
+        return None if now is None or state.since is None else max(0.0, now - state.since)
+    last = state.attempts[-1] if state.attempts else None
+    return None if last is None or last.began is None else max(0.0, last.ended - last.began)
 
 
 def _ended(attempts: Iterable[Attempt]) -> list[Moment]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace._core.views.reader import STATES
 from headrace._model.event import ENDS
 from headrace._model.verbs import BULK
@@ -22,7 +24,7 @@ async def queue(request: PageRequest) -> Answer:
     counts = page.queue.counts
     if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
         raise NotThere(f"There is no queue {name!r}.")
-    chosen = {word: value or None for word, value in only.items()}
+    chosen: dict[str, Any] = {word: value or None for word, value in only.items()}
     jobs = await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE, **chosen)
     bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
     more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
