@@ -7,6 +7,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -380,6 +381,22 @@ def test_nothing_done(within: Program, queue: Queue) -> None:
     queue.admin.purge_dead()
     for command in ("dead redrive", "dead purge --yes"):
         assert within(*words(command, "q")).returncode == 1
+
+
+def test_mend_a_dead_letter(within: Program, queue: Queue, tmp_path: Path) -> None:
+    """From a text or a file; what can't be done changes nothing."""
+    (tmp_path / "mended").write_bytes(b"\xff\n")
+    queue.admin.redrive()
+    queue.admin.purge()
+    for payload, kept in (("", b""), ("ä", "ä".encode()), (f"@{tmp_path / 'mended'}", b"\xff\n")):
+        queue.enqueue(b"bad", id="m")
+        queue.lease().dead_letter("bad")  # type: ignore[union-attr]
+        assert within("dead", "redrive", "q", "--payload", payload).returncode == 2
+        assert within("dead", "redrive", "q", "m", "--payload", f"@{tmp_path / 'none'}").returncode == 2
+        assert within("dead", "redrive", "q", "other", "--payload", payload).returncode == 1
+        assert outcome(within("dead", "redrive", "q", "m", "--payload", payload)) == (0, "redriven 1\n")
+        assert queue.find("m").job.payload == kept  # type: ignore[union-attr]
+        assert queue.cancel("m")
 
 
 def test_all_that_match(within: Program, queue: Queue) -> None:

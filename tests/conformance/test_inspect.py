@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from headrace import Counts, JobFailed, NewJob, Queue
+from headrace._model import checks
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.sync.executor import Executor
 from headrace.codecs import JSONCodec
@@ -302,6 +303,29 @@ def test_redrive(queue):
         assert (lease.job.attempt, lease.token) == (1, 2)
         assert not queue.enqueue(b"x", id=lease.job.id).added
     assert queue.counts() == Counts(leased=4, enqueued=4)
+
+
+def test_a_letter_is_mended_and_sent_again(queue, connect):
+    """In one act, with its id, headers and first time; its attempts start anew."""
+    queue.enqueue(b"bad", id="i", headers={"kind": "mail"})
+    queue.lease().dead_letter("why")
+    (died,) = [state.job for state in queue.admin.dead()]
+    for ids, payload, text in [
+        ((), b"x", "payload= with 0 ids: give the id of one job"),
+        (("i", "j"), b"x", "payload= with 2 ids: give the id of one job"),
+        (("i",), bytes(checks.VALUE_BYTES + 1), "payload"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            queue.admin.redrive(*ids, payload=payload)
+    with pytest.raises(TypeError, match="payload must be bytes or str"):
+        queue.admin.redrive("i", payload=None)
+    assert queue.admin.redrive("nobody", payload=b"x") == 0
+    assert payloads(queue.admin.dead()) == [b"bad"]
+    assert queue.admin.redrive("i", payload=b"") == 1
+    job = queue.lease().job
+    assert (job.payload, job.id, job.headers, job.enqueued_at) == (b"", "i", died.headers, died.enqueued_at)
+    assert job.attempt == 1
+    assert not list(queue.admin.dead())
 
 
 @pytest.mark.differs("order")

@@ -305,7 +305,12 @@ def stories() -> dict[str, list[Step]]:
             full("a", "", *full_a), lease(), call("retry", "<e1>", 1, "", 1, "first", **twice),
             lease(), apart, call("retry", "<e2>", 1, "", 1, "second", **twice), everything("dead"),
             apart, full("a", "", *full_a), everything("jobs"), complete("<e4>", "a", with_ids=1),
-            apart, call("redrive", cursor="-", limit=500, from_step=""), everything("jobs"), call("counts"),
+            apart, call("redrive", cursor="-", limit=500, from_step="", payload=""), everything("jobs"), call("counts"),
+        ],
+        "a dead letter whose payload is mended": [
+            full("a", "", *full_a), lease(), call("dead_letter", "<e1>", 1, "bad", worker="w", dead_limit=10), apart,
+            call("redrive", "a", cursor="-", limit=500, from_step="", payload="=good"), everything("jobs"),
+            call("counts"),
         ],
         "a level behind the first": [
             full("low", "", "data", "1", "id", "low", "enq", "5", "headrace-priority", "1", more=level), apart,

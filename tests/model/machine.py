@@ -453,6 +453,15 @@ class Machine(RuleBasedStateMachine):
         wanted = [] if pick is None else [str(dead[pick % len(dead)].id)]
         assert getattr(self.queues[client].admin, what)(*wanted) == getattr(self.model, what)(wanted)
 
+    @precondition(lambda self: self.model.in_state("dead"))
+    @rule(client=clients, pick=picks, payload=payloads)
+    def mend(self, client: str, pick: int, payload: bytes) -> None:
+        """A dead letter goes back with another payload."""
+        dead = self.model.in_state("dead")
+        wanted = [str(dead[pick % len(dead)].id)]
+        mended = self.queues[client].admin.redrive(*wanted, payload=payload)
+        assert mended == self.model.redrive(wanted, payload)
+
     @precondition(lambda self: len(self.model.jobs) > 10)
     @rule(client=clients, how=st.sampled_from(["purge", "delete", "drain"]))
     def clear(self, client: str, how: str) -> None:

@@ -432,12 +432,13 @@ class Model:
         self.others_turn, self.makes_room = False, ""
         return self._remove(self.jobs, "deleted")
 
-    def redrive(self, names: Iterable[str] = ()) -> int:
+    def redrive(self, names: Iterable[str] = (), payload: bytes | None = None) -> int:
         """Dead letters go to the back, but where their id is taken again. Attempts start anew, tokens go on."""
         back = 0
         for job in self._letters(names):
             if job.id is not None and not self.named(job.id):
                 job.unspent = job.deliveries
+                job.payload = job.payload if payload is None else payload
                 self._move(job, "waiting")
                 back += 1
         return back

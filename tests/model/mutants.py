@@ -18,6 +18,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("retry", "deliveries - free >= max_attempts", "deliveries - free > max_attempts")
     ],
     "a dead letter keeps its id": [("dead_letter", "  redis.call('HDEL', q.ids, id)\n", "")],
+    "a mended letter keeps its payload": [("redrive", "if payload ~= '' then", "if payload == true then")],
+    "a redriven letter stays beside its job": [("redrive", "    redis.call('XDEL', dead, letter)\n", "")],
     "dead letters are trimmed uncounted": [("*", "if trimmed > 0 then", "if trimmed > 1000 then")],
     "a cancelled job keeps its id": [("cancel", "redis.call('HDEL', q.ids, id)\n", "\n")],
     "everybody completes": EVERYBODY,

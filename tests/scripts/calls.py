@@ -269,8 +269,8 @@ CALLS: dict[str, Calls] = {
     ),
     "redrive": Calls(
         sample=OPS.redrive("-", ["i"]),
-        nothing=[(["-", 500, ""], [0, ""]), (["-", 500, "", "a"], [0, ""])],
-        filled=[(["-", 500, ""], [0, ""])],
+        nothing=[(["-", 500, "", ""], [0, ""]), (["-", 500, "", "=b", "a"], [0, ""])],
+        filled=[(["-", 500, "", ""], [0, ""])],
     ),
     "register": Calls(
         sample=OPS.register("w.1", "w", 10.0, kinds=["a", "b"]),

@@ -132,8 +132,8 @@ def _(lua: Lua) -> None:
 @stand("redrive")
 def _(lua: Lua) -> None:
     dead = large_dead(lua)
-    assert paged(lua, "redrive", 250, "", dead[3]) == 1
-    assert paged(lua, "redrive", 250, "") == MANY - 1
+    assert paged(lua, "redrive", 250, "", "", dead[3]) == 1
+    assert paged(lua, "redrive", 250, "", "") == MANY - 1
 
 
 @stand("purge_dead")

@@ -198,7 +198,7 @@ def test_more_dead_letters_than_a_page(lua: Lua, name: str) -> None:
     lua("dead_letter", "w", 10 * JOBS_PER_SCRIPT, *flat(batch(lua), "why"))
     cursor, pages = "-", []
     while cursor:
-        more, cursor = lua(name, cursor, PAGE, *[""] * (name == "redrive"))
+        more, cursor = lua(name, cursor, PAGE, *[""] * 2 * (name == "redrive"))
         pages.append(more)
     assert pages == [PAGE, PAGE, 0]
     assert lua.counts()["waiting" if name == "redrive" else "dead_trimmed"] == JOBS_PER_SCRIPT
@@ -252,7 +252,7 @@ def test_a_foreign_job_with_more_headers_than_lua_can_pass_on(lua: Lua, how: str
     if how == "retry, delayed":
         lua.redis.zadd(lua.key("delayed"), {entry: 1})
     if lua.counts().get("dead"):
-        assert lua("redrive", "-", PAGE, "") == [1, ""]
+        assert lua("redrive", "-", PAGE, "", "") == [1, ""]
     ((_, fields, _, _),) = lua.lease()[2]
     assert fields[:6] == ["data", "a", "id", entry, "attempt", "1"]
     assert fields[8] == "headrace-reason"

@@ -78,7 +78,7 @@ def died(flow: Flow) -> list[Any]:
 
 def redriven(flow: Flow) -> list[Any]:
     assert flow.advance(*died(flow)) == [1]
-    flow.lua("redrive", "-", 500, "")
+    flow.lua("redrive", "-", 500, "", "")
     return ["event", "o", "a"]
 
 

@@ -78,7 +78,7 @@ CALLS: dict[str, list[Any]] = {
     "lease": ["w", 100, "", TERM, 70_000, 0, 1000, 0, ""],
     "lease_fair": ["w", 100, "", TERM, 70_000, 0, 1000, 0, "", *TERMS, 1, 0],
     "reclaim": ["v", 10_000, TERM, 500, 1],
-    "redrive": ["-", 500, ""],
+    "redrive": ["-", 500, "", ""],
     "reschedule": [f"{LATER}1", ""],
     "cancel": [f"{LATER}1"],
     "signal": [f"{LATER}1", "approved", "x"],
@@ -167,7 +167,7 @@ def test_a_full_server_lets_all_go_on(levels: Levels) -> None:
     assert levels("release", "w", 0, b[0], 1, call=3) == [1]
     assert levels("complete", "", 1, 0, 0, 0, a[0], call=4) == [1]
     assert levels("reschedule", f"{LATER}0", "", call=5) == 1
-    assert levels("redrive", "-", 500, "", call=6) == [1, ""]
+    assert levels("redrive", "-", 500, "", "", call=6) == [1, ""]
     found = levels.lease(call=7)
     assert [row[1][1] for row in found] == list("00") + list("11111") + list("222")
     assert levels("purge", "-", 500, call=8) == [2, ""]  # delayed ones

@@ -75,7 +75,7 @@ def use(story: Story, jobs: int) -> None:
     for key in lua.redis.zrange(lua.key("delayed"), 0, -1):
         lua.redis.zadd(lua.key("delayed"), {key: 1})
     story.settle("dead_letter", "v", story.lease("v"), "why", first=[1000])
-    assert story("redrive", "-", 1000, "")[0] == 2 * jobs
+    assert story("redrive", "-", 1000, "", "")[0] == 2 * jobs
     lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">", lua.key("wake"): ">"}, count=3)
     rows = story.lease("dying", duration=TERM, woken=1)
     assert len(rows) == 2 * jobs

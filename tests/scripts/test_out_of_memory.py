@@ -126,7 +126,7 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
             ("cancel", [h], 1),
             ("reclaim", ["v", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0]),
             ("reschedule", [e, "+70000"], 1),
-            ("redrive", ["-", 1, ""], [1, "("]),
+            ("redrive", ["-", 1, "", ""], [1, "("]),
             ("purge_dead", ["-", 500], [1, ""]),
         ],
         2,

@@ -88,7 +88,7 @@ CASES = {  # beside `filled` in `CALLS`
     "complete, kept": Case(lambda lua: ["", 1, 1, 0, 0, *lua.leased("a"), "i", "=1 60000"], [0]),
     "reclaim": Case(_dying, [0, -1, 0, 0, 0, -1, -1]),
     "purge_dead": Case(_dead, ...),
-    "redrive": Case(lambda lua: [*_dead(lua), ""], ...),
+    "redrive": Case(lambda lua: [*_dead(lua), "", ""], ...),
     "repair": Case(_broken, ["", "0", *[0] * 12]),
 }
 PAGES = ["purge_dead", "redrive"]  # the next call is of the next page

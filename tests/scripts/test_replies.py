@@ -344,7 +344,7 @@ def test_a_reason_and_a_traceback_are_bounded_and_replaced(lua: Lua) -> None:
     ((_, fields),) = lua.redis.xrange(lua.key("dead"))
     assert (fields["reason"], fields["headrace-traceback"]) == ("x" * 501, "where")
     assert "headrace-reason" not in fields
-    assert lua("redrive", "-", 100, "") == [1, ""]
+    assert lua("redrive", "-", 100, "", "") == [1, ""]
     ((_, fields),) = lua.redis.xrange(lua.key("jobs"))
     assert (fields["headrace-reason"], fields["headrace-traceback"]) == ("x" * 500, "where")
 
@@ -614,10 +614,10 @@ def dead(lua: Lua, *payloads: str) -> list[str]:
 def test_redrive(lua: Lua) -> None:
     """Page by page; the attempts start anew, the token does not."""
     a, b, c = dead(lua, "a", "b", "c")
-    moved, cursor = lua("redrive", "-", 2, "")
+    moved, cursor = lua("redrive", "-", 2, "", "")
     assert moved == 2
-    assert lua("redrive", cursor, 2, "") == [1, ""]
-    assert lua("redrive", "-", 2, "") == [0, ""]
+    assert lua("redrive", cursor, 2, "", "") == [1, ""]
+    assert lua("redrive", "-", 2, "", "") == [0, ""]
     rows = lua.lease()[2]
     assert [dict(zip(fields[::2], fields[1::2], strict=True))["id"] for _, fields, _, _ in rows] == [a, b, c]
     assert [row[1][4:6] + row[2:] for row in rows] == [["attempt", "1", 1, 1]] * 3
@@ -628,8 +628,19 @@ def test_redrive_wanted(lua: Lua) -> None:
     """One whose id is taken again stays."""
     _, b, c = dead(lua, "a", "b", "c")
     lua("enqueue", *full((c, "", {"data": "again", "id": c})))
-    assert lua("redrive", "-", 500, "", b, c, "nobody") == [1, ""]
+    assert lua("redrive", "-", 500, "", "", b, c, "nobody") == [1, ""]
     assert lua.counts() == {"waiting": 2, "dead": 2, "enqueued": 4}
+
+
+def test_redrive_with_another_payload(lua: Lua) -> None:
+    """The other letters keep theirs; the queue knows how large its jobs are."""
+    _, b = dead(lua, "a", "b")
+    assert lua("redrive", "-", 500, "", "=" + 5000 * "=", b) == [1, ""]
+    ((_, fields, _, _),) = lua.lease()[2]
+    assert dict(zip(fields[::2], fields[1::2], strict=True))["data"] == 5000 * "="
+    assert int(lua.redis.hget(lua.key("stats"), "largest")) > 5000
+    assert lua("redrive", "-", 500, "", "", "nobody") == [0, ""]
+    assert lua.counts() == {"leased": 1, "dead": 1, "enqueued": 2}
 
 
 def test_purge_dead(lua: Lua) -> None:

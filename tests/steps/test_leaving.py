@@ -23,7 +23,7 @@ def test_a_suspended_run_is_cancelled(runs: Runs, kind: str, id: str) -> None:
 def test_a_run_in_any_state_is_cancelled(runs: Runs, state: str) -> None:
     if state == "waiting":
         runs.dies("i", "a")
-        assert runs("redrive", "-", 10, "")[0] == 1
+        assert runs("redrive", "-", 10, "", "")[0] == 1
     else:
         entry = runs.begin("i")
         runs.step(entry, "a")
@@ -109,7 +109,7 @@ def test_a_new_job_of_its_id_leaves_a_letter_its_records(runs: Runs) -> None:
     runs.step(entry, "c")
     assert runs("complete", "", 1, 1, 0, 0, entry, "i") == [1]
     assert runs.names(letter) == ["a", "b"]
-    assert runs("redrive", "-", 100, "")[0] == 1
+    assert runs("redrive", "-", 100, "", "")[0] == 1
     assert (runs.names(), runs.names(letter)) == (["a", "b"], [])
 
 

@@ -12,7 +12,7 @@ from tests.support.colours import Connect
 
 def test_a_redriven_run_keeps_its_records(runs: Runs) -> None:
     runs.dies("i", "abc")
-    assert runs("redrive", "-", 10, "") == [1, ""]
+    assert runs("redrive", "-", 10, "", "") == [1, ""]
     entry = runs.lease()
     assert runs.names() == ["a", "b", "c"]
     assert runs.step(entry, "d") == 4
@@ -25,7 +25,7 @@ def test_a_redriven_run_keeps_its_records(runs: Runs) -> None:
 def test_a_run_begins_again_with_a_step(runs: Runs, name: str, left: str, id: str) -> None:
     runs.dies(id, "abc")
     job = id or runs("list", "dead", "", 1)[2][0][1][9]
-    assert runs("redrive", "-", 10, name, job) == [1, ""]
+    assert runs("redrive", "-", 10, name, "", job) == [1, ""]
     entry = runs.lease()
     assert runs.names(job) == [*left]
     for more in "xyz":
@@ -41,7 +41,7 @@ def test_the_bytes_of_forgotten_records_are_free(runs: Runs) -> None:
         assert runs.step(entry, f"big{number}", "c" * 65_000) > 0
     assert runs("dead_letter", "w", 1000, entry, 1, "why") == [1]
     for _ in range(2):
-        assert runs("redrive", "-", 10, "big0", "i") == [1, ""]
+        assert runs("redrive", "-", 10, "big0", "", "i") == [1, ""]
         entry = runs.lease()
         for number in range(16):
             assert runs.step(entry, f"big{number}", "c" * 65_000) > 0
@@ -55,7 +55,7 @@ def test_a_wait_that_is_forgotten_is_open_no_more(runs: Runs) -> None:
     assert runs.suspend(entry, "go", "wait", "+1")[0] in {1, 3}
     entry = _again(runs, entry)
     assert runs("dead_letter", "w", 1000, entry, runs.count(entry), "why") == [1]
-    assert runs("redrive", "-", 10, "go", "i") == [1, ""]
+    assert runs("redrive", "-", 10, "go", "", "i") == [1, ""]
     runs.lease()
     assert runs.names() == ["a"]
     assert runs("signal", "i", "go", "v") == 2  # kept for the wait to come
@@ -71,9 +71,9 @@ def test_a_step_that_was_not_recorded(runs: Runs) -> None:
     runs.dies("i", "ab")
     runs.dies("j", "")
     before = runs.lua.state()
-    assert runs("redrive", "-", 10, "c", "i") == [-1, "", "a", "b"]
-    assert runs("redrive", "-", 10, "c", "j") == [-1, ""]
-    assert runs("redrive", "-", 10, "c", "nobody") == [0, ""]
+    assert runs("redrive", "-", 10, "c", "", "i") == [-1, "", "a", "b"]
+    assert runs("redrive", "-", 10, "c", "", "j") == [-1, ""]
+    assert runs("redrive", "-", 10, "c", "", "nobody") == [0, ""]
     assert runs.lua.state() == before
 
 

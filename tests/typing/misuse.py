@@ -59,7 +59,7 @@ def arguments(queue: Queue, lease: Lease, leases: list[Lease]) -> None:
     queue.dead_letter(lease)  # type: ignore[call-arg]
     queue.release(leases)  # type: ignore[arg-type]
     queue.cancel(lease)  # type: ignore[arg-type]
-    queue.admin.redrive(["a"])  # type: ignore[arg-type]
+    queue.admin.redrive(["a"])  # type: ignore[call-overload]
     lease.complete(b"x", fenced="yes")  # type: ignore[arg-type]
     lease.ack()  # type: ignore[attr-defined]
 

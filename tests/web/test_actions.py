@@ -82,6 +82,18 @@ def test_signal(site: Any, queue: Queue) -> None:
     assert (job.wait_for("approved"), job.wait_for("later")) == ({"by": "ada"}, "yes")
 
 
+def test_mend_a_dead_letter(site: Any, queue: Queue) -> None:
+    """Its payload is replaced, and it goes back; browsers send each line end as CRLF."""
+    dead(queue, "bad", "bad")
+    one = site()
+    done = one.done("redrive", queue="q", id="i1", payload="a\r\nä")
+    assert done == "1 job went back to the queue, with another payload."
+    assert [state.job.payload for state in queue.admin.waiting()] == ["a\nä".encode()]
+    for fields in ({"payload": "x"}, {"payload": "x", "id": "i1"}):
+        assert one.post("redrive", queue="q", **fields).status_code == 400
+    assert queue.counts().dead == 1
+
+
 def test_redrive_one_a_reason_or_all(site: Any, queue: Queue) -> None:
     dead(queue, "timeout 1", "timeout 2", "other", "last")
     one = site()

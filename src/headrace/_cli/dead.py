@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -33,16 +35,31 @@ def redrive(
     from_step: Annotated[
         str | None, typer.Option(show_default=False, help="Of one job: forget this step, and all after it.")
     ] = None,
+    payload: Annotated[
+        str | None, typer.Option(metavar="TEXT|@FILE", help="Of one job: replace its payload, by a text or a file.")
+    ] = None,
     in_json: Json = False,
 ) -> None:
     """Send dead letters back to the queue, all or some; one whose id is taken again stays."""
-    if from_step is not None and (reason or kind or len(ids or ()) != 1):
-        raise ConfigurationError("--from-step: give the id of one job")
+    for option, given in (("--from-step", from_step), ("--payload", payload)):
+        if given is not None and (reason or kind or len(ids or ()) != 1):
+            raise ConfigurationError(f"{option}: give the id of one job")
     if is_bulk(ids, reason, kind):
         all_matching(queue, "redrive", "dead", reason, kind, "redriven", in_json)
         return
-    number = queue.admin.redrive(*ids or (), from_step=from_step)
+    data: Any = ... if payload is None else contents(payload)
+    number = queue.admin.redrive(*ids or (), from_step=from_step, payload=data)
     changed(queue.name, "redriven", number, in_json, ids, "no such dead letter, or its id is taken again")
+
+
+def contents(text: str) -> bytes:
+    """Return the bytes of a text, or of a file if it begins with @. Raises `ConfigurationError`."""
+    if not text.startswith("@"):
+        return os.fsencode(text)
+    try:
+        return Path(text[1:]).read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"--payload {text}: {error}") from None
 
 
 @group.command()

@@ -141,6 +141,12 @@ class Ops:
             checks.check_size("payload", [data])
         return data
 
+    def payload_of(self, id: str, payload: Any) -> bytes:
+        """Encode a payload for the job *id*, and check it."""
+        data = self._encoded(payload, of_job(self.bound, _given(id)))
+        checks.check_size("payload", [data])
+        return data
+
     def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
         data: Any = (codec or self.bound).encode(payload)
         return data if type(data) is bytes else as_bytes(data)
@@ -460,11 +466,14 @@ class Ops:
         """Remove everything, or a page of the jobs of flows. '1' in the answer asks for another call."""
         return self.op("delete", [], replies.moved)
 
-    def redrive(self, cursor: str, wanted: Sequence[str], from_step: str = "") -> Op[tuple[int, str]]:
+    def redrive(
+        self, cursor: str, wanted: Sequence[str], from_step: str = "", payload: bytes | None = None
+    ) -> Op[tuple[int, str]]:
         """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the single wanted run
-        does that step, and all after it, again.
+        does that step, and all after it, again. *payload* replaces the payload of the single wanted job.
         """
-        args: list[Arg] = [cursor, REWRITES_PER_SCRIPT, from_step, *map(wire_id, wanted)]
+        mended = b"" if payload is None else b"=" + payload
+        args: list[Arg] = [cursor, REWRITES_PER_SCRIPT, from_step, mended, *map(wire_id, wanted)]
         return self.op("redrive", args, replies.redriven(from_step))
 
     def pause(self, pause: bool) -> Op[bool]:

@@ -141,9 +141,17 @@ async def _letters(request: ActionRequest) -> list[str]:
 
 
 async def redrive(request: ActionRequest) -> Outcome:
-    """Send dead letters back to the queue: one, all of a reason, or all."""
-    number = await request.queue.admin.redrive(*await _letters(request))
-    return number, f"{jobs(number)} went back to the queue."
+    """Send dead letters back to the queue: one, maybe with another payload as it is typed; all of a reason, or all."""
+    typed = request.form.fields.get("payload")
+    payload = None if typed is None else typed.replace("\r\n", "\n")  # browsers send each line end as CRLF
+    chosen = await _letters(request)
+    if payload is None:
+        number = await request.queue.admin.redrive(*chosen)
+        return number, f"{jobs(number)} went back to the queue."
+    name = request.form.required("id")
+    if not await request.queue.admin.redrive(name, payload=payload):
+        raise Refused(f"{name!r:.100} is no dead letter any more, or its id is taken again. Nothing was done.")
+    return 1, "1 job went back to the queue, with another payload."
 
 
 async def purge_dead(request: ActionRequest) -> Outcome:

@@ -1,13 +1,13 @@
 -- redrive: send dead letters to the back of their queue or level, the oldest first.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), dead (stream), stats (hash),
 --        events (channel), flows (zset), steps (hash), levels...
--- ARGV   call, cursor, limit count, from_step, wanted...
+-- ARGV   call, cursor, limit count, from_step, payload, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached · {-1, '', names...}: the run has no such step, but
 --        these: nothing was changed
 -- COST   about 12 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay. wanted: ids to redrive; none for all. A letter whose
 -- id is taken again stays. Attempts start again at zero. A run keeps its records: with a from_step, for a single id, only
--- the records before that step; '' for all.
+-- the records before that step; '' for all. payload: '=' and the new payload, for a single id only; '' for its own.
 -- @include dead_letter_job
 -- @include fields
 -- @include last_entry_id
@@ -56,6 +56,7 @@ for i = 1, #page do
     local kept = runs.of_letter(letter)
     local run = runs.read(steps, kept)
     local spent, first, names = own.attempt, nil, nil
+    if payload ~= '' then own.data = string.sub(payload, 2) end
     if from_step ~= '' then
       first, names = first_to_forget(kept, run)
       if not first then return answer({-1, '', unpack(names)}) end

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Generic, overload
 from zoneinfo import ZoneInfo
 
@@ -90,16 +91,26 @@ class AsyncAdmin(Generic[T]):
         """
         return await self._drive(self._verbs.purge_dead(ids))
 
-    async def redrive(self, *ids: str, from_step: str | None = None) -> int:
+    @overload
+    async def redrive(
+        self: AsyncAdmin[bytes], *ids: str, from_step: str | None = None, payload: Plain | EllipsisType = ...
+    ) -> int: ...
+    @overload
+    async def redrive(self, *ids: str, from_step: str | None = None, payload: T | EllipsisType = ...) -> int: ...
+    async def redrive(self, *ids: str, from_step: str | None = None, payload: Any = ...) -> int:
         """Send dead letters to the back of the queue, all or only the jobs *ids*, oldest first; return their number.
 
         A run keeps its records, and goes on behind them. With *from_step*, a single run forgets the record of that step
         and all records after it. Raises `ValueError` if it has no record of that name; then nothing is changed.
 
+        *payload* replaces the payload of a single job, in the same script; `...` keeps it. The job keeps its id,
+        headers and records. Raises `ValueError` without an id or for more than one, and for a payload that is too
+        large; and the codec's errors. Nothing is sent then.
+
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile. In a sharded queue the call goes
         from shard to shard. Jobs that die in a shard that it has passed stay. redrive.lua, page by page.
         """
-        return await self._drive(self._verbs.redrive(ids, from_step))
+        return await self._drive(self._verbs.redrive(ids, from_step, payload))
 
     async def move(self, to: str, *ids: str) -> int:
         """Move jobs that wait (waiting, parked, delayed), all or only the jobs *ids*, to the back of queue *to*; return

@@ -283,24 +283,27 @@ class QueueVerbs(Generic[M]):
         """Remove the jobs of a payload."""
         return self._sum(lambda ops, _: calls.cancel_payload(ops, payload))
 
-    def redrive(self, ids: Sequence[str], from_step: str | None = None) -> Step[int]:
+    def redrive(self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...) -> Step[int]:
         """Send dead letters back to their shards, except if their ids are taken in a shard of the same range. With
-        *from_step*, a single run does that step, and all after it, again.
+        *from_step*, a single run does that step, and all after it, again. *payload*: of a single job, instead of its
+        own; `...` for its own.
         """
-        if from_step is None:
+        if from_step is None and payload is ...:
             return self._sum(self._redrive, ids)
-        name = step_name(from_step)
+        name = "" if from_step is None else step_name(from_step)
         if len(ids) != 1:
-            raise ValueError(f"from_step={name!r} with {len(ids)} ids: give the id of one job")
-        return self._sum(lambda ops, some: self._redrive_from(ops, some, name), ids)
+            option = f"from_step={name!r}" if name else "payload="
+            raise ValueError(f"{option} with {len(ids)} ids: give the id of one job")
+        mended = None if payload is ... else self.map.ops.payload_of(job_id(ids[0]), payload)
+        return self._sum(lambda ops, some: self._redrive_one(ops, some, name, mended), ids)
 
-    def _redrive_from(self, ops: Ops, some: Sequence[str], name: str) -> Step[int]:
+    def _redrive_one(self, ops: Ops, some: Sequence[str], name: str, payload: bytes | None) -> Step[int]:
         choose = self._chooser(ops, "redrive", some)
         if choose is not None:
             found = yield from calls.find(ops, some[0])
             if found is None or not all((yield from choose([found]))):
                 return 0
-        return (yield from calls.by_ids(partial(ops.redrive, from_step=name), some, 1))
+        return (yield from calls.by_ids(partial(ops.redrive, from_step=name, payload=payload), some, 1))
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
         return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)
