@@ -118,7 +118,7 @@ function filing.refund(pick)
 end
 -- The slots of what was picked. *batch*: jobs of a batch, which share the time.
 function filing.slots(q, batch, leased)
-  local held, slots = {}, {}
+  local held, slots, seen = {}, {}, {}
   local stamp, number = string.format('%.3f ', q.moment), string.format(' %d ', math.max(1, math.min(batch, leased)))
   for _, pick in ipairs(q.picks) do
     local line = pick.line
@@ -133,8 +133,8 @@ function filing.slots(q, batch, leased)
       local at = line.slots and holds.place(pick.entry)
       for i = 1, line.slots and #line.slots or 0 do slots[#slots + 1], slots[#slots + 2] = 0, line.slots[i].key .. ' ' .. at end
       local value = line.value
-      if not value.waited then -- of one job a call: the estimates move by a tenth of the logarithm at most
-        value.waited = true
+      if not seen[value] then -- of one job a call: the estimates move by a tenth of the logarithm at most
+        seen[value] = true
         local waited = math.max(1, q.now - tonumber(string.match(pick.entry, '^%d+')))
         value.p50 = value.p50 == 0 and waited or math.max(1, value.p50 * (waited > value.p50 and 1.05 or 1 / 1.05))
         value.p95 = value.p95 == 0 and waited or math.max(1, value.p95 * (waited > value.p95 and 1.1 or 1 / 1.005))
@@ -184,7 +184,7 @@ function filing.lines(q, more)
     if line.came then
       local waits = q.leafy and line.news and line.news[line.new_at] or picking.next_of(q, line)
       line.alive = waits and picking.may_run(q, line) or false
-      if not waits then line.stop, line.rest = false, false end
+      if not waits and (line.stop or line.rest) then line.stop, line.rest = false, false end
       for _, slot in ipairs(q.has_stopped and line.slots or {}) do
         if slot.key ~= line.stop then more.unstopped[#more.unstopped + 1] = slot.key .. ' ' .. line.key end
       end

@@ -21,9 +21,15 @@ function holds.place(entry)
   local ms, number = string.match(entry, '^(%d+)%-(%d+)$')
   return string.char(96 + #ms) .. ms .. string.char(96 + #number) .. number
 end
+-- The entry of the place that is in a text from *at* on, and where the place ends.
+function holds.entry_at(text, at)
+  local number = at + string.byte(text, at) - 95
+  local after = number + string.byte(text, number) - 95
+  return string.sub(text, at + 1, number - 1) .. '-' .. string.sub(text, number + 1, after - 1), after
+end
 function holds.entry(place)
-  local ms = string.byte(place) - 96
-  return string.sub(place, 2, ms + 1) .. '-' .. string.match(place, '^%d+', ms + 3)
+  local entry = holds.entry_at(place, 1)
+  return entry
 end
 -- The slot with which a member of `stopped` begins; nil for '*'.
 function holds.slot_in(member)

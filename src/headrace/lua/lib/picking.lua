@@ -35,19 +35,30 @@ end
 end
 function picking.context(q, t, exact)
   q.t, q.exact, q.leafy = t, exact, t.number == t.depth -- leafy: a value has one line, of the same text
+  q.bare = q.leafy and #t.slots + #q.limits == 0 -- its values are of no use, except that of the first level
   q.nodes, q.all_nodes, q.asked = {}, {}, {}
   q.lines_at, q.all_lines, q.asked_lines, q.coming, q.slots_at = {}, {}, {}, {}, {}
   q.picks, q.costs, q.mine, q.ends, q.took, q.opened, q.seen = {}, {}, {}, {}, {}, {}, 0
 end
 -- A node. at: its next start; was: the stored one, false without; ready: stored as ready; alive: a job of it may run.
+-- All fields are given at once, at most 16 where there may be many: a table that grows, or is larger, costs more than
+-- all else here.
 function picking.node(q, key, parent)
   local it = q.nodes[key]
   if it then return it end
-  it = { -- all fields at once: a table that grows costs more than all else here
-    key = key, parent = parent, at = 0, was = false, mean = 0, weight = 1, running = 0, ready = false, alive = false,
-    virtual = 0, p50 = 0, p95 = 0, children = {}, heap = false, listed = false, last = false, further = false, queued = false,
-    picked = false, changed = false, value = false, line = false, moved = false, waited = false,
-  }
+  local deep = parent and parent.deep + 1 or 0
+  if deep == q.t.depth and q.leafy then
+    it = {
+      key = key, parent = parent, at = 0, was = false, mean = 0, weight = 1, running = 0, ready = false, alive = false,
+      p50 = 0, p95 = 0, queued = false, picked = false, changed = false, value = true, line = false,
+    }
+  else
+    it = {
+      key = key, parent = parent, at = 0, was = false, mean = 0, weight = 1, running = 0, ready = false, alive = false,
+      p50 = 0, p95 = 0, queued = false, picked = false, changed = false, value = deep == q.t.depth, deep = deep,
+      virtual = 0, children = {}, heap = false, listed = false, last = false, further = false, moved = false,
+    }
+  end
   q.nodes[key], q.all_nodes[#q.all_nodes + 1], q.asked[#q.asked + 1] = it, it, it
   if parent then parent.children[#parent.children + 1] = it end
   return it
@@ -56,14 +67,27 @@ end
 function picking.value(q, key, ends)
   local node = picking.node(q, string.sub(key, 1, 1), false)
   for i = 1, q.t.depth do node = picking.node(q, string.sub(key, 1, ends[i] or #key), node) end
-  node.value = true
   return node
 end
 -- A line. fronts: jobs of this call's look, by their places; news: the same behind all stored ones; chunk: stored ones;
 -- kept: the place by which it is in `ready`; came: jobs or a slot came, or jobs were picked.
-function picking.line(q, key, values)
+-- *value*: its node, if that is known.
+function picking.line(q, key, values, value)
   local it = q.lines_at[key]
   if it then return it end
+  if q.bare then
+    if not value and q.t.depth < 2 then
+      value = picking.node(q, string.sub(key, 1, 1), false)
+      if q.t.depth == 1 then value = picking.node(q, key, value) end
+    end
+    it = {
+      key = key, value = value or picking.value(q, key, select(2, agreed.split(key))), fronts = false, front_at = 1,
+      news = false, new_at = 1, chunk = false, chunk_at = 1, size = false, done = not q.has_lines, last = false,
+      alive = true, came = false, picked = false, text = false,
+    }
+    it.value.line, q.lines_at[key], q.all_lines[#q.all_lines + 1] = it, it, it
+    return it
+  end
   local split, ends = agreed.split(key)
   values = values or split
   it = {
@@ -114,7 +138,9 @@ end
 -- The next job of a line: a stored member, or a row of the look; and whether it is stored.
 function picking.next_of(q, line)
   if not line.done and (not line.chunk or line.chunk_at > #line.chunk) then
-    line.size = math.min(line.size and 4 * line.size or q.portion, q.limit + 1)
+    local heap = q.leafy and line.value.parent and line.value.parent.heap or line.value.heap
+    local portion = heap and heap[2] and math.ceil(q.limit / #heap) + 1 or q.portion -- the picks are shared by others
+    line.size = math.min(line.size and 4 * line.size or portion, q.limit + 1)
     local from = line.last and '(' .. line.last or '[' .. line.key .. ' '
     line.chunk = redis.call('ZRANGEBYLEX', q.lines, from, '(' .. line.key .. '!', 'LIMIT', 0, line.size)
     line.chunk_at, line.done, line.last = 1, #line.chunk < line.size, line.chunk[#line.chunk] or line.last
@@ -132,9 +158,13 @@ function picking.place_of(q, line)
 end
 -- Read what is stored of nodes and lines. The mean of a node above values is the number of its stored children.
 function picking.load(q)
-  local asked, lines, names, weights = q.asked, q.asked_lines, {}, {}
-  for i = 1, #asked do names[2 * i - 1], names[2 * i] = 'a' .. asked[i].key, 'v' .. asked[i].key end
+  local asked, lines, names, weights, above = q.asked, q.asked_lines, {}, {}, {}
+  for i = 1, #asked do
+    names[i] = 'a' .. asked[i].key
+    if asked[i].deep then above[#above + 1] = asked[i] end
+  end
   for i = 1, #lines do names[#names + 1] = 'l' .. lines[i].key end
+  for i = 1, #above do names[#names + 1] = 'v' .. above[i].key end
   local kept = {}
   for i = 1, #names, 4000 do
     local some = redis.call('HMGET', q.shares, unpack(names, i, math.min(#names, i + 3999)))
@@ -146,15 +176,16 @@ function picking.load(q)
   end
   for i = 1, #asked do
     local it, parent = asked[i], asked[i].parent
-    it.weight, it.virtual = tonumber(weights[i] or 1), tonumber(kept[2 * i] or 0)
-    if parent and kept[2 * i - 1] then
-      local start, mean, running, ready, p50, p95 = string.match(kept[2 * i - 1], '^(%d+) (%d+) (%d+) (%d) (%d+) (%d+)$')
+    if q.t.weighted then it.weight = tonumber(weights[i] or 1) end
+    if parent and kept[i] then
+      local start, mean, running, ready, p50, p95 = string.match(kept[i], '^(%d+) (%d+) (%d+) (%d) (%d+) (%d+)$')
       it.was, it.mean, it.running, it.ready = tonumber(start), tonumber(mean), tonumber(running), ready == '1'
       it.p50, it.p95, it.at = tonumber(p50), tonumber(p95), it.was
     end
     it.alive = it.ready
   end
-  for i = 1, #lines do lines[i].kept, lines[i].alive = kept[2 * #asked + i], kept[2 * #asked + i] ~= false end
+  for i = 1, #lines do lines[i].kept, lines[i].alive = kept[#asked + i], kept[#asked + i] ~= false end
+  for i = 1, #above do above[i].virtual = tonumber(kept[#asked + #lines + i] or 0) end
   q.asked, q.asked_lines = {}, {}
 end
 -- A child takes part, and so do the nodes above it. One that had no job which may run begins at the virtual time, unless
@@ -212,7 +243,6 @@ function picking.fetch(q, node)
       some[i] = picking.line(q, string.match(rows[i], '^%w+ (.*)$', #key + 2))
     else
       some[i] = picking.node(q, string.sub(rows[i], #key + 19), node)
-      some[i].value = #select(2, agreed.split(some[i].key)) == q.t.depth
     end
   end
   node.listed = some
@@ -248,7 +278,7 @@ end
 -- The line of a value from which the next job comes; nil if it has none.
 function picking.line_of(q, value)
   if q.leafy then
-    local line = value.line or picking.line(q, value.key)
+    local line = value.line or picking.line(q, value.key, nil, value)
     if line.alive and picking.next_of(q, line) and picking.may_run(q, line) then return line end
     line.alive, line.came = false, true
     return nil
@@ -292,11 +322,16 @@ function picking.take(q, line)
     line.new_at = line.new_at + 1
   end
   if not stored then return picking.charge(q, line, job, job[1]) end
-  local place, front, cost = string.match(job, '^(%w+)(%+?)=?(.*)$', #line.key + 2)
-  local entry = holds.entry(place)
+  local at = #line.key + 2
+  local entry, after = holds.entry_at(job, at)
   q.took[#q.took + 1] = job
   if q.mine[entry] then return end -- the look has it, too
-  q.mine[entry], q.costs[entry] = true, tonumber(cost)
+  q.mine[entry] = true
+  local front, cost = false, nil
+  if after <= #job then
+    front, cost = string.match(job, '^(%+?)=?(.*)$', after)
+    q.costs[entry] = tonumber(cost)
+  end
   picking.charge(q, line, front == '+' and 'front' or 'new', entry)
 end
 -- Pick jobs below a node, the root of a level. *same*: all of one value.
