@@ -278,7 +278,8 @@ end
 q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', q.now, 'LIMIT', 0, 100)
 if q.healing then readopt(q, stats, q.healing, 100, budget) end
 q.spent = q.spent + 262144 - budget.left
-looking.at_all(q, worker, rows)
+q.reader = q.has_lines and 'parked:new' or worker -- most of them go there: jobs in lines come first
+looking.at_all(q, q.reader, rows)
 looking.at_stopped(q, q.freed)
 
 -- 5. A suspect, alone, if it is its turn; otherwise the picks, level by level.
@@ -301,7 +302,7 @@ q.waiting = q.watched and not q.holds and redis.call('XPENDING', jobs, 'workers'
 q.others_first = q.waiting and suspects.others_first(q)
 if q.waiting and not q.others_first then q.suspect() end
 for level = 0, q.apart and -1 or q.levels.n do
-  if level > 0 and #q.picks < q.limit and not q.further then looking.at_level(q, level, worker) end
+  if level > 0 and #q.picks < q.limit and not q.further then looking.at_level(q, level, q.reader) end
   local root = picking.node(q, tostring(level), false)
   root.value = t.depth == 0
   if q.limit > 0 and not (root.value and q.leafy) then picking.fetch(q, root) end
@@ -320,7 +321,7 @@ q.rows, q.carry = filing.all(q, batch), redis.call('EXISTS', released) == 1
 if q.largest > tonumber(q.state[2] or 4096) then keep_max_job_size(stats, q.largest) end
 for _, row in ipairs(q.rows) do
   if row[3] == 1 and not (q.carry or q.watched) then
-    q.entries[#q.entries + 1], q.taken[#q.taken + 1] = row[1], {row[1], row[2], 1, 0}
+    q.entries[#q.entries + 1], q.taken[#q.taken + 1] = row[1], row
   else
     leasing.hand_out(q, row[1], row[2], row[3])
   end

@@ -39,12 +39,14 @@ function filing.ends(q)
 end
 -- What values have had: halved each minute; the heaviest are kept.
 function filing.busy(q, busy)
-  local any = false
-  for value, ms in pairs(busy) do
-    any = true
-    redis.call('ZINCRBY', q.busy, string.format('%.3f', ms), value)
+  local names = {}
+  for value in pairs(busy) do names[#names + 1] = value end
+  if #names == 0 then return end
+  local before, scores = redis.call('ZMSCORE', q.busy, unpack(names)), {}
+  for i = 1, #names do
+    scores[2 * i - 1], scores[2 * i] = string.format('%.3f', tonumber(before[i] or 0) + busy[names[i]]), names[i]
   end
-  if not any then return end
+  redis.call('ZADD', q.busy, unpack(scores))
   local halved = tonumber(q.t.halved or 0)
   if q.now - halved >= 60000 or q.now < halved then
     local half = halved == 0 and 1 or math.max(0.001, 0.5 ^ math.floor((q.now - halved) / 60000))
@@ -54,7 +56,7 @@ function filing.busy(q, busy)
   redis.call('ZREMRANGEBYRANK', q.busy, 0, -filing.SHOWN - 1)
 end
 -- Lease what was picked: a job that is gone is charged nothing. Answers the rows that are to be handed out: {entry,
--- fields, deliveries, this one included, whether the job came by this call's look}.
+-- fields, deliveries, this one included, 0}.
 function filing.lease(q)
   local stored, fronts, gone, rows = {}, {}, {}, {}
   for i = 1, #q.picks do
@@ -87,15 +89,15 @@ function filing.lease(q)
     local job, entry = pick.job, pick.entry
     if type(job) == 'string' then
       if bodies[entry] then
-        rows[#rows + 1] = {entry, bodies[entry], counts[entry] or 1}
+        rows[#rows + 1] = {entry, bodies[entry], counts[entry] or 1, 0}
       else
         pick.gone, q.passed = true, true
         if not gone[entry] then redis.call('XACK', q.jobs, 'workers', entry) end
         filing.refund(pick)
       end
     else
-      rows[#rows + 1] = {entry, job[2], (job.count or 0) + 1}
-      if job.count == 0 then
+      rows[#rows + 1] = {entry, job[2], (job.count or 0) + 1, 0}
+      if job.count == 0 or not job.owner and q.reader ~= q.worker then
         bell[#bell + 1] = entry
       elseif job.owner then
         redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, entry, 'RETRYCOUNT', job.count + 1, 'JUSTID')
@@ -144,11 +146,10 @@ function filing.slots(q, batch, leased)
   in_parts(held, function(...) redis.call('HSET', q.held, ...) end)
   in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end)
 end
--- Put what was not picked into lines. A look without a lease has read new jobs to their consumer.
+-- Put what was not picked into lines. With lines, or without a lease, new jobs were read to their consumer.
 function filing.rest(q)
   local owners, filed = {}, {}
   local function claim(owner, entry)
-    if owner == q.worker then return end
     owners[owner] = owners[owner] or {}
     table.insert(owners[owner], entry)
   end
@@ -160,7 +161,7 @@ function filing.rest(q)
       filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. row.place .. (row.count == 0 and '' or '+') .. cost(row[1])
     end
     for i = line.new_at, line.news and #line.news or 0 do
-      claim('parked:new', line.news[i][1])
+      if q.reader ~= 'parked:new' then claim('parked:new', line.news[i][1]) end
       filed[#filed + 1], filed[#filed + 2] = 0, line.key .. ' ' .. holds.place(line.news[i][1]) .. cost(line.news[i][1])
     end
   end

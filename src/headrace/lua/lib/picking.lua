@@ -137,15 +137,16 @@ function picking.may_run(q, line)
 end
 -- The next job of a line: a stored member, or a row of the look; and whether it is stored.
 function picking.next_of(q, line)
-  if not line.done and (not line.chunk or line.chunk_at > #line.chunk) then
+  local kept = line.chunk and line.chunk[line.chunk_at]
+  if not kept and not line.done then
     local heap = q.leafy and line.value.parent and line.value.parent.heap or line.value.heap
     local portion = heap and heap[2] and math.ceil(q.limit / #heap) + 1 or q.portion -- the picks are shared by others
     line.size = math.min(line.size and 4 * line.size or portion, q.limit + 1)
     local from = line.last and '(' .. line.last or '[' .. line.key .. ' '
     line.chunk = redis.call('ZRANGEBYLEX', q.lines, from, '(' .. line.key .. '!', 'LIMIT', 0, line.size)
     line.chunk_at, line.done, line.last = 1, #line.chunk < line.size, line.chunk[#line.chunk] or line.last
+    kept = line.chunk[1]
   end
-  local kept = line.chunk and line.chunk[line.chunk_at]
   local front = line.fronts and line.fronts[line.front_at]
   if front and (not kept or front.place < string.sub(kept, #line.key + 2)) then return front, false end
   if kept then return kept, true end
@@ -275,18 +276,19 @@ function picking.drop(q, node, child)
     if q.seen >= picking.CHILDREN then q.passed = true else picking.enter(q, node, picking.fetch(q, node)) end
   end
 end
--- The line of a value from which the next job comes; nil if it has none.
+-- The line of a value from which the next job comes, and this job as `next_of` has it; nil if it has none.
 function picking.line_of(q, value)
   if q.leafy then
-    local line = value.line or picking.line(q, value.key, nil, value)
-    if line.alive and picking.next_of(q, line) and picking.may_run(q, line) then return line end
+    local line, job, stored = value.line or picking.line(q, value.key, nil, value), nil, nil
+    if line.alive then job, stored = picking.next_of(q, line) end
+    if job and picking.may_run(q, line) then return line, job, stored end
     line.alive, line.came = false, true
     return nil
   end
   picking.open(q, value)
   while value.heap[1] do
     local line = value.heap[1]
-    if picking.may_run(q, line) then return line end
+    if picking.may_run(q, line) then return line, picking.next_of(q, line) end
     line.came = true
     picking.drop(q, value, line)
   end
@@ -312,8 +314,7 @@ function picking.charge(q, line, job, entry)
   end
 end
 -- Take the next job of a line.
-function picking.take(q, line)
-  local job, stored = picking.next_of(q, line)
+function picking.take(q, line, job, stored)
   if stored then
     line.chunk_at = line.chunk_at + 1
   elseif line.fronts and line.fronts[line.front_at] == job then
@@ -352,9 +353,16 @@ function picking.pick(q, root, same)
       if not child then break end
       node = child
     end
-    local line = node.value and picking.line_of(q, node)
+    local line, job, stored
+    if node.value then line, job, stored = picking.line_of(q, node) end
     if line then
-      picking.take(q, line)
+      local alone = q.bare -- whether no other value has a job
+      for i = 1, depth do alone = alone and not path[i].heap[2] end
+      while job do
+        picking.take(q, line, job, stored)
+        if not alone or #q.picks >= q.limit then break end
+        job, stored = picking.next_of(q, line)
+      end
       if not q.leafy then
         line.at = picking.place_of(q, line)
         if line.at == '' then picking.drop(q, node, line) else sink(node.heap, line) end
