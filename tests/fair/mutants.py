@@ -115,6 +115,13 @@ PICKS: dict[str, Sequence[Edit]] = {
         ("lease_fair", "if it.running > 0 or it.at > last then", "if it.at > last then"),
     ],
     "the last by name goes first": [("lease_fair", "a.at < b.at or a.at == b.at and a.key < b.key", "a.key > b.key")],
+    "a lease from lines forgets what ended": [
+        ("lease_fair", "  filing.ends(q)\n  reading.at_new(q, q.reader)\n", "  reading.at_new(q, q.reader)\n")
+    ],
+    "a lease from lines looks at no new job": [
+        ("lease_fair", "  filing.ends(q)\n  reading.at_new(q, q.reader)\n", "  filing.ends(q)\n")
+    ],
+    "the first value takes all": [("lease_fair", "alone = alone and not path[i].heap[2]", "alone = true")],
     "the short way charges nobody": [
         ("lease_fair", "it.at + its_charge / it.weight), it.running + 1", "it.at), it.running + 1")
     ],

@@ -6,7 +6,7 @@ lane, jobs = KEYS[1], KEYS[2]`) and the keys that `Op` sends. A key is written `
 list of any length. An argument is a string, a whole number (`ttl int`), a number from 1 to 1,000 (`limit count`), or
 true for '1' (`woken flag`). `items...` is any number of arguments; its local has the index in ARGV of the first one.
 
-Fragments are put before the body, or in its middle if they are included there. To define their functions takes a few
+Fragments are put before the body, or in its middle where they are included there. To define their functions takes a few
 µs, which calls that end earlier save.
 """
 
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 
 from attrs import frozen
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
+_GROUP = re.compile(r"((?:^-- @include \w+\n)+)", re.MULTILINE)
 _SECTION = re.compile(r"(KEYS|ARGV|REPLY|COST)\s+(.*)")
 _TYPES = {"": "{}", "int": "whole({})", "count": "whole({}, 1, 1000)", "flag": "{} == '1'"}
 _NUMBERS = "number"  # the fragment that numbers need
@@ -77,11 +79,14 @@ def script(name: str) -> Script:
     numbers = [_NUMBERS] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
     fragments: list[str] = []
     _collect([*numbers, *wanted], (), fragments)
-    first, wanted, rest = _divided(body)
-    further = fragments.copy()
-    _collect(wanted, (), further)
-    pieces = [comment, *map(_fragment, fragments), *_locals(head, body, "record" in fragments), first]
-    source = "".join([*pieces, *map(_fragment, further[len(fragments) :]), rest])
+    pieces = [comment, *map(_fragment, fragments), *_locals(head, body, "record" in fragments)]
+    found = fragments
+    for part, wanted in _divided(body):
+        pieces.append(part)
+        found, before = found.copy(), len(found)
+        _collect(wanted, (), found)
+        pieces += map(_fragment, found[before:])
+    source = "".join(pieces)
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
     key_names = [key for key, _ in head.named_keys()]
     recorded = key_names[:1] == ["lane"]
@@ -103,12 +108,11 @@ def _apart(text: str) -> tuple[str, list[str], str]:
     return _INCLUDE.sub("", text[:end]), _INCLUDE.findall(text[:end]), text[end:]
 
 
-def _divided(body: str) -> tuple[str, list[str], str]:
-    """Split a body at its includes: the code before them runs without these fragments."""
-    found = _INCLUDE.search(body)
-    first = body[: found.start()] if found else body
-    rest = body[len(first) :]
-    return first, _INCLUDE.findall(rest), _INCLUDE.sub("", rest)
+def _divided(body: str) -> Iterator[tuple[str, list[str]]]:
+    """Split a body behind its groups of includes: the code before a group runs without these fragments."""
+    parts = [*_GROUP.split(body), ""]
+    for part, group in zip(parts[::2], parts[1::2], strict=True):
+        yield part, _INCLUDE.findall(group)
 
 
 def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None:

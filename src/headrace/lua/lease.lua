@@ -134,6 +134,7 @@ end
 -- @include take_turns
 -- @include turns
 -- @include wake_many
+-- @include weigh_job
 
 -- 4. Arguments; whether this worker gets any job; how many, by the limits of the whole queue.
 if duration ~= '' then whole(duration) end

@@ -33,26 +33,32 @@ if woken == '2' and not (rung[1] or rung.err or tokens[1] or tokens.err) then re
 
 -- 1. The short way: `fair` with one header and no limits, no line, and nothing but new jobs. They are all leased, so no
 -- order is planned: what each value had is the same in any order. Nearly every call of a queue without a backlog comes
--- here; all else is for the full way, which gets the rows that were read.
-local rows
+-- here; all else is for the other ways, and the full way gets the rows that were read.
+local rows, lined
 do
   local plain = #levels == 0 and buckets > #ARGV and duration == '' and heir_of == '' and not one_value
     and not (rung.err or rung[2] or tokens.err or tokens[1])
-    and redis.call('EXISTS', limited, released, deaths, asleep, lines, stopped, resting) == 0
+  local there = plain and redis.call('EXISTS', limited, released, deaths, asleep, lines, stopped, resting)
+  local in_lines = there == 1 and redis.call('EXISTS', lines) == 1
+  plain = there == 0 or in_lines and not rung[1]
   local state = plain and redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate', 'terms')
-  local kept = state and redis.call('HMGET', terms, 'structure', 'packed', 'mean', 'weighted', 'next', 'sweep', 'halved')
+  local kept = state and redis.call('HMGET', terms, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'sweep')
   local first, now, deadline
   plain = state and state[7] and state[7] == kept[1]
-    and not (state[2] or state[3] or state[4] or state[5] or state[6] or kept[5] or kept[6])
+    and not (state[2] or state[3] or state[4] or state[5] or state[6] or kept[7] or kept[8])
     and (limit + 1) * math.max(4096, tonumber(state[1] or 0)) <= 4194304
   local path, keys, limits
   if plain then
     path, keys, limits = unpack(cmsgpack.unpack(kept[2]))
     first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
     first, deadline = first and tonumber(first), tonumber(redis.call('ZSCORE', workers, worker) or 0)
-    plain = #path == 1 and #keys + #limits == 0 and not (first and first <= now) and deadline > 0
-      and (ttl == 0 or deadline >= now) and (now - tonumber(kept[7] or 0)) < 60000
+    plain = (#path == 1 or in_lines) and #path > 0 and #keys + #limits == 0 and not (first and first <= now) and deadline > 0
+      and (ttl == 0 or deadline >= now) and (now - tonumber(kept[6] or 0)) < 60000
       and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
+  end
+  if plain and in_lines then
+    plain = false
+    if #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked:front') == 0 then lined = {state[1], kept, first, now, deadline} end
   end
   if plain then
     rows = rung[1] and redis.call('XCLAIM', jobs, 'workers', worker, 0, rung[1][1], 'RETRYCOUNT', 1) or {}
@@ -190,27 +196,64 @@ do
   end
 end
 
+-- 2. A little longer: `fair` without limits, and nothing but new jobs and lines of jobs that were never leased.
 -- @include agreed
 -- @include filing
 -- @include held
+-- @include max_job_size
+-- @include picking
+-- @include reading
+-- @include wake_one
+if lined and (limit + 1) * math.max(4096, tonumber(lined[1] or 0)) <= 1048576 then
+  local kept, first, now = lined[2], lined[3], lined[4]
+  require_hashes(shares, held)
+  require_sorted_sets(lines, ready, slots, busy)
+  require_length(redis.pcall('LLEN', settled), settled)
+  redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
+  if ttl > 0 and lined[5] < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
+  local q = {
+    jobs = jobs, wake = wake, leases = leases, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready,
+    stopped = stopped, resting = resting, held = held, slots = slots, busy = busy, settled = settled, worker = worker,
+    reader = 'parked:new', limits = {}, levels = {n = 0}, now = now, moment = moment(), limit = limit, portion = limit + 1,
+    left = reading.JOBS, chunk = 16, spent = 0, largest = math.max(4096, tonumber(lined[1] or 0)), has_lines = true,
+    entries = {},
+  }
+  local t = agreed.of(kept)
+  picking.context(q, t, now)
+  q.mean_before = t.mean
+  filing.ends(q)
+  reading.at_new(q, q.reader)
+  local root = picking.node(q, '0', false)
+  picking.fetch(q, root)
+  picking.admit(q)
+  picking.pick(q, root, false)
+  picking.admit(q)
+  q.taken = filing.all(q, batch)
+  for i = 1, #q.taken do q.entries[i] = q.taken[i][1] end
+  if q.largest > tonumber(lined[1] or 4096) then keep_max_job_size(stats, q.largest) end
+  if q.further or redis.call('EXISTS', ready) == 1 then wake_one(wake) end
+  local again = #q.entries < limit and (q.further or q.passed)
+  return answer({
+    1, again and 0 or first and first - now or -1, q.taken, {}, 0, now, 0, {}, q.further and 1 or 0, t.structure,
+  }, q.entries, true)
+end
+
 -- @include lease_limits
 -- @include leasing
 -- @include levels
 -- @include looking
--- @include max_job_size
 -- @include page
--- @include picking
 -- @include publish
 -- @include rates
+-- @include read_in_order
 -- @include requeue_front
 -- @include require_types
 -- @include suspect_turns
 -- @include take_over
 -- @include take_turns
 -- @include wake_many
--- @include wake_one
 
--- 2. Arguments and terms; whether this worker gets any job.
+-- 3. Arguments and terms; whether this worker gets any job.
 if duration ~= '' then whole(duration) end
 require_hashes(terms, shares, held)
 require_sorted_sets(lines, ready, stopped, resting, slots, busy)
@@ -226,8 +269,9 @@ local q = {
 }
 q.terms, q.shares, q.lines, q.ready, q.stopped, q.resting = terms, shares, lines, ready, stopped, resting
 q.held, q.slots, q.busy, q.settled, q.rates, q.asleep = held, slots, busy, settled, rates, asleep
-q.worker, q.fair, q.chunk, q.left, q.others = worker, true, 16, looking.JOBS, {}
+q.worker, q.fair, q.chunk, q.left, q.others = worker, true, 16, reading.JOBS, {}
 q.limits = rate_limits(q, buckets)
+if q.order then read_in_order(reading) end
 local t = agreed.read(terms)
 if not t then
   local packed = agreed.packed(offered)
@@ -249,7 +293,7 @@ q.moment = moment()
 picking.context(q, t, #q.limits > 0 and q.moment or q.now)
 q.mean_before, q.healing = t.mean, q.state[3]
 
--- 3. How many jobs: by the limits of the whole queue.
+-- 4. How many jobs: by the limits of the whole queue.
 local wanted, hold, most = limit, 0, 0
 limit, hold = room(rates, q.limits, q.exact, limit)
 if limit == 0 then
@@ -264,7 +308,7 @@ local short = fit < q.limit
 q.limit = math.min(q.limit, fit)
 q.portion, q.has_lines = q.limit + 1, redis.call('EXISTS', lines) == 1
 
--- 4. What ended; the jobs of a predecessor; the first look.
+-- 5. What ended; the jobs of a predecessor; the first look.
 q.freed = filing.ends(q)
 local budget = new_budget(262144)
 if heir_of ~= '' then
@@ -282,7 +326,7 @@ q.reader = q.has_lines and 'parked:new' or worker -- most of them go there: jobs
 looking.at_all(q, q.reader, rows)
 looking.at_stopped(q, q.freed)
 
--- 5. A suspect, alone, if it is its turn; otherwise the picks, level by level.
+-- 6. A suspect, alone, if it is its turn; otherwise the picks, level by level.
 function q.suspect()
   local row = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1]
   local body = row and redis.call('XRANGE', jobs, row[1], row[1])[1]
@@ -312,7 +356,7 @@ end
 if q.others_first and #q.picks == 0 then q.suspect() end
 picking.admit(q)
 
--- 6. The writes.
+-- 7. The writes.
 if q.order then
   write_turns(q)
   put_behind(q, q.others, 0)
@@ -332,7 +376,7 @@ elseif q.others_first and #q.entries > 0 then
   q.alone = suspects.others_handed_out(q, workers, worker, q.now, tonumber(lease))
 end
 
--- 7. Other readers, if jobs are left that may run; and what is left of a queue that is empty.
+-- 8. Other readers, if jobs are left that may run; and what is left of a queue that is empty.
 local root = q.nodes['0']
 local left = q.further or redis.call('EXISTS', ready) == 1
 if root and root.value and q.leafy then left = left or q.has_lines and (not root.line or not root.line.came or root.line.alive) end

@@ -10,10 +10,11 @@
 -- @include clock
 -- @include filing
 -- @include lease_limits
--- @include looking
 -- @include max_job_size
 -- @include picking
 -- @include rates
+-- @include read_in_order
+-- @include reading
 -- @include require_types
 -- @include take_turns
 -- @include wake_one
@@ -31,11 +32,12 @@ local q = {
   largest = math.max(4096, tonumber(redis.call('HGET', stats, 'largest') or 0)), others = {}, worker = 'parked:new', reader = 'parked:new',
 }
 q.limits = rate_limits(q, buckets)
+if q.order then read_in_order(reading) end
 q.moment = moment()
 picking.context(q, t, q.moment)
 q.mean_before, q.has_lines = t.mean, redis.call('EXISTS', lines) == 1
 q.has_stopped, q.has_resting = redis.call('EXISTS', stopped) == 1, redis.call('EXISTS', resting) == 1
-looking.at_new(q, 'parked:new')
+reading.at_new(q, 'parked:new')
 picking.admit(q)
 if q.order then
   write_turns(q)

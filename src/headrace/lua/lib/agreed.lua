@@ -12,9 +12,12 @@ function agreed.packed(given)
   local all = cjson.decode(given)
   return cmsgpack.pack({all.path, all.keys, all.limits})
 end
--- The terms, or nil. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
+-- The terms, or nil.
 function agreed.read(key)
-  local kept = redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'sweep')
+  return agreed.of(redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'sweep'))
+end
+-- The same from these fields. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
+function agreed.of(kept)
   if not kept[2] then return nil end
   local path, keys, limits = unpack(cmsgpack.unpack(kept[2]))
   local t = {

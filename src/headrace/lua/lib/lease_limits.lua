@@ -1,5 +1,4 @@
 -- The bounds of a call that hands out jobs, or looks at them: the limits among its arguments, and bytes.
--- @include levels
 -- @include require_types
 -- @include take_turns
 -- Rate limits, and the order of keys, from the arguments behind number *at*.
@@ -16,9 +15,4 @@ local function rate_limits(q, at)
     end
   end
   return limits
-end
-local function weigh_job(q, fields)
-  local bytes = size_of(fields)
-  q.spent = q.spent + bytes
-  if bytes > q.largest then q.largest = bytes end
 end

@@ -7,7 +7,6 @@
 -- @include heal_group
 -- @include keep_dead
 -- @include keep_ends
--- @include lease_limits
 -- @include marks
 -- @include promote
 -- @include publish
@@ -19,6 +18,7 @@
 -- @include suspects
 -- @include take_turns
 -- @include tell_holders
+-- @include weigh_job
 local leasing = {}
 -- The group is there, and the worker is registered. Then, before any job is handed out: wake tokens, a pause, due jobs,
 -- and suspects: a worker that holds one, or will get one next, gets no other job. Answers the reply if it gets none.

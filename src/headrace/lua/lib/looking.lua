@@ -1,71 +1,16 @@
--- The first look of a queue with terms: each job that came is put into its line, in memory. See picking.
--- @include agreed
+-- The first look of a queue with terms: each job that came is put into its line, in memory. See reading, and picking.
 -- @include held
--- @include lease_limits
 -- @include levels
 -- @include park
 -- @include picking
 -- @include raise_level
 -- @include rates
+-- @include reading
 -- @include runs
 -- @include suspects
 -- @include take_turns
 -- @include turns
-local looking = {JOBS = 250, BYTES = 524288 + 4096, RAISED = 150, LINES = 250}
--- The number of jobs to read next, by the bytes that are left.
-function looking.fits(q, most)
-  local number = math.max(0, math.floor((looking.BYTES - q.spent) / q.largest))
-  if number < 1 and q.spent < looking.BYTES / 2 then number = 1 end
-  most = math.min(most, q.left)
-  if number < 1 or most < 1 then q.further = true end
-  number = math.min(number, q.chunk, most)
-  if number == q.chunk then q.chunk = 4 * q.chunk end
-  return number
-end
--- Put a row {entry, fields} into its line. *owner*: the consumer that has it, nil for a job that was just read;
--- *count*: its deliveries so far. A key that hands out one job at a time is first asked for its turn.
-function looking.put(q, row, owner, count)
-  local t, entry, fields = q.t, row[1], row[2]
-  q.left = q.left - 1
-  weigh_job(q, fields)
-  if q.order and not takes_turn(q, entry) then
-    if owner then put_behind(q, {entry}, count) else q.others[#q.others + 1] = entry end
-    return
-  end
-  local line, cost
-  if t.number == 1 and q.levels.n == 0 then -- nearly always so: no table for each job
-    local value
-    cost = 0
-    for i = 1, #fields, 2 do
-      local at = t.want[fields[i]]
-      if at == 1 then value = fields[i + 1] elseif at == 0 then cost = select(2, agreed.values(t, fields)) end
-    end
-    line = t.cache[value or false]
-    if not line then
-      line = picking.line(q, agreed.line(t, 0, {value and string.sub(value, 1, agreed.BYTES)}))
-      t.cache[value or false] = line
-    end
-  else
-    local values
-    values, cost = agreed.values(t, fields)
-    line = picking.line(q, agreed.line(t, level_of(fields, q.levels.n), values), values)
-  end
-  if cost > 0 then q.costs[entry] = cost end
-  if not (line.news or line.fronts) then q.coming[#q.coming + 1] = line end
-  if owner then
-    row.place, row.owner, row.count = holds.place(entry), owner, count
-    q.mine[entry], line.fronts = true, line.fronts or {}
-    local n = #line.fronts + 1
-    while n > 1 and line.fronts[n - 1].place > row.place do
-      line.fronts[n] = line.fronts[n - 1]
-      n = n - 1
-    end
-    line.fronts[n] = row
-  else
-    line.news = line.news or {}
-    line.news[#line.news + 1] = row
-  end
-end
+local looking = {RAISED = 150, LINES = 250}
 -- The same for a row of the pending list. Suspects wait for others of their kind.
 function looking.put_pending(q, row, owner)
   local entry = row[1]
@@ -77,7 +22,7 @@ function looking.put_pending(q, row, owner)
   local body = redis.call('XRANGE', q.jobs, entry, entry)[1]
   if body then
     if q.order then read_turns(q, {body}) end
-    looking.put(q, body, owner, owner == 'bell' and 0 or row[4])
+    reading.put(q, body, owner, owner == 'bell' and 0 or row[4])
   else -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
     redis.call('XACK', q.jobs, 'workers', entry)
     if q.order then
@@ -92,7 +37,7 @@ function looking.at_consumer(q, owner)
   while q.left > 0 do
     local rows = redis.call('XPENDING', q.jobs, 'workers', from, '+', q.left, owner)
     for i = 1, #rows do
-      if looking.fits(q, 1) == 0 then return end
+      if reading.fits(q, 1) == 0 then return end
       looking.put_pending(q, rows[i], owner)
     end
     if #rows == 0 then return end
@@ -100,26 +45,13 @@ function looking.at_consumer(q, owner)
   end
   q.further = true
 end
--- New jobs, to this consumer. *rows*: the first ones, if they were read before.
-function looking.at_new(q, consumer, rows)
-  if rows and q.order then read_turns(q, rows) end
-  for i = 1, rows and #rows or 0 do looking.put(q, rows[i]) end
-  while true do
-    local number = looking.fits(q, q.left)
-    local read = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', consumer, 'COUNT', number, 'STREAMS', q.jobs, '>')
-    read = read and read[1][2] or {}
-    if q.order then read_turns(q, read) end
-    for i = 1, #read do looking.put(q, read[i]) end
-    if #read < number or number == 0 then return end
-  end
-end
 -- Jobs that are due, came back, or woke a reader, and new ones. *consumer*: the one that reads new ones; *rows*: the
 -- first of these, if they were read before.
 function looking.at_all(q, consumer, rows)
   for _, entry in ipairs(q.awake) do
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
     if row and runs.suspended(row[2]) then
-      if looking.fits(q, 1) == 0 then break end
+      if reading.fits(q, 1) == 0 then break end
       looking.put_pending(q, row, row[2])
     end
     redis.call('ZREM', q.asleep, entry)
@@ -128,7 +60,7 @@ function looking.at_all(q, consumer, rows)
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', q.limited, '-inf', q.now, 'LIMIT', 0, 100)) do
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1, 'limited')[1]
     if row then
-      if looking.fits(q, 1) == 0 then break end
+      if reading.fits(q, 1) == 0 then break end
       looking.put_pending(q, row, 'limited')
     end
     redis.call('ZREM', q.limited, entry)
@@ -138,17 +70,17 @@ function looking.at_all(q, consumer, rows)
   end
   looking.at_consumer(q, 'bell')
   -- If the group was lost, jobs from before that may not all be in front yet.
-  if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then looking.at_new(q, consumer, rows) else q.further = true end
+  if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then reading.at_new(q, consumer, rows) else q.further = true end
 end
 -- The next jobs of a later level, which move to the jobs stream.
 function looking.at_level(q, level, consumer)
   local most = looking.RAISED
   while most > 0 do
-    local number = math.min(looking.fits(q, most), most)
+    local number = math.min(reading.fits(q, most), most)
     local page = number > 0 and redis.call('XRANGE', q.levels[level], '-', '+', 'COUNT', number) or {}
     if raise_level(q, level, 0, page) == 0 then return end
     most = most - #page
-    looking.at_new(q, consumer)
+    reading.at_new(q, consumer)
   end
   q.further = true
 end

@@ -104,10 +104,10 @@ function picking.line(q, key, values, value)
     end
   end
   for _, limit in ipairs(q.limits) do
-    local value = limit.name ~= '' and values[q.t.want[limit.name]]
-    if value then
+    local text = limit.name ~= '' and values[q.t.want[limit.name]]
+    if text then
       it.buckets = it.buckets or {}
-      it.buckets[#it.buckets + 1] = {limit = limit, member = 'k' .. #limit.name .. limit.name .. value}
+      it.buckets[#it.buckets + 1] = {limit = limit, member = 'k' .. #limit.name .. limit.name .. text}
     end
   end
   q.lines_at[key], q.all_lines[#q.all_lines + 1] = it, it
