@@ -11,6 +11,7 @@ from headrace.errors import HeadraceError, describe_error
 
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 LARGE = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 BARS = "▁▂▃▄▅▆▇█"
 FORBIDDEN = ("NOPERM", "no permissions", "ACL failure", "can't run this command")  # of commands and scripts
 FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)  # of reading a queue, and of acting on it
@@ -50,6 +51,17 @@ def rate(number: float | None) -> str:
     if number is None:
         return "–"
     return f"{number:.1f}" if 0 < number < 10 else f"{number:,.0f}"
+
+
+def memory(used: float, most: float = 0) -> str:
+    """Write how many bytes are used, and how many may be, if there is a limit."""
+    texts = [_bytes(number) for number in (used, most) if number]
+    return " of ".join(texts) or "0 B"
+
+
+def _bytes(number: float) -> str:
+    size, unit = next((unit for unit in SIZES if number >= unit[0]), (1, "B"))
+    return f"{number / size:.1f} {unit}" if number < 10 * size and size > 1 else f"{number / size:.0f} {unit}"
 
 
 def short(number: float) -> str:

@@ -41,7 +41,7 @@ def told(queue: QueueView, look: Look | None = None, **server: Any) -> list[tupl
         (view(parked=2, workers=(DEAD,)), None, [("no worker", "2 jobs wait, and no worker is alive", True)]),
         (view(delayed=2, workers=()), None, []),
         (view(paused=True), None, [("paused", "paused", False)]),
-        (view(paused=True, waiting=1200), None, [("paused", "paused, 1,200 jobs wait", False)]),
+        (view(paused=True, waiting=1200, workers=(), lag=999.0), None, [("paused", "paused, 1,200 jobs wait", False)]),
         (view(enqueued=2), None, [("unbalanced", "the counts do not add up: 2 missing", True)]),
         (view(waiting=1, lag=301.0), None, [("oldest", f"{OLDEST} 5 min", False)]),
         (view(waiting=1, lag=301.0), Look(usual=100.0), [("oldest", f"{OLDEST} 5 min, usually 100 s", False)]),

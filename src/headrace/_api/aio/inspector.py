@@ -81,7 +81,7 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
 
         Queues are found by SCAN, at most 50,000 keys a look; four scripts a queue (about.lua, measure.lua, workers.lua,
         relayed.lua), 45 µs in all, 50 queues a round trip. Every ten seconds INFO, and signs.lua for the queues with
-        jobs that do not run, 50 at once; trends.lua for those whose oldest job waits for more than a minute.
+        jobs that do not run, 25 at once; trends.lua for those whose oldest job waits for more than a minute.
         """
         return await self._see(self.views.overview())
 

@@ -91,7 +91,7 @@ def _of_queue(queue: QueueView, look: Look) -> Iterator[Attention]:
     waiting = counts.waiting + counts.parked
     if queue.imbalance:
         yield Attention("unbalanced", name, f"the counts do not add up: {queue.imbalance}", bad=True)
-    if waiting and not queue.alive:
+    if waiting and not queue.alive and not queue.paused:
         yield Attention("no worker", name, f"{_jobs(waiting)}, and no worker is alive", bad=True)
     if letters := min(signs.letters, counts.dead):  # some may have gone since
         number = f"at least {letters:,}" if signs.more else f"{letters:,}"
@@ -106,7 +106,7 @@ def _of_queue(queue: QueueView, look: Look) -> Iterator[Attention]:
         yield Attention("outbox", name, f"the relay of its outbox is dead, {queue.outbox.rows:,} rows wait", bad=True)
     if queue.paused:
         yield Attention("paused", name, "paused" + (f", {_jobs(waiting)}" if waiting else ""))
-    if waiting and queue.lag > lag_allowed(look.usual):
+    if waiting and not queue.paused and queue.lag > lag_allowed(look.usual):
         usual = "" if look.usual is None else f", usually {_span(look.usual)}"
         yield Attention("oldest", name, f"the oldest job has waited {_span(queue.lag)}{usual}")
     if held := min(signs.held, counts.delayed):

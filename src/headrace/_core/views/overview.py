@@ -18,7 +18,8 @@ from headrace._protocol.queue_ops import Ops
 
 LOOKS = 150  # counts of all queues that are kept, for the chart of throughput
 STEP_S = 0.5  # seconds between two of them at least
-CLOSER_S = 10.0  # seconds between two closer looks at a queue, and at the server
+CLOSER_S = 10.0  # seconds between two closer looks at a queue, and at the server, at least
+CLOSER_AT_ONCE = 25  # queues that are looked at closer at once, for 0.1 ms each
 USUAL_S = 300.0  # seconds for which the usual wait of a queue is known
 USUALS_PER_LOOK = 10  # usual waits that are read at once, for 26 kB each
 LETTERS = 100  # dead letters of the last hour that are counted, for 2 µs each
@@ -118,7 +119,7 @@ class OverviewViews(QueueViews):
         self._looks = {name: kept for name, kept in self._looks.items() if name in there}
         due = [name for name in there if now - self._looks.get(name, never)[0] >= CLOSER_S]
         due.sort(key=lambda name: self._looks.get(name, never)[0])
-        shards = yield from self._ops_factory.of(due[:OPS_PER_TRIP])
+        shards = yield from self._ops_factory.of(due[:CLOSER_AT_ONCE])
         ops = [(name, part) for name, parts in shards.items() for part in parts]
         found: dict[str, list[view_ops.Signs]] = {name: [] for name in shards}
         for start in range(0, len(ops), OPS_PER_TRIP):

@@ -183,12 +183,17 @@ class Pages:
             "may": rights.may,
             "sees": rights.sees,
             "namespace": self._namespace,
-            "server": "",
+            "server": self._server_text(rights),
             "scheme": scheme if scheme in ("light", "dark") else "",
             "outcome": outcome,
             "here": "-",
             "pages": PAGES,
         }
+
+    def _server_text(self, rights: Rights) -> str:
+        """Return the server as it was known last, for users who may see all queues."""
+        known = self._inspector.views.server if self._inspector is not None and rights.sees("*") else None
+        return "" if known is None else known.facts.text if known.facts is not None else known.place()
 
     async def _page(self, name: str, request: Request, rights: Rights) -> Response:
         wanted = PageRequest(request, rights, self._reader(), self._trace_url)

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from headrace._model.verbs import VERBS
 from headrace._model.views import one_line
-from headrace._ui.texts import clock, from_now, middle, rate, span
+from headrace._ui.texts import clock, from_now, memory, middle, rate, span
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
 
 
@@ -32,6 +32,7 @@ def environment() -> Environment:
     filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
     values: dict[str, Any] = {
         "to": to,
+        "memory": memory,
         "verbs": VERBS,
         "small": (SMALL_WIDTH, SMALL_HEIGHT),
         "wide": WIDTH,

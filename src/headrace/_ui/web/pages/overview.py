@@ -1,11 +1,87 @@
-"""The page of all queues."""
+"""The page of all queues: totals, throughput, what needs attention, and the queues in a chosen order."""
 
 from __future__ import annotations
 
-from headrace._ui.web.request import Answer, PageRequest
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headrace._model.views import Attention, Overview, QueueView, Totals
+from headrace._ui.texts import rate
+from headrace._ui.web.charts import Chart, draw
+from headrace._ui.web.render import to
+from headrace._ui.web.request import Answer, NotThere, PageRequest
+
+SHOWN_AT_MOST = 50  # facts that need attention
+BREAK_S = 30.0  # seconds without a look, after which the chart's lines begin again
+Key = Callable[[QueueView], Any]
+COLUMNS: Mapping[str, tuple[str, Key]] = {
+    "name": ("Queue", lambda q: q.name),
+    "waiting": ("Waiting", lambda q: q.counts.waiting + q.counts.parked),
+    "running": ("Running", lambda q: q.counts.leased),
+    "delayed": ("Delayed", lambda q: q.counts.delayed + q.counts.blocked),
+    "dead": ("Dead", lambda q: q.counts.dead),
+    "completed": ("Completed", lambda q: q.counts.completed),
+    "oldest": ("Oldest waiting", lambda q: q.lag),
+    "in": ("In/s", lambda q: q.rates.get("enqueued", 0.0)),
+    "done": ("Done/s", lambda q: q.rates.get("completed", 0.0)),
+    "workers": ("Workers", lambda q: q.alive),
+}
+ORDERS = ("asc", "desc")
+PLACES: Mapping[str, tuple[str, str]] = {  # by the kind of a fact: a page, and a state
+    "dead": ("dead", ""),
+    "oldest": ("queue", "waiting"),
+    "no worker": ("queue", "waiting"),
+    "unknown kind": ("queue", "waiting"),
+    "rate": ("queue", "delayed"),
+}
 
 
 async def overview(request: PageRequest) -> Answer:
     """Show all queues."""
     view, queues = await request.seen()
-    return "overview.html", {"view": view, "queues": queues, "now": view.now}
+    sort, order = request.param("sort", "name"), request.param("order")
+    if sort not in COLUMNS or order not in ("", *ORDERS):
+        raise NotThere(
+            f"Queues can't be sorted by {sort!r}: give sort= one of {', '.join(COLUMNS)}; order= asc or desc."
+        )
+    order = order or _usual(sort)
+    queues.sort(key=COLUMNS[sort][1], reverse=order == "desc")
+    sees = request.rights.sees
+    facts = [one for one in view.attention if sees(one.queue or "*")]
+    heads = [(text, _sorted_by(key, sort, order), order if key == sort else "") for key, (text, _) in COLUMNS.items()]
+    more = {"columns": heads, "facts": [(one, place(one)) for one in facts[:SHOWN_AT_MOST]], "number": len(facts)}
+    more |= {"totals": Totals.of(queues), "chart": throughput(view, queues), "oldest": _oldest(queues)}
+    return "overview.html", {"view": view, "queues": queues, "now": view.now, **more}
+
+
+def _usual(sort: str) -> str:
+    """Return the order of a column in which the most interesting come first."""
+    return "asc" if sort == "name" else "desc"
+
+
+def _sorted_by(key: str, sort: str, order: str) -> str:
+    """Return the address of the queues sorted by *key*, the other way round if they are sorted by it already."""
+    turned = order == _usual(key) and key == sort
+    return to("", sort=key, order=next(one for one in ORDERS if one != _usual(key)) if turned else _usual(key))
+
+
+def place(fact: Attention) -> str:
+    """Return the address of the page on which a fact is seen; '' for none."""
+    if not fact.queue or fact.kind == "unreadable":
+        return ""
+    page, state = PLACES.get(fact.kind, ("queue", ""))
+    return to(page, name=fact.queue, state=state)
+
+
+def throughput(view: Overview, queues: Sequence[QueueView]) -> Chart | None:
+    """Draw the jobs a second of these queues in the last looks; `None` before the third look."""
+    rows = view.throughput([queue.name for queue in queues])
+    if len(rows) < 2:
+        return None
+    times, came, done = zip(*rows, strict=True)
+    return draw("Jobs a second", times, [("in", "accent", came), ("done", "good", done)], rate, None, BREAK_S)
+
+
+def _oldest(queues: Sequence[QueueView]) -> QueueView | None:
+    """Return the queue whose oldest job has waited longest."""
+    return max((queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None)

@@ -1,0 +1,125 @@
+"""The overview says in one look whether all is well, with a link for each fact, and in the order that is asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from headrace import Queue
+from headrace._ui.texts import memory
+from tests.support.awaiting import until
+from tests.support.servers import Server
+from tests.support.steps import LONG
+from tests.web.conftest import text
+
+
+def rows(site: Any, **query: str) -> list[str]:
+    """The queues in their order on the page."""
+    return re.findall(r'<th scope="row"><a href="queue\?name=([^"]+)"', site.get(**query).text)
+
+
+@pytest.fixture
+def three(newest: Server) -> None:
+    """Queues that differ in every column: `a` has dead letters, `b` jobs, `c` a leased one."""
+    for name, number, leased in (("a", 2, 2), ("b", 5, 0), ("c", 1, 1)):
+        with Queue(name, url=newest.url) as queue:
+            queue.enqueue_many([b"x"] * number)
+            for lease in queue.lease_many(leased) if leased else ():
+                if name == "a":
+                    lease.dead_letter("why")
+
+
+def test_totals_come_first(site: Any, three: None) -> None:
+    shown = text(site().get())
+    assert "Waiting 5 Running 1 Dead 2 Oldest waiting" in shown
+    assert shown.index("Needs attention") < shown.index("Queues 3")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, ["a", "b", "c"]),
+        ({"sort": "name", "order": "desc"}, ["c", "b", "a"]),
+        ({"sort": "dead"}, ["a", "b", "c"]),
+        ({"sort": "dead", "order": "asc"}, ["b", "c", "a"]),
+        ({"sort": "waiting", "order": "desc"}, ["b", "a", "c"]),
+        ({"sort": "running"}, ["c", "a", "b"]),
+    ],
+)
+def test_the_order(site: Any, three: None, query: dict[str, str], expected: list[str]) -> None:
+    assert rows(site(), **query) == expected
+
+
+def test_the_address_keeps_the_order(site: Any, three: None) -> None:
+    """A column's link sorts by it; the link of the column that sorts turns the order round, and says so."""
+    one = site()
+    shown = one.get(sort="dead").text
+    assert 'aria-sort="descending"><a href="./?sort=dead&amp;order=asc">Dead ↓' in shown
+    assert '<a href="./?sort=waiting&amp;order=desc">Waiting</a>' in shown
+    assert '<a href="./?sort=dead&amp;order=desc">Dead ↑' in one.get(sort="dead", order="asc").text
+    assert 'aria-sort="ascending"><a href="./?sort=name&amp;order=desc">Queue ↑' in one.get().text
+    for wrong in ({"sort": "x"}, {"order": "x"}, {"sort": "<b>"}):
+        answer = one.get(**wrong)
+        assert answer.status_code == 404
+        assert "<b>" not in answer.text
+
+
+def test_each_fact_has_its_link(site: Any, three: None) -> None:
+    shown = site().get().text
+    assert '<a href="dead?name=a">a</a></strong> 2 new dead letters in the last hour' in shown
+    assert '<a href="queue?name=b&amp;state=waiting">b</a></strong> 5 jobs wait, and no worker is alive' in shown
+
+
+def test_a_sound_server_needs_nothing(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x", delay=LONG)
+    assert "Needs attention ✓ Nothing." in text(site().get())
+
+
+def test_only_what_one_may_see(site: Any, three: None) -> None:
+    """Sums, facts and the server are of the queues that a user may see."""
+    shown = site(access=lambda _: {"b": "read"}).get()
+    assert "Waiting 5 Running 0 Dead 0" in text(shown)
+    assert "dead letters in the last hour" not in shown.text
+    assert "unix://" not in shown.text
+    assert "Memory" not in text(shown)
+    all_of_it = site(access=lambda _: "read").get()
+    assert "Memory" in text(all_of_it)
+    assert "unix://" in all_of_it.text
+
+
+def test_a_server_that_refuses_info(site: Any, three: None, newest: Server) -> None:
+    """All else is shown, and nothing is said of it."""
+    with newest.client() as client:
+        client.acl_setuser("viewer", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all", "-info"])
+        shown = site(url=f"unix://viewer:x@{newest.path}").get()
+        client.acl_deluser("viewer")
+    assert shown.status_code == 200
+    assert "Waiting 5 Running 1 Dead 2" in text(shown)
+    assert "Memory" not in text(shown)
+    assert "viewer" not in shown.text
+
+
+def test_throughput_from_the_third_look_on(site: Any, queue: Queue) -> None:
+    one = site()
+    assert "Throughput is drawn" in text(one.get())
+
+    def drawn() -> bool:
+        one.pages._inspector.forget()
+        return 'class="plot"' in one.get().text
+
+    until(drawn, "a third look")
+
+
+@pytest.mark.parametrize(
+    ("used", "most", "expected"),
+    [
+        (0, 0, "0 B"),
+        (1023, 0, "1023 B"),
+        (5 * 2**20, 0, "5.0 MiB"),
+        (900 * 2**20, 2**30, "900 MiB of 1.0 GiB"),
+    ],
+)
+def test_memory(used: int, most: int, expected: str) -> None:
+    assert memory(used, most) == expected
