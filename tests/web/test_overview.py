@@ -102,6 +102,7 @@ def test_a_server_that_refuses_info(site: Any, three: None, newest: Server) -> N
 
 
 def test_throughput_from_the_third_look_on(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x")
     one = site()
     assert "Throughput is drawn" in text(one.get())
 

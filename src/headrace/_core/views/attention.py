@@ -19,7 +19,6 @@ from headrace._protocol.view_ops import Signs
 HOUR_S = 3600  # seconds for which dead letters are new
 LAG_S = 60.0  # seconds that a job may always wait
 LAG_UNKNOWN_S = 300.0  # seconds that a job may wait where its usual wait is not known
-LAG_TIMES = 3.0  # the usual wait
 LAG_MINUTES = 720  # records of trends whose median is the usual wait
 LAG_RECORDS = 10  # of them that are needed at least
 RATE = re.compile(r"Rate\(limit=(\d+), per=([\d.]+), key=(None|'[^']*'), burst=(?:None|(\d+)), per_shard=False\)")
@@ -60,7 +59,7 @@ def admits(declared: str, buckets: Sequence[int]) -> bool:
 
 def lag_allowed(usual: float | None) -> float:
     """Return for how many seconds the oldest job may wait."""
-    return LAG_UNKNOWN_S if usual is None else max(LAG_S, LAG_TIMES * usual)
+    return LAG_UNKNOWN_S if usual is None else max(LAG_S, 3.0 * usual)
 
 
 def attention(

@@ -17,23 +17,20 @@ from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
 LOOKS = 150  # counts of all queues that are kept, for the chart of throughput
-STEP_S = 0.5  # seconds between two of them at least
 CLOSER_S = 10.0  # seconds between two closer looks at a queue, and at the server, at least
 CLOSER_AT_ONCE = 25  # queues that are looked at closer at once, for 0.1 ms each
 USUAL_S = 300.0  # seconds for which the usual wait of a queue is known
-USUALS_PER_LOOK = 10  # usual waits that are read at once, for 26 kB each
 LETTERS = 100  # dead letters of the last hour that are counted, for 2 µs each
-REFUSED_LOOKS = 30  # looks at the server for which refused commands are told: five minutes
 
 
 @define(eq=False)
 class ServerLook:
-    """The last facts of the server, and the counts of refused commands in the last looks."""
+    """The last facts of the server, and the counts of refused commands in the looks of five minutes."""
 
     place: Callable[[], str]
     facts: ServerFacts | None = None
     at: float | None = None
-    counts: deque[int] = field(factory=lambda: deque[int](maxlen=REFUSED_LOOKS))
+    counts: deque[int] = field(factory=lambda: deque[int](maxlen=30))
 
     @property
     def refused(self) -> int:
@@ -99,11 +96,12 @@ class OverviewViews(QueueViews):
                         broken[name] = one_line(str(error))
         known = set(names)
         self._ops_factory.keep(known)
+        self._outboxes = {name: kept for name, kept in self._outboxes.items() if name in known}
         self._trails = {name: trail for name, trail in self._trails.items() if name in known}
         now = max((one.now for one in self._ops_factory.abouts.values()), default=0.0)
-        if not self._history or now - self._history[-1][0] >= STEP_S:
+        if views and (not self._history or now - self._history[-1][0] >= 0.5):
             self._history.append((now, {one.name: (one.counts.enqueued, one.counts.completed) for one in views}))
-        elif now < self._history[-1][0]:
+        elif not views or now < self._history[-1][0]:
             self._history.clear()  # the clock went back
         yield from self.server.read(self._refusals)
         yield from self._look_closer(views)
@@ -150,7 +148,7 @@ class OverviewViews(QueueViews):
         """Return the usual waits of these queues, as far as it matters. It is read anew every five minutes."""
         late = {view.name for view in views if view.lag > LAG_S}
         self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < USUAL_S}
-        for name in sorted(late - self._usual.keys())[:USUALS_PER_LOOK]:
+        for name in sorted(late - self._usual.keys())[:10]:
             parts = [ops for ops in shards[name] if self._ops_factory.about([ops])[0].declared.get("trends") == "yes"]
             try:
                 read = yield from send_all([view_ops.trends(ops, "minute", LAG_MINUTES) for ops in parts])

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from headrace._core.effects import Step, send_all
+from headrace._core.effects import Now, Step, send_all
 from headrace._core.fair.shares import shares
 from headrace._core.queue import calls
 from headrace._core.views.reader import Reader
@@ -18,6 +18,7 @@ from headrace._model.state import Counts, Schedule, WorkerState, summed
 from headrace._model.views import (
     KEPT,
     Every,
+    OutboxView,
     QueuePage,
     QueueView,
     ShardView,
@@ -31,24 +32,33 @@ from headrace._protocol.queue_ops import Ops
 
 TRAIL = 60  # earlier counts that are kept of each queue, for rates
 RATE_S = 60.0  # seconds over which rates are measured
+OUTBOX_S = 10.0  # seconds between two readings of an outbox, for the overview
+NO_OUTBOX: tuple[float, OutboxView | None] = (-OUTBOX_S, None)
 
 
 class QueueViews(Reader):
     """Views of queues: their counts, one queue, schedules and trends."""
 
     def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
-        """Read some queues in two round trips: first the number of levels, as the scripts take the streams of all."""
-        return (yield from self._read((yield from self._ops_factory.levelled(names))))
+        """Read some queues in two round trips: first the number of levels, as the scripts take the streams of all.
 
-    def _read(self, parts: Mapping[str, Sequence[Ops]]) -> Step[list[QueueView]]:
-        ops: list[Op[Any]] = []
+        The reports of relays, which come every 15 seconds, are read every ten.
+        """
+        parts, now = (yield from self._ops_factory.levelled(names)), (yield from Now())
+        late = [name for name in names if now - self._outboxes.get(name, NO_OUTBOX)[0] >= OUTBOX_S]
+        return (yield from self._read(parts, late))
+
+    def _read(self, parts: Mapping[str, Sequence[Ops]], late: Iterable[str]) -> Step[list[QueueView]]:
+        """Read some queues, and the outboxes of those in *late*."""
+        ops: list[Op[Any]] = [view_ops.relayed(self._ops_factory.whole(name)) for name in late]
         for one in (one for some in parts.values() for one in some):
             ops += (one.measure(), one.workers())
-        ops += (view_ops.relayed(self._ops_factory.whole(name)) for name in parts)
         read = yield from send_all(ops)
         replies: Iterator[Any] = iter(read)
+        now = yield from Now()
+        self._outboxes.update((name, (now, next(replies))) for name in late)
         views = [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
-        return [evolve(view, outbox=next(replies)) for view in views]
+        return [evolve(view, outbox=self._outboxes.get(view.name, NO_OUTBOX)[1]) for view in views]
 
     def _view(
         self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float, float], list[WorkerState]]]
@@ -86,7 +96,7 @@ class QueueViews(Reader):
 
         def build() -> Step[QueuePage]:
             parts = yield from self._of(name)
-            (view,) = yield from self._read({name: parts})
+            (view,) = yield from self._read({name: parts}, [name])
             abouts = self._ops_factory.about(parts)
             schedules: list[Schedule] = []
             for ops in parts:

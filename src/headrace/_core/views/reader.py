@@ -12,6 +12,7 @@ from headrace._core.views.redaction import Redact, Redaction
 from headrace._model.codec import Codec, chosen
 from headrace._model.shards import apart
 from headrace._model.state import JobState
+from headrace._model.views import OutboxView
 from headrace._protocol.queue_ops import Ops
 
 R = TypeVar("R")
@@ -41,6 +42,7 @@ class Reader:
         self.showing = Redaction(redact)
         self._refusals, self._with_results = refusals, with_results
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
+        self._outboxes: dict[str, tuple[float, OutboxView | None]] = {}
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
     def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]], fresh: float | None = None) -> Step[R]:

@@ -12,7 +12,6 @@ from headrace._ui.web.render import to
 from headrace._ui.web.request import Answer, NotThere, PageRequest
 
 SHOWN_AT_MOST = 50  # facts that need attention
-BREAK_S = 30.0  # seconds without a look, after which the chart's lines begin again
 Key = Callable[[QueueView], Any]
 COLUMNS: Mapping[str, tuple[str, Key]] = {
     "name": ("Queue", lambda q: q.name),
@@ -79,7 +78,7 @@ def throughput(view: Overview, queues: Sequence[QueueView]) -> Chart | None:
     if len(rows) < 2:
         return None
     times, came, done = zip(*rows, strict=True)
-    return draw("Jobs a second", times, [("in", "accent", came), ("done", "good", done)], rate, None, BREAK_S)
+    return draw("Jobs a second", times, [("in", "accent", came), ("done", "good", done)], rate, step=30.0)
 
 
 def _oldest(queues: Sequence[QueueView]) -> QueueView | None:
