@@ -191,7 +191,7 @@ class Pages:
         }
 
     def _server_text(self, rights: Rights) -> str:
-        """Return the server as it was known last, for users who may see all queues."""
+        """Return the server as it was known last, if the user may see all queues."""
         known = self._inspector.views.server if self._inspector is not None and rights.sees("*") else None
         return "" if known is None else known.facts.text if known.facts is not None else known.place()
 
