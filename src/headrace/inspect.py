@@ -11,7 +11,7 @@ from headrace._api.aio.admin import AsyncAdmin
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.sync.admin import Admin
 from headrace._api.sync.inspector import Inspector
-from headrace._core.views.letters import reason_key
+from headrace._model.letters import DeadGroup, DeadPage, reason_key
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import Attempt, Repairs, WorkerState
 from headrace._model.steps import Progress, Step
@@ -19,8 +19,6 @@ from headrace._model.terms import Share
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
     Attention,
-    DeadGroup,
-    DeadPage,
     JobsPage,
     JobView,
     KindsPage,

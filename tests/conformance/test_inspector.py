@@ -425,17 +425,45 @@ def test_a_job_is_found_in_whichever_queue(look: Look, plain: Queue, server: Ser
 
 @pytest.mark.differs("order")
 def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
-    """Numbers aside: what times out after 30.1 s and after 31 s has one cause."""
+    """What times out after 30.1 s and after 31 s has one cause."""
     reasons = ["timeout after 30.1 s", "timeout after 31.5 s\nmore", "no such user"]
     for number, reason in enumerate(reasons):
         plain.enqueue(b"x", id=f"i{number}")
         plain.lease().dead_letter(reason)
     one = look()
     page = one.dead("q")
-    assert [(group.number, group.ids) for group in page.groups] == [(2, ("i0", "i1")), (1, ("i2",))]
+    assert [(group.number, group.ids) for group in page.groups] == [(1, ("i2",)), (2, ("i1", "i0"))]
     assert (page.seen, page.all) == (3, 3)
     assert one.dead_ids("q", reason_key("timeout after 99.9 s")) == ["i0", "i1"]
     assert one.dead_ids("q", "none") == []
+
+
+@pytest.mark.differs("order")
+def test_dead_letters_of_several_queues(look: Look, plain: Queue, server: Server, client: Any) -> None:
+    """By reason and kind over all of them, the newest first, with the numbers of the last hour and day."""
+    now = float(client.time()[0])
+    for hours in (30, 2):
+        fields = {"reason": "old 1", "worker": "w", "released": "0", "data": "x", "id": f"old{hours}", "attempt": "1"}
+        client.xadd(plain.ops.keys.key("dead"), fields, id=f"{(now - 3600 * hours) * 1000:.0f}-0")
+    with server.queue("r") as other:
+        for number in range(3):
+            for queue, kind in ((plain, "a"), (other, "a"), (other, "b")):
+                queue.enqueue(b"x", id=f"{kind}{number}", headers={"kind": kind})
+                queue.lease().dead_letter(f"timeout {number}")
+    one = look()
+    page = one.deaths(["q", "r"])
+    found = {group.kind: (group.reason, group.number, group.hour, group.day) for group in page.groups}
+    assert found == {"a": ("timeout 2", 6, 6, 6), "b": ("timeout 2", 3, 3, 3), None: ("old 1", 2, 0, 1)}
+    assert page.groups[-1].ids == ("old2", "old30")
+    a = next(group for group in page.groups if group.kind == "a")
+    assert a.queues == (("q", 3), ("r", 3))
+    assert set(a.examples[:2]) == {("r", "a2"), ("q", "a2")}
+    assert (page.seen, page.all, page.jobs) == (11, 11, ())
+    key = reason_key("timeout 7", "a")
+    opened = one.deaths(["q", "r"], key)
+    assert [group.key for group in opened.groups] == [key]
+    assert {(job.queue, job.id) for job in opened.jobs[-2:]} == {("r", "a0"), ("q", "a0")}
+    assert one.deaths([]).groups == one.deaths(["q"], "none").groups == ()
 
 
 @pytest.mark.differs("parts")

@@ -114,8 +114,8 @@ def test_jobs(tell: Tell, queue: Queue) -> None:
 
 
 def test_dead_letters_of_one_reason(tell: Tell, queue: Queue) -> None:
-    bury(queue, "a", "b", "c", reason="timeout after 3 s")
     bury(queue, "d", reason="no such user")
+    bury(queue, "a", "b", "c", reason="timeout after 3 s")
 
     async def story(screen: Screen) -> None:
         await screen.press("3")

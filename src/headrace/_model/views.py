@@ -362,29 +362,6 @@ class KindsPage:
 
 
 @frozen
-class DeadGroup:
-    """Dead letters that share a `reason`, numbers aside (`key` names it): how many, since when, some of their ids."""
-
-    key: str
-    reason: str
-    number: int
-    first: float
-    last: float
-    ids: tuple[str, ...]
-
-
-@frozen
-class DeadPage:
-    """The dead letters of a queue by reason, the most frequent first. `seen` of `all` were looked at, the oldest."""
-
-    now: float
-    queue: str
-    groups: tuple[DeadGroup, ...]
-    seen: int
-    all: int
-
-
-@frozen
 class WorkerView:
     """A worker of a queue, and some of the jobs that it has leased, oldest first."""
 

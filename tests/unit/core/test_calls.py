@@ -444,7 +444,8 @@ def test_dead_letters_are_paged_through() -> None:
     answers = iter([(500, "(5-0"), (0, "(9-0"), (3, "")])
     stage = Stage(lambda _: next(answers))
     assert stage.play(calls.through(OPS.redrive, ["i"])) == 503
-    assert [[op.args[0], *op.args[2:]] for op in stage.sent] == [["-", "", "i"], ["(5-0", "", "i"], ["(9-0", "", "i"]]
+    sent = [[op.args[0], *op.args[2:]] for op in stage.sent]
+    assert sent == [["-", "", b"", "i"], ["(5-0", "", b"", "i"], ["(9-0", "", b"", "i"]]
 
 
 THERE, GONE, PERHAPS_DEAD = Ended("there"), Ended("gone"), Ended("gone, or dead")

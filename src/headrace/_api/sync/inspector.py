@@ -18,9 +18,9 @@ from headrace._core.views.views import Views
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
 from headrace._model.flow import FlowState
+from headrace._model.letters import DeadPage
 from headrace._model.state import Schedule
 from headrace._model.views import (
-    DeadPage,
     Every,
     JobsPage,
     JobView,
@@ -154,8 +154,14 @@ class Inspector(Closing, Driver):
         return self._see(self.views.schedules(names))
 
     def dead(self, name: str) -> DeadPage:
-        """Group the dead letters of a queue, the oldest 2,000, by reason. list.lua, page by page."""
+        """Group the dead letters of a queue by reason and kind, the newest 2,000 or 4 MiB. list.lua, page by page."""
         return self._see(self.views.dead(name))
+
+    def deaths(self, names: Sequence[str], key: str = "") -> DeadPage:
+        """Like `dead`, for several queues, with an equal share of each at first. With *key*, the page has only that
+        group, and the newest 200 of its letters.
+        """
+        return self._see(self.views.deaths(names, key))
 
     def dead_ids(self, name: str, key: str) -> list[str]:
         """Read the ids of the dead letters in the group *key*, among the letters that `dead` reads. Like `dead`."""

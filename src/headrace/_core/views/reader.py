@@ -19,6 +19,8 @@ R = TypeVar("R")
 KEPT_AT_MOST = 256  # views
 STATES = ("waiting", "running", "delayed", "blocked", "dead")
 JOBS_SHOWN = 20  # jobs of a group of dead letters, or of a worker
+LOOKED_AT_MOST = 2000  # jobs that are read to find those that are meant, or to group them
+READ_AT_MOST_BYTES = 4 << 20  # of these jobs
 NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 
 

@@ -12,9 +12,10 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from headrace._core.views.reader import STATES
+from headrace._model.letters import DeadGroup
 from headrace._model.steps import Step
 from headrace._model.terms import Share
-from headrace._model.views import ENDED, DeadGroup, JobView, QueueView, TrendPoint, one_line
+from headrace._model.views import ENDED, JobView, QueueView, TrendPoint, one_line
 from headrace._ui.texts import chart, clock, counted, from_now, jobs, rate, short, span
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
 
@@ -383,15 +384,15 @@ X       remove them for good"""
         """Read the groups."""
         page = await self.top.inspector.dead(self.queue)
         self._groups = {group.key: group for group in page.groups}
-        more = "" if page.seen == page.all else f", the oldest {page.seen:,} of which are grouped"
+        more = "" if page.seen == page.all else f", the newest {page.seen:,} of which are grouped"
         rows: list[Row] = []
         for group in page.groups:
             times = from_now(group.first, page.now), from_now(group.last, page.now)
             rows.append(Row((group.key,), (short(group.number), *times, group.reason)))
-        self.fill(page.now, [f"{counted(page.all, 'dead letter')}{more}, by reason, numbers aside"], rows)
+        self.fill(page.now, [f"{counted(page.all, 'dead letter')}{more}, by reason and kind"], rows)
 
     def chosen(self, key: Key) -> None:
-        """Open the oldest dead letter."""
+        """Open the newest dead letter."""
         self.top.push_screen(JobPane(self.queue, self._groups[key[0]].ids[0]))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:

@@ -1,0 +1,67 @@
+"""The groups of dead letters: letters of one kind whose reasons differ at most in numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from attrs import evolve, frozen
+
+from headrace._model.views import JobView
+
+
+def common_reason(reason: str) -> str:
+    """Return the part that the reasons of one cause share: the first line, without numbers."""
+    first = reason.strip().partition("\n")[0][:300]
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", first)
+
+
+def reason_key(reason: str, kind: str = "") -> str:
+    """Return the name of the group of dead letters with this *reason*, of jobs of this *kind* ('': without one)."""
+    text = f"{common_reason(reason)}\n{kind}" if kind else common_reason(reason)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+@frozen
+class DeadGroup:
+    """Dead letters of one `kind` (`None`: without one) whose reasons differ at most in numbers; `key` names it.
+
+    `reason` is of the newest letter; `number` counts the letters, `hour` and `day` those of the last hour and day;
+    `first` and `last` are the times of the oldest and the newest, in seconds of the server's clock. `queues` has the
+    number of letters by queue, and `examples` the queues and ids of the newest 20.
+    """
+
+    key: str
+    reason: str
+    number: int
+    first: float
+    last: float
+    kind: str | None
+    hour: int
+    day: int
+    queues: tuple[tuple[str, int], ...]
+    examples: tuple[tuple[str, str], ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the newest 20 letters."""
+        return tuple(job for _, job in self.examples)
+
+
+@frozen
+class DeadPage:
+    """The dead letters of some queues in groups, the newest first. `seen` of `all` were looked at, the newest.
+
+    `queue` is their queue; '' if several were asked for. `jobs` are the letters of one group, if one was asked for.
+    """
+
+    now: float
+    queue: str
+    groups: tuple[DeadGroup, ...]
+    seen: int
+    all: int
+    jobs: tuple[JobView, ...] = ()
+
+    def only(self, key: str, jobs: tuple[JobView, ...]) -> DeadPage:
+        """Return the page of one group, with its letters."""
+        return evolve(self, groups=tuple(group for group in self.groups if group.key == key), jobs=jobs)
