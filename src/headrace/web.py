@@ -3,6 +3,8 @@
 from headrace.web import app
 
 site = app("redis://localhost:6379/0", access=lambda request: "read")  # an ASGI application, to be mounted
+
+`wsgi(site)` is the same for WSGI.
 """
 
 from headrace._model.verbs import ACTIONS
@@ -10,5 +12,6 @@ from headrace.errors import requiring
 
 with requiring("headrace.web", "web", "jinja2", "starlette"):
     from headrace._ui.web.app import app
+    from headrace._ui.web.bridge import wsgi
 
-__all__ = ["ACTIONS", "app"]
+__all__ = ["ACTIONS", "app", "wsgi"]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
+from html import unescape
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.asgi import get_asgi_application
-from django.test import Client
+from django.test import Client, override_settings
 
-from headrace._django import pages
+from headrace._django import contract, pages
 from tests.django import tasks
+from tests.support.servers import Server
 
 Make = Callable[..., Any]
 SAME = {"sec-fetch-site": "same-origin"}
@@ -105,7 +108,19 @@ def test_a_form_of_another_site_does_nothing(site: Any) -> None:
     assert not site.queue("default").admin.paused()
 
 
-def test_under_asgi(site: Any) -> None:
+@pytest.mark.parametrize("path", ["/admin/headrace/queue/", "/queues/"])
+def test_each_link_leads_to_where_it_is(site: Any, path: str) -> None:
+    client = client_of(everything=True)
+    for name in ("", "queue?name=default"):
+        shown = client.get(path + name).content.decode()
+        links = {unescape(link) for link in re.findall(r'(?:href|src)="([^"#]+)"', shown)}
+        assert "static/live.js" in links
+        for link in links:
+            assert client.get(path + link.removeprefix("./")).status_code == 200, link
+
+
+@pytest.mark.parametrize("path", ["/admin/headrace/queue/", "/queues/"])
+def test_under_asgi(site: Any, path: str) -> None:
     client = client_of(everything=True)
     cookie = client.cookies["sessionid"].value
     sent: list[Any] = []
@@ -114,7 +129,7 @@ def test_under_asgi(site: Any) -> None:
     async def asked() -> None:
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-            "path": "/admin/headrace/queue/", "raw_path": b"/admin/headrace/queue/", "query_string": b"",
+            "path": path, "raw_path": path.encode(), "query_string": b"",
             "root_path": "", "client": ("127.0.0.1", 1), "server": ("testserver", 80),
             "headers": [(b"host", b"testserver"), (b"cookie", f"sessionid={cookie}".encode())],
         }  # fmt: skip
@@ -135,13 +150,20 @@ def test_under_asgi(site: Any) -> None:
     assert b'href="queue?name=default"' in b"".join(one.get("body", b"") for one in sent)
 
 
-def test_without_a_backend_of_ours(site: Any) -> None:
-    from django.test import override_settings
-
-    from headrace._django import contract
-
+def test_without_a_backend_of_ours(site: Any, newest: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment names the server, or the setting does, with all else that `headrace.web.app` takes."""
+    (state,) = site.queue("default").admin.waiting()
+    job = f"/queues/job?queue=default&id={state.job.id}"
     client = client_of(everything=True)
-    pages.close()
     with override_settings(TASKS={"default": {"BACKEND": f"{contract.FIRST.package}.backends.dummy.DummyBackend"}}):
-        shown = client.get("/admin/headrace/queue/")
-    assert (shown.status_code, b"no headrace.django.TaskBackend" in shown.content) == (500, True)
+        pages.close()
+        shown = client.get(job)
+        assert (shown.status_code, b"add HEADRACE_WEB" in shown.content) == (500, True)
+        monkeypatch.setenv("HEADRACE_URL", newest.url)
+        assert b"tests.django.tasks.note" in client.get(job).content
+        monkeypatch.delenv("HEADRACE_URL")
+        pages.close()
+        options = {"url_or_client": newest.url, "redact": lambda what, text, job: f"no {what}"}
+        with override_settings(HEADRACE_WEB=options):
+            assert b"no payload" in client.get(job).content
+            assert b"tests.django.tasks.note" not in client.get(job).content

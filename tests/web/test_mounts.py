@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from html import unescape
+from io import BytesIO
 from typing import Any
 
 import httpx
 import pytest
 
 from headrace import Queue
+from headrace.web import ACTIONS, app, wsgi
+from tests.support.awaiting import until
+from tests.support.servers import Server
 from tests.web.conftest import ORIGIN, SAME, text
 
 Make = Callable[[Any], Any]
@@ -35,33 +41,32 @@ def litestar(pages: Any) -> Any:
     return framework.Litestar([framework.asgi("/admin/queues", is_mount=True, copy_scope=True)(pages)])
 
 
-def django(pages: Any) -> Any:
-    """As docs/how-to/watch-in-the-browser.md has it: Django mounts no applications."""
-    with pytest.MonkeyPatch.context() as patch:  # not for the processes that other tests start
-        patch.setenv("DJANGO_SETTINGS_MODULE", "tests.django.project")
-        framework = importlib.import_module("django.core.asgi").get_asgi_application()
+def flask(pages: Any) -> Any:
+    return flask_with(importlib.import_module("flask").Flask("site"), pages)
 
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        inside = scope["type"] == "http" and f"{scope['path']}/".startswith("/admin/queues/")
-        if inside:
-            await pages({**scope, "root_path": "/admin/queues"}, receive, send)
-        else:
-            await framework(scope, receive, send)
 
+def flask_with(application: Any, pages: Any) -> Any:
+    dispatcher: Any = importlib.import_module("werkzeug.middleware.dispatcher")
+    application.wsgi_app = dispatcher.DispatcherMiddleware(application.wsgi_app, {"/admin/queues": pages})
     return application
 
 
 @pytest.fixture
-def ask(site: Any, request: pytest.FixtureRequest) -> Callable[..., httpx.Response]:
+def ask(site: Any, made: Callable[[Any], Any], request: pytest.FixtureRequest) -> Callable[..., httpx.Response]:
     """Ask the application that the parameter makes."""
     make: Make = request.param
     pytest.importorskip(make.__name__, reason=f"{make.__name__} is not installed")
     one = site()
-    one.mount(make(one.pages))
+    if make is flask:
+        bridge = made(wsgi(one.pages))
+        one.client = httpx.Client(transport=httpx.WSGITransport(make(bridge)), base_url=ORIGIN)
+        one.client.aclose = one.client.close
+    else:
+        one.mount(make(one.pages))
     return lambda path, form=None: one.client.request("GET" if form is None else "POST", path, data=form, headers=SAME)
 
 
-@pytest.mark.parametrize("ask", [starlette, fastapi, litestar, django], indirect=True, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("ask", [starlette, fastapi, litestar, flask], indirect=True, ids=lambda make: make.__name__)
 def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     queue.enqueue(b"x", id="a b")
     shown = ask("/admin/queues/")
@@ -87,3 +92,80 @@ def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     else:
         assert "Oldest" not in text(bare), "relative links would lead to another folder"
     assert ask("/elsewhere").status_code == 404
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[[Any], Any]]:
+    """Close what is made, at the end."""
+    with ExitStack() as stack:
+        yield lambda one: stack.enter_context(closing(one))
+
+
+def asked(application: Any, path: str, body: bytes = b"", length: str | None = None) -> tuple[str, bytes]:
+    """Ask a WSGI application as a server does."""
+    said: list[str] = []
+    environ = {
+        "REQUEST_METHOD": "POST" if body else "GET", "SCRIPT_NAME": "/q", "PATH_INFO": path,
+        "wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body)) if length is None else length,
+        "HTTP_SEC_FETCH_SITE": "same-origin", "CONTENT_TYPE": "application/x-www-form-urlencoded",
+        "HTTP_X_USER": "ada",
+    }  # fmt: skip
+    answer = b"".join(application(environ, lambda status, _: said.append(status)))
+    return said[0], answer
+
+
+def test_under_wsgi(newest: Server, queue: Queue, made: Callable[[Any], Any]) -> None:
+    """Bodies are bounded; a length that is none counts as nothing; the rule finds the environment."""
+    queue.enqueue(b"x")
+    seen: list[Any] = []
+
+    def access(request: Any) -> Any:
+        seen.append(request.scope["environ"]["HTTP_X_USER"])
+        return ACTIONS
+
+    site = made(wsgi(app(newest.url, access=access)))
+    assert asked(site, "/")[0] == "200 OK"
+    assert seen == ["ada"]
+    assert asked(site, "/do/pause", b"queue=q")[0] == "303 See Other"
+    assert queue.admin.paused()
+    large = b"queue=q&x=" + b"x" * (3 << 20)
+    assert asked(site, "/do/resume", large)[0] == "400 Bad Request"
+    assert asked(site, "/do/resume", b"queue=q", "much")[0] == "400 Bad Request"
+    assert queue.admin.paused()
+    assert asked(site, "/caf\xe9")[0] == "404 Not Found"
+
+
+def test_a_fork_has_an_event_loop_of_its_own(newest: Server, queue: Queue, made: Callable[[Any], Any]) -> None:
+    """As below gunicorn --preload, also when the parent has shown a page before."""
+    queue.enqueue(b"x")
+    site = made(wsgi(app(newest.url)))
+    assert asked(site, "/")[0] == "200 OK"
+    child = os.fork()
+    if not child:
+        os._exit(0 if asked(site, "/")[0] == "200 OK" else 1)
+    ended: list[int] = []
+    until(lambda: ended.extend(os.waitpid(child, os.WNOHANG)) or ended[-2:][0] == child)
+    assert ended[-1] == 0
+    assert asked(site, "/")[0] == "200 OK"
+
+
+def test_a_session_of_flask(newest: Server, made: Callable[[Any], Any]) -> None:
+    """As docs/how-to/use-in-flask.md has it: the rule asks Flask who is logged in."""
+    framework = pytest.importorskip("flask", reason="flask is not installed")
+    site = framework.Flask("site")
+    site.secret_key = "x"
+
+    def access(request: Any) -> Any:
+        with site.request_context(request.scope["environ"]):
+            return "read" if framework.session.get("staff") else None
+
+    @site.get("/login")
+    def login() -> str:
+        framework.session["staff"] = True
+        return "welcome"
+
+    application = flask_with(site, made(wsgi(app(newest.url, access=access))))
+    with httpx.Client(transport=httpx.WSGITransport(application), base_url=ORIGIN) as client:
+        assert client.get("/admin/queues/").status_code == 403
+        assert client.get("/login").text == "welcome"
+        assert client.get("/admin/queues/").status_code == 200

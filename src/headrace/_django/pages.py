@@ -4,22 +4,20 @@ WSGI and ASGI.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
 from importlib import import_module
-from typing import Any
-
-from attrs import define, field
+from typing import TYPE_CHECKING, Any
 
 from headrace import _forks
 from headrace._django import contract
 from headrace._django.backend import TaskBackend
 from headrace._model.verbs import VERBS
+from headrace._net.base.address import given
 from headrace.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from headrace._ui.web.bridge import Bridge
+
 RIGHTS = "headrace.rights"  # of the scope: what the user of a request may do
-WITHIN_S = 30.0  # seconds that a page may take
 _lock = _forks.lock()
 
 
@@ -36,56 +34,23 @@ def rights_of(user: Any) -> Any:
     return granted or "read"
 
 
-@define(eq=False)
-class Site:
-    """The pages of this process, and the event loop that they run on."""
-
-    process: int = field(factory=os.getpid)
-    loop: asyncio.AbstractEventLoop = field(init=False)
-    app: Any = field(init=False)
-    thread: threading.Thread = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        from headrace.web import app
-
-        options = _first().settings
-        self.app = app(options.url, namespace=options.namespace, access=lambda request: request.scope[RIGHTS])
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, name="headrace-pages", daemon=True)
-        self.thread.start()
-
-    def ask(self, scope: dict[str, Any], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Send a request to the pages; return status, headers and body of the answer."""
-        return asyncio.run_coroutine_threadsafe(self._asked(scope, body), self.loop).result(WITHIN_S)
-
-    async def _asked(self, scope: dict[str, Any], body: bytes) -> tuple[int, dict[str, str], bytes]:
-        answer = bytearray()
-        status, headers = 500, dict[str, str]()
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            nonlocal status, headers
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
-            else:
-                answer.extend(message.get("body", b""))
-
-        await self.app(scope, receive, send)
-        return status, headers, bytes(answer)
+def _granted(request: Any) -> Any:
+    return request.scope[RIGHTS]
 
 
-_site: Site | None = None
+_site: Bridge | None = None
 
 
-def site() -> Site:
-    """Return the pages of this process; a forked one makes its own. Raises `ConfigurationError`."""
+def site() -> Bridge:
+    """Return the pages, which are made once. Raises `ConfigurationError`."""
     global _site  # noqa: PLW0603 - one event loop for a process
+    from headrace._ui.web.bridge import Bridge
+    from headrace.web import app
+
     with _lock:
-        if _site is None or _site.process != os.getpid():
-            _site = Site()
+        if _site is None:
+            options: dict[str, Any] = {"access": _granted, **_options()}
+            _site = Bridge(app(**options))
         return _site
 
 
@@ -94,18 +59,21 @@ def close() -> None:
     global _site
     with _lock:
         gone, _site = _site, None
-    if gone is not None and gone.process == os.getpid():
-        asyncio.run_coroutine_threadsafe(gone.app.close(), gone.loop).result(WITHIN_S)
-        gone.loop.call_soon_threadsafe(gone.loop.stop)
-        gone.thread.join()
-        gone.loop.close()
+    if gone is not None:
+        gone.close()
 
 
-def _first() -> TaskBackend:
-    """Return the first backend of `TASKS` that is ours: its server's queues are shown."""
-    found = next((one for one in contract.task_backends().all() if isinstance(one, TaskBackend)), None)
-    if found is None:
-        raise ConfigurationError("TASKS has no headrace.django.TaskBackend, so there is no server to show")
+def _options() -> dict[str, Any]:
+    """Return the arguments of `app`: the server of the first backend of `TASKS` that is ours, or else the one that
+    the environment names; and the setting `HEADRACE_WEB`, which overrides them.
+    """
+    settings: Any = import_module("django.conf")
+    backends = contract.task_backends().all()
+    ours = next((one.settings for one in backends if isinstance(one, TaskBackend)), None)
+    found = {"url_or_client": ours.url, "namespace": ours.namespace} if ours else {}
+    found |= getattr(settings.settings, "HEADRACE_WEB", {})
+    if "url_or_client" not in found:
+        found["url_or_client"] = given(None, 'add HEADRACE_WEB = {"url_or_client": URL} to the settings', "")
     return found
 
 
@@ -139,4 +107,4 @@ def view(request: Any, path: str) -> Any:
         status, headers, body = site().ask(scope_of(request, path), request.body)
     except ConfigurationError as error:
         return http.HttpResponse(str(error), status=500, content_type="text/plain")
-    return http.HttpResponse(body, status=status, headers=headers)
+    return http.HttpResponse(body, status=status, headers=dict(headers))
