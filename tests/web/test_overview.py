@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Queue
+from headrace import Limit, NewJob, Queue
 from headrace._ui.texts import memory
 from tests.support.awaiting import until
 from tests.support.servers import Server
@@ -124,3 +124,23 @@ def test_throughput_from_the_third_look_on(site: Any, queue: Queue) -> None:
 )
 def test_memory(used: int, most: int, expected: str) -> None:
     assert memory(used, most) == expected
+
+
+def test_tenants(site: Any, newest: Server) -> None:
+    """Each queue that is fair or limited, with its busiest values; hostile names stay text; others are not there."""
+    one = site()
+    assert "No queue shares its workers" in text(one.get("tenants"))
+    limits = [Limit(2, key="tenant"), Limit(9)]
+    with Queue("f", url=newest.url, fair="tenant", weights={"<b>acme": 2.5}, limits=limits) as fair:
+        fair.enqueue_many([NewJob(b"x", headers={"tenant": name}) for name in ("<b>acme", "ada") for _ in range(3)])
+        assert len(fair.lease_many(6)) == 4
+    with Queue("plain", url=newest.url) as plain:
+        plain.enqueue(b"x")
+    one.pages._inspector.forget()
+    until(lambda: "f" in text(one.get("tenants")))
+    shown = one.get("tenants")
+    assert "<b>acme" not in shown.text
+    for words in ("At most in all 9 (4 run)", "At most for each tenant 2", "<b>acme", "2.5 2 of 2 at its limit 1"):
+        assert words in text(shown)
+    assert "plain" not in shown.text
+    assert "f" not in re.findall(r'name=(\w+)"', site(access=lambda _: {"plain": "read"}).get("tenants").text)

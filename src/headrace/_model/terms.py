@@ -211,6 +211,8 @@ class Share:
     p50: float | None
     p95: float | None
     used: float
+    weight: float = 1.0
+    """Its weight among the values of the queue."""
 
     @property
     def name(self) -> str:
@@ -226,6 +228,7 @@ class Share:
             max((one for one in (self.p50, other.p50) if one is not None), default=None),
             max((one for one in (self.p95, other.p95) if one is not None), default=None),
             self.used + other.used,
+            self.weight,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -235,6 +236,42 @@ class Overview:
 
 
 @frozen
+class Tenants:
+    """The values between which a queue is `fair`, by the headers `fair`, with the `shares` of the busiest, and its
+    declared limits: pairs of a header (`None`: of the whole queue) and a number of jobs. `leased` jobs run now.
+    """
+
+    queue: str
+    fair: tuple[str, ...]
+    limits: tuple[tuple[str | None, int], ...]
+    shares: tuple[Share, ...]
+    leased: int
+
+    @classmethod
+    def of(cls, queue: str, declared: Mapping[str, str], shares: Sequence[Share], leased: int) -> Tenants:
+        """Read the terms in the words of their declaration. Limits that can't be read are left out."""
+        words = (re.fullmatch(r"(\d+)(?: of (.+))?", word) for word in declared.get("limits", "").split(", "))
+        limits = tuple((word[2], int(word[1])) for word in words if word is not None)
+        return cls(queue, fair_by(declared), limits, tuple(shares), leased)
+
+    @property
+    def used(self) -> float:
+        """The seconds of the workers' time that the shown values had of late."""
+        return sum(share.used for share in self.shares)
+
+    @property
+    def most(self) -> int | None:
+        """How many jobs of one value may run, if that is limited by the header of `fair`."""
+        return next((limit for key, limit in self.limits if self.fair == (key,)), None)
+
+
+def fair_by(declared: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the headers by which a queue is fair."""
+    path = declared.get("terms", "").partition(" ")[0].removeprefix("fair=")
+    return tuple(map(unquote, path.split("/"))) if path else ()
+
+
+@frozen
 class QueuePage:
     """One queue, with its declared options (`declared`), the number of the `declaration`, its schedules, and the shares
     of its busiest values, if it is fair.
@@ -250,8 +287,14 @@ class QueuePage:
     @property
     def fair(self) -> tuple[str, ...]:
         """The headers by which the queue is fair."""
-        path = self.declared.get("terms", "").partition(" ")[0].removeprefix("fair=")
-        return tuple(map(unquote, path.split("/"))) if path else ()
+        return fair_by(self.declared)
+
+    @property
+    def tenants(self) -> Tenants | None:
+        """The values between which the queue is fair, and its limits; `None` for a queue without either."""
+        if "terms" not in self.declared:
+            return None
+        return Tenants.of(self.queue.name, self.declared, self.shares, self.queue.counts.leased)
 
 
 @frozen

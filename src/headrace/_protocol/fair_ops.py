@@ -56,8 +56,9 @@ def shares(ops: Ops) -> Op[list[Share]]:
                 float(p50) / 1000 or None,
                 float(p95) / 1000 or None,
                 float(ms) / 1000,
+                float(weight),
             )
-            for path, ms, _, running, waiting, p50, p95 in reply[2]
+            for path, ms, weight, running, waiting, p50, p95 in reply[2]
         ]
 
     return ops.op("shares", [BUSIEST_AT_MOST], decode)

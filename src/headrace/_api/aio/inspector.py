@@ -27,6 +27,7 @@ from headrace._model.views import (
     Overview,
     QueuePage,
     RunsPage,
+    Tenants,
     Trends,
     WorkerView,
 )
@@ -84,6 +85,12 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
         jobs that do not run, 25 at once; trends.lua for those whose oldest job waits for more than a minute.
         """
         return await self._see(self.views.overview())
+
+    async def tenants(self) -> tuple[Tenants, ...]:
+        """Read the shares and limits of the queues that have some, at most 50 queues. Like `overview`, and shares.lua,
+        100 µs a queue.
+        """
+        return await self._see(self.views.tenants())
 
     async def queue(self, name: str) -> QueuePage:
         """Read one queue, how it is declared, and its schedules. Three scripts, and schedules.lua."""

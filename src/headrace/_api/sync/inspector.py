@@ -28,6 +28,7 @@ from headrace._model.views import (
     Overview,
     QueuePage,
     RunsPage,
+    Tenants,
     Trends,
     WorkerView,
 )
@@ -86,6 +87,12 @@ class Inspector(Closing, Driver):
         jobs that do not run, 25 at once; trends.lua for those whose oldest job waits for more than a minute.
         """
         return self._see(self.views.overview())
+
+    def tenants(self) -> tuple[Tenants, ...]:
+        """Read the shares and limits of the queues that have some, at most 50 queues. Like `overview`, and shares.lua,
+        100 µs a queue.
+        """
+        return self._see(self.views.tenants())
 
     def queue(self, name: str) -> QueuePage:
         """Read one queue, how it is declared, and its schedules. Three scripts, and schedules.lua."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from attrs import define, evolve, field
 
 from headrace._core.effects import Inform, Now, Step, send_all
+from headrace._core.fair.shares import shares
 from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
 from headrace._core.views.queues import QueueViews
-from headrace._model.views import Overview, QueueView, ServerFacts, one_line, sum_trends
+from headrace._model.views import Overview, QueueView, ServerFacts, Tenants, one_line, sum_trends
 from headrace._protocol import view_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
@@ -110,6 +112,21 @@ class OverviewViews(QueueViews):
         whole, history = self._catalogue.whole, tuple(self._history)
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
 
+    def tenants(self) -> Step[tuple[Tenants, ...]]:
+        """Read the shares of the queues that have terms, 50 queues at most."""
+
+        def build() -> Step[tuple[Tenants, ...]]:
+            view = yield from self.overview()
+            shards = yield from self._ops_factory.of([queue.name for queue in view.queues])
+            abouts = {name: max(self._ops_factory.about(parts), key=by_declaration) for name, parts in shards.items()}
+            found: list[Tenants] = []
+            for queue in [one for one in view.queues if "terms" in abouts[one.name].declared][:OPS_PER_TRIP]:
+                some = yield from shares(shards[queue.name])
+                found.append(Tenants.of(queue.name, abouts[queue.name].declared, some, queue.counts.leased))
+            return tuple(found)
+
+        return (yield from self.kept(("tenants",), build))
+
     def _look_closer(self, views: Sequence[QueueView]) -> Step[None]:
         """Look closer at the queues in which something may be wrong, each every ten seconds, and some at a time."""
         now, never = (yield from Now()), (-CLOSER_S, NONE)
@@ -156,6 +173,9 @@ class OverviewViews(QueueViews):
                 read = []
             self._usual[name] = (now, usual_lag(sum_trends(read).points) if read else None)
         return {name: self._usual[name][1] for name in late & self._usual.keys()}
+
+
+by_declaration: Callable[[view_ops.About], int] = attrgetter("declaration")
 
 
 def joined(signs: Sequence[view_ops.Signs]) -> view_ops.Signs:

@@ -10,9 +10,10 @@ from headrace._ui.web.pages.letters import dead
 from headrace._ui.web.pages.overview import overview
 from headrace._ui.web.pages.queue import matching, queue, trends
 from headrace._ui.web.pages.schedules import schedules
+from headrace._ui.web.pages.tenants import tenants
 from headrace._ui.web.pages.workers import worker, workers
 from headrace._ui.web.request import Answer, PageRequest
 
 PAGES: dict[str, Callable[[PageRequest], Awaitable[Answer]]] = {"": overview}
-for _page in (queue, matching, trends, job, find, workers, worker, schedules, dead, flows, flow, run):
+for _page in (queue, matching, trends, job, find, workers, worker, schedules, dead, flows, flow, run, tenants):
     PAGES[_page.__name__] = _page
