@@ -94,7 +94,7 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
     page.get_by_role("status").get_by_text("another due time").wait_for()
     page.get_by_role("link", name="q", exact=True).click()
     queue.enqueue_many([NewJob(b"x", headers={"kind": "k"}) for _ in range(1500)])
-    page.get_by_text("All that are waiting and match").click()
+    page.get_by_text("Bulk action").click()
     page.get_by_label("Their kind").fill("k")
     page.get_by_label("They can't be had back").fill("q")
     page.get_by_role("button", name="Cancel all that match").click()

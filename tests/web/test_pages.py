@@ -95,9 +95,17 @@ def test_trends(site: Any, queue: Queue, newest: Server) -> None:
     assert "None are kept" in text(one.get("trends", name="q"))
     with Queue("t", url=newest.url, trends=True) as declared:
         declared.lease()
-        assert 'href="trends?name=t"' in one.get("queue", name="t").text
+        assert "A chart begins with the second look" in text(one.get("queue", name="t"))
         assert "Nothing yet" in text(one.get("trends", name="t"))
         write_trends(declared, newest, [*range(1, 30), *range(60, 80)])
+    shown = site().get("queue", name="t")
+    assert 'href="trends?name=t&amp;span=2h"' in shown.text
+    assert re.findall(r'span=(\w+)"( aria-current="page")?>\d', shown.text) == [
+        ("5m", ""), ("30m", ""), ("2h", ' aria-current="page"'),
+    ]  # fmt: skip
+    assert shown.text.count('class="plot"') == 2
+    assert site().get("queue", name="t", span="90d").text.count('class="plot"') == 2
+    assert site().get("queue", name="t", span="1y").status_code == 404
     for span, lines in (("2h", 2), ("2d", 2), ("90d", 1)):
         shown = site().get("trends", name="t", span=span)
         assert shown.text.count('class="plot"') == 5, span
@@ -120,7 +128,7 @@ def test_every_state_has_its_tab(site: Any, queue: Queue) -> None:
     for state, name in {"waiting": "waits", "running": "leased", "delayed": "late", "dead": "dead"}.items():
         shown = one.get("queue", name="q", state=state)
         assert f">{name}</a>" in shown.text
-        assert f"{state.capitalize()} (1)" in text(shown)
+        assert f"{state.capitalize()} 1" in text(shown)
     assert one.get("queue", name="q", state="other").status_code == 404
 
 
@@ -220,6 +228,62 @@ def test_jobs_that_have_ended_are_listed(site: Any, newest: Server) -> None:
     assert site().get("queue", name="q", state="ended", end="lost").status_code == 404
 
 
+def test_a_list_is_filtered_and_sorted_by_its_address(site: Any, newest: Server) -> None:
+    """By kind, header, reason, payload and time; the form keeps them, and so do the pages that follow."""
+    with Queue("q", url=newest.url, history=100) as queue:
+        for number in range(60):
+            headers = {"kind": f"k{number % 2}", "tenant": f"t{number % 3}"}
+            queue.enqueue(b'{"order": %d}' % number, id=f"i{number:02}", headers=headers)
+        for lease in queue.lease_many(60):
+            lease.dead_letter(f"pipe {lease.job.id}")
+    one = site()
+
+    def listed(path: str = "queue?name=q&state=dead", **chosen: str) -> list[str]:
+        found, answer = list[str](), one.get(path, **chosen)
+        while True:
+            assert answer.status_code == 200, text(answer)
+            found += re.findall(r'<th scope="row"><a href="job\?[^"]*">(i\d+)</a>', answer.text)
+            following = re.search(r'href="([^"]+)" rel="next"', answer.text)
+            if following is None:
+                return found
+            answer = one.get(following[1].replace("&amp;", "&"))
+
+    everything = [f"i{number:02}" for number in range(60)]
+    assert listed() == everything[::-1]
+    dead = {"name": "q", "state": "dead"}
+    assert listed("queue", **dead, order="oldest") == everything
+    assert listed("queue", **dead, order="oldest", kind="k1", since="1h") == everything[1::2]
+    assert listed("queue", **dead, kind="k0", header="tenant=t0") == everything[::6][::-1]
+    assert listed("queue", **dead, reason="pipe i07", payload='"order": 7') == ["i07"]
+    assert listed("queue", **dead, until="1h") == listed("queue", **dead, since="2999-01-01T00:00") == []
+    shown = one.get("queue", **dead, kind="k1", header="tenant=t0", since="1h")
+    for field in ('name="kind" value="k1"', 'name="header" value="tenant=t0"', 'name="since" value="1h"'):
+        assert field in shown.text
+    assert "10 of 60 jobs that were looked at match." in text(shown)
+    assert "pipe i03 " in text(shown)
+    assert "k1 30 30 (100%)" in text(shown)
+    for wrong, words in (({"since": "soon"}, "give a span such as"), ({"header": "x"}, "give name=value")):
+        refused = one.get("queue", **dead, **wrong)
+        assert (refused.status_code, words in text(refused)) == (400, True)
+    assert one.get("queue", **dead, order="random").status_code == 400
+
+
+def test_times_of_jobs_in_lists(site: Any, newest: Server) -> None:
+    """How long they waited and ran, as far as known; a waiting job has its age."""
+    with Queue("q", url=newest.url, history=10) as queue:
+        queue.enqueue(b"x", id="a", headers={"kind": "mail"})
+        queue.lease().complete()
+        queue.enqueue(b"x", id="b")
+        queue.lease()
+        queue.enqueue(b"x", id="c")
+    one = site()
+    ended = text(one.get("queue", name="q", state="ended"))
+    assert re.search(r"a completed mail 1 \S+ \S+ ago \d+ ms \d+ ms", ended), ended
+    assert re.search(r"b 1 ≤ \d+ m?s ≥ \d+ m?s", text(one.get("queue", name="q", state="running")))
+    assert "Completed" in text(one.get("queue", name="q"))
+    assert re.search(r"c 1 \S+ \S+ ago", text(one.get("queue", name="q")))
+
+
 def test_find(site: Any, queue: Queue) -> None:
     queue.enqueue(b"x", id="a")
     one = site()
@@ -241,8 +305,8 @@ def test_workers(site: Any, queue: Queue) -> None:
 def test_schedules(site: Any, queue: Queue) -> None:
     queue.admin.schedule("nightly", b"x", every=7200)
     one = site()
-    assert "nightly q every 2.0 h in 2.0 h once" in text(one.get("schedules"))
-    assert "nightly: every 2.0 h" in text(one.get("queue", name="q"))
+    assert "nightly q every 2 h in 2 h once" in text(one.get("schedules"))
+    assert "nightly: every 2 h" in text(one.get("queue", name="q"))
 
 
 def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:

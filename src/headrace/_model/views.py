@@ -83,6 +83,8 @@ class QueueView:
     shards: tuple[ShardView, ...] = ()
     outbox: OutboxView | None = None
     """Its SQL outbox, if a relay has told of one."""
+    looks: tuple[float, ...] = ()
+    """The times of the looks of `trail`, in seconds of the server's clock."""
 
     @property
     def balanced(self) -> bool:

@@ -26,7 +26,20 @@ def span(seconds: float | None) -> str:
     if seconds is None:
         return ""
     size, unit = next((unit for unit in UNITS if seconds >= unit[0]), (1.0, "s"))
-    return f"{seconds / size:.1f} {unit}" if seconds < 10 * size and unit != "s" else f"{seconds / size:.0f} {unit}"
+    number = f"{seconds / size:.1f}".removesuffix(".0") if seconds < 10 * size and unit != "s" else ""
+    return f"{number or round(seconds / size)} {unit}"
+
+
+def took(seconds: float | None) -> str:
+    """Write how long something took: below ten seconds more exactly than `span`."""
+    if seconds is None or seconds >= 9.95:
+        return span(seconds)
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
+
+
+def percent(part: float) -> str:
+    """Write a part of a whole; a small one is not 0."""
+    return f"{part:.1%}" if 0 < part < 0.1 else f"{part:.0%}"
 
 
 def from_now(moment: float | None, now: float) -> str:

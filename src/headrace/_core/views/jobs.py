@@ -24,13 +24,13 @@ from headrace._model.views import (
 )
 from headrace._protocol import view_ops
 from headrace._protocol.keys import job_id
-from headrace._protocol.limits import LISTED_PER_SCRIPT, OPS_PER_TRIP
+from headrace._protocol.limits import JOBS_PER_SCRIPT, LISTED_PER_SCRIPT, OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
 
 PARTS_A_PAGE = 8  # calls for a page at most
-SEARCHES_A_PAGE = 24  # calls for a page at most, if only some jobs are meant
+SEARCHES_A_PAGE = 3 * PARTS_A_PAGE  # calls for a page at most, if only some jobs are meant
 SEARCH_KEPT = 5  # times as long as others: such a view is read again for each update of a page
-ENDS_AT_MOST = 1000  # ends of jobs from which the figures of kinds are made
+ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds are made
 
 
 class JobViews(Reader):

@@ -87,7 +87,7 @@ class QueueViews(Reader):
         return QueueView(
             name, counts, max(lag for (_, lag, _), _ in read), any(about.paused for about in abouts),
             max(about.levels for about in abouts), _by_name(one for _, workers in read for one in workers),
-            rates, line, shards,
+            rates, line, shards, looks=tuple(at for at, _, _ in steps[1:]),
         )  # fmt: skip
 
     def queue(self, name: str) -> Step[QueuePage]:

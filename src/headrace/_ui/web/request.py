@@ -16,7 +16,7 @@ from headrace._ui.actions import BUTTONS, Button
 from headrace._ui.texts import Refused
 from headrace._ui.web.access import Rights
 
-PER_PAGE = 50
+PER_PAGE = 25
 Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
 
 

@@ -2,35 +2,123 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+from headrace._core.views.choice import DATED, ORDERS
 from headrace._core.views.reader import STATES
 from headrace._model.event import ENDS
 from headrace._model.verbs import BULK
+from headrace._model.views import JobsPage, KindsPage, QueuePage, QueueView
 from headrace._ui.actions import BULK_TEXTS
-from headrace._ui.web.charts import HEIGHT, SPANS, WIDTH, charts, rows
+from headrace._ui.texts import Refused, rate
+from headrace._ui.web.charts import SPANS, Chart, charts, draw, fitting, rows
+from headrace._ui.web.render import to
 from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest, buttons, by_state
 
 ONWARD = ("action", "state", "cursor", "reason", "kind", "looked", "matched", "done", "confirm")  # of a bulk action
+FILTERS = ("kind", "end", "header", "reason", "payload", "since", "until", "order")
+SORTED = {
+    "waiting": "The next one first.",
+    "running": "The first enqueued first.",
+    "delayed": "The next one due first.",
+    "blocked": "In no order.",
+}
+UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|m|min|h|d)")
+
+
+def moment(name: str, text: str, now: float) -> float | None:
+    """Read a moment: a span back from *now*, or a date and time in UTC. Raises `Refused`."""
+    text = text.strip()
+    if not text:
+        return None
+    back = SPAN.fullmatch(text)
+    if back:
+        tens = now // 10 * 10  # so that all viewers of this span see one reading
+        return max(0.0, tens - float(back[1]) * UNITS_S[back[2]])
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise Refused(f"{name} {text!r:.50}: give a span such as 10m, 1h or 2d, or 2026-11-27T01:00 in UTC.") from None
 
 
 async def queue(request: PageRequest) -> Answer:
     """Show one queue, and a page of its jobs in one state."""
     name, state = request.queue(), request.param("state", "waiting")
-    only = {"kind": request.param("kind")[:500], "end": request.param("end")} if state == "ended" else {}
-    if state not in (*STATES, "ended") or only.get("end", "") not in ("", *ENDS):
+    asked = {word: request.param(word)[:1000] for word in FILTERS}
+    if state not in (*STATES, "ended") or asked["end"] not in ("", *ENDS):
         raise NotThere(f"There is no state {state!r}.")
     page = await request.inspector.queue(name)
     counts = page.queue.counts
     if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
         raise NotThere(f"There is no queue {name!r}.")
-    chosen: dict[str, Any] = {word: value or None for word, value in only.items()}
-    jobs = await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE, **chosen)
+    jobs, narrow = await _jobs(request, name, state, asked, page.now)
+    history = "history" in page.declared
+    kinds = await request.inspector.kinds(name) if history else KindsPage(page.now, name, kept=False)
     bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
+    tabs = by_state(counts)
     more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
     more |= {"bulk": bulk, "bulk_texts": BULK_TEXTS, "buttons": buttons(request, "queue", name)}
-    more |= {"only": only, "ends": ENDS}
-    return "queue.html", {"page": page, "tabs": by_state(counts), **more}
+    more |= {"asked": asked, "narrow": narrow, "kept": {word: value for word, value in asked.items() if value}}
+    more |= {"ends": ENDS, "kinds": kinds, "states": _states(page.queue, tabs, history=history or state == "ended")}
+    first = asked["order"] or "newest"
+    more |= {"sorted": SORTED.get(state) or f"The {first} first.", "asked_span": request.param("span")}
+    return "queue.html", {"page": page, "tabs": tabs, **more, **await _charts(request, page)}
+
+
+def _states(queue: QueueView, tabs: Mapping[str, int], *, history: bool) -> list[tuple[str, str, int | None, str]]:
+    """Return the tabs: the key of each, its text, its number and its address."""
+    shown: list[tuple[str, str, int | None]] = [(state, state.capitalize(), number) for state, number in tabs.items()]
+    if history:
+        shown.insert(-1, ("ended", "Completed", None))
+    return [(state, text, number, to("queue", name=queue.name, state=state)) for state, text, number in shown]
+
+
+async def _jobs(
+    request: PageRequest, name: str, state: str, asked: Mapping[str, str], now: float
+) -> tuple[JobsPage, bool]:
+    """Read the jobs of a list. Return also whether some are left out."""
+    chosen: dict[str, Any] = {word: asked[word] or None for word in ("kind", "end", "header", "reason", "payload")}
+    chosen |= {word: moment(word, asked[word], now) for word in ("since", "until")}
+    narrow = any(value is not None for value in chosen.values())
+    if state in DATED:
+        chosen["order"] = asked["order"] or ORDERS[1]
+    return await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE, **chosen), narrow
+
+
+async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
+    """Draw the charts of the page: from the trends, if there are some, else from the latest looks."""
+    name, span = page.queue.name, request.param("span")
+    if span and span not in SPANS:
+        raise NotThere(f"There is no span {span!r}.")
+    drawn: list[Chart] = []
+    ranges: dict[str, str] = {}
+    if page.declared.get("trends") == "yes":
+        found = await request.inspector.trends(name)
+        fits = fitting(found.points, found.now)
+        known = list(SPANS)
+        last = len(known) if found.points and fits == "2d" else known.index(fits) + 1
+        ranges = {key: SPANS[key][0] for key in known[:last]}
+        span = span or fits
+        _, every, number = SPANS[span]
+        if span != fits:
+            found = await request.inspector.trends(name, every, number)
+        drawn = charts(found, number)[:2]
+    if not drawn:
+        ranges, drawn = {}, _latest(page.queue)
+    return {"charts": drawn, "ranges": ranges, "span": span}
+
+
+def _latest(queue: QueueView) -> list[Chart]:
+    """Draw the rates between the latest looks."""
+    if len(queue.trail) < 2:
+        return []
+    enqueued, completed = zip(*queue.trail, strict=True)
+    return [draw("Jobs a second", queue.looks, [("in", "accent", enqueued), ("done", "good", completed)], rate)]
 
 
 async def matching(request: PageRequest) -> Answer:
@@ -49,5 +137,5 @@ async def trends(request: PageRequest) -> Answer:
         raise NotThere(f"There is no span {span!r}.")
     _, every, number = SPANS[span]
     found = await request.inspector.trends(name, every, number)
-    more = {"charts": charts(found, number), "rows": rows(found, number), "size": (WIDTH, HEIGHT)}
+    more = {"charts": charts(found, number), "rows": rows(found, number)}
     return "trends.html", {"trends": found, "spans": SPANS, "span": span, "now": found.now, **more}
