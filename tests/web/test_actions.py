@@ -105,6 +105,39 @@ def test_redrive_one_a_reason_or_all(site: Any, queue: Queue) -> None:
     assert one.done("redrive", queue="q") == "1 job went back to the queue."
 
 
+def test_a_cause_in_several_queues(site: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try one, then redrive or remove all, queue by queue; each removal wants the name of its queue."""
+    with Queue("r", url=queue._address.url) as other:
+        for where in (queue, other):
+            dead(where, "timeout 1", "timeout 2", "other")
+        one, group = site(), reason_key("timeout 9")
+        answer = one.post("redrive", queue="r", id="i1", group=group)
+        shown = text(one.get(str(answer.url.join(answer.headers["location"]))))
+        assert "Sent again i1 waiting" in shown
+        assert "1 job went back to the queue." in shown
+        monkeypatch.setattr(actions, "STEPS_WITHIN_S", 0)
+        fields = {"queue": "q", "rest": "r", "state": "dead", "group": group, "total": "3"}
+        between = one.post("redrive", **fields)
+        page = one.get(str(between.url.join(between.headers["location"])))
+        assert "2 of 2 went back to the queue" in text(page)
+        assert "data-onward" in page.text
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text))
+        assert hidden["queue"] == "r"
+        assert "3 of 3 went back to the queue" in one.done("redrive", **hidden)
+        assert (queue.counts().dead, other.counts().dead) == (1, 1)
+        fields |= {"group": reason_key("other"), "confirm": "q"}
+        between = one.post("purge_dead", **fields)
+        page = one.get(str(between.url.join(between.headers["location"])))
+        assert "data-onward" not in page.text
+        assert "Type <code>r</code> to confirm" in page.text
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text))
+        assert one.post("purge_dead", **hidden).status_code == 400
+        assert "2 of 2 were removed" in one.done("purge_dead", **hidden, confirm="r")
+        only = site(access=lambda _: {"q": {"redrive"}})
+        assert only.post("redrive", queue="r", state="dead", group=group).status_code == 403
+        assert (queue.counts().dead, other.counts().dead) == (0, 0)
+
+
 def test_dead_letters_are_removed(site: Any, queue: Queue) -> None:
     dead(queue, "timeout 1", "timeout 2", "other")
     one = site()

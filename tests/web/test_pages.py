@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Worker
+from headrace.inspect import reason_key
 from headrace.testing import run
 from headrace.web import app
 from tests.support.servers import Server
@@ -314,8 +315,28 @@ def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:
         queue.enqueue(b"x", id=f"i{number}")
         queue.lease().dead_letter(f"timeout after {number} s")
     one = site()
-    assert "q : 3" in text(one.get("dead"))
-    assert "3 × timeout after 0 s" in text(one.get("dead", name="q"))
+    with Queue("r", url=queue._address.url) as other:
+        other.enqueue(b"x", id="other", headers={"kind": "mail"})
+        other.lease().dead_letter("timeout after 9 s")
+    one = site()
+    shown = text(one.get("dead"))
+    for words in (
+        "Dead letters 4 Last hour 4",
+        "All queues 4 q 3 r 1",
+        "timeout after 2 s q 3 3 3",
+        "9 s mail r 1 1 1",
+    ):
+        assert words in shown
+    assert "mail" not in text(one.get("dead", name="q"))
+    opened = text(one.get("dead", group=reason_key("timeout after 1 s")))
+    assert "i2 q" in opened
+    assert "Redrive all" in opened
+    assert "other" not in opened
+    assert "Redrive all" not in text(site(access=lambda _: "read").get("dead", group=reason_key("timeout after 1 s")))
+    hidden = site(access=lambda _: {"r": "read"})
+    assert "i2" not in text(hidden.get("dead"))
+    for query in ({"group": reason_key("timeout after 1 s")}, {"name": "q"}, {"group": "none"}):
+        assert hidden.get("dead", **query).status_code == 404
 
 
 def test_shares(site: Any, newest: Server) -> None:

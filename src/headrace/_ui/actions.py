@@ -220,7 +220,7 @@ async def _bulk(queue: AsyncQueue[Any], action: str, form: Form) -> tuple[int, s
     so far, and the fields that go on with it; none at its end.
     """
     end = time.monotonic() + STEPS_WITHIN_S
-    texts = {name: form(name) for name in ("reason", "kind")}
+    texts = {name: form(name) for name in ("reason", "kind", "group")}
     looked, matched, done = map(form.count, ("looked", "matched", "done"))
     cursor, now = form("cursor"), 0
     while True:
@@ -230,11 +230,15 @@ async def _bulk(queue: AsyncQueue[Any], action: str, form: Form) -> tuple[int, s
             break
     done += now
     onward: dict[str, str] = {}
-    if cursor:
+    following, _, rest = form("rest").partition(" ")  # other queues, which have the same cause of death
+    if cursor or following:
         onward = {"action": action, "state": form("state"), "cursor": cursor, "confirm": form("confirm")}
         onward |= texts | {"looked": str(looked), "matched": str(matched), "done": str(done)}
-    which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text)
-    rest = f"{f' ({which})' if which else ''}{', and it goes on' if cursor else ''}"
+        onward |= {"rest": form("rest"), "within": form("within"), "total": form("total")}
+        if not cursor:
+            onward |= {"name": following, "rest": rest, "confirm": ""}
+    which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text and name != "group")
+    rest = f"{f' ({which})' if which else ''}{', and it goes on' if onward else ''}"
     return now, f"{done:,} of {matched:,} {BULK_TEXTS[action][1]}, of {jobs(looked)} that were looked at{rest}.", onward
 
 

@@ -15,6 +15,7 @@ from redis.exceptions import ClusterCrossSlotError
 
 from headrace._api.queue import Delay
 from headrace._core.queue import calls
+from headrace._core.queue.bulk import Match
 from headrace._core.shards.map import OneShard, ShardMap
 from headrace._core.shards.verbs import QueueVerbs
 from headrace._model import checks
@@ -163,15 +164,18 @@ class AsyncAdmin(Generic[T]):
         """
         return await self._drive(self._verbs.repair())
 
-    async def bulk(self, action: str, state: str, *, reason: str = "", kind: str = "", cursor: str = "") -> Bulk:
+    async def bulk(
+        self, action: str, state: str, *, reason: str = "", kind: str = "", group: str = "", cursor: str = ""
+    ) -> Bulk:
         """Take one step of an action for all jobs in *state* that match: go on with the `cursor` of its answer.
 
         *action*: `cancel` (of jobs that are waiting, running or delayed), `expire` (running), `reschedule` (delayed: at
-        once), `redrive` or `purge_dead` (dead). *reason*: a text in the job's reason. *kind*: its header `kind`. Jobs
-        that come after the first step stay. A job that begins between its listing and its cancellation is cancelled,
-        too. A step looks at some pages of jobs: list.lua, and the action's script.
+        once), `redrive` or `purge_dead` (dead). *reason*: a text in the job's reason. *kind*: its header `kind`.
+        *group*: the key of a group of dead letters, as `Inspector.dead` has it. Jobs that come after the first step
+        stay. A job that begins between its listing and its cancellation is cancelled, too. A step looks at some pages
+        of jobs: list.lua, and the action's script.
         """
-        return await self._drive(self._verbs.bulk(action, state, reason, kind, cursor))
+        return await self._drive(self._verbs.bulk(action, state, Match(reason, kind, group), cursor))
 
     @overload
     async def cancel_payload(self: AsyncAdmin[bytes], payload: Plain) -> int: ...

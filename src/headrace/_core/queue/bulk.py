@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import asdict, frozen
+
 from headrace._core.effects import Step, send, send_all
 from headrace._core.queue.calls import by_ids, through
+from headrace._model.letters import reason_key
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.verbs import Bulk, combination
@@ -19,17 +22,32 @@ PAGES_A_STEP = 5  # each of `LISTED_PER_SCRIPT` jobs, or `BYTES_PER_SCRIPT`
 Choose = Callable[[Sequence[JobState[Any]]], Step[Sequence[bool]]]
 
 
-def bulk(
-    ops: Ops, action: str, state: str, reason: str, kind: str, cursor: str, choose: Choose | None = None
-) -> Step[Bulk]:
-    """Take *action* for the jobs in *state* whose reason holds *reason*, and whose header `kind` is *kind* ('': any),
-    but only for the jobs of each page that *choose* names.
+@frozen
+class Match:
+    """The jobs that are meant: those whose reason holds `reason`, whose header `kind` is `kind`, and which are in the
+    `group` of dead letters; '' means any.
+    """
+
+    reason: str = ""
+    kind: str = ""
+    group: str = ""
+
+    def fits(self, one: JobState[Any]) -> bool:
+        """Tell whether a job is meant."""
+        kind = one.job.headers.get(KIND, "")
+        if self.reason not in (one.reason or "") or self.kind not in ("", kind):
+            return False
+        return not self.group or reason_key(one.reason or "", kind) == self.group
+
+
+def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: Choose | None = None) -> Step[Bulk]:
+    """Take *action* for the jobs in *state* that *match*, but only for the jobs of each page that *choose* names.
 
     The cursor begins with the time in ms at which the first step began. Jobs that came later stay: otherwise a job that
     is redriven and dies again would be redriven for ever.
     """
     action, state = combination(action, state)
-    for name, text in (("reason", reason), ("kind", kind), ("cursor", cursor)):
+    for name, text in (*asdict(match).items(), ("cursor", cursor)):
         if not isinstance(text, str):
             raise TypeError(f"{name} must be a str, not {type(text).__name__}")
     began, _, place = cursor.partition(" ")
@@ -39,7 +57,7 @@ def bulk(
     for _ in range(PAGES_A_STEP):
         found, place, now = yield from send(page(ops, state, place, LISTED_PER_SCRIPT))
         began = began or f"{now * 1000:.0f}"
-        wanted = [_is_meant(one, state, reason, kind, int(began)) for one in found]
+        wanted = [_is_meant(one, state, match, int(began)) for one in found]
         looked, matched = looked + len(found), matched + sum(wanted)
         if choose is not None and any(wanted):
             chosen = yield from choose(found)
@@ -58,10 +76,10 @@ def _came(one: JobState[Any]) -> int:
     return int(number) if number.isdigit() and "-" in (one.entry or "") else 0
 
 
-def _is_meant(one: JobState[Any], state: str, reason: str, kind: str, began: int) -> bool:
+def _is_meant(one: JobState[Any], state: str, match: Match, began: int) -> bool:
     if state in ("waiting", "dead") and _came(one) > began:
         return False
-    return reason in (one.reason or "") and (not kind or one.job.headers.get(KIND) == kind)
+    return match.fits(one)
 
 
 def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> Step[int]:

@@ -20,7 +20,7 @@ from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import leaser
 from headrace._core.fair.shares import shares
 from headrace._core.queue import calls, results
-from headrace._core.queue.bulk import Choose, bulk
+from headrace._core.queue.bulk import Choose, Match, bulk
 from headrace._core.queue.conditional import admit, admit_many
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.queue.results import UNKNOWN, End
@@ -326,7 +326,7 @@ class QueueVerbs(Generic[M]):
         """Move waiting jobs to another queue; of a sharded queue, to the shard of the same number."""
         return self._sum(lambda ops, some: calls.by_ids(partial(ops.move, to), some, 2 * REWRITES_PER_SCRIPT), ids)
 
-    def bulk(self, action: str, state: str, reason: str, kind: str, cursor: str) -> Step[Bulk]:
+    def bulk(self, action: str, state: str, match: Match, cursor: str) -> Step[Bulk]:
         """Take one step of a bulk action, in one shard after the other."""
         number, _, inner = str(cursor).partition(":") if cursor else ("0", "", "")
         if not number.isdigit():
@@ -336,7 +336,7 @@ class QueueVerbs(Generic[M]):
         if not shards:
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
         ops, inner = shards[0], inner if shards[0].number == int(number) else ""
-        step = yield from bulk(ops, action, state, reason, kind, inner, self._chooser(ops, action))
+        step = yield from bulk(ops, action, state, match, inner, self._chooser(ops, action))
         after = f"{ops.number}:{step.cursor}" if step.cursor else f"{shards[1].number}:" if shards[1:] else ""
         return Bulk(step.looked, step.matched, step.done, after)
 
@@ -595,7 +595,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         if choose is None:
             return (yield from super()._redrive(ops, some))
         while True:
-            step = yield from bulk(ops, "redrive", "dead", "", "", cursor, choose)
+            step = yield from bulk(ops, "redrive", "dead", Match(), cursor, choose)
             done, cursor = done + step.done, step.cursor
             if not cursor:
                 return done

@@ -286,13 +286,14 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> s
     """Return the address of the page that follows an action, relative to `do/`."""
     queue, job = form("queue"), form("id")
     if onward:
-        return "../" + to("matching", name=queue, outcome=outcome, **onward)
+        return "../" + to("matching", **{"name": queue, "outcome": outcome, **onward})
+    if action in ("redrive", "purge_dead") and (form("group") or not form("state")):
+        tried = {"group": form("group"), "queue": queue, "tried": job} if job and action == "redrive" else {}
+        return "../" + to("dead", name=form("within") if form("group") else queue, outcome=outcome, **tried)
     if form("state"):
         return "../" + to("queue", name=queue, state=form("state"), outcome=outcome)
     if action == "delete":
         return "../" + to("", outcome=outcome).removeprefix("./")
-    if action in ("redrive", "purge_dead"):
-        return "../" + to("dead", name=queue, outcome=outcome)
     if action in ("cancel", "expire", "reschedule", "signal") and job:
         return "../" + to("job" if action != "cancel" else "queue", queue=queue, name=queue, id=job, outcome=outcome)
     return "../" + to("queue", name=queue, outcome=outcome)

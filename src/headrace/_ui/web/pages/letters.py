@@ -1,15 +1,31 @@
-"""The pages of dead letters."""
+"""The pages of dead letters: in groups, and the letters of one group."""
 
 from __future__ import annotations
 
-from headrace._ui.web.request import Answer, PageRequest
+from headrace._ui.web.request import Answer, NotThere, PageRequest
+
+GROUPS_SHOWN = 200
 
 
 async def dead(request: PageRequest) -> Answer:
-    """Show the dead letters of all queues, or of one queue by reason."""
-    if not request.param("name"):
-        view, queues = await request.seen()
-        return "deaths.html", {"queues": [queue for queue in queues if queue.counts.dead], "now": view.now}
-    name = request.queue()
-    page = await request.inspector.dead(name)
-    return "dead.html", {"page": page, "queue": name, "now": page.now}
+    """Show the dead letters of all queues, or of one, by reason and kind; or the letters of one group."""
+    name, key = request.param("name"), request.param("group")
+    view, queues = await request.seen()
+    if name:
+        request.queue()
+    numbers = {queue.name: queue.counts.dead for queue in queues if queue.counts.dead}
+    names = [name] if name else list(numbers)
+    page = await request.inspector.deaths(names, key)
+    tried, its = None, request.param("tried")  # a letter that was sent again
+    if its and request.rights.sees(request.param("queue")):
+        tried = await request.inspector.job(request.param("queue"), its)
+    values = {"page": page, "queue": name, "numbers": numbers, "now": page.now or view.now, "its": its, "tried": tried}
+    if not key:
+        return "dead.html", {**values, "groups": page.groups[:GROUPS_SHOWN]}
+    if not page.groups and not its:
+        raise NotThere("There are no such dead letters any more.")
+    group = page.groups[0] if page.groups else None
+    of = [one for one, _ in group.queues] if group else []
+    may = {action: [one for one in of if request.rights.may(one, action)] for action in ("redrive", "purge_dead")}
+    first = next((job for job in page.jobs if job.queue in may["redrive"]), None)
+    return "letters.html", {**values, "group": group, "chosen": may, "first": first}

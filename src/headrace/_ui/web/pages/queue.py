@@ -18,7 +18,10 @@ from headrace._ui.web.charts import SPANS, Chart, charts, draw, fitting, rows
 from headrace._ui.web.render import to
 from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest, buttons, by_state
 
-ONWARD = ("action", "state", "cursor", "reason", "kind", "looked", "matched", "done", "confirm")  # of a bulk action
+ONWARD = (  # the fields of a bulk action
+    "action", "state", "cursor", "reason", "kind", "group", "looked", "matched", "done", "confirm", "rest", "within",
+    "total",
+)  # fmt: skip
 FILTERS = ("kind", "end", "header", "reason", "payload", "since", "until", "order")
 SORTED = {
     "waiting": "The next one first.",
@@ -127,7 +130,9 @@ async def matching(request: PageRequest) -> Answer:
     if request.param("state") not in BULK.get(fields["action"], ()):
         raise NotThere("There is no such bulk action.")
     counts = (await request.inspector.queue(name)).queue.counts
-    return "matching.html", {"queue": name, "fields": fields, "there": by_state(counts)[request.param("state")]}
+    done, total = (int(fields[one]) if fields[one].isdecimal() else 0 for one in ("done", "total"))
+    more = {"there": by_state(counts)[request.param("state")], "done": min(done, total), "total": total}
+    return "matching.html", {"queue": name, "fields": fields, **more}
 
 
 async def trends(request: PageRequest) -> Answer:
