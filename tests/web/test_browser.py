@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from headrace import NewJob, Queue
+from headrace import Flow, FlowJob, Job, Limit, NewJob, Queue, Retry, Worker
+from headrace._ui.web.pages import PAGES
 from tests.support.awaiting import until
 from tests.support.program import PROGRAM, environment
 from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run, write_trends
-from tests.web.chromium import accessible, chromium, needs_chromium
+from tests.web.chromium import accessible, chromium, needs_chromium, violations
 
 pytestmark = needs_chromium
 HOSTILE = b"</pre><script>document.title='owned';fetch('https://evil.test/')</script><img src=x onerror=alert(1)>"
@@ -62,19 +67,186 @@ def queue(newest: Server) -> Iterator[Queue]:
         yield queue
 
 
+@pytest.fixture
+def filled(newest: Server, queue: Queue) -> Iterator[None]:
+    """Beside `q` a bit of all there is, with hostile names wherever users give them."""
+    hostile = HOSTILE.decode()
+    worker = Worker(url=newest.url, name="w" * 200)
+    ended = threading.Event()
+    with (
+        Queue("fair", url=newest.url, fair="tenant", limits=[Limit(2, key="tenant")], history=100) as fair,
+        Queue("many", url=newest.url, shards=3) as many,
+        Queue("runs", url=newest.url) as runs,
+        closing(Flow("shop", url=newest.url)) as flow,
+    ):
+        worker.handler("fair", kind=hostile, retry=Retry(attempts=2), history=100, concurrency=2)(failing)
+        flow.stage("order", next="bill")(advancing)
+        flow.stage("bill")(advancing)
+        worker.flow(flow)
+        worker.handler("held")(lambda _: ended.wait(60) and None)
+        many.enqueue_many([b"x"] * 7)
+        waiting_run(runs, "run", HOSTILE)
+        headers = {"tenant": hostile, "kind": hostile}
+        fair.enqueue_many([NewJob(HOSTILE, id=f"{hostile}{n}", headers=headers) for n in range(30)])
+        fair.enqueue_many([NewJob(b"{}", headers={"tenant": "b", "kind": "unknown"}) for _ in range(60)])
+        flow.start(HOSTILE, id="r1", attributes={"customer": hostile})
+        with worker, Queue("held", url=newest.url) as held:
+            held.enqueue(HOSTILE, id="held")
+            until(lambda: held.counts().leased == 1)
+            until(lambda: fair.counts().dead >= 5)
+            until(lambda: fair.counts().completed >= 5)
+            yield
+            ended.set()
+
+
+def failing(job: Job) -> bytes:
+    """Every other job fails with a hostile text."""
+    if job.id.endswith(tuple("02468")):
+        raise ValueError(HOSTILE.decode())
+    return HOSTILE
+
+
+def advancing(job: FlowJob) -> bytes:
+    """A stage."""
+    return HOSTILE
+
+
+def crawled(page: Any, root: str) -> Iterator[str]:
+    """Open each page that links lead to, once for each tab and not for each job, and those that forms lead to."""
+    todo = ["", "find?id=dead", "matching?name=q&state=waiting&action=cancel"]
+    known = set[tuple[str, ...]]()
+    while todo:
+        address = todo.pop(0)
+        parts = urlsplit(address)
+        tabs = (f"{name}={value if name in TABS else ''}" for name, value in parse_qsl(parts.query))
+        key = (parts.path, *sorted(tabs))
+        if key in known:
+            continue
+        known.add(key)
+        page.goto(root + address)
+        yield address
+        links = page.locator("a[href]").evaluate_all("all => all.map(one => one.getAttribute('href'))")
+        todo += [link.removeprefix("./") for link in links if not link.startswith(("#", "http"))]
+    missing = PAGES.keys() - {key[0] for key in known}
+    assert not missing, f"nothing leads to {missing}"
+
+
+TABS = {"state", "span", "tab"}
+
+
 @pytest.mark.slow
-def test_pages(page: Any, queue: Queue) -> None:
-    """Each page, hostile jobs in them, in light and in dark: accessible, and of this host only."""
-    root = page.url
-    paths = ["", "workers", "schedules", "find?id=dead", "dead?name=q", "nowhere"]
-    paths += [f"queue?name=q&state={state}" for state in ("running", "dead")] + ["trends?name=q"]
-    paths += [f"job?queue=q&id={name}" for name in ("leased", "late", "dead")]
-    for number, path in enumerate(paths):
-        page.emulate_media(color_scheme="dark" if number % 2 else "light")
-        if path != "nowhere":  # a console tells of what is not found
-            page.goto(root + path)
-            accessible(page)
-            assert page.title() != "owned"
+def test_pages(filled: None, page: Any) -> None:
+    """Each page, hostile jobs in them, at both widths, in light and in dark: accessible, and of this host only.
+
+    Its styles and scripts are small, and nothing violates the content policy: the browser's console would tell.
+    """
+    root, weight = page.url, dict[str, int]()
+
+    def weigh(answer: Any) -> None:
+        if "static/" in answer.url:
+            weight[answer.url] = len(answer.body())
+
+    page.on("response", weigh)
+    found: list[str] = []
+    for _ in crawled(page, root):
+        for width, scheme in itertools.product((390, 1280), ("light", "dark")):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            found += violations(page)
+        assert page.title() != "owned"
+    assert not found, "\n".join(found)
+    assert len(weight) >= 2
+    assert sum(weight.values()) <= WEIGHT_BYTES
+
+
+WEIGHT_BYTES = 40_000
+REACHABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+
+
+@pytest.mark.slow
+def test_the_keyboard_reaches_everything(filled: None, page: Any) -> None:
+    """On each page Tab arrives at every link, button, field and scrolled part, and in the end leaves the page."""
+    page.set_viewport_size({"width": 1280, "height": 800})
+    watch = "window.reached = new Set(); addEventListener('focusin', event => reached.add(event.target))"
+    seen = f"[...document.querySelectorAll(`{REACHABLE}`)].filter(one => one.checkVisibility() && !one.disabled)"
+    for address in crawled(page, page.url):
+        page.evaluate(watch)
+        page.evaluate("document.activeElement.blur()")
+        for _ in range(page.evaluate(f"{seen}.length") + 5):
+            page.keyboard.press("Tab")
+        left = page.evaluate(f"{seen}.filter(one => !reached.has(one)).map(one => one.outerHTML.slice(0, 200))")
+        assert left == [], address
+
+
+def focused(page: Any) -> str:
+    return str(page.evaluate("document.activeElement.textContent || document.activeElement.id"))
+
+
+def test_keys(newest: Server, page: Any) -> None:
+    """They find, go, walk rows and open them; not while somebody types; they can be turned off."""
+    for name in "abc":
+        with Queue(name, url=newest.url) as queue:
+            queue.enqueue(b"x")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    rows = page.get_by_role("region", name="Queues").locator("tbody a[href^='queue?']")
+    rows.nth(2).wait_for()
+    first, second, third = rows.all_inner_texts()
+    root, press = page.url, page.keyboard.press
+    press("/")
+    page.keyboard.type("gd?")
+    assert page.get_by_placeholder("Job id").input_value() == "gd?"
+    press("Escape")
+    for letter, place in {"d": "dead", "q": "", "w": "workers", "s": "schedules", "f": "flows", "o": ""}.items():
+        press("g")
+        press(letter)
+        page.wait_for_url(root + place)
+    press("Control+g")
+    press("d")
+    press("k")
+    assert focused(page) == first
+    press("j")
+    press("j")
+    press("j")
+    assert focused(page) == third
+    press("k")
+    press("Enter")
+    page.wait_for_url(f"{root}queue?name={second}")
+    press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    keys.wait_for()
+    accessible(page)
+    press("g")
+    press("d")
+    page.get_by_label("Keys act in this browser").uncheck()
+    press("Escape")
+    keys.wait_for(state="hidden")
+    page.reload()
+    press("/")
+    assert focused(page) != "find"
+    press("?")
+    page.get_by_label("Keys act in this browser").check()
+    page.get_by_role("button", name="Close").click()
+    assert page.url == f"{root}queue?name={second}"
+    press("/")
+    assert focused(page) == "find"
+
+
+def test_light_and_dark(page: Any, queue: Queue) -> None:
+    """As the system has it, until the button is pressed; then the server makes pages so, and nothing flashes."""
+    shade = "getComputedStyle(document.body).backgroundColor"
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(shade)
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(shade)
+    assert dark != light
+    page.get_by_role("button", name="Light or dark").click()
+    assert page.evaluate(shade) == dark
+    assert b'data-scheme="dark"' in page.goto(page.url + "workers").body()
+    assert page.evaluate(shade) == dark
+    page.get_by_role("button", name="Light or dark").click()
+    assert b'data-scheme="light"' in page.reload().body()
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(shade) == light
 
 
 @pytest.mark.slow
@@ -128,7 +300,7 @@ def test_without_javascript(program: str, queue: Queue) -> None:
     with chromium() as browser:
         page = browser.new_context(java_script_enabled=False).new_page()
         page.goto(program)
-        page.get_by_role("link", name="q", exact=True).click()
+        page.get_by_role("region", name="Queues").get_by_role("link", name="q", exact=True).click()
         page.get_by_role("button", name="Redrive all dead letters (1)").click()
         assert page.locator(".outcome").inner_text() == "1 job went back to the queue."
     until(lambda: queue.counts().dead == 0, "the dead letter is back")

@@ -44,8 +44,12 @@ def watched(own: Server) -> Iterator[tuple[Started, Any]]:
         page.set_default_timeout(PATIENCE * 1000)
         page.clock.install()  # runs as any other, and a test may put it forward
         page.goto(program.stdout.readline().decode().strip())
-        page.get_by_role("link", name="q", exact=True).wait_for()
+        link(page).wait_for()
         yield program, page
+
+
+def link(page: Any) -> Any:
+    return page.get_by_role("region", name="Queues").get_by_role("link", name="q", exact=True)
 
 
 def outdated(page: Any, reason: str) -> None:
@@ -77,7 +81,7 @@ def test_a_server_that_does_not_answer(watched: tuple[Started, Any], own: Server
     outdated(page, "The server does not answer")
     own.start()  # empty
     current(page)
-    page.get_by_role("link", name="q", exact=True).wait_for(state="detached")
+    link(page).wait_for(state="detached")
 
 
 def test_a_server_that_was_restarted_empty(watched: tuple[Started, Any], own: Server) -> None:
@@ -92,7 +96,7 @@ def test_a_server_that_was_restarted_empty(watched: tuple[Started, Any], own: Se
         worker = Worker(url=own.url, max_outage=None)
         worker.handler("q")(nothing)
         with worker:
-            row = page.get_by_role("row").filter(has=page.get_by_role("link", name="q", exact=True))
+            row = page.get_by_role("region", name="Queues").get_by_role("row").nth(1)
             for number in ("613", "57"):
                 row.get_by_text(number, exact=True).wait_for()
             own.kill()
@@ -114,7 +118,7 @@ def nothing(job: Job) -> None:
 def test_a_queue_that_is_gone(watched: tuple[Started, Any], own: Server) -> None:
     """The page of a queue says so when the server came back without it."""
     _, page = watched
-    page.get_by_role("link", name="q", exact=True).click()
+    link(page).click()
     page.get_by_role("heading", name="q", exact=True).wait_for()
     own.kill()
     own.start()

@@ -139,7 +139,7 @@ async function read() {
 function mark(state) {
   if (!live || live.dataset.state === state) return;
   live.dataset.state = state;
-  live.className = `live ${state.toLowerCase()}`;
+  live.className = state === "Live" ? "live" : `live ${state.toLowerCase()}`;
   live.textContent = state;
 }
 
