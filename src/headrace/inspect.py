@@ -19,6 +19,7 @@ from headrace._model.terms import Share
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
     Attention,
+    FlowView,
     JobsPage,
     JobView,
     KindsPage,
@@ -31,6 +32,7 @@ from headrace._model.views import (
     RunsPage,
     ServerFacts,
     ShardView,
+    StageView,
     Tenants,
     Totals,
     TrendPoint,
@@ -47,6 +49,7 @@ __all__ = [
     "Bulk",
     "DeadGroup",
     "DeadPage",
+    "FlowView",
     "Inspector",
     "JobView",
     "JobsPage",
@@ -65,6 +68,7 @@ __all__ = [
     "Shard",
     "ShardView",
     "Share",
+    "StageView",
     "Step",
     "Tenants",
     "Totals",

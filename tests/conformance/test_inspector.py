@@ -323,6 +323,35 @@ def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) 
     assert view.law.endswith("2 missing")
 
 
+@pytest.mark.differs("parts")
+def test_flows_in_their_order(look: Look, server: Server) -> None:
+    """The workers of a flow declare where its stages lead; runs are found by state, stage and id."""
+    flow, worker = Flow("shop", url=server.url), Worker(url=server.url)
+    flow.stage("z", next="a")(lambda job: b"z")
+    flow.stage("a")(lambda job: b"a")
+    worker.flow(flow)
+    for name in ("r1", "r2", "s1"):
+        flow.start(b"x", id=name)
+    run(worker, server.url)
+    flow.start(b"x", id="r3")
+    flow.close()
+    (view,) = look().flows()
+    assert view.known
+    assert [(stage.name, stage.next, stage.queue.counts.completed) for stage in view.stages] == [
+        ("z", ("a",), 3), ("a", (), 3),
+    ]  # fmt: skip
+
+    def ids(**only: str) -> set[str]:
+        return {one.id for one in look().runs("shop", **only).runs}
+
+    assert ids() == {"r1", "r2", "r3", "s1"}
+    assert ids(prefix="r") == {"r1", "r2", "r3"}
+    assert ids(prefix="r", state="completed", stage="a") == {"r1", "r2"}
+    assert ids(stage="z") == {"r3"}
+    with pytest.raises(ValueError, match="give one of running, blocked"):
+        look().runs("shop", state="x")
+
+
 def test_rates(look: Look, plain: Queue) -> None:
     """Rates are told of what this reader has seen."""
     one = look()

@@ -19,7 +19,7 @@ from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run, write_trends
 from tests.web.conftest import ORIGIN, text
 
-PLAIN = ["", "workers", "schedules", "dead", "flows", "find?id=x", "queue?name=q", "job?queue=q&id=a"]
+PLAIN = ["", "workers", "schedules", "dead", "flows", "tenants", "find?id=x", "queue?name=q", "job?queue=q&id=a"]
 HOSTILE = [
     b"<script>alert(1)</script>",
     b"\"'><img src=x onerror=alert(1)>",

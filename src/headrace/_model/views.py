@@ -263,7 +263,7 @@ class Tenants:
 
     @property
     def most(self) -> int | None:
-        """How many jobs of one value may run, if that is limited by the header of `fair`."""
+        """The number of jobs of one value that may run, if a limit has the header of `fair`; else `None`."""
         return next((limit for key, limit in self.limits if self.fair == (key,)), None)
 
 
@@ -412,6 +412,27 @@ class WorkerView:
 
     worker: WorkerState
     jobs: tuple[JobView, ...]
+
+
+@frozen
+class StageView:
+    """A stage of a flow: its `queue`, and the stages to which its jobs go on (`next`) or fan out (`children`)."""
+
+    name: str
+    queue: QueueView
+    next: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+
+
+@frozen
+class FlowView:
+    """A flow, or another group of queues, with its stages in their order; `known`: whether workers have declared it,
+    so that its order is known.
+    """
+
+    name: str
+    stages: tuple[StageView, ...]
+    known: bool
 
 
 @frozen

@@ -31,6 +31,7 @@ from headrace.errors import ConfigurationError
 
 CHILDREN_AT_MOST = JOBS_PER_SCRIPT  # of one fan-out: one script creates them
 STEPS_PER_SCRIPT = REWRITES_PER_SCRIPT // 2  # each step writes a run and a job
+LEADS = "leads_to"  # an option that the workers of a stage declare: see `FlowOps.leads`
 FAILED_CHOICES = ("fail", "continue", "cancel")
 DEFAULTS = QueueSettings()
 _PARTS = [
@@ -343,6 +344,13 @@ class FlowOps:
         if name not in self.lookup:
             raise ValueError(f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}")
         return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, JOBS_PER_SCRIPT], replies.ids)
+
+    def leads(self, queue: str) -> str:
+        """Name the stages to which jobs of the stage *queue* go on, as `pack +item`: `+` before stages of children, `-`
+        for none.
+        """
+        stage = self.stages[queue.removeprefix(f"{self.name}/")]
+        return " ".join([*stage.next, *(f"+{name}" for name in stage.children)]) or "-"
 
     def drawing(self, counts: Mapping[str, Counts] | None) -> str:
         """Draw the declared stages as a Mermaid flowchart."""

@@ -143,9 +143,10 @@ def queue_of(key: str) -> str | None:
     return match[2] if match and QUEUE.fullmatch(match[2]) else None
 
 
-def run_pattern(flow: str, namespace: str) -> str:
-    """Return the SCAN pattern that finds the runs of a flow, `*` for all flows, in any shard."""
-    return f"{namespace}:{{{flow}*}}:{flow}:flow:*"
+def run_pattern(flow: str, namespace: str, prefix: str = "") -> str:
+    """Return the SCAN pattern that finds the runs of a flow, `*` for all flows, in any shard, by their *prefix*."""
+    begin = re.sub(r"([\\*?\[\]])", r"\\\1", prefix)
+    return f"{namespace}:{{{flow}*}}:{flow}:flow:{begin}*"
 
 
 def run_in(key: str) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast
 
 from attrs import field, frozen
@@ -425,9 +426,11 @@ class Ops:
             return self.settings.declared()
         return {"codec": str(getattr(self.codec, "name", type(self.codec).__name__)), **self.settings.declared()}
 
-    def declare(self, *, serving: bool) -> Op[Declaration]:
-        """Declare how this queue is meant to be used. The declaration of a worker, *serving*, counts from then on."""
-        words = [word for pair in self.declaration().items() for word in pair]
+    def declare(self, *, serving: bool, more: Mapping[str, str] = MappingProxyType({})) -> Op[Declaration]:
+        """Declare how this queue is meant to be used, and *more* in words. The declaration of a worker, *serving*,
+        counts from then on.
+        """
+        words = [word for pair in {**self.declaration(), **more}.items() for word in pair]
         return self.op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:

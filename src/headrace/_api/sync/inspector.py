@@ -22,6 +22,7 @@ from headrace._model.letters import DeadPage
 from headrace._model.state import Schedule
 from headrace._model.views import (
     Every,
+    FlowView,
     JobsPage,
     JobView,
     KindsPage,
@@ -181,9 +182,19 @@ class Inspector(Closing, Driver):
         """
         return self._see(self.views.worker(name, worker))
 
-    def runs(self, flow: str, cursor: str = "") -> RunsPage:
-        """Read some runs of a flow, from *cursor* of the page before. SCAN, at most 50,000 keys; flow_read.lua."""
-        return self._see(self.views.runs(flow, cursor))
+    def flows(self) -> tuple[FlowView, ...]:
+        """Read the flows, and other groups of queues, with their stages in the order that workers have declared. Like
+        `overview`.
+        """
+        return self._see(self.views.flows())
+
+    def runs(self, flow: str, cursor: str = "", *, state: str = "", stage: str = "", prefix: str = "") -> RunsPage:
+        """Read some runs of a flow, from *cursor* of the page before. SCAN, at most 50,000 keys; flow_read.lua.
+
+        Only runs in *state* (running, blocked, completed, failed or cancelled) and in *stage*, with ids that begin with
+        *prefix*, as far as these are given. A page looks at 1,000 runs or a few more, and may be empty before the end.
+        """
+        return self._see(self.views.runs(flow, cursor, state, stage, prefix))
 
     def run(self, flow: str, id: str) -> FlowState | None:
         """Read a run of a flow, or a child of one; `None` if it is unknown by now. flow_read.lua."""

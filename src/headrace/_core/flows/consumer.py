@@ -14,7 +14,7 @@ from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
 from headrace._model.flow import FlowJob
 from headrace._model.job import Claim
-from headrace._protocol.flow_ops import CHILDREN_AT_MOST, STEPS_PER_SCRIPT, FlowOps
+from headrace._protocol.flow_ops import CHILDREN_AT_MOST, LEADS, STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.flow_ops import Step as FlowStep
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
@@ -26,6 +26,10 @@ class FlowConsumer(Consumer):
 
     flow: FlowOps = field(kw_only=True)
     sweeper: bool = field(default=False, kw_only=True)  # one consumer of a worker sees to events
+
+    def declares(self) -> dict[str, str]:
+        """Say where the jobs of this stage go on: screens draw the flow by it."""
+        return {LEADS: self.flow.leads(self.ops.keys.queue)}
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
         """Read the states of the jobs' runs."""

@@ -2,23 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from headrace._core.effects import Scan, Step, send
 from headrace._core.flows import sharded as flow_shards
 from headrace._core.views.catalogue import SCANS_PER_LOOK
-from headrace._core.views.reader import Reader
+from headrace._core.views.overview import OverviewViews
 from headrace._model.flow import FlowState
 from headrace._model.shards import number_in
-from headrace._model.views import (
-    RunsPage,
-)
+from headrace._model.views import FlowView, QueueView, RunsPage, StageView
 from headrace._protocol import view_ops
-from headrace._protocol.flow_ops import FlowOps
+from headrace._protocol.flow_ops import LEADS, FlowOps
 from headrace._protocol.keys import run_in, run_pattern
-from headrace._protocol.limits import OPS_PER_TRIP
+from headrace._protocol.limits import JOBS_PER_SCRIPT, OPS_PER_TRIP
+
+STAGES_AT_MOST = 100  # of a flow that are shown
+RUN_STATES = ("running", "blocked", "completed", "failed", "cancelled")
 
 
-class FlowViews(Reader):
+def ranks(edges: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the column of each stage: behind all that lead to it. Edges that close a circle do not count."""
+    order, open_now, back = list[str](), set[str](), set[tuple[str, str]]()
+
+    def visit(name: str) -> None:
+        open_now.add(name)
+        for other in edges[name]:
+            if other in open_now:
+                back.add((name, other))
+            elif other in edges and other not in order:
+                visit(other)
+        open_now.remove(name)
+        order.append(name)
+
+    targets = {other for some in edges.values() for other in some}
+    for name in sorted(edges, key=lambda name: name in targets):  # in the given order, the first stages first
+        if name not in order:
+            visit(name)
+    found = dict.fromkeys(edges, 0)
+    for name in reversed(order):
+        for other in edges[name]:
+            if other in found and (name, other) not in back:
+                found[other] = max(found[other], found[name] + 1)
+    return found
+
+
+def flow_of(name: str, queues: Sequence[QueueView], declared: Mapping[str, Mapping[str, str]]) -> FlowView:
+    """Make the view of a flow from the queues of its stages, and their declarations."""
+    stages: list[StageView] = []
+    names = {queue.name.partition("/")[2] for queue in queues}
+    for queue in queues:
+        leads = [word for word in declared[queue.name].get(LEADS, "").split(" ") if word.lstrip("+") in names]
+        following = tuple(word for word in leads if word[:1] != "+")
+        children = tuple(word[1:] for word in leads if word[:1] == "+")
+        stages.append(StageView(queue.name.partition("/")[2], queue, following, children))
+    order = ranks({stage.name: (*stage.next, *stage.children) for stage in stages})
+    stages.sort(key=lambda stage: (order[stage.name], stage.name))
+    return FlowView(name, tuple(stages), any(LEADS in declared[queue.name] for queue in queues))
+
+
+class FlowViews(OverviewViews):
     """Views of flows and their runs."""
+
+    def flows(self) -> Step[tuple[FlowView, ...]]:
+        """Read the flows, and other groups of queues: their stages, as far as they had jobs, with their counts."""
+
+        def build() -> Step[tuple[FlowView, ...]]:
+            groups: dict[str, list[QueueView]] = {}
+            for queue in (yield from self.overview()).queues:
+                if "/" in queue.name:
+                    groups.setdefault(queue.name.partition("/")[0], []).append(queue)
+            declared = yield from self._declared([queue for some in groups.values() for queue in some])
+            return tuple(flow_of(name, some[:STAGES_AT_MOST], declared) for name, some in groups.items())
+
+        return (yield from self.kept(("flows",), build))
 
     def _flow(self, name: str, stages: list[str]) -> FlowOps:
         flow = FlowOps(name, self.namespace)
@@ -30,27 +86,33 @@ class FlowViews(Reader):
         names = yield from self._catalogue.refresh()
         return [name.partition("/")[2] for name in names if name.startswith(f"{flow}/")]
 
-    def runs(self, flow: str, cursor: str) -> Step[RunsPage]:
-        """Read some runs of a flow, as a scan of the server finds them."""
+    def runs(self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = "") -> Step[RunsPage]:
+        """Read some runs of a flow, as a scan of the server finds them: in this state and stage, with ids that begin
+        with *prefix*.
+        """
         self._flow(flow, [])  # refused before anything is sent
         if not cursor.isdigit() and cursor:
             raise ValueError(f"cursor {cursor!r}: give that of the page before")
+        if state not in ("", *RUN_STATES):
+            raise ValueError(f"state={state!r:.100}: give one of {', '.join(RUN_STATES)}")
 
         def build() -> Step[RunsPage]:
-            stages, at, found = (yield from self._stages(flow)), int(cursor or 0), set[tuple[int | None, str]]()
+            stages, at, runs = (yield from self._stages(flow)), int(cursor or 0), dict[str, FlowState]()
+            known, looked = (yield from flow_shards.places(self._flow(flow, stages or ["-"]))), 0
             for _ in range(SCANS_PER_LOOK):
-                at, keys = yield from Scan(at, run_pattern(flow, self.namespace))
-                found |= {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
-                if at == 0 or len(found) >= OPS_PER_TRIP:
+                at, keys = yield from Scan(at, run_pattern(flow, self.namespace, prefix))
+                found = {(number_in(key), run[1]) for key in keys if (run := run_in(key))}
+                names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
+                states = (yield from flow_shards.read_at(known, names)) if names else {}
+                every = [run for some in states.values() for run in some.values()]
+                runs |= {run.id: run for run in every if state in ("", run.state) and stage in ("", run.stage)}
+                looked += len(found)
+                if at == 0 or len(runs) >= OPS_PER_TRIP or looked >= JOBS_PER_SCRIPT:
                     break
-            names = flow_shards.by_place(sorted(found, key=lambda one: one[1]))
-            known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
-            states = (yield from flow_shards.read_at(known, names)) if names else {}
             about = yield from send(view_ops.about(self._ops_factory.whole(flow)))
-            runs = [state for some in states.values() for state in some.values()]
-            return RunsPage(about.now, flow, tuple(stages), tuple(runs), str(at) if at else "")
+            return RunsPage(about.now, flow, tuple(stages), tuple(runs.values()), str(at) if at else "")
 
-        return (yield from self.kept(("runs", flow, cursor), build))
+        return (yield from self.kept(("runs", flow, cursor, state, stage, prefix), build))
 
     def run(self, flow: str, id: str) -> Step[FlowState | None]:
         """Read one run of a flow, or one of its children."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 from attrs import define, evolve, field
@@ -117,15 +116,21 @@ class OverviewViews(QueueViews):
 
         def build() -> Step[tuple[Tenants, ...]]:
             view = yield from self.overview()
-            shards = yield from self._ops_factory.of([queue.name for queue in view.queues])
-            abouts = {name: max(self._ops_factory.about(parts), key=by_declaration) for name, parts in shards.items()}
+            declared = yield from self._declared(view.queues)
             found: list[Tenants] = []
-            for queue in [one for one in view.queues if "terms" in abouts[one.name].declared][:OPS_PER_TRIP]:
-                some = yield from shares(shards[queue.name])
-                found.append(Tenants.of(queue.name, abouts[queue.name].declared, some, queue.counts.leased))
+            for queue in [one for one in view.queues if "terms" in declared[one.name]][:OPS_PER_TRIP]:
+                parts = yield from self._ops_factory.of([queue.name])
+                some = yield from shares(parts[queue.name])
+                found.append(Tenants.of(queue.name, declared[queue.name], some, queue.counts.leased))
             return tuple(found)
 
         return (yield from self.kept(("tenants",), build))
+
+    def _declared(self, queues: Sequence[QueueView]) -> Step[dict[str, Mapping[str, str]]]:
+        """Return the declared options of queues that were just read."""
+        shards = yield from self._ops_factory.of([queue.name for queue in queues])
+        abouts = {name: self._ops_factory.about(parts) for name, parts in shards.items()}
+        return {name: max(some, key=lambda about: about.declaration).declared for name, some in abouts.items()}
 
     def _look_closer(self, views: Sequence[QueueView]) -> Step[None]:
         """Look closer at the queues in which something may be wrong, each every ten seconds, and some at a time."""
@@ -173,9 +178,6 @@ class OverviewViews(QueueViews):
                 read = []
             self._usual[name] = (now, usual_lag(sum_trends(read).points) if read else None)
         return {name: self._usual[name][1] for name in late & self._usual.keys()}
-
-
-by_declaration: Callable[[view_ops.About], int] = attrgetter("declaration")
 
 
 def joined(signs: Sequence[view_ops.Signs]) -> view_ops.Signs:

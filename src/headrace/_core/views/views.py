@@ -5,11 +5,10 @@ from __future__ import annotations
 from headrace._core.views.flows import FlowViews
 from headrace._core.views.jobs import JobViews
 from headrace._core.views.letters import LetterViews
-from headrace._core.views.overview import OverviewViews
 from headrace._core.views.workers import WorkerViews
 
 
-class Views(OverviewViews, JobViews, LetterViews, WorkerViews, FlowViews):
+class Views(FlowViews, JobViews, LetterViews, WorkerViews):
     """The one reader of a process: it caches each reading for a moment, for all viewers, and keeps earlier counts, for
     rates. It reads only on demand.
     """

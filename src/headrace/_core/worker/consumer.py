@@ -122,6 +122,10 @@ class Consumer:
         """Make operations of settlements that are alike."""
         return operations(self.ops, some)
 
+    def declares(self) -> dict[str, str]:
+        """Return facts that this consumer declares besides the options of its queue. This class declares nothing."""
+        return {}
+
     def housekeep(self) -> Role:
         """Do this consumer's own upkeep from time to time. This class does nothing."""
         yield from ()

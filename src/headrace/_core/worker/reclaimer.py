@@ -105,8 +105,9 @@ def _declare(consumer: Consumer) -> Role:
         return
     consumer.registration.declared = True
     ops = consumer.ops
-    answer = yield from send(ops.declare(serving=True))
-    for text in answer.differences(ops.keys.queue, ops.declaration(), serving=True):
+    more = consumer.declares()
+    answer = yield from send(ops.declare(serving=True, more=more))
+    for text in answer.differences(ops.keys.queue, {**ops.declaration(), **more}, serving=True):
         yield Log("declaration_differs", text)
 
 

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from headrace._model.views import QueueView
+from headrace._core.views.flows import RUN_STATES
+from headrace._model.views import FlowView
+from headrace._ui.web.graph import drawn
 from headrace._ui.web.request import Answer, NotThere, PageRequest
+
+FILTERS = ("state", "stage", "prefix")  # of runs
+
+
+async def _flows(request: PageRequest) -> list[FlowView]:
+    """Read the flows of which the user may see a stage, with these stages."""
+    found: list[FlowView] = []
+    for flow in await request.inspector.flows():
+        stages = tuple(stage for stage in flow.stages if request.rights.sees(stage.queue.name))
+        if stages:
+            found.append(FlowView(flow.name, stages, flow.known))
+    return found
 
 
 async def flows(request: PageRequest) -> Answer:
-    """Show the groups of queues that may be flows."""
-    view, queues = await request.seen()
-    groups: dict[str, list[QueueView]] = {}
-    for queue in queues:
-        group, _, stage = queue.name.partition("/")
-        if stage:
-            groups.setdefault(group, []).append(queue)
-    return "flows.html", {"groups": groups, "now": view.now}
+    """Show the flows, and other groups of queues."""
+    view, _ = await request.seen()
+    return "flows.html", {"flows": [(flow, drawn(flow)) for flow in await _flows(request)], "now": view.now}
 
 
 async def flow(request: PageRequest) -> Answer:
-    """Show some runs of a flow."""
-    name = request.queue()
-    page = await request.inspector.runs(name, request.param("cursor"))
-    return "flow.html", {"page": page, "now": page.now}
+    """Show a flow, and some of its runs."""
+    name, only = request.queue(), {word: request.param(word)[:500] for word in FILTERS}
+    if only["state"] not in ("", *RUN_STATES):
+        raise NotThere(f"There is no state {only['state']!r} of runs.")
+    page = await request.inspector.runs(name, request.param("cursor"), **only)
+    shown = next((one for one in await _flows(request) if one.name == name), None)
+    more = {"flow": shown, "graph": None if shown is None else drawn(shown), "first": not request.param("cursor")}
+    return "flow.html", {"page": page, "only": only, "states": RUN_STATES, "now": page.now, **more}
 
 
 async def run(request: PageRequest) -> Answer:
@@ -30,8 +43,10 @@ async def run(request: PageRequest) -> Answer:
     found = await request.inspector.run(name, wanted)
     if found is None:
         raise NotThere(f"Nothing is known of run {wanted!r} of flow {name!r}.")
-    page = await request.inspector.runs(name)
+    now = (await request.inspector.overview()).now
     show = request.inspector.views.showing.result_text
     results = {stage: show(name, wanted, data) for stage, data in found.results.items()}
+    children = {child: None if data is None else show(name, wanted, data) for child, data in found.children.items()}
     attributes = request.inspector.views.showing.attributes(name, found)
-    return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, "now": page.now}
+    more = {"parent": wanted.rsplit("/", 2)[0] if wanted.count("/") > 1 else "", "children": children, "now": now}
+    return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, **more}

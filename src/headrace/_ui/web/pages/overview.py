@@ -9,9 +9,8 @@ from headrace._model.views import Attention, Overview, QueueView, Totals
 from headrace._ui.texts import rate
 from headrace._ui.web.charts import Chart, draw
 from headrace._ui.web.render import to
-from headrace._ui.web.request import Answer, NotThere, PageRequest
+from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
 
-SHOWN_AT_MOST = 50  # facts that need attention
 Key = Callable[[QueueView], Any]
 COLUMNS: Mapping[str, tuple[str, Key]] = {
     "name": ("Queue", lambda q: q.name),
@@ -48,7 +47,7 @@ async def overview(request: PageRequest) -> Answer:
     sees = request.rights.sees
     facts = [one for one in view.attention if sees(one.queue or "*")]
     heads = [(text, _sorted_by(key, sort, order), order if key == sort else "") for key, (text, _) in COLUMNS.items()]
-    more = {"columns": heads, "facts": [(one, place(one)) for one in facts[:SHOWN_AT_MOST]], "number": len(facts)}
+    more = {"columns": heads, "facts": [(one, place(one)) for one in facts[:PER_PAGE]], "number": len(facts)}
     more |= {"totals": Totals.of(queues), "chart": throughput(view, queues), "oldest": _oldest(queues)}
     return "overview.html", {"view": view, "queues": queues, "now": view.now, **more}
 

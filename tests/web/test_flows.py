@@ -1,0 +1,91 @@
+"""Flows are drawn in the order that their workers declare, and their runs are found by state, stage and id."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from headrace import FanOut, Flow, Queue, Worker
+from headrace.testing import run
+from tests.support.servers import Server
+from tests.web.conftest import text
+
+
+@pytest.fixture
+def shop(newest: Server) -> Flow:
+    """A flow whose orders fan out to items, and are billed; `bad` fails, and `waits` has not begun."""
+    flow, worker = Flow("shop", url=newest.url), Worker(url=newest.url)
+
+    @flow.stage("order", next="bill", children="item", retry=None)
+    def order(job: Any) -> Any:
+        return FanOut([b"1", b"2"]) if job.id != "bad" else 1 / 0
+
+    @flow.stage("item")
+    def item(job: Any) -> bytes:
+        return b"<b>item " + job.payload
+
+    @flow.stage("bill")
+    def bill(job: Any) -> bytes:
+        return b"billed"
+
+    worker.flow(flow)
+    for name in ("good", "bad", "a*b"):
+        flow.start(b"x", id=name)
+    run(worker, newest.url)
+    flow.start(b"x", id="waits")
+    return flow
+
+
+def found(site: Any, **only: str) -> list[str]:
+    """The runs on the page of the flow."""
+    return sorted(re.findall(r"run\?flow=shop&amp;id=([^\"]+)", site.get("flow", name="shop", **only).text))
+
+
+def test_the_graph(site: Any, shop: Flow) -> None:
+    """An arrow for each way on, to the children too; each stage is a link."""
+    one = site()
+    for page in (one.get("flows"), one.get("flow", name="shop")):
+        assert "The stages of shop: order leads to bill; order fans out to item" in page.text
+        assert page.text.count("<path d=") == page.text.count("<polygon") == 2
+        assert page.text.count('class="children"') == 1
+        assert 'href="queue?name=shop/bill"' in page.text.replace("%2F", "/")
+        assert "1 waiting · 0 running" in text(page)
+        assert "1 dead" in text(page)
+
+
+def test_runs_by_state_stage_and_id(site: Any, shop: Flow) -> None:
+    one = site()
+    assert found(one) == ["a%2Ab", "bad", "good", "waits"]
+    assert found(one, state="failed") == ["bad"]
+    assert found(one, state="completed", stage="bill") == ["a%2Ab", "good"]
+    assert found(one, stage="order") == ["bad", "waits"]
+    assert found(one, prefix="wa") == ["waits"]
+    assert found(one, prefix="a*") == ["a%2Ab"]
+    assert found(one, prefix="*") == found(one, state="cancelled") == []
+    shown = one.get("flow", name="shop", state="failed", prefix="<b>")
+    assert "<option selected>failed</option>" in shown.text
+    assert 'value="&lt;b&gt;"' in shown.text
+    assert one.get("flow", name="shop", state="x").status_code == 404
+
+
+def test_a_run_with_its_children(site: Any, shop: Flow) -> None:
+    shown = site().get("run", flow="shop", id="good")
+    assert "2 completed, 0 failed, 0 go on." in text(shown)
+    assert "<b>item 1" in text(shown)
+    assert "<b>" not in shown.text
+    assert "Result of bill" in text(shown)
+
+
+def test_a_group_of_queues_is_shown_too(site: Any, newest: Server) -> None:
+    """Its order is not known; nobody sees a stage that is not theirs."""
+    for name in ("group/a", "group/b"):
+        with Queue(name, url=newest.url) as queue:
+            queue.enqueue(b"x")
+    shown = site().get("flows")
+    assert "A group of queues." in text(shown)
+    assert "<polygon" not in shown.text
+    shown = site(access=lambda _: {"group/a": "read"}).get("flows")
+    assert "group%2Fa" in shown.text
+    assert "group%2Fb" not in shown.text
