@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import ConfigurationError, NewJob, Queue
+from headrace import ConfigurationError, Flow, NewJob, Queue
 from headrace._ui import actions
 from headrace._ui.web.access import Rights
 from headrace.inspect import reason_key
@@ -49,6 +49,74 @@ def test_enqueue(site: Any, queue: Queue) -> None:
         assert one.post("enqueue", queue="q", payload="b", delay="nan").status_code == 400
         assert one.post("enqueue", queue="q", payload="b", id="\n").status_code == 400
         assert levelled.counts().enqueued == 2
+
+
+PRETTY = '{\r\n  "a": 1\r\n}'  # as a browser sends the text of the form back
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_enqueue_again(site: Any, newest: Server, shards: int) -> None:
+    """The same bytes if nothing was edited; headers, priority, key and cost are kept, internal headers are not."""
+    with Queue("q", url=newest.url, priorities=3, history=10, shards=shards) as queue:
+        traced = {"tenant": "ada", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+        queue.enqueue(b'{"a":1}', id="a", headers=traced, priority=1, key="k", cost=2.5)
+        queue.lease().complete()
+        one = site()
+        form = one.get("job", queue="q", id="a").text
+        assert re.search(r'<textarea name="payload"[^>]*>\n{\n  &#34;a&#34;: 1\n}</textarea>', form)
+        assert one.done("enqueue", queue="q", again="a", payload=PRETTY, id="b") == "Job b was enqueued."
+        job = queue.find("b").job
+        assert (job.payload, job.priority, job.key, job.cost) == (b'{"a":1}', 1, "k", 2.5)
+        assert (job.headers["tenant"], "traceparent" in job.headers) == ("ada", False)
+        assert one.done("enqueue", queue="q", again="a", payload='{"a": 2}', id="c") == "Job c was enqueued."
+        assert queue.find("c").job.payload == b'{"a": 2}'
+        assert one.done("enqueue", queue="q", again="a", payload="x", id="c") == "Job c was there already."
+        assert "was enqueued" in one.done("enqueue", queue="q", again="a")
+        assert [state.job.payload for state in queue.admin.waiting()].count(b'{"a":1}') == 2
+        refused = one.post("enqueue", queue="q", again="gone", payload="x")
+        assert (refused.status_code, "not known any more" in text(refused)) == (400, True)
+        assert site(access=lambda _: {"redrive"}).post("enqueue", queue="q", again="a").status_code == 403
+        assert "Enqueue again" not in text(site(access=lambda _: "read").get("job", queue="q", id="a"))
+
+
+@pytest.mark.parametrize("payload", [b"\xff\xfe", b"a\r\nb", b"s3cret", b"x" * 100_000])
+def test_a_payload_that_is_not_shown_whole_is_not_edited(site: Any, queue: Queue, payload: bytes) -> None:
+    """Bytes, control characters, redacted and large ones: the job is enqueued again with the bytes it had."""
+    queue.enqueue(payload, id="a")
+    queue.lease().dead_letter("why")
+    one = site(redact=lambda what, text, job: text.replace("s3cret", "***"))
+    form = one.get("job", queue="q", id="a").text
+    assert "can't be edited here" in form
+    assert "<textarea" not in form.partition("Enqueue again")[2]
+    assert one.done("enqueue", queue="q", again="a", id="b") == "Job b was enqueued."
+    assert queue.find("b").job.payload == payload
+
+
+def test_a_job_of_a_flow_is_not_enqueued_again(site: Any, newest: Server) -> None:
+    with Flow("shop", url=newest.url) as flow:
+        flow.stage("order")(lambda job: None)
+        flow.start(b"x", id="r1")
+        one = site()
+        assert "Enqueue again" not in text(one.get("job", queue="shop/order", id="r1"))
+        refused = one.post("enqueue", queue="shop/order", again="r1")
+        assert (refused.status_code, "start another run" in text(refused)) == (400, True)
+
+
+def test_redrive_from_a_step(site: Any, queue: Queue) -> None:
+    """The run forgets that step and all after it, and the page of the job follows."""
+    queue.enqueue(b"x", id="a")
+    lease = queue.lease()
+    assert (lease.job.step("charge", lambda: 1), lease.job.step("ship", lambda: 2)) == (1, 2)
+    lease.dead_letter("why")
+    one = site()
+    shown = one.get("job", queue="q", id="a").text
+    assert '<option value="charge">charge</option><option value="ship">ship</option>' in shown
+    refused = one.post("redrive", queue="q", id="a", step="none", page="job")
+    assert refused.status_code == 400
+    answer = one.post("redrive", queue="q", id="a", step="ship", page="job")
+    assert "job?queue=q&id=a" in answer.headers["location"]
+    assert [step.name for step in queue.find("a").steps] == ["charge"]
+    assert queue.counts().waiting == 1
 
 
 def test_cancel_expire_reschedule(site: Any, queue: Queue) -> None:

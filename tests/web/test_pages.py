@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from html import escape, unescape
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Worker
+from headrace._model.views import one_line
 from headrace.inspect import reason_key
 from headrace.testing import run
 from headrace.web import app
@@ -169,9 +172,9 @@ def test_a_run(site: Any, queue: Queue) -> None:
     for part in (
         "40% page 12 of 30",
         "waits for the signal approved",
-        "charge done 1",
+        "charge done attempt 1",
         '{ "paid": 7 }',
-        "approved waiting 1",
+        "approved waiting attempt 1 ≥",
     ):
         assert part in words, part
     hidden = site(redact=lambda what, text, job: "*" if what in {"step charge", "progress"} else text)
@@ -197,9 +200,11 @@ def test_an_end(site: Any, newest: Server) -> None:
         lease.complete()
         queue.enqueue(b"x", id="b")
         queue.lease().dead_letter("why")
-    shown = site().get("job", queue="q", id="a")
+    shown = site(access=lambda _: "read").get("job", queue="q", id="a")
+    assert len(re.findall(r'<rect x="[\d.]+%" width="[\d.]+%"', shown.text)) == 3  # the wait, and two attempts
     for words in (
         "completed a",
+        "Attempt 1 failed",
         "Attempt 2",
         f"Ended with {lease.worker}",
         f"attempt 1 failed, with {lease.worker}: LookupError: first",
@@ -283,6 +288,70 @@ def test_times_of_jobs_in_lists(site: Any, newest: Server) -> None:
     assert re.search(r"b 1 ≤ \d+ m?s ≥ \d+ m?s", text(one.get("queue", name="q", state="running")))
     assert "Completed" in text(one.get("queue", name="q"))
     assert re.search(r"c 1 \S+ \S+ ago", text(one.get("queue", name="q")))
+
+
+def test_a_death_is_explained(site: Any, newest: Server) -> None:
+    """Its reason comes first, and each attempt has its bar, its error and its traceback."""
+    with Queue("q", url=newest.url, history=10, tracebacks=True) as queue:
+        queue.enqueue(b"x", id="a", headers={"kind": "mail", "traceparent": "00-1", "tenant": "ada"})
+        with pytest.raises(LookupError) as caught:
+            raise LookupError("no such user")
+        queue.lease().retry(reason=caught.value)
+        queue.lease().dead_letter(caught.value)
+    shown = text(site().get("job", queue="q", id="a"))
+    for words in ("Why it died LookupError: no such user", "Attempt 1 failed", "Attempt 2 died", "raise LookupError"):
+        assert words in shown, words
+    assert re.search(r"Died \d+ s ago Ran for \d+ m?s Waited \d+ m?s Attempt 2", shown)
+    assert "Headers kind mail tenant ada Internal headers (1) traceparent 00-1" in shown
+
+
+def test_attempts_that_nobody_recorded(site: Any, queue: Queue) -> None:
+    """A queue without a history knows only the last one; the page says so, and draws no more."""
+    queue.enqueue(b"x", id="a")
+    queue.lease().retry(reason="first")
+    queue.lease().dead_letter("why")
+    shown = site().get("job", queue="q", id="a")
+    assert "Attempt 2 died" in text(shown)
+    assert "1 earlier attempt is not recorded" in text(shown)
+    assert "Ran for – not recorded" in text(shown)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_position_and_estimate(site: Any, newest: Server, shards: int) -> None:
+    """A waiting job has its place in the row, and an estimate as soon as the pace is known."""
+    with Queue("q", url=newest.url, shards=shards) as queue:
+        queue.enqueue_many([NewJob(b"x", id=f"i{n}", key="k") for n in range(41)])
+        one = site()
+        shown = text(one.get("job", queue="q", id="i2"))
+        assert "Position 3 of 41" in shown
+        assert f"in shard {queue.find('i2').job.shard}" in shown if shards > 1 else "in shard" not in shown
+        assert "not known no worker runs" in shown
+        queue.lease()
+        one.pages._inspector.forget()
+        assert "not known the pace is measured" in text(one.get("job", queue="q", id="i2"))
+        time.sleep(0.6)  # two looks count as two from half a second on
+        for lease in queue.lease_many(5):
+            lease.complete()
+        one.pages._inspector.forget()
+        shown = text(one.get("job", queue="q", id="i20"))
+        assert re.search(r"Position 15 of 35 .*Its turn in \d+ (s|min) at the pace of the last minute", shown), shown
+        queue.admin.pause()
+        one.pages._inspector.forget()
+        assert "not known the queue is paused" in text(one.get("job", queue="q", id="i20"))
+
+
+@pytest.mark.parametrize("name", [".", "..", " lead", "trail ", " ", "a+b", "a&b=c#d", "%2e", "ä/ö", "-"])
+def test_every_id_is_found(site: Any, queue: Queue, name: str) -> None:
+    """As it was typed, and its link leads to it."""
+    queue.enqueue(b"x", id=name)
+    queue.enqueue(b"x", id="other")
+    one = site()
+    found = one.get("find", id=name)
+    links = [unescape(link) for link in re.findall(r'href="(job\?[^"]*)"', found.text)]
+    assert len(links) == 1
+    shown = one.get(links[0])
+    assert shown.status_code == 200
+    assert f'dir="ltr">{escape(one_line(name))}<' in shown.text
 
 
 def test_find(site: Any, queue: Queue) -> None:

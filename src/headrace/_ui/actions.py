@@ -13,7 +13,9 @@ from attrs import asdict, frozen
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.aio.queue import AsyncQueue
 from headrace._model.steps import signal_data
+from headrace._model.terms import RESERVED
 from headrace._model.verbs import ACTIONS, VERBS
+from headrace._protocol.keys import FLOW
 from headrace._ui.texts import Refused, counted, jobs
 
 CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
@@ -62,6 +64,14 @@ class Form:
             raise Refused(f"Type the queue's name, {queue}, to confirm. Nothing was done.")
 
 
+TRACING = ("traceparent", "tracestate", "baggage")  # headers that a tracer writes
+
+
+def is_internal(header: str) -> bool:
+    """Tell whether a header is not the program's own: ours, or a tracer's."""
+    return header.startswith(RESERVED) or header in TRACING
+
+
 @frozen
 class ActionRequest:
     """An action that a user asks for: its queue, its form, and the reader of queues."""
@@ -87,10 +97,31 @@ async def resume(request: ActionRequest) -> Outcome:
 
 
 async def enqueue(request: ActionRequest) -> Outcome:
-    """Add a job, its payload as it is typed: bytes in UTF-8."""
+    """Add a job, its payload as it is typed: bytes in UTF-8; or a job like another."""
+    if request.form("again"):
+        return await _enqueue_again(request, request.form("again"))
     delay, level = request.form.seconds("delay"), int(request.form.seconds("priority") or 0)
     named = request.form("id") or None
     receipt = await request.queue.enqueue(request.form("payload"), id=named, delay=delay, priority=level)
+    return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
+
+
+async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
+    """Add a job with the headers, priority, key and cost of another, and its payload, unless another one is typed."""
+    found = await request.queue.find(id)
+    if found is None or found.job.payload is None:
+        raise Refused(f"The payload of {id!r:.100} is not known any more. Nothing was done.")
+    job, payload = found.job, found.job.payload
+    if FLOW in job.headers:
+        raise Refused("This is a job of a flow: start another run of the flow. Nothing was done.")
+    typed = request.form.fields.get("payload")
+    shown = await request.inspector.job(request.queue.name, id) if typed is not None else None
+    if typed is not None and shown is not None:
+        text = typed.replace("\r\n", "\n")  # browsers send each line end as CRLF
+        payload = payload if text == shown.payload.text else text
+    headers = {name: value for name, value in job.headers.items() if not is_internal(name)}
+    options: dict[str, Any] = {"key": job.key, "cost": job.cost, "priority": job.priority, "headers": headers}
+    receipt = await request.queue.enqueue(payload, id=request.form("id") or None, **options)
     return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
 
 
@@ -146,8 +177,9 @@ async def redrive(request: ActionRequest) -> Outcome:
     payload = None if typed is None else typed.replace("\r\n", "\n")  # browsers send each line end as CRLF
     chosen = await _letters(request)
     if payload is None:
-        number = await request.queue.admin.redrive(*chosen)
-        return number, f"{jobs(number)} went back to the queue."
+        step = request.form("step")
+        number = await request.queue.admin.redrive(*chosen, from_step=step or None)
+        return number, f"{jobs(number)} went back to the queue{f', and begins again at {step}' if step else ''}."
     name = request.form.required("id")
     if not await request.queue.admin.redrive(name, payload=payload):
         raise Refused(f"{name!r:.100} is no dead letter any more, or its id is taken again. Nothing was done.")

@@ -287,6 +287,8 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> s
     queue, job = form("queue"), form("id")
     if onward:
         return "../" + to("matching", **{"name": queue, "outcome": outcome, **onward})
+    if job and (action in ("expire", "reschedule", "signal") or form("page") == "job"):
+        return "../" + to("job", queue=queue, id=job, outcome=outcome)
     if action in ("redrive", "purge_dead") and (form("group") or not form("state")):
         tried = {"group": form("group"), "queue": queue, "tried": job} if job and action == "redrive" else {}
         return "../" + to("dead", name=form("within") if form("group") else queue, outcome=outcome, **tried)
@@ -294,8 +296,6 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> s
         return "../" + to("queue", name=queue, state=form("state"), outcome=outcome)
     if action == "delete":
         return "../" + to("", outcome=outcome).removeprefix("./")
-    if action in ("cancel", "expire", "reschedule", "signal") and job:
-        return "../" + to("job" if action != "cancel" else "queue", queue=queue, name=queue, id=job, outcome=outcome)
     return "../" + to("queue", name=queue, outcome=outcome)
 
 

@@ -1,0 +1,108 @@
+"""The timeline of a job: a bar for its wait, each attempt and each step, on one axis of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import evolve, frozen
+
+from headrace._model.state import Attempt
+from headrace._model.steps import Step
+from headrace._model.views import JobView
+
+LEAST = 1.0  # per cent: the width of a bar at least
+STEP_COLOURS = {"done": "good", "slept": "quiet", "signalled": "good", "timed out": "bad", "kept": "quiet"}
+PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "accent"}
+
+
+@frozen
+class Bar:
+    """A bar of a timeline: its `label`, how it ended or stands (`state`), its colour, when it `began` and `ended`
+    (`None`: not known, or not yet), and its place, in per cent of the axis. `least`: it took at least so long.
+    """
+
+    label: str
+    state: str
+    colour: str
+    began: float | None
+    ended: float | None
+    attempt: Attempt | None = None
+    step: Step | None = None
+    worker: str | None = None
+    least: bool = False
+    start: float = 0.0
+    width: float = 0.0
+
+    @property
+    def took(self) -> float | None:
+        """Its length in seconds, as far as it is known."""
+        return None if self.began is None or self.ended is None else max(0.0, self.ended - self.began)
+
+
+@frozen
+class Timeline:
+    """The bars of a job from its first enqueue to its end, or to now, or to its due time."""
+
+    bars: tuple[Bar, ...]
+    steps: tuple[Bar, ...]
+    start: float
+    end: float
+    unknown: int
+    """Attempts that are not recorded."""
+
+
+def timeline(job: JobView, now: float) -> Timeline:
+    """Draw the timeline of a job at the server's time *now*."""
+    bars, steps = list(_bars(job, now)), [_step(step, now) for step in job.steps]
+    times = [at for bar in (*bars, *steps) for at in (bar.began, bar.ended) if at is not None]
+    start = min(times, default=now)
+    end = max([*times, start + 0.001])
+    recorded = sum(bar.attempt is not None or bar.least for bar in bars)
+    unknown = max(0, job.attempt - recorded) if job.attempt and job.state not in PAUSES else 0
+    placed = [tuple(_placed(bar, start, end) for bar in some) for some in (bars, steps)]
+    return Timeline(placed[0], placed[1], start, end, unknown)
+
+
+def _placed(bar: Bar, start: float, end: float) -> Bar:
+    known = [at for at in (bar.began, bar.ended) if at is not None]
+    if not known:
+        return bar
+    first, last = ((at - start) / (end - start) * 100 for at in (known[0], known[-1]))
+    width = max(LEAST, last - first)
+    return evolve(bar, start=round(min(first, 100 - width), 2), width=round(width, 2))
+
+
+def _bars(job: JobView, now: float) -> Iterator[Bar]:
+    attempts = _attempts(job)
+    first = attempts[0].began if attempts else job.since if job.state == "leased" and job.attempt == 1 else None
+    left = first if attempts or job.state == "leased" else job.finished or min(now, job.due or now)
+    if job.enqueued_at is not None and (left is not None or not attempts):
+        yield Bar("Wait", "", "accent", job.enqueued_at, left)
+    for one in attempts:
+        failed = bool(one.reason or one.error)
+        state = ("died" if job.state == "dead" and one is attempts[-1] else "failed") if failed else "completed"
+        label = f"Attempt {one.number}" if one.number else "Attempt"
+        yield Bar(label, state, "bad" if failed else "good", one.began, one.ended, one, worker=one.worker)
+    if job.state == "leased":
+        yield Bar(f"Attempt {job.attempt}", "running", "good", job.since, now, worker=job.holder, least=True)
+    elif job.state in PAUSES and (attempts or job.due):
+        began = attempts[-1].ended if attempts else now
+        yield Bar(job.state.capitalize(), "", PAUSES[job.state], began, max(now, job.due or now))
+    elif job.state in ("cancelled", "deleted"):
+        yield Bar(job.state.capitalize(), "", "quiet", None, job.finished)
+
+
+def _attempts(job: JobView) -> list[Attempt]:
+    """Return the attempts that have ended, the last one even if only its end is known."""
+    attempts = list(job.attempts)
+    known = bool(attempts) and attempts[-1].number >= job.attempt
+    if job.finished is not None and job.state in ("dead", "completed") and not known:
+        reason = (job.reason or "it died") if job.state == "dead" else None
+        attempts.append(Attempt(job.attempt, None, job.finished, job.holder, None, reason))
+    return attempts
+
+
+def _step(step: Step, now: float) -> Bar:
+    ended = step.ended if step.ended is not None else now
+    colour = STEP_COLOURS.get(step.state, "warn")
+    return Bar(step.name, step.state, colour, step.began, ended, step=step, least=step.ended is None)
