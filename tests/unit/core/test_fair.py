@@ -9,22 +9,25 @@ import pytest
 from attrs import evolve
 
 from headrace import Limit
-from headrace._core.effects import Phase, Send, Sleep, Undoable
+from headrace._core.effects import HeldJob, Phase, Send, Sleep, Undoable
 from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import LOOKS_AT_MOST, FairLeaser, leaser
 from headrace._core.fair.roles import fair_roles, line_up
 from headrace._core.fair.shares import joined, shares
 from headrace._core.queue.leasing import DirectLeaser
+from headrace._core.worker.ahead import by_turns, with_waiting
+from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.fetch import JOBS_WITHOUT_KEY, fetch, lines_up
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.shared_read import everywhere
+from headrace._model.job import PRIORITY
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.terms import Share
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Reclaimed
 from headrace.errors import TermsMismatch
-from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, names
+from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, make_held, names
 
 
 def test_nothing_is_leased_before_the_terms_are_declared() -> None:
@@ -40,6 +43,88 @@ def test_nothing_is_leased_before_the_terms_are_declared() -> None:
     assert role.pokes
     assert not lines_up(consumer)
     assert names(fetching.go()) == ["lease_fair"]
+
+
+def of_tenants(consumer: Consumer, tenants: str, first: int = 1) -> list[HeldJob]:
+    """Leased jobs with the first letter of their tenant, which is that of their organisation, too."""
+    jobs = [make_held(consumer, number) for number in range(first, first + len(tenants))]
+    for held, tenant in zip(jobs, tenants, strict=True):
+        headers = {"tenant": tenant, "org": tenant.lower(), "user": tenant}
+        held.job = evolve(held.job, headers=headers)
+    return jobs
+
+
+def order_of(units: list[list[HeldJob]]) -> str:
+    return "".join(unit[0].job.headers["tenant"] for unit in units)
+
+
+def test_values_take_turns_while_they_wait_for_a_handler() -> None:
+    """A job of a quiet value starts before those of a flood that were leased earlier; the flood's keep their order."""
+    consumer = make_consumer(fair="tenant")
+    consumer.jobs.mean = 0.005
+    hand = Hand(fetch(consumer))
+    hand.go()
+    hand.go([Grant(of_tenants(consumer, "ffff"))])
+    hand.run(consumer)
+    consumer.leasing.available = True
+    flood = [unit[0].entry for unit in hand.backlog]
+    consumer.slot_freed()
+    assert "lease_fair" in names(hand.go())
+    hand.go([[True], Grant(of_tenants(consumer, "qr", first=7))])
+    assert order_of(hand.backlog) == "fqrff"
+    assert [unit[0].entry for unit in hand.backlog if order_of([unit]) == "f"] == flood
+
+
+@pytest.mark.parametrize(
+    ("change", "order"),
+    [
+        ({"concurrency": 1}, "fffq"),
+        ({"mean": 0.0001}, "fffq"),
+        ({"fair": None, "limits": Limit(9)}, "fffq"),
+        ({}, "fqff"),
+    ],
+)
+def test_jobs_wait_in_the_order_of_their_leases(change: dict[str, Any], order: str) -> None:
+    """With one handler, or where they start at once, or without `fair`."""
+    mean = change.pop("mean", 0.005)
+    consumer = make_consumer(**({"fair": "tenant"} | change))
+    consumer.jobs.mean = mean
+    for held in of_tenants(consumer, "fffq") + of_tenants(consumer, "xx", first=5):
+        consumer.jobs.held[held.entry] = held
+    waiting, fresh = [[one] for one in of_tenants(consumer, "fff")], [[one] for one in of_tenants(consumer, "q")]
+    role = with_waiting(consumer, fresh)
+    try:
+        next(role)
+        role.send((waiting, True))
+    except StopIteration as end:
+        units = end.value
+    assert order_of(units if len(units) > 1 else [*waiting, *units]) == order
+
+
+@pytest.mark.parametrize(
+    ("fair", "weights", "units", "order"),
+    [
+        ("tenant", {}, "aaabbc", "abcaba"),
+        ("tenant", {"a": 2.0}, "aaaabb", "aabaab"),
+        ("org/user", {}, "AAaaAb", "AbaAaA"),  # first of each organisation; in `a` the users take turns
+        ("org/user", {("a",): 3.0}, "AAaaAbb", "AabAaAb"),
+    ],
+)
+def test_turns_are_by_weight_and_by_level(fair: str, weights: Any, units: str, order: str) -> None:
+    settings = QueueSettings(fair=fair, weights=weights)
+    assert settings.terms is not None
+    consumer = make_consumer(fair=fair)
+    waiting = [[one] for one in of_tenants(consumer, units)]
+    assert order_of(by_turns(settings.terms, dict(settings.terms.weights), waiting)) == order
+
+
+def test_lower_priorities_stay_behind() -> None:
+    consumer = make_consumer(fair="tenant")
+    first, second, third = of_tenants(consumer, "aab")
+    third.job = evolve(third.job, headers={**third.job.headers, PRIORITY: "1"})
+    terms = consumer.ops.settings.terms
+    assert terms is not None
+    assert by_turns(terms, {}, [[third], [first], [second]]) == [[first], [second], [third]]
 
 
 def test_terms_that_are_gone_are_declared_again() -> None:

@@ -66,7 +66,9 @@ class Consumer:
     def __attrs_post_init__(self) -> None:
         self.registration = Registration(self.new_name(), NameClaim(self.ops, self.worker))
         if (terms := self.ops.settings.terms) is not None:
-            self.leasing.fair = FairLeasing(structure=terms.structure, absent=set(terms.names))
+            self.leasing.fair = FairLeasing(
+                structure=terms.structure, weights=dict(terms.weights), absent=set(terms.names)
+            )
 
     @property
     def name(self) -> str:

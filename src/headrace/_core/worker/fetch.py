@@ -34,6 +34,7 @@ from headrace._core.effects import (
     send_all,
 )
 from headrace._core.verdicts import Settlement, SettlementBatch, alike, undecoded
+from headrace._core.worker.ahead import with_waiting
 from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import enter_idle, leave_idle
@@ -380,7 +381,7 @@ def _start(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
         consumer.jobs.gathered += fresh
     elif fresh:
         consumer.jobs.slot_moved_at = now
-        yield Start([[held] for held in fresh])
+        yield Start((yield from with_waiting(consumer, [[held] for held in fresh])))
 
 
 def _gather(consumer: Consumer) -> Step[float | None]:

@@ -56,6 +56,7 @@ class FairLeasing:
 
     undeclared: bool = True  # the server does not know the terms: nothing is leased
     structure: str = ""  # of the terms that the queue has
+    weights: dict[Any, float] = field(factory=dict[Any, float])  # that this worker declares, by value
     unread: bool = False  # the last look at new jobs did not reach their end
     looked_at: float = 0.0  # when a call has looked last
     jobs: int = 0  # jobs leased since the start

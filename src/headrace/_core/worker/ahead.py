@@ -1,0 +1,46 @@
+"""The order of the jobs that a worker has leased ahead of its free handlers, in queues with `fair=`.
+
+The server picks fairly, but a job of a quiet value would wait here behind those that were leased before it came. So the
+values take turns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from headrace._core.effects import HeldJob, Step, TakeBack
+from headrace._core.worker.consumer import FAIR_START_WITHIN_S, Consumer
+from headrace._model.terms import Terms
+
+Value = tuple[str | None, ...]
+
+
+def by_turns(terms: Terms, weights: Mapping[Value, float], units: Sequence[list[HeldJob]]) -> list[list[HeldJob]]:
+    """Order units of one job each: the first of each value, then the second, by weight; with two levels first within
+    each organisation. Jobs of one value keep their order, and lower priorities stay behind.
+    """
+    rows = [(terms.value(unit[0].job.headers), unit) for unit in units]
+    for depth in range(len(terms.path), 0, -1):
+        counts: Counter[Value] = Counter()
+        turns: list[tuple[float, int]] = []
+        for number, (value, _) in enumerate(rows):
+            counts[value[:depth]] += 1
+            turns.append((counts[value[:depth]] / weights.get(value[:depth], 1.0), number))
+        rows = [rows[number] for _, number in sorted(turns)]
+    return sorted((unit for _, unit in rows), key=lambda unit: unit[0].job.priority)
+
+
+def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Step[list[list[HeldJob]]]:
+    """Take back the units that wait for a handler, and return them with the *fresh* ones, by turns. One handler runs
+    jobs in the order of their leases.
+    """
+    terms, fair = consumer.ops.settings.terms, consumer.leasing.fair
+    if terms is None or fair is None or not terms.path or consumer.handler.concurrency == 1:
+        return fresh
+    waiting = len(consumer.jobs.held) - consumer.slots()
+    soon = consumer.starts_within(FAIR_START_WITHIN_S / 5)  # jobs that start at once, in any order
+    if waiting <= max(len(fresh), soon):
+        return fresh
+    units, _ = yield from TakeBack()
+    return by_turns(terms, fair.weights, [*units, *fresh])
