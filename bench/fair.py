@@ -16,6 +16,7 @@ import asyncio
 import io
 import json
 import math
+import random
 import statistics
 import subprocess
 import sys
@@ -129,13 +130,13 @@ class Seen:
 
 async def serve(url: str, spec: Mapping[str, Any]) -> None:
     """Work until the input ends; answer each line of it."""
-    worker, seen, took = AsyncWorker(url=url), Seen(), spec["took"]
+    worker, seen, took, spread = AsyncWorker(url=url), Seen(), spec["took"], spec["spread"]
 
     @worker.handler(NAME, concurrency=spec["handlers"], **spec["terms"])
     async def handle(job: Job) -> None:
         seen.begin(job)
         if took:
-            await asyncio.sleep(took)
+            await asyncio.sleep(took * random.uniform(1 - spread, 1 + spread))
 
     loop = asyncio.get_running_loop()
     async with worker:
@@ -145,13 +146,13 @@ async def serve(url: str, spec: Mapping[str, Any]) -> None:
 
 def serve_threads(url: str, spec: Mapping[str, Any]) -> None:
     """Do the same with threads."""
-    worker, seen, took = Worker(url=url), Seen(), spec["took"]
+    worker, seen, took, spread = Worker(url=url), Seen(), spec["took"], spec["spread"]
 
     @worker.handler(NAME, concurrency=spec["handlers"], **spec["terms"])
     def handle(job: Job) -> None:
         seen.begin(job)
         if took:
-            time.sleep(took)
+            time.sleep(took * random.uniform(1 - spread, 1 + spread))
 
     with worker:
         while sys.stdin.readline():
@@ -190,8 +191,8 @@ class Working(Serving):
 class Bench:
     """A server, and the programs that use it."""
 
-    def __init__(self, server: Server, client: Any, *, threads: bool) -> None:
-        self.server, self.client, self._threads = server, client, threads
+    def __init__(self, server: Server, client: Any, *, threads: bool, spread: float = 0.0) -> None:
+        self.server, self.client, self._threads, self._spread = server, client, threads, spread
 
     def _begin(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, __file__, "--url", self.server.url, *arguments]
@@ -200,7 +201,7 @@ class Bench:
     @contextmanager
     def working(self, terms: Terms, handlers: int, took: float) -> Iterator[Working]:
         """Run a worker."""
-        spec = json.dumps({"terms": terms, "handlers": handlers, "took": took})
+        spec = json.dumps({"terms": terms, "handlers": handlers, "took": took, "spread": self._spread})
         with self._begin("--serve", spec, *["--threads"] * self._threads) as process:
             try:
                 yield Working(process)
@@ -504,6 +505,7 @@ def main() -> None:
         "--rows", default=",".join(row for row in SHOWN if row != "plain"), help=f"some of {list(SHOWN)}"
     )
     parser.add_argument("--threads", action="store_true", help="the worker is one of threads")
+    parser.add_argument("--spread", type=float, default=0.0, help="of the handlers' times, around 5 ms: 0.6 for 2 to 8")
     parser.add_argument("--before", type=Path, help="a checkout whose library takes turns with ours in plain queues")
     parser.add_argument("--busy", action="store_true", help="take precedence over other programs, and say so")
     parser.add_argument("--write", action="store_true", help="keep the figures, and write their page and plot")
@@ -536,7 +538,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     with Server(binary) as server, redis.Redis(unix_socket_path=server.path) as client:
         if options.busy:
             take_precedence(server)
-        bench = Bench(server, client, threads=options.threads)
+        bench = Bench(server, client, threads=options.threads, spread=options.spread)
         found = {row: measure(row, bench, options) for row in dict.fromkeys(rows)}
     return {"colour": "threads" if options.threads else "asyncio", "rows": found}
 

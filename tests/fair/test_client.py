@@ -182,6 +182,16 @@ def test_a_rate_bounds_how_many_the_shares_say_whose(connect: Any) -> None:
     assert queue.lease_many(6) == []
 
 
+def test_a_job_that_is_gone_gives_its_token_back(connect: Any) -> None:
+    queue = connect(rate=Rate(2, per=600, key="tenant"), **FAIR)
+    queue.enqueue_many([NewJob(b"%d" % at, id=f"{at}", headers={"tenant": "a"}) for at in range(3)])
+    assert payloads(queue.lease_many(1)) == [b"0"]
+    assert queue.cancel("1")
+    assert payloads(queue.lease_many(1) or queue.lease_many(1)) == [b"2"]
+    queue.enqueue(b"3", headers={"tenant": "a"})
+    assert queue.lease_many(1) == []
+
+
 def test_a_released_job_is_in_front_of_its_value(connect: Any) -> None:
     queue = connect(**FAIR)
     queue.enqueue_many(of("a", 3))

@@ -2,6 +2,7 @@
 -- @include agreed
 -- @include held
 -- @include picking
+-- @include rates
 -- @include turns
 local filing = {CAME = 64, SHOWN = 200}
 -- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots that were given back.
@@ -93,7 +94,7 @@ function filing.lease(q)
       else
         pick.gone, q.passed = true, true
         if not gone[entry] then redis.call('XACK', q.jobs, 'workers', entry) end
-        filing.refund(pick)
+        filing.refund(q, pick)
       end
     else
       rows[#rows + 1] = {entry, job[2], (job.count or 0) + 1, 0}
@@ -110,8 +111,11 @@ function filing.lease(q)
   end
   return rows
 end
-function filing.refund(pick)
+function filing.refund(q, pick)
   for _, slot in ipairs(pick.line.slots or {}) do slot.used = slot.used - 1 end
+  for _, one in ipairs(pick.line.buckets or {}) do
+    set_score(one.member, bucket(q.rates, one.member, q.exact, one.limit) - one.limit.step)
+  end
   local it = pick.line.value
   while it.parent do
     it.at, it.running = math.max(0, it.at - pick.charge / it.weight), it.running - 1
