@@ -105,7 +105,7 @@ class JobViews(Reader):
             since = min((one.since for one in ended if one.since is not None), default=None)
             return KindsPage(now, name, kept, tuple(shown), len(ended), since)
 
-        return (yield from self.kept(("kinds", name), build, self.fresh * SEARCH_KEPT))
+        return (yield from self.kept(("kinds", name), build, 3 * self.fresh * SEARCH_KEPT))
 
     def job(self, name: str, id: str) -> Step[JobView | None]:
         """Read one job."""
