@@ -16,7 +16,6 @@
 -- keys outbox (hash) and outdue (zset) after all others; and for the history, if items are left, `limit` times attempt,
 -- worker, and when the attempt began, '+ms' before now or '@ms', with blanks between them. At most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the
 -- next declared stage, without a result.
--- @include held
 -- @include number
 -- @include record
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)
@@ -55,6 +54,7 @@ end
 -- @include began
 -- @include clock
 -- @include due_at
+-- @include held
 -- @include held_by
 -- @include keep_ends
 -- @include marks
