@@ -22,12 +22,20 @@ results, follows = whole(results, 0, #others), whole(follows, 0, #others)
 local known = recorded()
 if known then return known end
 
--- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries.
-if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV
-  and redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited) == 0
-then
-  local told = redis.call('HMGET', stats, 'heard', 'history')
-  if not (told[1] or told[2]) then
+-- 1. The fast path: no fence, results, follow-ups, flows or listeners, and no data of entries, except slots.
+local done
+if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * limit > #ARGV then
+  local there = redis.call('EXISTS', leases, released, limited, turns, steps, held, with_ids and flows or limited)
+  local holding = (there == 1 or there == 2) and redis.call('HLEN', held) > 0
+  -- Beside `held` there may be `leases` with nothing but the shield of lines.
+  if holding and (there == 1 or redis.call('ZCARD', leases) == 1 and redis.call('ZSCORE', leases, 'lines')) then
+    redis.call('LLEN', settled)
+    redis.call('ZCARD', slots)
+    redis.call('XLEN', wake) -- they fail if these are of other types
+    there = 0
+  end
+  local told = there == 0 and redis.call('HMGET', stats, 'heard', 'history')
+  if told and not (told[1] or told[2]) then
     local of = with_ids and redis.call('HMGET', ids, unpack(ARGV, items + limit))
     local won, reply = 0, {}
     if redis.call('XACK', jobs, 'workers', unpack(ARGV, items, items + limit - 1)) == limit then
@@ -46,15 +54,22 @@ then
       if reply[i] == 1 and of[i] == ARGV[items + i - 1] then free[#free + 1] = ARGV[items + limit + i - 1] end
     end
     if #free > 0 then redis.call('HDEL', ids, unpack(free)) end
-    return answer(reply, nil, true)
+    if not holding then return answer(reply, nil, true) end
+    done = reply
   end
+end
+
+-- @include held
+if done then
+  local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake}
+  holds.give_back(q, {unpack(ARGV, items, items + limit - 1)})
+  return answer(done, nil, true)
 end
 
 -- @include add
 -- @include began
 -- @include clock
 -- @include due_at
--- @include held
 -- @include held_by
 -- @include keep_ends
 -- @include marks
