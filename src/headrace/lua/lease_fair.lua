@@ -8,8 +8,8 @@
 --        structure, offered, batch int, one_value flag, buckets...
 -- REPLY  as lease, then further, structure: further 1 = there are jobs that no call has looked at: see line_up ·
 --        structure: of the queue's terms, '' if it had none: their weights are to be declared
--- COST   60 us + 4 us per job at its first look, 8 us more for each value in the call; where jobs wait in lines 200 us,
---        and 13 us per job of one value, 40 us if each is of another
+-- COST   60 us + 4 us per job at its first look, 8 us more for each value in the call; where jobs wait in lines 140 us,
+--        and 11 us per job of one value, 30 us if each is of another
 -- The rule and the keys are in docs/explanation/fairness.md. structure and offered: the caller's terms, which become the
 -- queue's if it has none (see declare_terms); else the queue's count. batch: how many jobs run as one batch, and share
 -- its time. one_value 1: only jobs of one value. heir_of: its jobs go to the front of their lines.
