@@ -414,7 +414,7 @@ def test_shares(site: Any, newest: Server) -> None:
         fair.lease()
         shown = text(site().get("queue", name="f"))
         assert "The values of org/user that had the most" in shown
-        assert "<b>acme/ada 1 2" in shown
+        assert "<b>acme/ada 1 1 2" in shown
 
 
 @pytest.mark.parametrize("shards", [1, 6])
