@@ -101,7 +101,7 @@ def test_jobs(tell: Tell, queue: Queue) -> None:
         await screen.press("y")
         await screen.shows("The job was cancelled.")
         await screen.press("s")
-        await screen.shows("[running]", "leased")
+        await screen.shows("[running]", "took")
         await screen.press("enter")
         await screen.shows("held by")
         await screen.press("E")

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue
-from headrace._ui.top import pane, panes
+from headrace._ui.top import job, letters, pane, queue, queues, workers
 from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run
 from tests.top.conftest import SHOWN, Screen
@@ -24,19 +24,13 @@ Tell = Callable[..., None]
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time, rate and name that differs from run to run is written alike."""
-    for module in (pane, panes):
-        monkeypatch.setattr(module, "clock", lambda at: "2000-01-01T00:00:00Z")
-    monkeypatch.setattr(panes, "from_now", lambda at, now: "9 s ago")
-    monkeypatch.setattr(panes, "span", lambda seconds: "9 s")
-    monkeypatch.setattr(panes, "rate", lambda number: "12")
-    of = panes.job_row
-
-    def job_row(job: Any, now: float) -> Any:
-        row = of(job, now)
-        named = "queue-0123456789abcdef" if job.holder and not job.reason else row.texts[4]
-        return pane.Row(row.key, (*row.texts[:4], named, row.texts[5]), row.styles)
-
-    monkeypatch.setattr(panes, "job_row", job_row)
+    alike = {"clock": "2000-01-01T00:00:00Z", "from_now": "9 s ago", "span": "9 s", "took": "9 s", "rate": "12"}
+    for module in (job, letters, pane, queue, queues, workers):
+        for name, text in {**alike, "memory": "2.0 MiB", "since": "9 s"}.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, lambda *_, text=text: text)
+    cell, _ = job.CELLS["worker"]
+    monkeypatch.setitem(job.CELLS, "worker", (cell, lambda *_: "queue-0123456789abcdef"))
 
 
 @pytest.fixture
@@ -61,7 +55,7 @@ def test_a_sharded_queue(tell: Tell, newest: Server) -> None:
         async def story(screen: Screen) -> None:
             await screen.shows("s (3 shards)", "✓ balanced")
             await screen.press("enter")
-            await screen.shows(f"3 shards, waiting in each  {waiting}", "30 enqueued = ")
+            await screen.shows(f"3 shards, waiting in each  {waiting}", "✓ balanced")
 
         tell(story)
 
@@ -93,9 +87,11 @@ def test_screens(tell: Tell, some: Queue, still: None) -> None:
     async def story(screen: Screen) -> None:
         same("queues", await screen.shows("emails", "reports", "paused", "✓ balanced"))
         await screen.press("enter")
-        same("queue", await screen.shows("1231 enqueued", "mail-2", "[waiting]"))
-        await screen.press("s")
-        same("running", await screen.shows("[running]", "mail-0", "leased"))
+        same("queue", await screen.shows("waiting 1,228", "mail-2", "[waiting]"))
+        await screen.press("question_mark")
+        same("keys", await screen.shows("╭──", "since=1h", "Any key leaves this.", "──╯"))
+        await screen.press("x", "s")
+        same("running", await screen.shows("[running]", "mail-0", "took"))
         await screen.press("s", "s", "s")
         await screen.shows("[dead]", "mail-1")
         await screen.press("g")
@@ -174,7 +170,7 @@ def test_workers(tell: Tell, some: Queue) -> None:
         await screen.press("enter")
         await screen.shows("alive since", "1 job leased", "mail-0")
         await screen.press("enter")
-        await screen.shows("· mail-0", "leased")
+        await screen.shows("· mail-0", "running", "token")
         await screen.press("escape", "escape", "escape", "escape")
         await screen.shows("· workers")
 
@@ -198,13 +194,121 @@ def test_a_filter(tell: Tell, some: Queue) -> None:
         await screen.shows("emails", "reports")
         await screen.press("slash")
         await screen.types("REP")
-        await screen.shows("filter: REP", "reports", without="emails")
+        await screen.shows("filter: REP", "reports", without="1,228 ")
         await screen.press("enter")
         await screen.shows("headrace · reports")
         await screen.press("escape")
         await screen.shows("filter: REP")
         await screen.press("escape")
         await screen.shows("emails", "reports", without="filter:")
+
+    tell(story)
+
+
+def test_sorted(tell: Tell, some: Queue) -> None:
+    """By each column, forwards and backwards; numbers begin with the largest."""
+
+    async def story(screen: Screen) -> None:
+        def order() -> list[str]:
+            return [row.key[0] for row in screen.top.pane._drawn or ()]
+
+        await screen.shows("emails", "reports")
+        await screen.press("greater_than_sign", "o")
+        await screen.shows("sort: queue ▼")
+        assert order() == ["reports", "emails"]
+        await screen.press("greater_than_sign")
+        await screen.shows("sort: waiting ▼")
+        assert order() == ["emails", "reports"]
+        await screen.press("o")
+        await screen.shows("sort: waiting ▲")
+        assert order() == ["reports", "emails"]
+        await screen.press("less_than_sign", "less_than_sign")
+        await screen.shows("emails", without="sort:")
+
+    tell(story)
+
+
+def test_jobs_are_chosen_by_the_server(tell: Tell, queue: Queue) -> None:
+    """By kind, reason and the like, beyond the page in front; a filter that can't be read changes nothing."""
+    queue.enqueue_many([NewJob(b"x", id=f"a{n}", headers={"kind": "mail"}) for n in range(150)])
+    queue.enqueue(b"needle", id="z", headers={"kind": "report"})
+
+    async def story(screen: Screen) -> None:
+        await screen.press("enter")
+        await screen.shows("[waiting]", "a0 ", "mail", "(100, n for more)")
+        await screen.press("slash")
+        await screen.types("kind=report payload=needle")
+        await screen.shows("z ", "report", "(1 of 151 looked at)", without="a0 ")
+        for typed, words in (
+            ("size=3", "'size' can't be chosen by"),
+            ("since=soon", "since 'soon'"),
+            ("header=x", "header 'x'"),
+            ("'a", "has a quotation mark"),
+        ):
+            await screen.press("slash")
+            screen.top.screen.query_one("Input").value = typed  # type: ignore[attr-defined]
+            await screen.press("enter")
+            await screen.shows(words, "filter: kind=report", "z ")
+        await screen.press("escape")
+        await screen.shows("a0 ", without="filter:")
+
+    tell(story)
+
+
+def test_ended_jobs(tell: Tell, newest: Server) -> None:
+    """Of a queue with a history: in a list of their own, the newest first or the oldest, and by kind."""
+    with Queue[bytes]("h", url=newest.url, history=10) as queue:
+        for one in ("first", "second"):
+            queue.enqueue(b"x", id=one, headers={"kind": "mail"})
+            queue.lease().complete()
+        queue.enqueue(b"x", id="third", headers={"kind": "mail"})
+        queue.lease().dead_letter("why")
+
+        async def story(screen: Screen) -> None:
+            await screen.press("enter")
+            await screen.shows("blocked  completed  dead")
+            await screen.press("s", "s", "s", "s")
+            shown = await screen.shows("[completed]", "newest first", "first ", "second ", "mail", " ms ")
+            assert shown.index("second ") < shown.index("\nfirst ")
+            await screen.press("o")
+            shown = await screen.shows("oldest first")
+            assert shown.index("\nfirst ") < shown.index("second ")
+            await screen.press("k")
+            await screen.shows("the last 3 jobs that were completed or died", "mail", "33%")
+
+        tell(story)
+
+
+def test_attention(tell: Tell, some: Queue) -> None:
+    """The facts that need attention, the worst first, lead to their queues."""
+
+    async def story(screen: Screen) -> None:
+        await screen.press("4")
+        shown = await screen.shows("✗ emails", "1 new dead letter in the last hour", "! reports", "paused, 1 job waits")
+        assert shown.index("✗ emails") < shown.index("! reports")
+        await screen.press("enter")
+        await screen.shows("emails · dead letters", "no such user 7")
+        await screen.press("escape", "down", "enter")
+        await screen.shows("headrace · reports")
+
+    tell(story)
+
+
+def test_a_server_that_goes_away(tell: Tell, some: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values stay, and are said to be old, until it answers again."""
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("emails", "1,228")
+        inspector = screen.top.inspector
+        real = inspector.overview
+
+        async def away() -> Any:
+            raise redis.ConnectionError("gone")
+
+        monkeypatch.setattr(inspector, "overview", away)
+        await screen.shows("not up to date since 2", "The server does not answer", "gone", "1,228")
+        monkeypatch.setattr(inspector, "overview", real)
+        await screen.shows("1,228", without="not up to date")
 
     tell(story)
 

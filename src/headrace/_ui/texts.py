@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -12,6 +13,8 @@ from headrace.errors import HeadraceError, describe_error
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 LARGE = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+BACK_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+BACK = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|m|min|h|d)")
 BARS = "▁▂▃▄▅▆▇█"
 FORBIDDEN = ("NOPERM", "no permissions", "ACL failure", "can't run this command")  # of commands and scripts
 FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)  # of reading a queue, and of acting on it
@@ -34,7 +37,9 @@ def took(seconds: float | None) -> str:
     """Write how long something took: below ten seconds more exactly than `span`."""
     if seconds is None or seconds >= 9.95:
         return span(seconds)
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{f'{seconds:.1f}'.removesuffix('.0')} s"
 
 
 def percent(part: float) -> str:
@@ -47,6 +52,22 @@ def from_now(moment: float | None, now: float) -> str:
     if moment is None:
         return ""
     return f"in {span(moment - now)}" if moment > now else f"{span(now - moment)} ago"
+
+
+def moment(name: str, text: str, now: float) -> float | None:
+    """Read a moment: a span back from *now*, or a date and time in UTC. Raises `Refused`."""
+    text = text.strip()
+    if not text:
+        return None
+    back = BACK.fullmatch(text)
+    if back:
+        tens = now // 10 * 10  # so that all viewers of this span see one reading
+        return max(0.0, tens - float(back[1]) * BACK_S[back[2]])
+    try:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise Refused(f"{name} {text!r:.50}: give a span such as 10m, 1h or 2d, or 2026-11-27T01:00 in UTC.") from None
 
 
 def clock(moment: float | None) -> str:

@@ -14,20 +14,23 @@ from textual.css.query import NoMatches
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._ui.actions import Form, act
 from headrace._ui.texts import FAILURES, complaint, counted
+from headrace._ui.top.job import JobPane
+from headrace._ui.top.letters import DeathsPane
 from headrace._ui.top.pane import Pane, PendingAction, Question
-from headrace._ui.top.panes import DeathsPane, JobPane, QueuesPane, WorkersPane
+from headrace._ui.top.queues import AttentionPane, QueuesPane
+from headrace._ui.top.workers import WorkersPane
 
 UNFOCUSED_PAUSE = 5  # times the pause, while another window has the focus
 KEYS = """\
-1 2 3   queues, workers, dead letters
+1 2 3 4 queues, workers, dead letters, what needs attention
 enter   open what is under the cursor
-escape  back
+escape  end the filter; back
 /       show only rows with a text
+> < o   sort by the next column, the one before; turn the order
 f       find a job by its id, in whichever queue
-space   hold, and go on
-q       end
-
+space q hold, and go on; end
 Capital letters change what can't be changed back: they ask first.
+
 """
 
 
@@ -46,6 +49,7 @@ class Top(App[None]):
     VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
     #said { height: 1; }
     #keys { height: 1; background: $primary-background; }
+    .stale #head, .stale DataTable { text-opacity: 50%; }
     ModalScreen { align: center middle; }
     .asked { width: 76; max-width: 100%; height: auto; border: round $primary; padding: 0 1; background: $surface; }
     .note { color: $text-muted; }
@@ -55,6 +59,7 @@ class Top(App[None]):
         ("1", "go('queues')", "Queues"),
         ("2", "go('workers')", "Workers"),
         ("3", "go('deaths')", "Dead letters"),
+        ("4", "go('attention')", "Attention"),
     ]
 
     def __init__(
@@ -107,8 +112,7 @@ class Top(App[None]):
         except FAILURES as error:
             trouble = complaint(error)
         if bool(trouble) != pane.failing and pane.is_attached:
-            pane.failing = bool(trouble)
-            pane.report(trouble, bad=True)
+            pane.fail(trouble)
         self.reads += 1
 
     def act(self, pending: PendingAction, pane: Pane) -> None:
@@ -134,8 +138,13 @@ class Top(App[None]):
             self.pop_screen()
 
     def action_go(self, where: str) -> None:
-        """Go to one of the three lists."""
-        lists: dict[str, Callable[[], Pane]] = {"queues": QueuesPane, "workers": WorkersPane, "deaths": DeathsPane}
+        """Go to one of the four lists."""
+        lists: dict[str, Callable[[], Pane]] = {
+            "queues": QueuesPane,
+            "workers": WorkersPane,
+            "deaths": DeathsPane,
+            "attention": AttentionPane,
+        }
         while len(self.screen_stack) > 2:
             self.pop_screen()
         self.switch_screen(lists[where]())  # pyright: ignore[reportUnknownMemberType]
@@ -170,7 +179,7 @@ class Top(App[None]):
 
     def action_help(self) -> None:
         """Show the keys."""
-        self.push_screen(Question(f"{KEYS}{self.pane.KEYS}\n\nAny key leaves this.", note=""))
+        self.push_screen(Question(f"{KEYS}{self.pane.KEYS}", note="Any key leaves this."))
 
 
 def run(address: str, namespace: str, where: str, *, every: float, read_only: bool) -> None:

@@ -17,34 +17,41 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Input, Static
 
 from headrace._model.views import visible
-from headrace._ui.texts import clock
+from headrace._ui.texts import clock, middle
 
 if TYPE_CHECKING:
     from headrace._ui.top.app import Top
 
 LEAST_FLEXIBLE = 8  # cells of a column that takes the cells that the others leave
 ROWS_AT_MOST = 500  # that are shown at once; a filter finds the others
-LINE = "1 queues  2 workers  3 dead  enter open  esc back  / filter  f find  ? help"
+LINE = "1 queues  2 workers  3 dead  4 attention  / filter  > sort  f find  ? keys"
 Key = tuple[str, ...]
 
 
 @frozen
 class Column:
-    """A column: its `title`, its `width` in cells, and its share of the remaining cells (`flexible`)."""
+    """A column: its `title`, its `width` in cells, its share of the remaining cells (`flexible`), and whether a long
+    text loses its `middle`, as of names that end differently.
+    """
 
     title: str
     width: int = 0
     right: bool = False
     flexible: int = 0
+    middle: bool = False
 
 
 @frozen
 class Row:
-    """A row of a table: its key, its texts, and the styles of some texts by their index."""
+    """A row of a table: its key, its texts, and the styles of some texts by their index.
+
+    Rows are sorted by `values`, one a column; a row without them is last.
+    """
 
     key: Key
     texts: tuple[str, ...]
     styles: tuple[tuple[int, str], ...] = ()
+    values: tuple[float | str, ...] = ()
 
 
 @frozen
@@ -68,9 +75,11 @@ def widths(columns: Sequence[Column], room: int) -> list[int]:
     ]
 
 
-def cell(text: str, width: int, *, right: bool = False, style: str = "") -> Text:
-    """Make a cell of exactly *width*, and cut a text that is too long."""
+def cell(text: str, width: int, *, right: bool = False, cut: bool = False, style: str = "") -> Text:
+    """Make a cell of exactly *width*. A text that is too long is cut at its end, or in its middle (*cut*)."""
     text = visible(text)
+    if cut and width > LEAST_FLEXIBLE + 3:
+        text = middle(text, width)
     if cell_len(text) > width:
         text = set_cell_size(text, width - 1).rstrip() + "…"
     blank = " " * (width - cell_len(text))
@@ -122,20 +131,26 @@ class Pane(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "back", "Back"),
         ("slash", "filter", "Filter"),
+        ("greater_than_sign", "sort(1)", "Sort by the next column"),
+        ("less_than_sign", "sort(-1)", "Sort by the column before"),
+        ("o", "turn", "Turn the order"),
         ("f", "app.find", "Find"),
         ("space", "app.hold", "Hold"),
         ("question_mark", "app.help", "Help"),
     ]
     COLUMNS: ClassVar[Sequence[Column]] = ()
     KEYS: ClassVar[str] = ""  # the lines of the help on this pane's own keys
+    FILTER: ClassVar[str] = "Show rows with:"
     heading = ""
 
     def __init__(self) -> None:
         super().__init__()
         self.filter, self.failing, self.laid_out = "", False, False
+        self._now = ""  # of the values on the screen
         self._rows: list[Row] = []
+        self._sorted: tuple[int, bool] | None = None  # the column, and whether its first value is the largest
         self._drawn: list[Row] | None = None
-        self._wide = -1
+        self._shape: tuple[Sequence[Column], int] | None = None
 
     @property
     def top(self) -> Top:
@@ -149,6 +164,16 @@ class Pane(Screen[None]):
     @abstractmethod
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the request of *action* on the row *key*; `None`: there is none."""
+
+    @property
+    def sought(self) -> str:
+        """The text that rows must have."""
+        return self.filter
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns of the table now."""
+        return self.COLUMNS
 
     def chosen(self, key: Key) -> None:
         """Open the object of a row."""
@@ -185,46 +210,67 @@ class Pane(Screen[None]):
 
     def fill(self, now: float, head: Sequence[str | Text], rows: Sequence[Row] = ()) -> None:
         """Show values of the time *now* (0: unknown): the lines above the table, and its rows."""
-        self._retitle(clock(now or None))
+        self._now = clock(now or None)
+        self._retitle()
         lines = (Text(line) if isinstance(line, str) else line for line in head)
         self.query_one("#head", Static).update(Text("\n").join(lines))
         self._rows = list(rows)
         self._draw()
 
-    def _retitle(self, now: str = "") -> None:
+    def fail(self, trouble: str) -> None:
+        """Say why the values are not up to date any more, and grey them; or, without *trouble*, that they are again."""
+        self.failing = bool(trouble)
+        self.set_class(self.failing, "stale")
+        self.report(trouble, bad=True)
+        self._retitle()
+
+    def _retitle(self) -> None:
         """Write the first line."""
         left = f"headrace · {self.heading}"
         notes = [f"filter: {self.filter}"] if self.filter else []
-        right = "  ".join((*notes, now or self.top.where))
+        if self._sorted is not None:
+            column, falls = self._sorted
+            notes.append(f"sort: {self.columns[column].title} {'▼' if falls else '▲'}")
+        at = self._now or self.top.where
+        right = "  ".join((*notes, f"not up to date since {at}" if self.failing and self._now else at))
         room = max(0, self.top.size.width - 1 - len(right))
-        self.query_one("#title", Static).update(cell(left, room, style="bold") + Text(" " + right, no_wrap=True))
+        style = "bold red" if self.failing else ""
+        self.query_one("#title", Static).update(cell(left, room, style="bold") + Text(" " + right, style, no_wrap=True))
 
     def _draw(self) -> None:
-        if not self.COLUMNS or not self.laid_out:
+        columns = self.columns
+        if not columns or not self.laid_out:
             return
         table = cast("DataTable[Text]", self.query_one(DataTable))
-        sought = self.filter.casefold()
-        rows = [row for row in self._rows if not sought or any(sought in text.casefold() for text in row.texts)]
-        rows, room = rows[:ROWS_AT_MOST], self.top.size.width - 1  # the scroll bar
-        if rows == self._drawn and room == self._wide:
+        rows, shape = self._chosen_rows(), (columns, self.top.size.width - 1)  # the scroll bar
+        if rows == self._drawn and shape == self._shape:
             return
         cursor = self.key()
-        sizes = widths(self.COLUMNS, room)
-        table.clear(columns=room != self._wide)
-        if room != self._wide:
-            for column, size in zip(self.COLUMNS, sizes, strict=True):
+        sizes = widths(columns, shape[1])
+        table.clear(columns=shape != self._shape)
+        if shape != self._shape:
+            for column, size in zip(columns, sizes, strict=True):
                 table.add_column(cell(column.title, size, right=column.right), width=size + 1)
         for row in rows:
             styles = dict(row.styles)
-            shape = zip(self.COLUMNS, row.texts, sizes, strict=True)
             cells = [
-                cell(text, size, right=column.right, style=styles.get(i, ""))
-                for i, (column, text, size) in enumerate(shape)
+                cell(text, size, right=column.right, cut=column.middle, style=styles.get(i, ""))
+                for i, (column, text, size) in enumerate(zip(columns, row.texts, sizes, strict=True))
             ]
             table.add_row(*cells)
-        self._drawn, self._wide = rows, room
+        self._drawn, self._shape = rows, shape
         keys = [row.key for row in rows]
         table.move_cursor(row=keys.index(cursor) if cursor in keys else 0)
+
+    def _chosen_rows(self) -> list[Row]:
+        """Return the rows to show, in their order."""
+        sought = self.sought.casefold()
+        rows = [row for row in self._rows if not sought or any(sought in text.casefold() for text in row.texts)]
+        if self._sorted is not None:
+            column, falls = self._sorted
+            known = sorted((row for row in rows if row.values), key=lambda row: row.values[column], reverse=falls)
+            rows = known + [row for row in rows if not row.values]
+        return rows[:ROWS_AT_MOST]
 
     def key(self) -> Key | None:
         """Return the key of the row under the cursor."""
@@ -254,10 +300,29 @@ class Pane(Screen[None]):
 
     def action_filter(self) -> None:
         """Ask for a filter."""
-        self.ask("Show rows with:", lambda text: self._set_filter(text or ""), self.filter)
+        self.ask(self.FILTER, lambda text: self._set_filter(text or ""), self.filter)
 
     def _set_filter(self, text: str) -> None:
         self.filter = text
+        self._retitle()
+        self._draw()
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column, or by the one before: numbers with the largest first."""
+        if not any(row.values for row in self._rows):
+            self.report("These rows have their own order.")
+            return
+        ways = [None, *range(len(self.columns))]
+        at = ways[(ways.index(self._sorted and self._sorted[0]) + step) % len(ways)]
+        self._sort(None if at is None else (at, self.columns[at].right))
+
+    def action_turn(self) -> None:
+        """Turn the order."""
+        if self._sorted is not None:
+            self._sort((self._sorted[0], not self._sorted[1]))
+
+    def _sort(self, by: tuple[int, bool] | None) -> None:
+        self._sorted = by
         self._retitle()
         self._draw()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from headrace._core.views.choice import DATED, ORDERS
@@ -13,7 +11,7 @@ from headrace._model.event import ENDS
 from headrace._model.verbs import BULK
 from headrace._model.views import JobsPage, KindsPage, QueuePage, QueueView
 from headrace._ui.actions import BULK_TEXTS
-from headrace._ui.texts import Refused, rate
+from headrace._ui.texts import moment, rate
 from headrace._ui.web.charts import SPANS, Chart, charts, draw, fitting, rows
 from headrace._ui.web.render import to
 from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest, buttons, by_state
@@ -29,24 +27,6 @@ SORTED = {
     "delayed": "The next one due first.",
     "blocked": "In no order.",
 }
-UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|m|min|h|d)")
-
-
-def moment(name: str, text: str, now: float) -> float | None:
-    """Read a moment: a span back from *now*, or a date and time in UTC. Raises `Refused`."""
-    text = text.strip()
-    if not text:
-        return None
-    back = SPAN.fullmatch(text)
-    if back:
-        tens = now // 10 * 10  # so that all viewers of this span see one reading
-        return max(0.0, tens - float(back[1]) * UNITS_S[back[2]])
-    try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise Refused(f"{name} {text!r:.50}: give a span such as 10m, 1h or 2d, or 2026-11-27T01:00 in UTC.") from None
 
 
 async def queue(request: PageRequest) -> Answer:

@@ -1,0 +1,92 @@
+"""The keys that act on queues, jobs and workers, and the questions that they ask first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.binding import BindingType
+
+from headrace._model.views import ENDED, QueueView, one_line
+from headrace._ui.texts import counted, jobs
+from headrace._ui.top.pane import Key, Pane, PendingAction
+
+DEAD_BINDINGS: Sequence[BindingType] = (
+    ("R", "act('redrive')", "Redrive"),
+    ("X", "act('purge_dead')", "Remove dead letters"),
+)
+DEAD_KEYS = """\
+R  X    redrive its dead letters, remove them for good"""
+QUEUE_BINDINGS: Sequence[BindingType] = (
+    ("p", "act('pause')", "Pause"),
+    ("P", "act('purge')", "Purge"),
+    *DEAD_BINDINGS,
+    ("D", "act('delete')", "Delete"),
+)
+QUEUE_KEYS = f"""\
+p       pause the queue, or resume it
+P       purge it: remove the jobs that wait
+{DEAD_KEYS}
+D       delete it: asks for its name"""
+FAIL_BINDING: BindingType = ("F", "act('fail_worker')", "Fail")
+FAIL_KEY = "F       fail the worker: declare it dead in this queue"
+JOB_BINDINGS: Sequence[BindingType] = (("C", "act('cancel')", "Cancel"), ("E", "act('expire')", "End its lease"))
+JOB_KEYS = """\
+C  E    cancel the job, end its lease: it goes to the front"""
+
+
+def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
+    """Return the request of an action for a whole queue; `None` if there is nothing to do."""
+    if queue is None:
+        return None
+    name, counts = queue.name, queue.counts
+    dead = counted(counts.dead, "dead letter")
+    match action:
+        case "pause":
+            action, question = "resume" if queue.paused else "pause", ""
+        case "purge":
+            number = counts.waiting + counts.parked + counts.delayed
+            question = f"Purge {name}: remove {jobs(number)} that wait for good?"
+        case "redrive" if counts.dead:
+            question = f"Redrive {name}: send {dead} back to the queue?"
+        case "purge_dead" if counts.dead:
+            question = f"Remove {dead} of {name} for good?"
+        case "delete":
+            question = f"Delete {name}, with {jobs(counts.present)} in it, running ones too?"
+        case _:
+            return None
+    return PendingAction(action, name, question, typed=action == "delete")
+
+
+def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | None:
+    """Return the request of an action for one job; `None` if the job is not in the state for it."""
+    name, dead = one_line(id), state == "dead"
+    match action:
+        case "cancel" if not dead and state not in ENDED:
+            question = f"Cancel job {name} of {queue}?"
+        case "expire" if state == "leased":
+            question = f"End the lease of job {name} of {queue}?"
+        case "redrive" if dead:
+            question = f"Send the dead letter {name} back to {queue}?"
+        case "purge_dead" if dead:
+            question = f"Remove the dead letter {name} of {queue} for good?"
+        case _:
+            return None
+    return PendingAction(action, queue, question, {"id": id})
+
+
+def fail_action(queue: str, worker: str) -> PendingAction:
+    """Return the request to fail a worker."""
+    question = f"Declare {one_line(worker)} dead in {queue}? What it has leased goes to the front."
+    return PendingAction("fail_worker", queue, question, {"worker": worker})
+
+
+class QueueTable(Pane):
+    """A table of queues."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._views: dict[str, QueueView] = {}
+
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
+        """Return the request of an action for the queue under the cursor."""
+        return queue_action(action, self._views.get(key[0]) if key else None)
