@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from html import unescape
@@ -15,7 +16,9 @@ import pytest
 from headrace.web import ACTIONS, app
 from tests.conftest import newest_queue
 from tests.support.colours import Blocking
+from tests.support.program import PROGRAM, environment
 from tests.support.servers import Server
+from tests.web.chromium import chromium
 
 queue = newest_queue
 
@@ -78,3 +81,33 @@ def site(newest: Server, runner: asyncio.Runner) -> Iterator[Any]:
     """Make sites: `site(access=…)`, of the newest server if no other *url* is given."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(closing(Site(runner, **{"url": newest.url, **options})))
+
+
+@pytest.fixture
+def program(newest: Server) -> Iterator[str]:
+    """Run `headrace web`; the address that it prints."""
+    with subprocess.Popen(
+        [*PROGRAM, "web", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(newest.url)
+    ) as running:
+        assert running.stdout is not None
+        yield running.stdout.readline().decode().strip()
+        running.terminate()
+        _, complaints = running.communicate(timeout=30)
+        assert b"Traceback" not in complaints, complaints.decode()
+
+
+@pytest.fixture
+def page(program: str) -> Iterator[Any]:
+    """A page of a browser that has entered; at the end its console is empty, and it has asked no other host."""
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        said: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(program)
+        yield page
+    assert said == []
+    assert {url.split("/")[2] for url in asked} == {program.split("/")[2]}

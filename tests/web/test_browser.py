@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,43 +14,12 @@ import pytest
 from headrace import Flow, FlowJob, Job, Limit, NewJob, Queue, Retry, Worker
 from headrace._ui.web.pages import PAGES
 from tests.support.awaiting import until
-from tests.support.program import PROGRAM, environment
 from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run, write_trends
 from tests.web.chromium import accessible, chromium, needs_chromium, violations
 
 pytestmark = needs_chromium
 HOSTILE = b"</pre><script>document.title='owned';fetch('https://evil.test/')</script><img src=x onerror=alert(1)>"
-
-
-@pytest.fixture
-def program(newest: Server) -> Iterator[str]:
-    """Run `headrace web`; the address that it prints."""
-    with subprocess.Popen(
-        [*PROGRAM, "web", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(newest.url)
-    ) as running:
-        assert running.stdout is not None
-        yield running.stdout.readline().decode().strip()
-        running.terminate()
-        _, complaints = running.communicate(timeout=30)
-        assert b"Traceback" not in complaints, complaints.decode()
-
-
-@pytest.fixture
-def page(program: str) -> Iterator[Any]:
-    """A page of a browser that has entered; at the end its console is empty, and it has asked no other host."""
-    with chromium() as browser:
-        page = browser.new_page(viewport={"width": 390, "height": 800})
-        said: list[str] = []
-        asked: list[str] = []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(dialog.message))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(program)
-        yield page
-    assert said == []
-    assert {url.split("/")[2] for url in asked} == {program.split("/")[2]}
 
 
 @pytest.fixture
