@@ -56,12 +56,12 @@ PARTS = {
         "stream",
         "Dead letters, oldest first: `reason`, `worker`, `released`, then the job's own fields.",
     ),
-    "schedules": ("hash", "Name → timing, policy for missed ticks and fields of the jobs, packed with cmsgpack."),
+    "schedules": ("hash", "Name → timing, policy for missed ticks, fields of the jobs, and time and id of the last run, packed with cmsgpack."),
     "recurring": (
         "hash",
         "Worker → the set of schedules that its code declares; `=` and a set → their names, packed. Once no live worker has a set, those schedules end.",
     ),
-    "ticks": ("zset", "Name of a schedule → when its next job is due, in ms."),
+    "ticks": ("zset", "Name of a schedule → when its next job is due, in ms; plus 2 × 10^14 while it is paused."),
     "workers": (
         "zset",
         "Worker → until when it counts as alive, in ms; 0 once it was declared dead.",

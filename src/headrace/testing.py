@@ -224,7 +224,7 @@ def _to_run(queues: Sequence[Queue], later: bool) -> int:
     later are left out, and jobs that wait for a signal or for others.
     """
     now = time.time()
-    ticks = sum(one.next_due <= now for queue in queues for one in queue.admin.schedules())
+    ticks = sum(one.next_due <= now and not one.paused for queue in queues for one in queue.admin.schedules())
     out = 0
     for queue in () if later else queues:
         states = [*queue.admin.delayed(), *queue.admin.blocked()]

@@ -108,6 +108,76 @@ def test_replaced(queue, client):
     assert queue.counts() == Counts(leased=1, enqueued=1)
 
 
+@pytest.mark.differs("keys")
+def test_the_last_run(queue, client):
+    """It is the last tick whose job was enqueued, and stays known when the schedule is replaced."""
+    due = overdue(queue, client, 0.5)
+    assert (queue.admin.schedules()[0].last_run, queue.admin.schedules()[0].last_id) == (None, None)
+    turn(queue)
+    for every in (3600, 7200):
+        queue.admin.schedule("s", b"x", every=every)
+        (schedule,) = queue.admin.schedules()
+        assert (round(schedule.last_run * 1000), schedule.last_id) == (due, f"s@{due}")
+    assert queue.find(schedule.last_id).state == "waiting"
+    client.zadd(key("ticks"), {"s": due})
+    turn(queue)  # the job of this tick is there already
+    assert queue.admin.schedules()[0].last_id == f"s@{due}"
+    assert queue.counts().enqueued == 1
+
+
+@pytest.mark.differs("keys")
+@pytest.mark.parametrize(("missed", "ran"), [("skip", 0), ("once", 1), ("all", 3)])
+def test_paused_and_resumed(queue, client, missed, ran):
+    """It fires nowhere, however it is replaced; then its policy decides about the ticks of the pause."""
+    due = overdue(queue, client, 2.5, missed=missed)
+    late = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
+    assert [queue.admin.pause_schedule(name) for name in ("s", "s", "nobody")] == [True, False, False]
+    assert [queue._run(op) for op in late] == [False]
+    assert not queue.admin.schedule("s", b"x", every=3600, missed=missed)
+    (schedule,) = queue.admin.schedules()
+    assert (schedule.paused, round(schedule.next_due * 1000)) == (True, due)
+    turn(queue)
+    assert queue.counts() == Counts()
+    assert [queue.admin.resume_schedule(name) for name in ("s", "s", "nobody")] == [True, False, False]
+    turn(queue)
+    assert queue.counts().waiting == ran
+    assert queue.admin.pause_schedule("s")
+    assert not queue.admin.schedule("s", b"x", every=7200)
+    assert queue.admin.schedules()[0].paused
+    assert queue.admin.unschedule("s")
+    assert queue.admin.schedule("s", b"x", every=7200)
+    assert not queue.admin.schedules()[0].paused
+
+
+def test_a_resumed_one_goes_on(queue, client):
+    """Those who wait for jobs learn of it."""
+    queue.admin.schedule("s", b"x", every=0.2)
+    assert queue.admin.pause_schedule("s")
+    assert queue.lease(block=0.5) is None
+    client.xtrim(key("wake"), maxlen=0)
+    assert queue.admin.resume_schedule("s")
+    assert client.xlen(key("wake")) == 1
+    assert queue.lease(block=PATIENCE).job.payload == b"x"
+
+
+@pytest.mark.differs("keys")
+def test_run_now(queue, client):
+    """Each call enqueues a job with an id of its own, of a paused schedule too; the next tick stays."""
+    due = overdue(queue, client, -1, headers={"kind": "k"})
+    assert queue.admin.run_schedule("nobody") is None
+    first = queue.admin.run_schedule("s")
+    queue.admin.pause_schedule("s")
+    ids = [first, *(queue.admin.run_schedule("s") for _ in range(20))]
+    assert len(set(ids)) == 21
+    (schedule,) = queue.admin.schedules()
+    assert (round(schedule.next_due * 1000), schedule.last_id, schedule.paused) == (due, ids[-1], True)
+    assert abs(schedule.last_run * 1000 - now(client)) < 60_000
+    jobs = [lease.job for lease in queue.lease_many(50)]
+    assert [job.id for job in jobs] == ids
+    assert {(job.payload, job.headers["kind"]) for job in jobs} == {(b"x", "k")}
+    assert queue.counts().enqueued == 21
+
+
 @pytest.mark.differs("ops")
 def test_replaced_while_somebody_decides(queue, client):
     """Who has looked before the schedule was replaced, or ended, puts in nothing of the old one."""

@@ -254,6 +254,12 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", "5-0", 1, "5-0", "5", "0.5", "half"], 0)],
         payloads="one short text of one job",
     ),
+    "pause_schedule": Calls(
+        sample=OPS.pause_schedule("s", True),
+        nothing=[(["s", 1], 0), (["s", 0], 0)],
+        filled=[(["s", 1], 0)],
+        payloads="one name",
+    ),
     "purge": Calls(sample=OPS.purge(), nothing=[(["-", 500], [0, ""])], filled=[(["-", 500], [0, ""])]),
     "purge_dead": Calls(
         sample=OPS.purge_dead("-", ["i"]),
@@ -319,13 +325,14 @@ CALLS: dict[str, Calls] = {
             (["w", 1, 1000, ENTRY, 1, "", 1, "why"], [0]),
         ],
     ),
+    "run_schedule": Calls(sample=OPS.run_schedule("s"), nothing=[(["s"], "")], filled=[(["s"], ANY)]),
     "schedule": Calls(
         sample=OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
         nothing=[(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
         filled=[(["s", "every 2000", "once", 5, 10, "data", "x"], 0)],
     ),
     "schedules": Calls(
-        sample=OPS.schedules(), nothing=[([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "none")]
+        sample=OPS.schedules(), nothing=[([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "one", "none")]
     ),
     "seal": Calls(
         sample=SHARD.seal(2), nothing=[([0], [0]), ([1], [0])], payloads="five fields, one of at most 16 options"

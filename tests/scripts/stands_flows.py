@@ -127,6 +127,13 @@ def _(lua: Lua) -> None:
         assert sorted(names) == sorted([f"s{at}" for at in range(MANY)] + [f"small{at}" for at in range(MANY)])
 
 
+@stand("run_schedule")
+def _(lua: Lua) -> None:
+    lua("schedule", "s", "every 1000", "all", 1000, 100, "data", PAYLOAD)
+    for _ in range(3):
+        assert lua("run_schedule", "s").endswith("-now")
+
+
 @stand("tick")
 def _(lua: Lua) -> None:
     lua("schedule", "s", "every 1000", "all", 1000, 100, "data", PAYLOAD)

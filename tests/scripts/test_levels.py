@@ -95,6 +95,7 @@ CALLS: dict[str, list[Any]] = {
     "list": ["waiting", "new:2 -", 100],
     "position": ["nobody", 100, ""],
     "tick": ["s", "every 1000", 5, 10, 5],
+    "run_schedule": ["s"],
 }
 
 
@@ -118,7 +119,7 @@ def test_streams_that_are_none(levels: Levels, name: str) -> None:
         assert levels.lua.state() == before
 
 
-SERVING = ("reclaim", "measure", "tick")  # of a worker, which goes on with the levels that it knows
+SERVING = ("reclaim", "measure", "tick", "run_schedule")  # of a worker, which goes on with the levels that it knows
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in SERVING])

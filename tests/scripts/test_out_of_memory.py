@@ -193,6 +193,7 @@ def test_what_recurs_goes_on(lua: Lua) -> None:
     with pytest.raises(redis.ResponseError, match=FULL):
         lua("schedule", "t", "every 1000", "once", 5, 10, "data", "a", call=2)
     assert [row[0] for row in lua("schedules", "all")[2]] == ["s"]
+    assert [lua("pause_schedule", "s", pause, call=4 + pause) for pause in (1, 0)] == [1, 1]
     assert lua("unschedule", "s", call=3) == 1
     assert lua("recur", "w", "v1", "tasks/a") == [1]
     assert lua("recur", "v", "v2", "tasks/b") == [1]

@@ -137,6 +137,25 @@ def test_one_that_moved_to_another_shard_ends_there(lua: Lua) -> None:
     assert sorted(lua.redis.hkeys(lua.key("recurring"))) == ["=B", "b1"]
 
 
+def test_a_paused_one_moves(lua: Lua) -> None:
+    """It stays paused in the other shard, and its last run stays known; it fires in neither."""
+    make(lua, "t/x")
+    assert lua("tick", "t/x", "every 1000", 5, 1005, 5) == 1
+    assert lua("pause_schedule", "t/x", 1, call=5) == 1
+    for _ in range(2):  # a move may be repeated
+        due, kept, *_ = lua("hand_schedule", "t/x")
+    assert lua("schedules", "due", "")[2] == []
+    assert [lua("pause_schedule", "t/x", pause, call=6 + pause) for pause in (0, 1)] == [1, 0]
+    assert lua("run_schedule", "t/x", call=8) == ""
+    lua("unschedule", "t/x", call=9)
+    assert take(lua, "t/x", due, kept) == 1
+    row = ["t/x", 2 * 10**14 + 1005, "every 1000", "once", "5 t/x@5"]
+    assert lua("schedules", "all", "")[2] == [row]
+    assert lua("schedules", "one", "t/x")[2] == [[*row, ["data", "x"]]]
+    assert lua("pause_schedule", "t/x", 0, call=10) == 1
+    assert lua("schedules", "due", "")[2][0][:2] == ["t/x", 1005]
+
+
 def test_one_that_moved_is_kept_where_its_code_runs(lua: Lua) -> None:
     come(lua, "a1")
     make(lua, "t/x")

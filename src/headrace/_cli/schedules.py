@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
@@ -16,7 +17,9 @@ from headrace._cli.options import Create, Json, Name, Namespace, Url, on_queue, 
 from headrace._cli.output import clock, missing, outcome, plain, show_values
 from headrace.errors import ConfigurationError
 
-group = verbs("List, add and remove jobs that recur.")
+group = verbs("List, add, run, pause and remove jobs that recur.")
+One = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+Some = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
 
 
 class Missed(StrEnum):
@@ -33,10 +36,17 @@ def list_schedules(queue: Queue, in_json: Json = False) -> None:
     """List the schedules of a queue, the next due first."""
     found = queue.admin.schedules()
     cells = (
-        [plain(one.name), clock(one.next_due), one.cron or f"every {one.every:g} s", one.timezone or "", one.missed]
+        [
+            plain(one.name),
+            "paused" if one.paused else clock(one.next_due),
+            one.cron or f"every {one.every:g} s",
+            one.timezone or "",
+            one.missed,
+            clock(one.last_run),
+        ]
         for one in found
     )
-    show_values(found, in_json, ("name", "next due", "timing", "timezone", "missed"), cells)
+    show_values(found, in_json, ("name", "next due", "timing", "timezone", "missed", "last run"), cells)
 
 
 @group.command()
@@ -77,11 +87,39 @@ def add(
 
 @group.command()
 @on_queue
-def remove(
-    queue: Queue, names: Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)], in_json: Json = False
-) -> None:
+def remove(queue: Queue, names: Some, in_json: Json = False) -> None:
     """End schedules; jobs that they have enqueued stay."""
-    done = [one for one in dict.fromkeys(names) if queue.admin.unschedule(one)]
-    outcome(in_json, f"removed {len(done)}", {"queue": queue.name, "removed": len(done), "names": done})
+    _each(queue, names, queue.admin.unschedule, "removed", "", in_json)
+
+
+def _each(
+    queue: Queue, names: list[str], change: Callable[[str], object], done: str, or_else: str, in_json: bool
+) -> None:
+    changed = [one for one in dict.fromkeys(names) if change(one)]
+    outcome(in_json, f"{done} {len(changed)}", {"queue": queue.name, done: len(changed), "names": changed})
     wanted = len(set(names))
-    missing(wanted - len(done), wanted, f"no such schedule in {queue.name}")
+    missing(wanted - len(changed), wanted, f"no such schedule in {queue.name}{or_else}")
+
+
+@group.command()
+@on_queue
+def run(queue: Queue, schedule: One, in_json: Json = False) -> None:
+    """Enqueue the job of a schedule now; its next tick stays."""
+    job = queue.admin.run_schedule(schedule)
+    if job is None:
+        missing(1, 1, f"no such schedule in {queue.name}")
+    outcome(in_json, f"enqueued {job}", {"queue": queue.name, "name": schedule, "id": job})
+
+
+@group.command()
+@on_queue
+def pause(queue: Queue, names: Some, in_json: Json = False) -> None:
+    """Let schedules enqueue no jobs until they are resumed."""
+    _each(queue, names, queue.admin.pause_schedule, "paused", ", or it is paused already", in_json)
+
+
+@group.command()
+@on_queue
+def resume(queue: Queue, names: Some, in_json: Json = False) -> None:
+    """Let paused schedules enqueue jobs again; --missed of each decides about the ticks of the pause."""
+    _each(queue, names, queue.admin.resume_schedule, "resumed", ", or it is not paused", in_json)

@@ -180,7 +180,9 @@ class Schedule:
     """A recurring job, and when it is due next (`next_due`, server seconds). One of `every` (seconds) and `cron` is
     set.
 
-    `missed` decides about ticks that passed while no worker ran: `skip`, `once` or `all`.
+    `missed` decides about ticks that passed while no worker ran: `skip`, `once` or `all`. While it is `paused`, no tick
+    comes, and `next_due` is the tick that was the next. `last_run` is the time of the tick whose job was enqueued last,
+    or of its enqueue by hand, in server seconds, and `last_id` the id of that job; `None` if there was none.
     """
 
     name: str
@@ -189,6 +191,9 @@ class Schedule:
     cron: str | None
     timezone: str | None
     missed: str
+    paused: bool = False
+    last_run: float | None = None
+    last_id: str | None = None
 
 
 def ended_as(kind: str | None, state: str | None) -> str:

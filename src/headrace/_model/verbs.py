@@ -39,8 +39,11 @@ VERBS = {  # in the order of the command line's help
     "cancel_payload": Verb("cancel", page=False, asks="many"),
     "redrive": Verb("dead redrive", states=("dead",)),
     "purge_dead": Verb("dead purge", asks="many", final=True, states=("dead",)),
-    "schedule": Verb("schedules add", page=False),
-    "unschedule": Verb("schedules remove", page=False),
+    "schedule": Verb("schedules add"),
+    "unschedule": Verb("schedules remove"),
+    "run_schedule": Verb("schedules run"),
+    "pause_schedule": Verb("schedules pause"),
+    "resume_schedule": Verb("schedules resume"),
 }
 ACTIONS = frozenset(name for name, verb in VERBS.items() if verb.page)
 BULK = {name: verb.states for name, verb in VERBS.items() if verb.states}

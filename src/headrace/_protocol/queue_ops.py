@@ -614,7 +614,15 @@ class Ops:
 
     def schedules(self) -> Op[list[Schedule]]:
         """List the first 500 schedules, or 1 MiB of them."""
-        return self.op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply).rows))
+        return self.op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply)))
+
+    def pause_schedule(self, name: str, pause: bool) -> Op[bool]:
+        """Pause or resume a schedule; false if there is none of that name, or it was in that state already."""
+        return self.op("pause_schedule", [job_id(name), int(pause)], bool)
+
+    def run_schedule(self, name: str) -> Op[str]:
+        """Enqueue the job of a schedule now; return its id, '' without such a schedule."""
+        return self.op("run_schedule", [job_id(name)], replies.text)
 
     def ticking(self, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
         """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""

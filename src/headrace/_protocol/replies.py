@@ -152,13 +152,16 @@ class Reclaimed:
 class DueSchedules:
     """Schedules with a tick that is due: (name, due, timing, missed) each; times in ms of the server's clock.
 
-    `cursor` is empty if these are all schedules.
+    `cursor` is empty if these are all schedules. `last` has the last run of each, as 'ms id' or ''; `jobs` the fields
+    of the jobs of one that was asked for by name.
     """
 
     now: int
     next: float | None
     rows: Sequence[tuple[str, int, str, str]]
     cursor: str = ""
+    last: Sequence[str] = ()
+    jobs: Sequence[Any] = ()
 
 
 @frozen
@@ -674,8 +677,9 @@ def _attributes(kept: Any) -> dict[str, str | list[str]]:
 def ticking(reply: Any) -> DueSchedules:
     """Decode schedules for the worker that serves them."""
     now, following, rows, cursor = reply
-    known = [(text(name), due, text(timing), text(missed)) for name, due, timing, missed in rows]
-    return DueSchedules(now, _wait(following), known, text(cursor))
+    known = [(text(name), due, text(timing), text(missed)) for name, due, timing, missed, *_ in rows]
+    last = [text(row[4]) if len(row) > 4 else "" for row in rows]
+    return DueSchedules(now, _wait(following), known, text(cursor), last, [row[5] for row in rows if len(row) > 5])
 
 
 def recurring(reply: Any) -> tuple[bool, list[str]]:
@@ -683,14 +687,20 @@ def recurring(reply: Any) -> tuple[bool, list[str]]:
     return reply[0] == 1, [text(name) for name in reply[1:]]
 
 
-def schedules(rows: Sequence[tuple[str, int, str, str]]) -> list[Schedule]:
+_LATER_MS = 10**14  # a schedule that moves to another shard has its next tick so much later; a paused one, twice
+
+
+def schedules(ticking: DueSchedules) -> list[Schedule]:
     """Decode schedules for the user."""
     found: list[Schedule] = []
-    for name, due, stored, missed in rows:
+    for (name, due, stored, missed), last in zip(ticking.rows, ticking.last, strict=True):
         try:
             t = Timing.parse(stored)
             every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
         except (ValueError, OverflowError):  # foreign
             every, cron, zone = None, stored, None
-        found.append(Schedule(name, due / 1000, every, cron, zone, missed))
+        later, next_due = divmod(due, _LATER_MS) if 0 <= due < 4 * _LATER_MS else (0, due)
+        ran, _, job = last.partition(" ")
+        at = int(ran) / 1000 if ran.isdecimal() and len(ran) < 18 else None
+        found.append(Schedule(name, next_due / 1000, every, cron, zone, missed, later > 1, at, job or None))
     return found

@@ -18,14 +18,14 @@ local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = known_st
 require_streams(jobs, wake)
 require_hashes(ids)
 local kept = redis.call('HGET', schedules, name)
-local stored_timing, _, job = scheduled(kept or '')
+local stored_timing, missed, job = scheduled(kept or '')
 if stored_timing ~= timing or tonumber(redis.call('ZSCORE', ticks, name) or -1) ~= due then return 0 end
 local heard, ids_added = listeners(stats, events, 'added'), {}
 redis.call('ZREM', ticks, name) -- a full server permits it, and then all later writes; otherwise this tick would stop all workers
 local size = 0
 for _, field in ipairs(job) do size = size + #field end
 local most = math.max(1, math.min(250, math.floor(1048576 / size)))
-local done = 1
+local done, last = 1, nil
 for i = moments, #ARGV do
   if i - moments == most then
     next, done = ARGV[i], 2
@@ -36,9 +36,10 @@ for i = moments, #ARGV do
   table.insert(fields, 3, 'id')
   table.insert(fields, 4, id)
   local _, new = add(q, 0, id, '', fields)
-  if new == 1 then ids_added[#ids_added + 1] = id end
+  if new == 1 then ids_added[#ids_added + 1], last = id, ARGV[i] .. ' ' .. id end
 end
 count_added(q)
 redis.call('ZADD', ticks, next, name)
+if last then redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, job, last})) end
 if heard.added then publish(events, 'added', ids_added) end
 return done

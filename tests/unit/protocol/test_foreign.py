@@ -112,7 +112,7 @@ def test_schedules_of_anybody(rows: list[tuple[bytes, int, bytes, bytes]]) -> No
     reply = [1_700_000_000_000, -1, [list(row) for row in rows], b""]
     ops = Ops(Keys.of("q"), QueueSettings())
     ticking = replies.ticking(reply)
-    assert len(replies.schedules(ticking.rows)) == len(rows)
+    assert len(replies.schedules(ticking)) == len(rows)
     plan = ops.plan_ticks(ticking)
     assert len(plan.ops) + len(plan.wrong) == len(rows)
 

@@ -233,8 +233,30 @@ class Admin(Generic[T]):
         """End a schedule; jobs that it has enqueued stay. `False`: there is none of that name. unschedule.lua."""
         return self._drive(self._verbs.unschedule(name))
 
+    def run_schedule(self, name: str) -> str | None:
+        """Enqueue the job of a schedule now, also of a paused one; return its id, `<name>@<ms>-now`.
+
+        The next tick stays. `None`: no schedule has this name. run_schedule.lua, 20 µs.
+        """
+        return self._drive(self._verbs.run_schedule(name))
+
+    def pause_schedule(self, name: str) -> bool:
+        """Let a schedule enqueue no jobs until `resume_schedule`. Jobs that it has enqueued stay.
+
+        `False`: no schedule has this name, or it was paused already. A new `schedule()` of this name leaves it paused;
+        `unschedule` ends the pause, too. pause_schedule.lua, O(log n).
+        """
+        return self._drive(self._verbs.pause_schedule(name, True))
+
+    def resume_schedule(self, name: str) -> bool:
+        """Let a paused schedule enqueue jobs again. Its `missed` decides about the ticks of the pause.
+
+        `False`: no schedule has this name, or it was not paused. pause_schedule.lua, O(log n).
+        """
+        return self._drive(self._verbs.pause_schedule(name, False))
+
     def schedules(self) -> list[Schedule]:
-        """List the schedules, the next due first. schedules.lua, page by page, 4 µs each."""
+        """List the schedules, the next due first, paused ones last. schedules.lua, page by page, 4 µs each."""
         return self._drive(self._verbs.schedules())
 
     def shards(self) -> list[Shard]:

@@ -282,7 +282,7 @@ def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bo
 
 def schedules(ops: Ops) -> Step[list[Schedule]]:
     """List the schedules, page by page."""
-    return replies.schedules((yield from _ticking(ops, "all")).rows)
+    return replies.schedules((yield from _ticking(ops, "all")))
 
 
 def run_due_schedules(ops: Ops) -> Step[SchedulePlan]:
@@ -296,7 +296,7 @@ def _ticking(ops: Ops, which: str) -> Step[DueSchedules]:
     found = yield from send(ops.ticking(which))
     while found.cursor:
         more = yield from send(ops.ticking(which, found.cursor))
-        found = evolve(more, rows=[*found.rows, *more.rows])
+        found = evolve(more, rows=[*found.rows, *more.rows], last=[*found.last, *more.last])
     return found
 
 

@@ -415,7 +415,19 @@ class QueueVerbs(Generic[M]):
         found: list[Schedule] = []
         for ops in self.map.ordered():
             found += yield from calls.schedules(ops)
-        return sorted(found, key=lambda one: one.next_due)
+        return sorted(found, key=lambda one: (one.paused, one.next_due))
+
+    def pause_schedule(self, name: str, pause: bool) -> Step[bool]:
+        """Pause or resume a schedule. Return false if there is none, or it was in that state already."""
+        return self._each(name, name, lambda ops, name: ops.pause_schedule(name, pause))
+
+    def run_schedule(self, name: str) -> Step[str | None]:
+        """Enqueue the job of a schedule now; return its id, `None` without such a schedule."""
+        own, tiers = yield from self._where(name, name)
+        for ops in chain(*tiers):
+            if job := (yield from send(ops.run_schedule(own))):
+                return job
+        return None
 
     def declarations(self) -> list[Op[Any]]:
         """Make the operations that declare how the queue is meant to be used, one for each shard."""

@@ -101,7 +101,7 @@ class QueueViews(Reader):
             schedules: list[Schedule] = []
             for ops in parts:
                 schedules += yield from calls.schedules(ops)
-            schedules.sort(key=lambda one: one.next_due)
+            schedules.sort(key=lambda one: (one.paused, one.next_due))
             declared = max(abouts, key=lambda about: about.declaration)
             found = (yield from shares(parts)) if "terms" in declared.declared else []
             return QueuePage(
