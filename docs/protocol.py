@@ -56,7 +56,10 @@ PARTS = {
         "stream",
         "Dead letters, oldest first: `reason`, `worker`, `released`, then the job's own fields.",
     ),
-    "schedules": ("hash", "Name → timing, policy for missed ticks, fields of the jobs, and time and id of the last run, packed with cmsgpack."),
+    "schedules": (
+        "hash",
+        "Name → timing, policy for missed ticks, fields of the jobs, and time and id of the last run, packed with cmsgpack.",
+    ),
     "recurring": (
         "hash",
         "Worker → the set of schedules that its code declares; `=` and a set → their names, packed. Once no live worker has a set, those schedules end.",

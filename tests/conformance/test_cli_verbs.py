@@ -420,6 +420,20 @@ def test_all_that_match(within: Program, queue: Queue) -> None:
 # -- schedules and flows ---------------------------------------------------------------------------------
 
 
+def test_schedules_by_hand(within: Program, queue: Queue) -> None:
+    """Run now, pause and resume; one that is not there is an error."""
+    queue.admin.schedule("a", b"tick", every=3600)
+    done = within("schedules", "run", "q", "a", "--json")
+    assert [state.job.id for state in queue.admin.waiting()][-1] == json.loads(done.stdout)["id"]
+    assert outcome(within("schedules", "pause", "q", "a")) == (0, "paused 1\n")
+    assert "paused" in within("schedules", "q").stdout
+    assert outcome(within("schedules", "pause", "q", "a")) == (1, "paused 0\n")
+    assert outcome(within("schedules", "resume", "q", "a")) == (0, "resumed 1\n")
+    for verb in ("run", "pause", "resume"):
+        refused = within("schedules", verb, "q", "none")
+        assert (refused.returncode, "no such schedule in q" in refused.stderr) == (1, True)
+
+
 def test_schedules(within: Program, queue: Queue) -> None:
     assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "3600")) == (0, "added\n")
     assert outcome(within("schedules", "add", "q", "hourly", "tick", "--every", "60")) == (0, "replaced\n")

@@ -173,6 +173,42 @@ def test_redrive_one_a_reason_or_all(site: Any, queue: Queue) -> None:
     assert one.done("redrive", queue="q") == "1 job went back to the queue."
 
 
+def test_schedules(site: Any, queue: Queue) -> None:
+    """Run now, pause, resume, change and remove; what is not changed stays, and bad input changes nothing."""
+    with Queue("q", url=queue._address.url, priorities=3) as levelled:
+        given: dict[str, Any] = {"headers": {"kind": "k"}, "priority": 2, "cost": 2.5}
+        levelled.admin.schedule("s", b'{"a":1}', every=3600, **given)
+        one = site()
+        fields = {"queue": "q", "name": "s"}
+        assert one.done("run_schedule", **fields).startswith("Job s@")
+        assert one.done("pause_schedule", **fields) == "The schedule is paused."
+        assert one.done("pause_schedule", **fields) == "The schedule was paused already, or is gone."
+        shown = one.get("schedule", **fields).text
+        payload = unescape(re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", shown, re.DOTALL)[0]).replace("\n", "\r\n")
+        cron = {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "missed": "skip", "payload": payload}
+        for bad in (
+            {"every": "60", "cron": "* * * * *"}, {"every": ""}, {"every": "x"}, {"cron": "wrong"}, {"every": "0"},
+            {"cron": "* * * * *", "timezone": "Mars"}, {"every": "60", "missed": "often"},
+            {"name": "none", "every": "9"},
+        ):  # fmt: skip
+            assert one.post("schedule", **{**fields, **bad}).status_code == 400, bad
+        assert levelled.admin.schedules()[0].every == 3600
+        assert one.done("schedule", **fields, **cron) == "The schedule was changed."
+        (schedule,) = levelled.admin.schedules()
+        assert (schedule.cron, schedule.timezone, schedule.missed) == ("0 3 * * *", "Europe/Berlin", "skip")
+        assert schedule.paused
+        assert one.done("resume_schedule", **fields) == "The schedule goes on."
+        one.done("run_schedule", **fields)
+        one.done("schedule", **fields, every="90", payload="a\r\nb")
+        one.done("run_schedule", **fields)
+        jobs = [state.job for state in levelled.admin.waiting()]
+        assert [job.payload for job in jobs] == [b'{"a":1}', b'{"a":1}', b"a\nb"]
+        assert {(job.headers["kind"], job.priority, job.cost) for job in jobs} == {("k", 2, 2.5)}
+        assert one.done("unschedule", **fields) == "The schedule was removed."
+        assert one.done("unschedule", **fields) == "There is no such schedule any more."
+        assert site(access=lambda _: {"run_schedule"}).post("pause_schedule", **fields).status_code == 403
+
+
 def test_a_cause_in_several_queues(site: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Try one, then redrive or remove all, queue by queue; each removal wants the name of its queue."""
     with Queue("r", url=queue._address.url) as other:

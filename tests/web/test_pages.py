@@ -375,8 +375,19 @@ def test_workers(site: Any, queue: Queue) -> None:
 def test_schedules(site: Any, queue: Queue) -> None:
     queue.admin.schedule("nightly", b"x", every=7200)
     one = site()
-    assert "nightly q every 2 h in 2 h once" in text(one.get("schedules"))
-    assert "nightly: every 2 h" in text(one.get("queue", name="q"))
+    assert "nightly q every 2 h in 2 h none yet one job for all" in text(one.get("schedules"))
+    assert "nightly: every 2 h" in text(one.get("queue", name="q")).replace(" :", ":")
+    queue.admin.schedule("daily", b"x", cron="0 3 * * *", timezone="Europe/Berlin")
+    queue.admin.pause_schedule("nightly")
+    job = queue.admin.run_schedule("nightly")
+    one = site()  # another reader: the first keeps what it has read for a moment
+    shown = text(one.get("schedules"))
+    assert "At 03:00 every day, Europe/Berlin" in shown
+    assert "nightly q every 2 h paused" in shown
+    assert f'href="job?queue=q&amp;id={quote(job, safe="")}"' in one.get("schedule", queue="q", name="nightly").text
+    for fields in ({"queue": "q", "name": "none"}, {"queue": "none", "name": "daily"}):
+        assert one.get("schedule", **fields).status_code == 404
+    assert "Run now" not in text(site(access=lambda _: "read").get("schedule", queue="q", name="daily"))
 
 
 def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:
@@ -456,7 +467,8 @@ def test_hostile_payloads_do_nothing(site: Any, queue: Queue, payload: bytes) ->
     one = site()
     answers = [
         one.get("queue", name="q"), one.get("queue", name="q", state="dead"), one.get("job", queue="q", id=name),
-        one.get("dead", name="q"), one.get("schedules"), one.get("find", id=name), one.get("find", id=words),
+        one.get("dead", name="q"), one.get("schedules"),
+        one.get("schedule", queue="q", name=name[:100]), one.get("find", id=name), one.get("find", id=words),
         one.get("queue", name=words), one.get("job", queue="q", id=words), one.get(quote(words[:100] or "x", safe="")),
     ]  # fmt: skip
     for answer in answers:

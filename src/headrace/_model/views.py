@@ -453,6 +453,16 @@ LINE_CHARACTERS = 160  # characters of a text that are shown in a list
 
 
 @frozen
+class ScheduleView:
+    """A schedule of a `queue` as it may be shown, with the `payload` and the `headers` of its jobs."""
+
+    queue: str
+    schedule: Schedule
+    payload: Payload
+    headers: Mapping[str, str] = field(repr=shortened)
+
+
+@frozen
 class Payload:
     """A payload as it may be shown: `kind` is text, json or hex; `size` bytes there are, `cut` if not all is shown."""
 

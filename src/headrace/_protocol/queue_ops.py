@@ -616,13 +616,25 @@ class Ops:
         """List the first 500 schedules, or 1 MiB of them."""
         return self.op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply)))
 
+    def schedule_of(self, name: str) -> Op[tuple[Schedule, JobState[Any]] | None]:
+        """Read a schedule, and its next job; `None` without such a schedule."""
+        jobs = self.decoder
+
+        def decode(reply: Any) -> tuple[Schedule, JobState[Any]] | None:
+            ticking = replies.ticking(reply)
+            if not ticking.jobs:  # none, or foreign bytes
+                return None
+            return replies.schedules(ticking)[0], jobs.state(["0-0", ticking.jobs[0], "waiting", 0, 0, "", 0], 0)
+
+        return self.op("schedules", ["one", job_id(name)], decode)
+
     def pause_schedule(self, name: str, pause: bool) -> Op[bool]:
         """Pause or resume a schedule; false if there is none of that name, or it was in that state already."""
         return self.op("pause_schedule", [job_id(name), int(pause)], bool)
 
     def run_schedule(self, name: str) -> Op[str]:
         """Enqueue the job of a schedule now; return its id, '' without such a schedule."""
-        return self.op("run_schedule", [job_id(name)], replies.text)
+        return self.op("run_schedule", [job_id(name)], replies.text, priorities=LEVELS_AT_MOST)
 
     def ticking(self, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
         """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
@@ -693,7 +693,7 @@ _LATER_MS = 10**14  # a schedule that moves to another shard has its next tick s
 def schedules(ticking: DueSchedules) -> list[Schedule]:
     """Decode schedules for the user."""
     found: list[Schedule] = []
-    for (name, due, stored, missed), last in zip(ticking.rows, ticking.last, strict=True):
+    for (name, due, stored, missed), last in zip(ticking.rows, chain(ticking.last, repeat("")), strict=False):
         try:
             t = Timing.parse(stored)
             every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)

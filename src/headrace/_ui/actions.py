@@ -12,6 +12,8 @@ from attrs import asdict, frozen
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.aio.queue import AsyncQueue
+from headrace._model.checks import LEVELS_AT_MOST
+from headrace._model.job import COST
 from headrace._model.steps import signal_data
 from headrace._model.terms import RESERVED
 from headrace._model.verbs import ACTIONS, VERBS
@@ -204,6 +206,59 @@ async def delete(request: ActionRequest) -> Outcome:
     return number, f"Queue {request.queue.name} was deleted, with {jobs(number)}."
 
 
+async def schedule(request: ActionRequest) -> Outcome:
+    """Change timing, missed rule or payload of a schedule; the headers of its jobs stay."""
+    form, name = request.form, request.form.required("name")
+    found = await request.queue._drive(request.queue.admin._verbs.schedule_of(name))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    if found is None:
+        raise Refused(f"There is no schedule {name!r:.100} any more. Nothing was done.")
+    job, every, cron = found[1].job, form.seconds("every"), form("cron").strip() or None
+    if (every is None) == (cron is None):
+        raise Refused("Give seconds or a cron expression, one of the two.")
+    zone = form("timezone").strip() or None if cron else None
+    payload, shown = job.payload, await request.inspector.schedule(request.queue.name, name)
+    typed = form.fields.get("payload", "").replace("\r\n", "\n")
+    if "payload" in form.fields and (shown is None or typed != shown.payload.text):
+        payload = typed
+    cost = job.cost if COST in job.headers else None
+    await request.queue.admin.schedule(
+        name,
+        payload,
+        every=every,
+        cron=cron,
+        timezone=zone,
+        missed=form("missed") or "once",
+        headers=job.headers,
+        priority=job.priority,
+        cost=cost,
+    )
+    return 1, "The schedule was changed."
+
+
+async def unschedule(request: ActionRequest) -> Outcome:
+    """End a schedule; jobs that it has enqueued stay."""
+    done = await request.queue.admin.unschedule(request.form.required("name"))
+    return int(done), "The schedule was removed." if done else "There is no such schedule any more."
+
+
+async def run_schedule(request: ActionRequest) -> Outcome:
+    """Enqueue the job of a schedule now."""
+    job = await request.queue.admin.run_schedule(request.form.required("name"))
+    return int(job is not None), f"Job {job} was enqueued." if job else "There is no such schedule any more."
+
+
+async def pause_schedule(request: ActionRequest) -> Outcome:
+    """Let a schedule enqueue no jobs."""
+    done = await request.queue.admin.pause_schedule(request.form.required("name"))
+    return int(done), "The schedule is paused." if done else "The schedule was paused already, or is gone."
+
+
+async def resume_schedule(request: ActionRequest) -> Outcome:
+    """Let a paused schedule enqueue jobs again."""
+    done = await request.queue.admin.resume_schedule(request.form.required("name"))
+    return int(done), "The schedule goes on." if done else "The schedule was not paused, or is gone."
+
+
 async def fail_worker(request: ActionRequest) -> Outcome:
     """Declare a worker dead."""
     number = await request.queue.admin.fail_worker(request.form.required("worker"))
@@ -286,7 +341,8 @@ async def act(
     if verb.final and (verb.asks == "always" or form("state") or not form("id")):
         form.confirmed(name)
     view = (await inspector.queue(name)).queue
-    options: dict[str, Any] = {"priorities": view.levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
+    levels = LEVELS_AT_MOST if action == "schedule" else view.levels  # a level may have had no job yet
+    options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
     options["shards"] = max(1, len(view.shards))
     queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
     queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import redis
 
+from headrace._model.state import Schedule
 from headrace.errors import HeadraceError, describe_error
 
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -68,6 +70,18 @@ def moment(name: str, text: str, now: float) -> float | None:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise Refused(f"{name} {text!r:.50}: give a span such as 10m, 1h or 2d, or 2026-11-27T01:00 in UTC.") from None
+
+
+def timing(one: Schedule) -> str:
+    """Write the rhythm of a schedule in words; a cron expression as it is, without the library that reads it."""
+    if one.every:
+        return f"every {span(one.every)}"
+    words = one.cron or ""
+    with suppress(Exception):  # no library, or foreign bytes
+        from cronsim import CronSim
+
+        words = CronSim(words, datetime.now(UTC)).explain()
+    return f"{words}, {one.timezone}" if one.timezone else words
 
 
 def clock(moment: float | None) -> str:

@@ -157,7 +157,8 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     arguments = wire[3 + int(wire[2]) :]
     assert op.script.name == name
     named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
-    more = {"move": 9, "accept": 9, "drained": 9, "wipe": 9}.get(name, 0)  # those of the other queue, or of all levels
+    all_levels = {"drained", "wipe", "run_schedule"}
+    more = {"move": 9, "accept": 9}.get(name, 9 * (name in all_levels))  # of the other queue, or of all levels
     if "flow" in name:
         assert len(keys) >= len(named)
     else:
@@ -170,7 +171,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     if name == "shards":  # of the group
         assert keys == ("headrace:{shop}:shards",)
         return
-    own = len(keys) if "flow" in name or name in {"drained", "wipe"} else len(named)
+    own = len(keys) if "flow" in name or name in all_levels else len(named)
     assert all(str(key).startswith("headrace:{shop}:shop" + near) for key in keys[:own])
     others = "orders:jobs:" if name == "accept" else "bills:"
     assert all(str(key).startswith(f"headrace:{{shop}}:shop/{others}") for key in keys[own:])

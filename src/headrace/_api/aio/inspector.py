@@ -28,6 +28,7 @@ from headrace._model.views import (
     Overview,
     QueuePage,
     RunsPage,
+    ScheduleView,
     Tenants,
     Trends,
     WorkerView,
@@ -158,6 +159,12 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
     async def schedules(self, names: Sequence[str]) -> dict[str, list[Schedule]]:
         """Read the schedules of the queues *names*, by queue, at most 500 of each. schedules.lua, 50 a round trip."""
         return await self._see(self.views.schedules(names))
+
+    async def schedule(self, name: str, schedule: str) -> ScheduleView | None:
+        """Read a schedule of the queue *name*, with payload and headers of its jobs; `None` without such a schedule.
+        schedules.lua.
+        """
+        return await self._see(self.views.schedule(name, schedule))
 
     async def dead(self, name: str) -> DeadPage:
         """Group the dead letters of a queue by reason and kind, the newest 2,000 or 4 MiB. list.lua, page by page."""

@@ -29,6 +29,7 @@ from headrace._model.views import (
     Overview,
     QueuePage,
     RunsPage,
+    ScheduleView,
     Tenants,
     Trends,
     WorkerView,
@@ -160,6 +161,12 @@ class Inspector(Closing, Driver):
     def schedules(self, names: Sequence[str]) -> dict[str, list[Schedule]]:
         """Read the schedules of the queues *names*, by queue, at most 500 of each. schedules.lua, 50 a round trip."""
         return self._see(self.views.schedules(names))
+
+    def schedule(self, name: str, schedule: str) -> ScheduleView | None:
+        """Read a schedule of the queue *name*, with payload and headers of its jobs; `None` without such a schedule.
+        schedules.lua.
+        """
+        return self._see(self.views.schedule(name, schedule))
 
     def dead(self, name: str) -> DeadPage:
         """Group the dead letters of a queue by reason and kind, the newest 2,000 or 4 MiB. list.lua, page by page."""

@@ -417,6 +417,14 @@ class QueueVerbs(Generic[M]):
             found += yield from calls.schedules(ops)
         return sorted(found, key=lambda one: (one.paused, one.next_due))
 
+    def schedule_of(self, name: str) -> Step[tuple[Schedule, JobState[Any]] | None]:
+        """Read a schedule, and its next job; `None` without such a schedule."""
+        own, tiers = yield from self._where(name, name)
+        for ops in chain(*tiers):
+            if found := (yield from send(ops.schedule_of(own))):
+                return found
+        return None
+
     def pause_schedule(self, name: str, pause: bool) -> Step[bool]:
         """Pause or resume a schedule. Return false if there is none, or it was in that state already."""
         return self._each(name, name, lambda ops, name: ops.pause_schedule(name, pause))

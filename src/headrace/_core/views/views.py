@@ -5,10 +5,11 @@ from __future__ import annotations
 from headrace._core.views.flows import FlowViews
 from headrace._core.views.jobs import JobViews
 from headrace._core.views.letters import LetterViews
+from headrace._core.views.schedules import ScheduleViews
 from headrace._core.views.workers import WorkerViews
 
 
-class Views(FlowViews, JobViews, LetterViews, WorkerViews):
+class Views(FlowViews, JobViews, LetterViews, WorkerViews, ScheduleViews):
     """The one reader of a process: it caches each reading for a moment, for all viewers, and keeps earlier counts, for
     rates. It reads only on demand.
     """

@@ -23,6 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.redaction import Redact
 from headrace._model.codec import Codec
+from headrace._model.verbs import VERBS
 from headrace._net.base.address import AsyncClient
 from headrace._telemetry.log import log_event
 from headrace._ui.actions import CALLS, Form, act
@@ -294,9 +295,11 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> s
         return "../" + to("dead", name=form("within") if form("group") else queue, outcome=outcome, **tried)
     if form("state"):
         return "../" + to("queue", name=queue, state=form("state"), outcome=outcome)
-    if action == "delete":
-        return "../" + to("", outcome=outcome).removeprefix("./")
-    return "../" + to("queue", name=queue, outcome=outcome)
+    if action in ("delete", "unschedule"):
+        return "../" + to("" if action == "delete" else "schedules", outcome=outcome).removeprefix("./")
+    of_schedule = VERBS[action].command.startswith("schedules")
+    page = ("schedule", {"queue": queue, "name": form("name")}) if of_schedule else ("queue", {"name": queue})
+    return "../" + to(page[0], **page[1], outcome=outcome)
 
 
 def app(

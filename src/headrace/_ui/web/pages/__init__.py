@@ -9,11 +9,12 @@ from headrace._ui.web.pages.job import find, job
 from headrace._ui.web.pages.letters import dead
 from headrace._ui.web.pages.overview import overview
 from headrace._ui.web.pages.queue import matching, queue, trends
-from headrace._ui.web.pages.schedules import schedules
+from headrace._ui.web.pages.schedules import schedule, schedules
 from headrace._ui.web.pages.tenants import tenants
 from headrace._ui.web.pages.workers import worker, workers
 from headrace._ui.web.request import Answer, PageRequest
 
 PAGES: dict[str, Callable[[PageRequest], Awaitable[Answer]]] = {"": overview}
-for _page in (queue, matching, trends, job, find, workers, worker, schedules, dead, flows, flow, run, tenants):
+_OF_QUEUES = (queue, matching, trends, job, find, schedules, schedule, dead, tenants)
+for _page in (*_OF_QUEUES, workers, worker, flows, flow, run):
     PAGES[_page.__name__] = _page

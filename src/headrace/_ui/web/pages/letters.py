@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from headrace._ui.web.request import Answer, NotThere, PageRequest
-
-GROUPS_SHOWN = 200
+from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
 
 
 async def dead(request: PageRequest) -> Answer:
@@ -21,7 +19,7 @@ async def dead(request: PageRequest) -> Answer:
         tried = await request.inspector.job(request.param("queue"), its)
     values = {"page": page, "queue": name, "numbers": numbers, "now": page.now or view.now, "its": its, "tried": tried}
     if not key:
-        return "dead.html", {**values, "groups": page.groups[:GROUPS_SHOWN]}
+        return "dead.html", {**values, "groups": page.groups[: 4 * PER_PAGE]}
     if not page.groups and not its:
         raise NotThere("There are no such dead letters any more.")
     group = page.groups[0] if page.groups else None

@@ -1,14 +1,25 @@
-"""The page of schedules."""
+"""The pages of schedules: all of them, and one."""
 
 from __future__ import annotations
 
-from headrace._ui.web.request import Answer, PageRequest
+from headrace._model.timing import MISSED
+from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
 
 
 async def schedules(request: PageRequest) -> Answer:
-    """Show the schedules of all queues."""
+    """Show the schedules of all queues, the next due first."""
     view, queues = await request.seen()
     found = await request.inspector.schedules([queue.name for queue in queues])
     rows = [(name, schedule) for name, schedules in found.items() for schedule in schedules]
-    rows.sort(key=lambda row: row[1].next_due)
-    return "schedules.html", {"rows": rows[:1000], "now": view.now}
+    rows.sort(key=lambda row: (row[1].paused, row[1].next_due))
+    return "schedules.html", {"rows": rows[: 10 * PER_PAGE], "all": len(rows), "now": view.now}
+
+
+async def schedule(request: PageRequest) -> Answer:
+    """Show one schedule, with the form that changes it."""
+    queue, name = request.queue("queue"), request.param("name")
+    found = await request.inspector.schedule(queue, name)
+    if found is None:
+        raise NotThere(f"There is no schedule {name!r} in queue {queue!r}.")
+    now = (await request.inspector.queue(queue)).now
+    return "schedule.html", {"queue": queue, "found": found, "one": found.schedule, "missed": MISSED, "now": now}

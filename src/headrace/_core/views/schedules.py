@@ -1,0 +1,27 @@
+"""The view of one schedule."""
+
+from __future__ import annotations
+
+from headrace._core.effects import Step, send
+from headrace._core.views.reader import Reader
+from headrace._model.views import ScheduleView
+from headrace._protocol.keys import job_id
+
+
+class ScheduleViews(Reader):
+    """The view of one schedule."""
+
+    def schedule(self, name: str, schedule: str) -> Step[ScheduleView | None]:
+        """Read a schedule of a queue, with the payload and headers of its jobs."""
+        self._ops_factory.whole(name)  # refused before anything is sent
+        job_id(schedule)
+
+        def build() -> Step[ScheduleView | None]:
+            for ops in reversed((yield from self._of(name))):  # an old shard may still have it
+                found = yield from send(ops.schedule_of(schedule))
+                if found is not None:
+                    shown = self.showing.job(found[1], whole=True)
+                    return ScheduleView(name, found[0], shown.payload, shown.headers)
+            return None
+
+        return (yield from self.kept(("schedule", name, schedule), build))
