@@ -1,7 +1,8 @@
 """Take the pictures of the documentation, of `headrace web --demo` in a Chromium of this system.
 
-poe pictures            all
-poe pictures queues     these
+poe pictures                    all that the pages of the documentation show
+poe pictures overview job       these
+poe pictures --all FOLDER       each view in both schemes and at two widths, to be looked at
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 HERE = Path(__file__).parent / "pictures"
-WIDTH = 1200
-WARM_UP_MS = 20_000  # until the demo has something of everything, and rates have a course
-TRENDS_MS = 300_000  # until it has some minutes of trends
+WIDTHS = {"wide": 1200, "phone": 390}  # pixels
+HIGHEST = 1000  # pixels of a picture
+WARM_UP_MS = 180_000  # until the demonstration has something of everything, and trends have a course
 
 
 def at(path: str) -> Callable[[Page], object]:
@@ -26,58 +27,75 @@ def at(path: str) -> Callable[[Page], object]:
     return lambda page: page.goto(path)
 
 
-def dead_job(page: Page) -> None:
-    """Go to the job of the first dead letter."""
-    page.goto("queue?name=emails&state=dead")
-    page.locator("main table a").first.click()
+def first(path: str, link: str = "main table tbody a") -> Callable[[Page], object]:
+    """Go to the first link of a page."""
+
+    def go(page: Page) -> None:
+        page.goto(path)
+        page.goto(page.locator(link).first.get_attribute("href") or path)
+
+    return go
 
 
-PICTURES: dict[str, Callable[[Page], object]] = {
-    "queues": at("./"),
+VIEWS: dict[str, Callable[[Page], object]] = {
+    "overview": at("./"),
     "queue": at("queue?name=emails"),
-    "job": dead_job,
-    "dead": at("dead?name=emails"),
+    "completed": at("queue?name=payments&state=ended"),
+    "job": first("queue?name=emails&state=dead"),
+    "steps": first("queue?name=reports&state=running"),
+    "dead": at("dead"),
     "workers": at("workers"),
-    "flows": at("flows"),
+    "worker": first("workers"),
+    "flow": at("flow?name=shop"),
     "schedules": at("schedules"),
-    "trends": at("trends?name=emails"),  # the last, as it takes some minutes
+    "tenants": at("tenants"),
 }
-BOTH = {"queues"}  # taken light and dark: for the first page
+SHOWN = {  # in the documentation: the view, its scheme and its width
+    **{f"{name}.png": (name, "light", "wide") for name in VIEWS},
+    "overview-dark.png": ("overview", "dark", "wide"),
+    "overview-phone.png": ("overview", "dark", "phone"),
+}
 
 
-def take(page: Page, name: str, go: Callable[[Page], object]) -> None:
-    """Take the picture *name*, as high as its page is."""
-    go(page)
-    page.wait_for_load_state("networkidle")
-    for scheme in ("light", "dark") if name in BOTH else ("light",):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        box: Any = page.locator("footer").last.bounding_box()
-        high = min(900, int(box["y"] + box["height"]) + 12)
-        path = HERE / (f"{name}-{scheme}.png" if name in BOTH else f"{name}.png")
-        page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": high})
-        print(f"{path.name}: {path.stat().st_size:,} bytes")
+def take(page: Page, path: Path, name: str, scheme: Any, width: str) -> None:
+    """Take a picture of a view, as high as its page is."""
+    page.set_viewport_size({"width": WIDTHS[width], "height": 800})
+    page.emulate_media(color_scheme=scheme)
+    VIEWS[name](page)
+    page.wait_for_load_state("load")
+    box: Any = page.locator("footer").last.bounding_box()
+    high = min(HIGHEST, int(box["y"] + box["height"]) + 12)
+    page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": WIDTHS[width], "height": high})
+    print(f"{path.name}: {path.stat().st_size:,} bytes")
 
 
-def main(wanted: list[str]) -> int:
+def wanted(arguments: list[str]) -> dict[Path, tuple[str, str, str]]:
+    """Return the pictures to take: each path with its view, its scheme and its width."""
+    if arguments[:1] == ["--all"]:
+        folder = Path(arguments[1])
+        folder.mkdir(parents=True, exist_ok=True)
+        every = [(name, scheme, width) for name in VIEWS for scheme in ("light", "dark") for width in WIDTHS]
+        return {folder / f"{'-'.join(one)}.png": one for one in every}
+    return {HERE / file: one for file, one in SHOWN.items() if not arguments or file.partition(".")[0] in arguments}
+
+
+def main(arguments: list[str]) -> int:
     """Take the pictures of these names, or all; return an exit code."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None or set(wanted) - PICTURES.keys():
-        print(f"needs a Chromium on PATH, and names of {', '.join(PICTURES)}")
+    pictures = wanted(arguments)
+    if chromium is None or not pictures:
+        print(f"needs a Chromium on PATH, and names of {', '.join(SHOWN)}")
         return 2
     command = [sys.executable, "-m", "headrace", "web", "--demo", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo, sync_playwright() as play:
         assert demo.stdout is not None
         address = demo.stdout.readline().strip()
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(
-            viewport={"width": WIDTH, "height": 640}, base_url=address.partition("?")[0], device_scale_factor=1.5
-        )
+        page = browser.new_page(base_url=address.partition("?")[0], device_scale_factor=1.5)
         page.goto(address)
         page.wait_for_timeout(WARM_UP_MS)
-        for name in wanted or PICTURES:
-            if name == "trends":
-                page.wait_for_timeout(TRENDS_MS)
-            take(page, name, PICTURES[name])
+        for path, (name, scheme, width) in pictures.items():
+            take(page, path, name, scheme, width)
         browser.close()
         demo.terminate()
     return 0

@@ -197,6 +197,10 @@ PARTS = {
         "Tells producers that wait for room that there is some; they block on it by `XREAD`. Expires after a minute.",
     ),
     "relayed": ("hash", "What the relay of the queue's SQL outbox has told last; for a week."),
+    "facts": (
+        "hash",
+        "The facts of each worker, as it reported them, and at `?` and its name the request of an operator; for a day.",
+    ),
     "trends": (
         "string",
         "What the counts were, minute by minute and hour by hour, if trends are declared: 2,880 and then 2,160 records of "  # noqa: ISC004

@@ -13,7 +13,7 @@ from headrace._api.sync.admin import Admin
 from headrace._api.sync.inspector import Inspector
 from headrace._model.letters import DeadGroup, DeadPage, reason_key
 from headrace._model.shards import Resharding, Shard
-from headrace._model.state import Attempt, Repairs, WorkerState
+from headrace._model.state import Attempt, Repairs, WorkerFacts, WorkerState
 from headrace._model.steps import Progress, Step
 from headrace._model.terms import Share
 from headrace._model.verbs import Bulk
@@ -76,6 +76,7 @@ __all__ = [
     "Totals",
     "TrendPoint",
     "Trends",
+    "WorkerFacts",
     "WorkerState",
     "WorkerView",
     "reason_key",

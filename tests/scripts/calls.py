@@ -16,7 +16,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
 from headrace._model.views import OutboxView
-from headrace._protocol import fair_ops, step_ops, transfer_ops, view_ops
+from headrace._protocol import fair_ops, presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -99,6 +99,12 @@ CALLS: dict[str, Calls] = {
         filled=[
             ([4e12, "n", "new", "+60000", 4, "data", "b", "id", "new", "m", "", "", 2, "data", "c"], [1, ANY, 0, []])
         ],
+    ),
+    "ask_worker": Calls(
+        sample=presence_ops.ask(OPS, "w", "quiet"),
+        nothing=[(["w", "quiet"], [0, 0])],
+        filled=[(["w", "quiet"], [0, 0]), (["w", ""], [0, 0])],
+        payloads="names of workers",
     ),
     "beat": Calls(
         sample=OPS.beat("w", 10.0, register=True, kinds=["a", "b"]),
@@ -299,6 +305,12 @@ CALLS: dict[str, Calls] = {
         nothing=[([], [-1])],
         filled=[(["relay", "host:1", "rows", "2"], [ANY, "at", ANY, "relay", "host:1", "rows", "2"])],
         payloads="a report of 6 short fields",
+    ),
+    "report": Calls(
+        sample=presence_ops.report(OPS, "w", {"host": "h"}),
+        nothing=[(["w", "{}"], "")],
+        filled=[(["w", "{}"], "")],
+        payloads="names of workers",
     ),
     "repair": Calls(
         sample=OPS.repair(),

@@ -241,7 +241,7 @@ def test_kinds_of_a_worker_are_told_once(lua: Lua) -> None:
     lua("register", "w.1", "w", TIMEOUT, TERM, "", 0, "")
     lua("beat", "x.1", TIMEOUT, TERM, 1)
     _, *rows = lua("workers")
-    assert {row[0]: row[4:] for row in rows} == {"v.1": [["a", "b c"]], "w.1": [[""]], "x.1": []}
+    assert {row[0]: row[6:] for row in rows} == {"v.1": [["a", "b c"]], "w.1": [[""]], "x.1": []}
     assert {row[0] for row in rows if row[2] > 0} == {"v.1", "w.1", "x.1"}
     lua("beat", "v.1", TIMEOUT, TERM, 1, "d")
-    assert ["a", "b c"] in [row[4] for row in lua("workers")[1:] if row[0] == "v.1"]  # sent twice
+    assert ["a", "b c"] in [row[6] for row in lua("workers")[1:] if row[0] == "v.1"]  # sent twice

@@ -14,7 +14,7 @@ from tests.scripts.conftest import TERM, Lua
 from tests.support.steps import looked_after
 
 FLOWS = {"flow_start", "flow_advance", "flow_events", "flow_find", "flow_read"}
-TIMES = {"relayed", "closing", "outdue", "registered", "workers"}  # keys whose values are times of the server
+TIMES = {"facts", "relayed", "closing", "outdue", "registered", "workers"}  # keys whose values are times of the server
 
 
 @pytest.fixture

@@ -240,10 +240,45 @@ def repair(queue: Queue, in_json: Json = False) -> None:
 # -- workers --------------------------------------------------------------------------------------------
 
 
+WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="As `workers` has it, or without its last part.")]
+
+
+def _ask_worker(queue: Queue, worker: str, verb: str, done: str, in_json: bool) -> None:
+    worker_name(worker)
+    if not getattr(queue.admin, verb)(worker):
+        raise HeadraceError(f"there is no worker {worker} in {queue.name}")
+    outcome(in_json, f"{done} {worker}", {"queue": queue.name, "worker": worker})
+
+
+@on_queue
+def quiet_worker(queue: Queue, worker: WorkerName, in_json: Json = False) -> None:
+    """Let a worker lease no more jobs of a queue.
+
+    It finishes the jobs that it runs, and leases again after `resume-worker`.
+    """
+    _ask_worker(queue, worker, "quiet_worker", "quieted", in_json)
+
+
+@on_queue
+def resume_worker(queue: Queue, worker: WorkerName, in_json: Json = False) -> None:
+    """Let a quiet worker lease jobs again."""
+    _ask_worker(queue, worker, "resume_worker", "resumed", in_json)
+
+
+@on_queue
+def stop_worker(queue: Queue, worker: WorkerName, yes: Yes = False, in_json: Json = False) -> None:
+    """Stop the program of a worker, as SIGTERM does.
+
+    It leases no more jobs, of any queue, and finishes the jobs that it runs. A supervisor may start another one.
+    """
+    confirm(f"Stop the program of {worker}?", yes)
+    _ask_worker(queue, worker, "stop_worker", "asked to stop:", in_json)
+
+
 @on_queue
 def fail_worker(
     queue: Queue,
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="As `workers` has it, or without its last part.")],
+    worker: WorkerName,
     yes: Yes = False,
     in_json: Json = False,
 ) -> None:

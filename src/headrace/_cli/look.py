@@ -41,7 +41,7 @@ from headrace._cli.output import (
 )
 from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, Finding, examine, relays
 from headrace._model.event import KINDS
-from headrace._model.state import Attempt, Counts, JobState
+from headrace._model.state import Attempt, Counts, JobState, WorkerFacts, WorkerState
 from headrace._model.steps import Step
 from headrace._model.views import OutboxView, QueueView, TrendPoint, one_line, text_of
 from headrace._net.base.cluster import names_cluster
@@ -158,13 +158,25 @@ def stats(client: redis.Redis, namespace: str, names: Names = None, in_json: Jso
 def workers(client: redis.Redis, namespace: str, names: Names = None, in_json: Json = False) -> None:
     """List the workers of queues.
 
-    Since when, whether they are alive, and how many jobs each has leased.
+    Since when, whether they are alive, how many jobs each has leased, and where and by which version each runs.
     """
     for name in names or ():
         require(client, name, namespace)
     found = [one for one in discovery.workers(client, namespace=namespace) if not names or one.queue in names]
-    cells = ([x.queue, x.name, clock(x.since), "yes" if x.alive else "no", x.leased] for x in found)
-    show_values(found, in_json, ("queue", "worker", "since", "alive", "leased"), cells, right=("leased",))
+    cells = ([x.queue, x.name, clock(x.since), _alive(x), x.leased, *_machine(x.facts)] for x in found)
+    head = ("queue", "worker", "since", "alive", "leased", "slots", "machine", "pid", "version", "MiB")
+    show_values(found, in_json, head, cells, right=("leased", "slots", "pid", "MiB"))
+
+
+def _alive(worker: WorkerState) -> str:
+    return {"quiet": "quiet", "stop": "stopping"}.get(worker.asked, "yes") if worker.alive else "no"
+
+
+def _machine(facts: WorkerFacts | None) -> tuple[object, ...]:
+    """Return the cells of a worker's facts."""
+    if facts is None:
+        return ("",) * 5
+    return facts.slots, facts.host, facts.pid, facts.version, facts.memory >> 20
 
 
 @on_queue

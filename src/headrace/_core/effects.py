@@ -7,7 +7,7 @@ unless that handles it. No IO here, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Generic, TypeVar, cast
 
@@ -243,6 +243,16 @@ class Join(Immediate):
     """Start the roles of these consumers, which are added to a running worker."""
 
     consumers: Sequence[Any]
+
+
+@frozen
+class Describe(Immediate, Answered[Mapping[str, str | int]]):
+    """Ask for the facts of this process: its machine, versions and memory."""
+
+
+@frozen
+class Stop(Immediate):
+    """Stop the worker: it leases no more jobs, and its handlers finish."""
 
 
 @frozen

@@ -15,6 +15,7 @@ from headrace._codecs.recorded import Recorded
 from headrace._core.effects import (
     Abort,
     BlockThen,
+    Describe,
     Effect,
     HeldJob,
     Immediate,
@@ -27,16 +28,19 @@ from headrace._core.effects import (
     Send,
     Sleep,
     Start,
+    Stop,
     TakeBack,
     Wake,
 )
 from headrace._core.fair.roles import fair_roles
+from headrace._core.presence.roles import presence_roles
 from headrace._core.shards.roles import shard_roles, slots_of
 from headrace._core.steps.run import Run
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
 from headrace._core.worker.roles import WAKE_IF, Channel, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
+from headrace._engine.facts import process_facts
 from headrace._engine.hooks import Contexts, Hook
 from headrace._model.job import Job
 from headrace._net.base.address import Address
@@ -52,7 +56,7 @@ Unit = list[HeldJob]
 PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat: it may be busy
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
-FEATURES = (shard_roles, fair_roles)  # features that add their own roles
+FEATURES = (shard_roles, fair_roles, presence_roles)  # features that add their own roles
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
@@ -262,6 +266,10 @@ class BaseEngine(ABC):
                 self.abort(held)
             case Join(consumers):
                 self.join(consumers)
+            case Describe():
+                return process_facts()
+            case Stop():
+                self.drain()
             case Log(event, text):
                 log_event(event, "%s", text)
             case _:

@@ -164,8 +164,28 @@ class JobState(Generic[T_co]):
 
 
 @frozen
+class WorkerFacts:
+    """Facts that a worker reports every ten seconds while it is active: its machine (`host`), the versions of headrace
+    and Python, its process (`pid`), its resident memory in bytes (0: not known), and how many jobs of the queue it
+    runs at a time (`slots`). `at` is the server's time of the report, in seconds.
+    """
+
+    host: str
+    version: str
+    python: str
+    pid: int
+    memory: int
+    slots: int
+    at: float
+
+
+@frozen
 class WorkerState:
-    """A registered worker of a queue: alive until `deadline` (server seconds) unless it beats again."""
+    """A registered worker of a queue: alive until `deadline` (server seconds) unless it beats again.
+
+    `facts` are there if it reported some in the last day, and `asked` is the request of an operator: `quiet`, `stop`
+    or empty.
+    """
 
     name: str
     queue: str
@@ -173,6 +193,8 @@ class WorkerState:
     deadline: float
     leased: int
     alive: bool
+    facts: WorkerFacts | None = None
+    asked: str = ""
 
 
 @frozen

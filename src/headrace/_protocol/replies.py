@@ -22,7 +22,7 @@ from headrace._model.flow import FlowState
 from headrace._model.job import NO_HEADERS, Cause, Claim, Escaped, Job, Postponed, make_job
 from headrace._model.receipt import Receipt
 from headrace._model.settings import KIND
-from headrace._model.state import Attempt, Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.state import Attempt, Counts, JobState, Repairs, Schedule, WorkerFacts, WorkerState
 from headrace._model.steps import Progress, Record
 from headrace._model.timing import Timing
 from headrace.errors import ReplyError, RetryLater, describe_error
@@ -582,15 +582,30 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
     """Decode the registered workers of a queue."""
     now = reply[0]
     return [
-        WorkerState(text(name), queue, since / 1000, deadline / 1000, leased, deadline >= now)
-        for name, deadline, since, leased, *_ in reply[1:]
+        WorkerState(
+            text(name), queue, since / 1000, deadline / 1000, leased, deadline >= now, facts(text(told)), text(request)
+        )
+        for name, deadline, since, leased, told, request, *_ in reply[1:]
     ]
+
+
+def facts(told: str) -> WorkerFacts | None:
+    """Decode the facts of a worker: `<ms> <JSON>`; `None` for no facts, or foreign ones."""
+    at, _, data = told.partition(" ")
+    try:
+        known: Any = json.loads(data)
+        host, version, python = (str(known[name])[:100] for name in ("host", "version", "python"))
+        pid, memory, slots = (int(known[name]) for name in ("pid", "memory", "slots"))
+        return WorkerFacts(host, version, python, pid, memory, slots, int(at) / 1000)
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return None
 
 
 def known_kinds(reply: Any) -> frozenset[str]:
     """Decode the kinds of jobs that live workers of a queue have handlers for."""
     now, *rows = reply
-    return frozenset(text(kind) for _, deadline, _, _, *kinds in rows if deadline >= now for kind in chain(*kinds))
+    alive = (row for row in rows if row[1] >= now)
+    return frozenset(text(kind) for row in alive for kind in chain(*row[6:]))
 
 
 def ended(reply: Any) -> list[Ended]:

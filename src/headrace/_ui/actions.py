@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from attrs import asdict, frozen
@@ -265,6 +266,23 @@ async def fail_worker(request: ActionRequest) -> Outcome:
     return number, f"The worker counts as dead here; {jobs(number)} of it went to the front."
 
 
+ASKED = {
+    "quiet_worker": "The worker leases no more jobs of this queue.",
+    "resume_worker": "The worker leases jobs of this queue again.",
+    "stop_worker": "The worker stops, once it has finished the jobs that it runs.",
+}
+
+
+async def _ask_worker(verb: str, request: ActionRequest) -> Outcome:
+    """Ask a worker for something."""
+    ask = getattr(request.queue.admin, verb)
+    asked: bool = await ask(request.form.required("worker"))
+    return int(asked), ASKED[verb] if asked else "The worker is not there any more."
+
+
+quiet_worker, resume_worker, stop_worker = (partial(_ask_worker, verb) for verb in ASKED)
+
+
 async def repair(request: ActionRequest) -> Outcome:
     """Repair damage by foreign commands."""
     found = await request.queue.admin.repair()
@@ -289,6 +307,9 @@ BUTTONS = {
     "repair": Button("queue", "Repair"),
     "purge": Button("queue", "Purge", "Removes the jobs that wait or are delayed."),
     "delete": Button("queue", "Delete the queue", "Removes the queue with everything in it."),
+    "quiet_worker": Button("worker", "Quiet", "It leases no more jobs of this queue, and finishes those it runs."),
+    "resume_worker": Button("worker", "Resume"),
+    "stop_worker": Button("worker", "Stop its program", "It finishes its jobs, of all queues, and ends."),
     "fail_worker": Button(
         "worker", "Declare it dead", "A worker that counts as dead loses its leases, and comes back if it lives."
     ),

@@ -149,6 +149,27 @@ class Admin(Generic[T]):
         """
         return self._drive(self._verbs.fail_worker(name))
 
+    def quiet_worker(self, name: str) -> bool:
+        """Ask a worker to lease no more jobs of this queue, and to finish those it runs; `False`: there is no such
+        worker. It gives back the jobs that wait for a slot, stays registered, and leases again after `resume_worker`.
+
+        *name*: as for `fail_worker`. The worker learns of it at once, or within ten seconds if a message is lost.
+        Raises `HeadraceError` if it runs an older version. ask_worker.lua.
+        """
+        return self._drive(self._verbs.ask_worker(name, "quiet"))
+
+    def resume_worker(self, name: str) -> bool:
+        """Let a worker lease jobs again after `quiet_worker`; `False`: there is no such worker. ask_worker.lua."""
+        return self._drive(self._verbs.ask_worker(name, ""))
+
+    def stop_worker(self, name: str) -> bool:
+        """Ask the program of a worker to stop as by SIGTERM: it leases no more jobs of any queue, and its handlers
+        finish; `False`: there is no such worker. A supervisor, such as `headrace work`, may start another one.
+
+        *name*, errors and delay: as for `quiet_worker`. ask_worker.lua.
+        """
+        return self._drive(self._verbs.ask_worker(name, "stop"))
+
     def delete(self) -> int:
         """Remove the queue with everything in it; return the number of its jobs. An enqueue creates it again.
 

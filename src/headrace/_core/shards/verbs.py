@@ -42,15 +42,16 @@ from headrace._model.steps import step_name
 from headrace._model.terms import Share
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
-from headrace._protocol import step_ops
+from headrace._protocol import presence_ops, step_ops
 from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op
+from headrace._protocol.presence_ops import Request
 from headrace._protocol.queue_ops import Delay, Ops
 from headrace._protocol.shards import ShardOps
 from headrace._protocol.transfer_ops import handing
-from headrace.errors import ConfigurationError, NotDurable
+from headrace.errors import ConfigurationError, HeadraceError, NotDurable
 
 R = TypeVar("R")
 M = TypeVar("M", bound=OneShard | ShardMap)
@@ -369,6 +370,17 @@ class QueueVerbs(Generic[M]):
     def fail_worker(self, name: str) -> Step[int]:
         """Declare a worker dead, in all shards."""
         return self._sum(lambda ops, _: calls.until_done(lambda: ops.fail_worker(name)))
+
+    def ask_worker(self, name: str, request: Request) -> Step[bool]:
+        """Ask workers of this name for something, in all shards. Raises `HeadraceError` if none can be asked."""
+        answers = yield from self._all(lambda ops: presence_ops.ask(ops, name, request))
+        asked, unable = sum(one for one, _ in answers), sum(one for _, one in answers)
+        if unable and not asked:
+            raise HeadraceError(
+                f"worker {name} has reported nothing, so it cannot be asked: it has started a moment ago, or runs an "
+                "older version of headrace; end its process by a signal"
+            )
+        return asked > 0
 
     def repair(self) -> Step[Repairs]:
         """Repair damage by foreign commands."""

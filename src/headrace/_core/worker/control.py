@@ -1,10 +1,10 @@
-"""The role that learns from Pub/Sub of lost leases, and of workers that start or leave idle mode."""
+"""The role that learns from Pub/Sub of lost leases, of workers that start or leave idle mode, and of operators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Phase, Receive, Role, Sleep
+from headrace._core.effects import Phase, Receive, Role, Sleep, Wake
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import note_activity
 from headrace._core.worker.lifecycle import Lifecycle
@@ -14,6 +14,7 @@ from headrace._protocol.limits import BLOCK_S
 
 RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions
 STIR = b"stir"  # a worker has started here, or has left idle mode
+ASK = b"ask"  # an operator asks a worker for something
 
 
 def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
@@ -36,7 +37,10 @@ def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role
         for channel, message in received.messages:
             if channel not in by_channel:
                 continue
-            if message != STIR:
+            if message == ASK:
+                by_channel[channel].registration.asked = True
+                yield Wake(everyone=True)
+            elif message != STIR:
                 yield from check_named(by_channel[channel], message)
             elif note_activity(by_channel[channel]):
                 yield from sweep(worker, [by_channel[channel]])  # from this sweep on we know the live workers

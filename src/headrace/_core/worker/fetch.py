@@ -73,6 +73,8 @@ def fetch(consumer: Consumer) -> Role:
             busy = consumer.jobs.held or consumer.unsettled() or consumer.leasing.piggybacked
             if consumer.phase >= Phase.HALTING or not busy:
                 break
+        elif consumer.leasing.quiet:
+            yield from _return_waiting(consumer)
         pause = yield from _exchange(consumer)
         if pause is not None:
             yield Sleep(pause)
@@ -413,10 +415,15 @@ def _batches(consumer: Consumer, gathered: list[HeldJob]) -> list[list[HeldJob]]
     return [some[at : at + size] for some in values.values() for at in range(0, len(some), size)]
 
 
-def _return_unstarted(consumer: Consumer) -> Role:
-    """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
+def _return_waiting(consumer: Consumer) -> Role:
+    """Give back the jobs that have not started."""
     units, _ = yield from TakeBack()
     consumer.give_back([*units, consumer.jobs.gathered])
     consumer.jobs.gathered = []
+
+
+def _return_unstarted(consumer: Consumer) -> Role:
+    """Give back the jobs that have not started, and tell persistent ones that the worker stops."""
+    yield from _return_waiting(consumer)
     if running := consumer.endless():
         yield Abort(running)

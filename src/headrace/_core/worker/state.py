@@ -81,6 +81,7 @@ class Leasing:
     saturated: bool = False  # no slot becomes free: lease nothing until a slot is freed
     blocked_by_older: bool = False  # the queue is ordered, and older jobs of these keys are in other shards
     paused: bool = False
+    quiet: bool = False  # an operator asks this worker to lease nothing
     shard_gone: bool = False  # its shard is gone
     levels_logged: int = 0  # the queue's number of levels that was logged, as this worker knows fewer
     loss_notices: int = 0  # number of messages that leases were taken from us
@@ -88,8 +89,10 @@ class Leasing:
 
     @property
     def barred(self) -> bool:
-        """Whether nothing may be leased yet: older jobs are in other shards, or the server does not know the terms."""
-        return self.blocked_by_older or (self.fair is not None and self.fair.undeclared)
+        """Whether nothing may be leased for now: an operator asks for that, older jobs are in other shards, or the
+        server does not know the terms.
+        """
+        return self.quiet or self.blocked_by_older or (self.fair is not None and self.fair.undeclared)
 
 
 @define(eq=False)
@@ -118,6 +121,7 @@ class Registration:
     registered: bool = False
     declared: bool = False
     beaten: float = 0.0  # when the last answered beat was sent
+    asked: bool = False  # an operator asks for something: the role `report` learns of it. `listen` sets it
 
 
 @define(eq=False)

@@ -1,0 +1,55 @@
+"""The role that reports the facts of a worker to each of its queues, and obeys operators: be quiet, go on, stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace._core.effects import Describe, Log, Phase, Role, Sleep, Stop, Wake, send_all
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.lifecycle import Lifecycle
+from headrace._core.worker.roles import NamedRole
+from headrace._core.worker.shared_read import Place, by_place
+from headrace._protocol import presence_ops
+from headrace._protocol.limits import OPS_PER_TRIP, POLL_S
+
+REPORT_EVERY_S = 10.0  # seconds between two reports; a message of an operator brings the next one forward
+
+
+def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
+    """Report to the queues in which the worker is active, or an operator asks for something."""
+    while worker.phase is Phase.RUNNING:
+        there = [one for one in consumers if one.registered and not one.leasing.shard_gone]
+        due = [one for one in there if one.registration.asked or not one.idle.on]
+        for start in range(0, len(due), OPS_PER_TRIP):
+            some = due[start : start + OPS_PER_TRIP]
+            facts = yield from Describe()
+            for one in some:
+                one.registration.asked = False
+            ops = [presence_ops.report(one.ops, one.name, {**facts, "slots": one.slots()}) for one in some]
+            for one, request in zip(some, (yield from send_all(ops)), strict=True):
+                yield from _obey(one, request)
+        waits = any(not one.registered and not one.leasing.shard_gone for one in consumers)
+        yield Sleep(POLL_S if waits else REPORT_EVERY_S)
+
+
+def _obey(consumer: Consumer, request: str) -> Role:
+    queue, worker = consumer.ops.keys.queue, consumer.name
+    if request == "stop":
+        yield Log("worker_asked_to_stop", f"an operator of queue {queue!r} asks worker {worker} to stop")
+        yield Stop()
+    quiet = request == "quiet"
+    if quiet == consumer.leasing.quiet:
+        return
+    consumer.leasing.quiet = quiet
+    if quiet:
+        yield Log("worker_quiet", f"worker {worker} leases no more jobs of queue {queue!r}: an operator asks for it")
+    else:
+        yield Log("worker_resumed", f"worker {worker} leases jobs of queue {queue!r} again")
+        consumer.leasing.available = True
+    yield Wake(owner=consumer)
+
+
+def presence_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:
+    """Yield the role of each place."""
+    for group in by_place(consumers, place):
+        yield "report", report(worker, group), None, "work"

@@ -1,0 +1,24 @@
+"""The facts of this process that a worker reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from importlib.metadata import version
+from mmap import PAGESIZE
+from pathlib import Path
+
+STATM = Path("/proc/self/statm")
+VERSION = version("headrace")
+
+
+def process_facts() -> Mapping[str, str | int]:
+    """Return the machine, the process, its versions, and its resident memory in bytes, 0 where it is not known."""
+    try:
+        memory = int(STATM.read_bytes().split()[1]) * PAGESIZE
+    except (OSError, ValueError, IndexError):
+        memory = 0
+    host, python = socket.gethostname()[:100], platform.python_version()
+    return {"host": host, "pid": os.getpid(), "version": VERSION, "python": python, "memory": memory}

@@ -1,0 +1,24 @@
+"""The operations by which a worker reports its facts, and an operator asks it to be quiet or to stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from headrace._protocol.keys import worker_name
+from headrace._protocol.op import Op
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import text
+
+Request = Literal["", "quiet", "stop"]
+
+
+def report(ops: Ops, worker: str, facts: Mapping[str, str | int]) -> Op[str]:
+    """Keep the facts of a worker; answered with the request of an operator, or ''."""
+    return ops.op("report", [worker, json.dumps(facts, separators=(",", ":"))], text)
+
+
+def ask(ops: Ops, name: str, request: Request) -> Op[tuple[int, int]]:
+    """Ask workers of this name for something; answered with how many were asked, and how many cannot be."""
+    return ops.op("ask_worker", [worker_name(name), request], lambda reply: (reply[0], reply[1]))

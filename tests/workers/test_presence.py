@@ -1,0 +1,99 @@
+"""What a worker reports of itself, and what operators ask of it: quiet, resume, stop."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import headrace
+from headrace import HeadraceError, Job, Queue
+from headrace.inspect import WorkerState
+from tests.support.awaiting import PATIENCE, until
+from tests.support.engines import Recorder, Running
+from tests.support.processes import Processes
+
+Work = Callable[..., Running]
+
+
+def registered(queue: Queue) -> WorkerState:
+    """Return the worker of a queue, once it has reported."""
+    until(lambda: [one for one in queue.admin.workers() if one.facts], "the worker has reported")
+    (one,) = queue.admin.workers()
+    assert one.facts is not None
+    return one
+
+
+def test_facts(work: Work, queue: Queue) -> None:
+    worker = work()
+
+    @worker.handler("q", concurrency=3)
+    def handle(job: Job) -> None: ...
+
+    with worker:
+        facts = registered(queue).facts
+        assert (facts.version, facts.python) == (headrace.__version__, platform.python_version())
+        assert (facts.pid, facts.slots) == (os.getpid(), 3)
+        assert facts.memory > 2**20
+        assert facts.host
+
+
+def test_a_quiet_worker_finishes_its_job_and_leases_no_other(
+    work: Work, queue: Queue, record: Recorder, gate: threading.Event
+) -> None:
+    worker = work()
+
+    @worker.handler("q", concurrency=1)
+    def handle(job: Job) -> Iterator[threading.Event]:
+        with record(job.id):
+            yield gate
+
+    with worker:
+        name = registered(queue).name
+        queue.enqueue(b"x", id="first")
+        record.await_started(1)
+        assert queue.admin.quiet_worker(name)
+        assert [one.asked for one in queue.admin.workers()] == ["quiet"]
+        queue.enqueue(b"x", id="second")
+        gate.set()
+        until(lambda: queue.counts().completed == 1, "the running job has ended")
+        queue.enqueue(b"x", id="third")
+        other = queue.lease(block=5.0)
+        assert other is not None
+        assert other.job.id == "second"
+        assert record.started == ["first"]
+        assert queue.admin.resume_worker(name)
+        record.await_ended(2)
+        assert record.ended == ["first", "third"]
+
+
+def test_stop(processes: Processes, queue: Queue) -> None:
+    """The program of the worker stops as by a signal: its job finishes first, and its run ends well."""
+    program = processes.start("w", concurrency=1)
+    queue.enqueue(b"hold")
+    processes.await_notes(1, "began")
+    assert queue.admin.stop_worker(registered(queue).name)
+    processes.await_notes(1, "stopping")
+    queue.enqueue(b"late")
+    processes.open_gate()
+    program.join(PATIENCE)
+    assert program.exitcode == 0
+    assert (queue.counts().completed, queue.counts().waiting) == (1, 1)
+    assert len(processes.notes("stopped")) == 1
+
+
+def test_an_unknown_worker(queue: Queue) -> None:
+    assert not queue.admin.quiet_worker("nobody")
+    with pytest.raises(ValueError, match="worker name"):
+        queue.admin.stop_worker("a b")
+
+
+def test_a_worker_that_has_reported_nothing(queue: Queue) -> None:
+    """One of an older version cannot be asked, and the error says so."""
+    queue.enqueue(b"x")
+    lease = queue.lease()
+    with pytest.raises(HeadraceError, match="older version"):
+        queue.admin.quiet_worker(lease.worker)
