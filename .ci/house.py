@@ -39,7 +39,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "modules directly in _core": (4, 4),
     "names of headrace": (42, 42),
     "methods of Queue": (18, 21),
-    "numeric constants of modules": (180, 212),
+    "numeric constants of modules": (180, 218),
     "`# fmt: skip`": (40, 40),
     "lines of test support and conftest": (2_000, 3_850),
     "processes of the tests that pose as Python": (0, 0),
