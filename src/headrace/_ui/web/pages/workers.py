@@ -57,8 +57,8 @@ def programs(workers: Iterable[WorkerState]) -> list[Program]:
     groups: dict[tuple[str, str, int], list[WorkerState]] = {}
     for one in workers:
         name = one.name.rpartition(".")[0] or one.name
-        place = (one.facts.host, one.facts.pid) if one.facts else (one.name, 0)
-        groups.setdefault((name, *place), []).append(one)
+        host, pid = (one.facts.host, one.facts.pid) if one.facts else (one.name, 0)
+        groups.setdefault((name, host, pid), []).append(one)
     return [Program(name, members) for (name, *_), members in sorted(groups.items())]
 
 
