@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from headrace._protocol import replies
 from headrace._protocol.replies import Reclaimed
 from headrace.codecs import JSONCodec
 from headrace.errors import ReplyError
-from headrace.inspect import Repairs
+from headrace.inspect import Repairs, WorkerFacts
 
 JOBS = replies.Jobs("q", BytesCodec())
+FACTS = {"host": "h", "pid": 7, "version": "1.0", "python": "3.11", "memory": 2**20, "slots": 4}
 NOW = 1_700_000_000_000
 
 
@@ -60,11 +62,20 @@ def test_simple_replies(decode: Any, reply: Any, expected: Any) -> None:
 
 
 def test_workers() -> None:
-    reply = [NOW, [b"w", NOW + 5000, NOW - 1000, 3], [b"v", 0, 0, 0]]
+    told = b"1700000000000 " + json.dumps(FACTS).encode()
+    reply = [NOW, [b"w", NOW + 5000, NOW - 1000, 3, told, b"quiet"], [b"v", 0, 0, 0, b"", b""]]
     alive, dead = same(lambda r: replies.workers(r, "q"), reply)
     assert (alive.name, alive.queue, alive.leased, alive.alive) == ("w", "q", 3, True)
     assert (alive.since, alive.deadline) == (NOW / 1000 - 1, NOW / 1000 + 5)
-    assert (dead.name, dead.alive) == ("v", False)
+    assert (dead.name, dead.alive, dead.facts, dead.asked) == ("v", False, None, "")
+    assert (alive.facts, alive.asked) == (WorkerFacts("h", "1.0", "3.11", 7, 2**20, 4, NOW / 1000), "quiet")
+
+
+@pytest.mark.parametrize(
+    "told", ["", "5", "5 {}", "5 []", "x " + json.dumps(FACTS), '5 {"host": Infinity}', "5 " + "[" * 5000]
+)
+def test_foreign_facts_are_none(told: str) -> None:
+    assert replies.facts(told) is None
 
 
 def test_text_stays_visible() -> None:
