@@ -32,7 +32,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "words of the longest page": (4_000, 4_000),
     "terms of the glossary": (84, 84),
     "terms that the glossary has twice": (0, 0),
-    "lines of Python by hand": (28_000, 40_000),
+    "lines of Python by hand": (28_000, 41_500),
     "lines by hand in both colours": (150, 40),
     "places that ask whether a queue is sharded": (0, 0),
     "fields of the largest class that keeps state": (16, 16),
