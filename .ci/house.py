@@ -27,7 +27,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "docstrings with `those of`, `that of`, `such that`, %": (2, 0.5),
     "sentences of docs with `what` as a noun clause, %": (1, 1),
     "sentences of docs with `those of`, `that of`, `such that`, %": (1.5, 1.5),
-    "words of docs, without generated pages": (54_750, 55_600),
+    "words of docs, without generated pages": (54_750, 56_000),
     "words of the changelog": (400, 400),
     "words of the longest page": (4_000, 4_000),
     "terms of the glossary": (84, 84),
