@@ -11,10 +11,14 @@ from attrs import evolve
 
 from headrace import Queue
 from headrace._api.aio.inspector import AsyncInspector
+from headrace._core.views.attention import Look, attention
+from headrace._model.state import WorkerState
 from headrace._model.views import Overview, QueueView
+from headrace._protocol.view_ops import Signs
 from headrace._ui.top.app import Top
 
 PICTURE = Path(__file__).parents[2] / "docs/how-to/top.svg"
+NOW_S = 1893456000.0
 SHAPES = {"emails": (310, 48.0, 44.0), "reports": (6, 1.5, 1.6), "archive": (120, 2.0, 0.0)}
 
 
@@ -29,14 +33,18 @@ async def main() -> None:
                     queue.admin.pause()
         async with AsyncInspector(url=url) as look:
             found = await look.overview()
-            now = evolve(found, now=1893456000.0, queues=tuple(map(shaped, found.queues)))
+            queues = tuple(map(shaped, found.queues))
+            looks = {"emails": Look(Signs(letters=4))}
+            server = evolve(found.server, memory=48 << 20, maxmemory=1 << 30) if found.server else None
+            facts = attention(queues, looks, {}, server)
+            now = evolve(found, now=NOW_S, queues=queues, attention=facts, server=server)
 
             async def overview() -> Overview:
                 return now
 
             look.overview = overview  # type: ignore[method-assign]
             top = Top(look, {"url": url}, "headrace", url, every=2.0)
-            async with top.run_test(size=(80, 12)) as pilot:
+            async with top.run_test(size=(80, 18)) as pilot:
                 while not top.reads:
                     await pilot.pause(0.05)
                 await pilot.pause()
@@ -55,7 +63,10 @@ def shaped(view: QueueView) -> QueueView:
         enqueued=waiting + int(went / 4) + waiting // 9 + waiting // 40 + done, completed=done,
     )  # fmt: skip
     trail = tuple((came, went * (3 + n * n % 7) / 6) for n in range(20))
-    return evolve(view, counts=counts, lag=waiting / 50, rates={"enqueued": came, "completed": went}, trail=trail)
+    workers = (WorkerState("worker", view.name, NOW_S - 3600, NOW_S + 15, int(went / 4), alive=True),)
+    return evolve(
+        view, workers=workers, counts=counts, lag=waiting / 50, rates={"enqueued": came, "completed": went}, trail=trail
+    )
 
 
 if __name__ == "__main__":

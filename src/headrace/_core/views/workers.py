@@ -27,15 +27,15 @@ class WorkerViews(Reader):
             state = next((one for one in there if one.name == worker), None)
             if state is None:
                 return None
-            mine, looked = list[JobState[Any]](), 0
+            mine, looked, now = list[JobState[Any]](), 0, 0.0
             for ops in parts:
                 cursor = ""
                 while looked < CLAIMS_PER_SCRIPT and len(mine) < min(JOBS_SHOWN, state.leased):
-                    states, cursor, _ = yield from send(view_ops.page(ops, "running", cursor, LISTED_PER_SCRIPT))
+                    states, cursor, now = yield from send(view_ops.page(ops, "running", cursor, LISTED_PER_SCRIPT))
                     mine += (one for one in states if one.worker == worker)
                     looked += len(states)
                     if not cursor:
                         break
-            return WorkerView(state, tuple(self.showing.job(one) for one in mine[:JOBS_SHOWN]))
+            return WorkerView(state, tuple(self.showing.job(one, now=now) for one in mine[:JOBS_SHOWN]))
 
         return (yield from self.kept(("worker", name, worker), build))

@@ -28,8 +28,8 @@ def state_word(state: str) -> str:
 
 
 CELLS: Mapping[str, tuple[Column, Cell]] = {
-    "job": (Column("job", flexible=3), lambda job, _: one_line(job.id)),
-    "kind": (Column("kind", flexible=2), lambda job, _: job.kind or ""),
+    "job": (Column("job", 15, flexible=1, middle=True), lambda job, _: one_line(job.id)),
+    "kind": (Column("kind", 8, flexible=1), lambda job, _: job.kind or ""),
     "state": (Column("state", 9), lambda job, _: state_word(job.state)),
     "attempt": (Column("att", 3, right=True), lambda job, _: str(job.attempt or "")),
     "age": (Column("age", 6, right=True), lambda job, now: since(job.enqueued_at, now)),
@@ -37,15 +37,16 @@ CELLS: Mapping[str, tuple[Column, Cell]] = {
     "at": (Column("ended", 10, right=True), lambda job, now: from_now(job.since, now)),
     "took": (Column("took", 6, right=True), lambda job, _: took(job.duration)),
     "worker": (Column("worker", flexible=2, middle=True), lambda job, _: one_line(job.holder or "")),
-    "reason": (Column("reason", flexible=3), lambda job, _: one_line(job.reason or "")),
+    "reason": (Column("reason", flexible=4), lambda job, _: one_line(job.reason or "")),
     "payload": (Column("payload", flexible=3), lambda job, _: job.payload.line),
 }
 SHOWN: Mapping[str, Sequence[str]] = {
     "waiting": ("job", "kind", "state", "attempt", "age", "payload"),
     "running": ("job", "kind", "attempt", "took", "worker", "payload"),
+    "worker": ("job", "kind", "attempt", "took", "payload"),
     "delayed": ("job", "kind", "attempt", "due", "reason", "payload"),
     "blocked": ("job", "kind", "attempt", "age", "payload"),
-    "ended": ("job", "kind", "state", "attempt", "at", "took", "worker", "payload"),
+    "ended": ("job", "kind", "state", "attempt", "at", "took", "payload"),
     "dead": ("job", "kind", "attempt", "at", "took", "reason", "payload"),
 }
 JOB_COLUMNS = {state: [CELLS[name][0] for name in names] for state, names in SHOWN.items()}
@@ -57,7 +58,7 @@ def since(moment: float | None, now: float) -> str:
 
 
 def job_row(job: JobView, now: float, state: str) -> Row:
-    """Make the row of a job in the table of *state*."""
+    """Make the row of a job in the table of *state*, or of a worker."""
     return Row((job.id, job.state), tuple(CELLS[name][1](job, now) for name in SHOWN[state]))
 
 

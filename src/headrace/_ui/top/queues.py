@@ -18,6 +18,11 @@ from headrace._ui.top.queue import QueuePane, state_of
 CHART_CELLS = 8  # of the chart in a row
 
 
+def needs(number: int, more: str = "") -> str:
+    """Write how many facts need attention."""
+    return " ".join(filter(None, (str(number), more, f"need{'s' if number == 1 else ''} attention")))
+
+
 def attention_style(one: Attention) -> str:
     """Return the style of a fact that needs attention."""
     return "bold red" if one.bad else "bold yellow"
@@ -51,32 +56,32 @@ class QueuesPane(QueueTable):
         law = f"✗ {bad} out of balance" if bad else "✓ balanced"
         more = "" if view.whole else " (still looking)"
         broken = f" · {len(view.broken)} can't be read" if view.broken else ""
-        number = counted(len(view.queues), "queue")
+        number, server = counted(len(view.queues), "queue"), view.server
+        full = f" · {memory(server.memory, server.maxmemory)}" if server is not None else ""
         unread = [Row((), (name, *[""] * 8, "error"), ((9, "bold red"),)) for name in view.broken]
-        first = f"{number}{more}{broken} · {alive} of {len(view.workers)} workers alive · {law}"
+        first = f"{number}{more}{broken} · {alive} of {len(view.workers)} workers alive · {law}{full}"
         head: list[str | Text] = [first, *self._totals(view), *self._attention(view.attention)]
         self.fill(view.now, head, [*map(self._row, view.queues), *unread])
 
     def _totals(self, view: Overview) -> Iterator[str]:
-        """Write the sums over all queues, and how full the server is, if there is room."""
+        """Write the sums over all queues, if there is room."""
         if self.top.size.height < 16:
             return
-        sums, server = view.totals, view.server
+        sums = view.totals
         states = {"waiting": sums.waiting, "running": sums.running, "delayed": sums.delayed, "dead": sums.dead}
         numbers = "  ".join(f"{short(number)} {name}" for name, number in states.items())
-        full = f" · {memory(server.memory, server.maxmemory)}" if server is not None else ""
-        yield f"{numbers} · in {rate(sums.enqueued_rate)}/s · done {rate(sums.completed_rate)}/s{full}"
+        yield f"{numbers} · in {rate(sums.enqueued_rate)}/s · done {rate(sums.completed_rate)}/s"
 
     def _attention(self, facts: Sequence[Attention]) -> Iterator[Text]:
         """Write the worst facts that need attention, as many as there is room for."""
-        room = min(5, max(1, self.top.size.height // 3 - 5))
+        room = min(5, max(1, self.top.size.height // 3 - 4))
         shown = facts if len(facts) <= room else facts[: room - 1]
         for one in shown:
             name = f"{one.queue}: " if one.queue else ""
             yield Text(f"{'✗' if one.bad else '!'} {name}{one.text}", attention_style(one), no_wrap=True)
         if len(shown) < len(facts):
-            more = f"{len(facts) - len(shown)} {'more ' if shown else ''}need attention: 4 shows them"
-            yield Text(f"{'✗' if any(one.bad for one in facts) else '!'} {more}", "bold", no_wrap=True)
+            more = needs(len(facts) - len(shown), "more" if shown else "")
+            yield Text(f"{'✗' if any(one.bad for one in facts) else '!'} {more}: 4 shows all", "bold", no_wrap=True)
 
     def _row(self, queue: QueueView) -> Row:
         counts, (state, style) = queue.counts, state_of(queue)
@@ -128,8 +133,7 @@ class AttentionPane(Pane):
             )
             for one in facts
         ]
-        bad = sum(one.bad for one in facts)
-        head = f"{counted(len(facts), 'fact')}, {bad} of them bad" if facts else "✓ Nothing needs attention."
+        head = needs(len(facts)) if facts else "✓ Nothing needs attention."
         self.fill(view.now, [head], rows)
 
     def chosen(self, key: Key) -> None:

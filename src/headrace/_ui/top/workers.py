@@ -57,7 +57,7 @@ class WorkerPane(Pane):
     KEYS = f"""\
 {FAIL_KEY}
 {JOB_KEYS}"""
-    COLUMNS: ClassVar[Sequence[Column]] = JOB_COLUMNS["running"]
+    COLUMNS: ClassVar[Sequence[Column]] = JOB_COLUMNS["worker"]
 
     def __init__(self, queue: str, worker: str) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class WorkerPane(Pane):
         since = f" since {clock(worker.since)}" if worker.since else ""
         shown = f", {len(view.jobs)} of them below" if len(view.jobs) < worker.leased else ""
         head = f"{alive}{since} · {jobs(worker.leased)} leased{shown}"
-        self.fill(now, [head], [job_row(job, now, "running") for job in view.jobs])
+        self.fill(now, [head], [job_row(job, now, "worker") for job in view.jobs])
 
     def chosen(self, key: Key) -> None:
         """Open the job."""
