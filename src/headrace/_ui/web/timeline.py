@@ -10,6 +10,7 @@ from headrace._model.state import Attempt
 from headrace._model.steps import Step
 from headrace._model.views import JobView
 
+ATTEMPT = "Attempt"
 LEAST = 1.0  # per cent: the width of a bar at least
 STEP_COLOURS = {"done": "good", "slept": "quiet", "signalled": "good", "timed out": "bad", "kept": "quiet"}
 PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "accent"}
@@ -18,7 +19,8 @@ PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "
 @frozen
 class Bar:
     """A bar of a timeline: its `label`, how it ended or stands (`state`), its colour, when it `began` and `ended`
-    (`None`: not known, or not yet), and its place, in per cent of the axis. `least`: it took at least so long.
+    (`None`: not known, or not yet), and its place, in per cent of the axis. `bound`: it took at least (≥) or at most
+    (≤) so long.
     """
 
     label: str
@@ -29,7 +31,7 @@ class Bar:
     attempt: Attempt | None = None
     step: Step | None = None
     worker: str | None = None
-    least: bool = False
+    bound: str = ""
     start: float = 0.0
     width: float = 0.0
 
@@ -57,10 +59,20 @@ def timeline(job: JobView, now: float) -> Timeline:
     times = [at for bar in (*bars, *steps) for at in (bar.began, bar.ended) if at is not None]
     start = min(times, default=now)
     end = max([*times, start + 0.001])
-    recorded = sum(bar.attempt is not None or bar.least for bar in bars)
+    recorded = sum(bar.label.startswith(ATTEMPT) for bar in bars)
     unknown = max(0, job.attempt - recorded) if job.attempt and job.state not in PAUSES else 0
     placed = [tuple(_placed(bar, start, end) for bar in some) for some in (bars, steps)]
     return Timeline(placed[0], placed[1], start, end, unknown)
+
+
+def begun_by(job: JobView) -> float | None:
+    """Return the time at which the attempt of a running job had begun: its lease may have been renewed since, but its
+    steps may be older.
+    """
+    if job.state != "leased":
+        return None
+    times = [job.since, *(step.began for step in job.steps if step.attempt == job.attempt)]
+    return min((at for at in times if at is not None), default=None)
 
 
 def _placed(bar: Bar, start: float, end: float) -> Bar:
@@ -74,17 +86,18 @@ def _placed(bar: Bar, start: float, end: float) -> Bar:
 
 def _bars(job: JobView, now: float) -> Iterator[Bar]:
     attempts = _attempts(job)
-    first = attempts[0].began if attempts else job.since if job.state == "leased" and job.attempt == 1 else None
+    delivered = begun_by(job)
+    first = attempts[0].began if attempts else delivered if job.attempt == 1 else None
     left = first if attempts or job.state == "leased" else job.finished or min(now, job.due or now)
-    if job.enqueued_at is not None and (left is not None or not attempts):
-        yield Bar("Wait", "", "accent", job.enqueued_at, left)
+    if job.enqueued_at is not None and left is not None:
+        yield Bar("Wait", "", "accent", job.enqueued_at, left, bound="≤" if left and left == delivered else "")
     for one in attempts:
         failed = bool(one.reason or one.error)
         state = ("died" if job.state == "dead" and one is attempts[-1] else "failed") if failed else "completed"
-        label = f"Attempt {one.number}" if one.number else "Attempt"
+        label = f"{ATTEMPT} {one.number or ''}".rstrip()
         yield Bar(label, state, "bad" if failed else "good", one.began, one.ended, one, worker=one.worker)
     if job.state == "leased":
-        yield Bar(f"Attempt {job.attempt}", "running", "good", job.since, now, worker=job.holder, least=True)
+        yield Bar(f"{ATTEMPT} {job.attempt}", "running", "good", delivered, now, worker=job.holder, bound="≥")
     elif job.state in PAUSES and (attempts or job.due):
         began = attempts[-1].ended if attempts else now
         yield Bar(job.state.capitalize(), "", PAUSES[job.state], began, max(now, job.due or now))
@@ -105,4 +118,4 @@ def _attempts(job: JobView) -> list[Attempt]:
 def _step(step: Step, now: float) -> Bar:
     ended = step.ended if step.ended is not None else now
     colour = STEP_COLOURS.get(step.state, "warn")
-    return Bar(step.name, step.state, colour, step.began, ended, step=step, least=step.ended is None)
+    return Bar(step.name, step.state, colour, step.began, ended, step=step, bound="≥" if step.ended is None else "")

@@ -12,7 +12,7 @@ from headrace._protocol.keys import FLOW
 from headrace._ui.actions import is_internal
 from headrace._ui.texts import from_now, span, took
 from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
-from headrace._ui.web.timeline import timeline
+from headrace._ui.web.timeline import begun_by, timeline
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 COUNTED_AT_MOST = 1000  # jobs in front of one
@@ -53,8 +53,9 @@ def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
             "since its first enqueue",
         )
     elif job.state == "leased":
-        at_least = f"≥ {took(job.duration)}" if job.duration is not None else "–"
-        yield "Running for", at_least, "since its delivery, or the last renewal of its lease"
+        since = begun_by(job)
+        at_least = f"≥ {took(max(0.0, now - since))}" if since is not None else "–"
+        yield "Running for", at_least, "longer if its lease was renewed"
         yield "Its lease ends", from_now(job.until, now) if job.until else "–", "unless it is renewed"
         yield "Fencing token", str(job.token) if job.token is not None else "–", ""
     elif job.state in ("delayed", "blocked"):

@@ -1,0 +1,79 @@
+"""The timeline of a job: its bars stand where their times are, and none claims more than is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace._model.state import Attempt
+from headrace._model.steps import Step
+from headrace._model.views import JobView, Payload
+from headrace._ui.web.timeline import Timeline, timeline
+
+NOW = 1100.0
+
+
+def drawn(state: str, **more: Any) -> Timeline:
+    fields: dict[str, Any] = {
+        "id": "a",
+        "queue": "q",
+        "attempt": 1,
+        "priority": 0,
+        "enqueued_at": 1000.0,
+        "headers": {},
+        **more,
+    }
+    return timeline(JobView(state=state, payload=Payload("text", "x", 1), **fields), NOW)
+
+
+def told(one: Timeline) -> list[tuple[str, str, str, float | None]]:
+    return [(bar.label, bar.state, bar.bound, bar.took) for bar in one.bars]
+
+
+def test_attempts_on_one_axis() -> None:
+    attempts = (Attempt(1, 1010.0, 1020.0, "w", "E", "first"), Attempt(2, 1050.0, 1100.0, "w", "E", "last"))
+    one = drawn("dead", attempt=2, attempts=attempts, since=1100.0, finished=1100.0, reason="last")
+    assert told(one) == [
+        ("Wait", "", "", 10.0), ("Attempt 1", "failed", "", 10.0), ("Attempt 2", "died", "", 50.0),
+    ]  # fmt: skip
+    assert [(bar.start, bar.width) for bar in one.bars] == [(0, 10), (10, 10), (50, 50)]
+    assert (one.start, one.end, one.unknown) == (1000.0, 1100.0, 0)
+
+
+def test_a_running_job_began_at_its_first_step_at_the_latest() -> None:
+    """Its lease may have been renewed since it was delivered."""
+    step = Step("charge", "done", 1040.0, 1045.0, 1)
+    assert told(drawn("leased", since=1090.0)) == [("Wait", "", "≤", 90.0), ("Attempt 1", "running", "≥", 10.0)]
+    one = drawn("leased", since=1090.0, steps=(step,))
+    assert told(one) == [("Wait", "", "≤", 40.0), ("Attempt 1", "running", "≥", 60.0)]
+    assert [(bar.label, bar.took, bar.start) for bar in one.steps] == [("charge", 5.0, 40.0)]
+    later = drawn("leased", attempt=2, since=1090.0, steps=(step,))
+    assert told(later) == [("Attempt 2", "running", "≥", 10.0)]
+    assert later.unknown == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "bars"),
+    [
+        ("waiting", {}, [("Wait", "", "", 100.0)]),
+        ("delayed", {"due": 1200.0}, [("Wait", "", "", 100.0), ("Delayed", "", "", 100.0)]),
+        ("completed", {"finished": 1050.0}, [("Attempt 1", "completed", "", None)]),
+        ("dead", {"finished": 1050.0}, [("Attempt 1", "died", "", None)]),
+        ("cancelled", {"finished": 1050.0}, [("Wait", "", "", 50.0), ("Cancelled", "", "", None)]),
+        (
+            "delayed",
+            {"due": 1130.0, "attempt": 2, "attempts": (Attempt(1, 1010.0, 1020.0, "w", None, "why"),)},
+            [("Wait", "", "", 10.0), ("Attempt 1", "failed", "", 10.0), ("Delayed", "", "", 110.0)],
+        ),
+    ],
+)
+def test_each_state(state: str, more: dict[str, Any], bars: list[Any]) -> None:
+    one = drawn(state, **more)
+    assert told(one) == bars
+    for bar in one.bars:
+        assert 0 <= bar.start <= bar.start + bar.width <= 100
+
+
+def test_a_job_of_which_nothing_is_known() -> None:
+    assert told(drawn("completed", attempt=0, enqueued_at=None)) == []
