@@ -77,7 +77,9 @@ MEMBERS = {
     "Debounce": {"max_wait", "replace", "seconds", "terms"},
     "Replace": {"terms"},
     "Throttle": {"seconds", "terms"},
-    "Schedule": {"cron", "every", "missed", "name", "next_due", "timezone"},
+    "Schedule": {
+        "cron", "every", "last_id", "last_run", "missed", "name", "next_due", "paused", "timezone",
+    },
     "Retry": {"attempts", "on", "retry", "stop", "wait"},
 }  # fmt: skip
 OPERATORS = {  # of headrace.inspect
