@@ -11,7 +11,7 @@ from headrace import Limit, NewJob, Queue
 from headrace._ui.texts import memory
 from tests.support.awaiting import until
 from tests.support.servers import Server
-from tests.support.steps import LONG
+from tests.support.steps import LONG, write_trends
 from tests.web.conftest import text
 
 
@@ -111,6 +111,22 @@ def test_throughput_from_the_third_look_on(site: Any, queue: Queue) -> None:
         return 'class="plot"' in one.get().text
 
     until(drawn, "a third look")
+
+
+def test_throughput_of_two_hours(site: Any, newest: Server) -> None:
+    """The sums of the queues that keep trends; the order of the queues stays in the address."""
+    with Queue("t", url=newest.url, trends=True) as kept, Queue("u", url=newest.url) as other:
+        kept.enqueue(b"x")
+        other.enqueue(b"x")
+        write_trends(kept, newest, range(1, 60))
+        one = site()
+        assert 'href="./?span=2h&amp;sort=dead"' in one.get(sort="dead").text
+        shown = one.get(sort="dead", span="2h")
+        assert "1 of 2 queues keep trends" in text(shown)
+        assert 'class="plot"' in shown.text
+        assert "Jobs a second in 0.2 done 0.1" in text(shown)
+        assert 'href="./?span=2h&amp;sort=name&amp;order=asc"' in shown.text
+        assert one.get(span="x").status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,8 @@ class QueueView:
     shards: tuple[ShardView, ...] = ()
     outbox: OutboxView | None = None
     """Its SQL outbox, if a relay has told of one."""
+    trends: bool = False
+    """Whether it keeps trends."""
     looks: tuple[float, ...] = ()
     """The times of the looks of `trail`, in seconds of the server's clock."""
 

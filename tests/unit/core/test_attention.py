@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace._core.views.attention import FULL, LAG_RECORDS, Look, admits, attention, lag_allowed, usual_lag
+from headrace._core.views.attention import FULL, Look, admits, attention, lag_allowed, usual_lag
 from headrace._core.views.overview import facts_of, joined
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
@@ -96,7 +96,7 @@ def test_the_worst_come_first() -> None:
 def test_the_usual_wait() -> None:
     points = [TrendPoint(60.0 * at, 60.0, 0, 0, 0, 0, 0, 0, 0, lag) for at, lag in enumerate([1.0] * 6 + [500.0] * 5)]
     assert usual_lag(points) == 1.0
-    assert usual_lag(points[: LAG_RECORDS - 1]) is None
+    assert usual_lag(points[:9]) is None
     assert [lag_allowed(usual) for usual in (None, 0.0, 100.0)] == [300.0, 60.0, 300.0]
 
 

@@ -20,7 +20,6 @@ HOUR_S = 3600  # seconds for which dead letters are new
 LAG_S = 60.0  # seconds that a job may always wait
 LAG_UNKNOWN_S = 300.0  # seconds that a job may wait where its usual wait is not known
 LAG_MINUTES = 720  # records of trends whose median is the usual wait
-LAG_RECORDS = 10  # of them that are needed at least
 RATE = re.compile(r"Rate\(limit=(\d+), per=([\d.]+), key=(None|'[^']*'), burst=(?:None|(\d+)), per_shard=False\)")
 FULL = 0.9  # of the server's memory
 
@@ -43,7 +42,7 @@ NONE = Look()
 
 def usual_lag(points: Sequence[TrendPoint]) -> float | None:
     """Return the usual wait of the oldest job in seconds; `None` if too little is known."""
-    return median(one.lag for one in points) if len(points) >= LAG_RECORDS else None
+    return median(one.lag for one in points) if len(points) >= 10 else None
 
 
 def admits(declared: str, buckets: Sequence[int]) -> bool:

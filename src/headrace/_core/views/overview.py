@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
@@ -12,7 +12,7 @@ from headrace._core.effects import Inform, Now, Step, send_all
 from headrace._core.fair.shares import shares
 from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
 from headrace._core.views.queues import QueueViews
-from headrace._model.views import Overview, QueueView, ServerFacts, Tenants, one_line, sum_trends
+from headrace._model.views import Overview, QueueView, ServerFacts, Tenants, Trends, one_line, sum_trends
 from headrace._protocol import view_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops
@@ -74,6 +74,7 @@ class OverviewViews(QueueViews):
         super().__init__(*args)
         self.server = ServerLook(place)
         self._history: deque[tuple[float, Mapping[str, tuple[int, int]]]] = deque(maxlen=LOOKS)
+        self._sums: dict[frozenset[str], tuple[float, Trends | None]] = {}
         self._looks: dict[str, tuple[float, Look]] = {}
         self._usual: dict[str, tuple[float, float | None]] = {}
 
@@ -110,6 +111,22 @@ class OverviewViews(QueueViews):
         facts = attention(views, looks, broken, self.server.facts, self.server.refused)
         whole, history = self._catalogue.whole, tuple(self._history)
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
+
+    def throughput(self, names: Collection[str]) -> Step[Trends | None]:
+        """Sum the trends of these queues in the last two hours; `None` if none of them keeps trends."""
+        key, now = frozenset(names), (yield from Now())
+        self._sums = {
+            name: kept for name, kept in self._sums.items() if now - kept[0] < 30.0
+        }  # records come once a minute
+        if key not in self._sums:
+            queues = (yield from self.overview()).queues
+            shards = yield from self._ops_factory.of([one.name for one in queues if one.name in key and one.trends])
+            ops = [view_ops.trends(part, "minute", 120) for parts in shards.values() for part in parts]
+            read: list[Trends] = []
+            for start in range(0, len(ops), OPS_PER_TRIP):
+                read += yield from send_all(ops[start : start + OPS_PER_TRIP])
+            self._sums[key] = (now, sum_trends(read) if read else None)
+        return self._sums[key][1]
 
     def tenants(self) -> Step[tuple[Tenants, ...]]:
         """Read the shares of the queues that have terms, 50 queues at most."""

@@ -58,7 +58,12 @@ class QueueViews(Reader):
         now = yield from Now()
         self._outboxes.update((name, (now, next(replies))) for name in late)
         views = [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
-        return [evolve(view, outbox=self._outboxes.get(view.name, NO_OUTBOX)[1]) for view in views]
+        kept = {
+            name: any(about.declared.get("trends") == "yes" for about in self._ops_factory.about(some))
+            for name, some in parts.items()
+        }
+        outboxes = {name: self._outboxes.get(name, NO_OUTBOX)[1] for name in parts}
+        return [evolve(view, outbox=outboxes[view.name], trends=kept[view.name]) for view in views]
 
     def _view(
         self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float, float], list[WorkerState]]]

@@ -45,7 +45,9 @@ async def run(request: PageRequest) -> Answer:
         raise NotThere(f"Nothing is known of run {wanted!r} of flow {name!r}.")
     now = (await request.inspector.overview()).now
     show = request.inspector.views.showing.result_text
-    results = {stage: show(name, wanted, data) for stage, data in found.results.items()}
+    order = [stage.name for flow in await _flows(request) if flow.name == name for stage in flow.stages]
+    passed = sorted(found.results, key=lambda stage: (order.index(stage) if stage in order else len(order), stage))
+    results = {stage: show(name, wanted, found.results[stage]) for stage in passed}
     children = {child: None if data is None else show(name, wanted, data) for child, data in found.children.items()}
     attributes = request.inspector.views.showing.attributes(name, found)
     more = {"parent": wanted.rsplit("/", 2)[0] if wanted.count("/") > 1 else "", "children": children, "now": now}

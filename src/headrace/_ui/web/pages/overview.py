@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace._model.views import Attention, Overview, QueueView, Totals
 from headrace._ui.texts import rate
-from headrace._ui.web.charts import Chart, draw
+from headrace._ui.web.charts import Chart, charts, draw
 from headrace._ui.web.render import to
 from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
 
@@ -25,6 +25,7 @@ COLUMNS: Mapping[str, tuple[str, Key]] = {
     "workers": ("Workers", lambda q: q.alive),
 }
 ORDERS = ("asc", "desc")
+SPANS = {"": "last minutes", "2h": "2 hours"}  # of the chart
 PLACES: Mapping[str, tuple[str, str]] = {  # by the kind of a fact: a page, and a state
     "dead": ("dead", ""),
     "oldest": ("queue", "waiting"),
@@ -42,13 +43,25 @@ async def overview(request: PageRequest) -> Answer:
         raise NotThere(
             f"Queues can't be sorted by {sort!r}: give sort= one of {', '.join(COLUMNS)}; order= asc or desc."
         )
+    span = request.param("span")
+    if span not in SPANS:
+        raise NotThere(f"There is no span {span!r}.")
+    kept = sum(queue.trends for queue in queues)
+    sums = await request.inspector.throughput([queue.name for queue in queues]) if span and kept else None
     order = order or _usual(sort)
     queues.sort(key=COLUMNS[sort][1], reverse=order == "desc")
     sees = request.rights.sees
     facts = [one for one in view.attention if sees(one.queue or "*")]
-    heads = [(text, _sorted_by(key, sort, order), order if key == sort else "") for key, (text, _) in COLUMNS.items()]
+    heads = [
+        (text, to("", span=span, **_turned(key, sort, order)), order if key == sort else "")
+        for key, (text, _) in COLUMNS.items()
+    ]
     more = {"columns": heads, "facts": [(one, place(one)) for one in facts[:PER_PAGE]], "number": len(facts)}
-    more |= {"totals": Totals.of(queues), "chart": throughput(view, queues), "oldest": _oldest(queues)}
+    more |= {"totals": Totals.of(queues), "oldest": _oldest(queues)}
+    more |= {"chart": throughput(view, queues) if sums is None else next(iter(charts(sums, 120)), None)}
+    chosen = {"sort": request.param("sort"), "order": request.param("order")}
+    more |= {"spans": {key: (text, to("", span=key, **chosen)) for key, text in SPANS.items()} if kept else {}}
+    more |= {"span": span, "kept": kept}
     return "overview.html", {"view": view, "queues": queues, "now": view.now, **more}
 
 
@@ -57,10 +70,10 @@ def _usual(sort: str) -> str:
     return "asc" if sort == "name" else "desc"
 
 
-def _sorted_by(key: str, sort: str, order: str) -> str:
-    """Return the address of the queues sorted by *key*, the other way round if they are sorted by it already."""
+def _turned(key: str, sort: str, order: str) -> dict[str, str]:
+    """Return the query that sorts by *key*, the other way round if the queues are sorted by it already."""
     turned = order == _usual(key) and key == sort
-    return to("", sort=key, order=next(one for one in ORDERS if one != _usual(key)) if turned else _usual(key))
+    return {"sort": key, "order": next(one for one in ORDERS if one != _usual(key)) if turned else _usual(key)}
 
 
 def place(fact: Attention) -> str:
