@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import redis
 
-from headrace import Queue
+from headrace import Job, Queue, Worker
+from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import viewing
 from tests.top.conftest import Screen
@@ -149,6 +151,32 @@ def test_a_worker_is_failed(tell: Tell, queue: Queue) -> None:
 
     tell(story)
     assert queue.counts().parked == 1
+
+
+def test_a_worker_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
+    """To be quiet, to resume, and to stop: that asks first. Its facts are shown."""
+    worker = Worker(url=newest.url)
+
+    @worker.handler("emails", concurrency=7)
+    def handle(job: Job) -> None: ...
+
+    async def story(screen: Screen) -> None:
+        await screen.press("2")
+        await screen.shows("1 of 1 workers alive", "0 of 7", "MiB", "alive ")
+        await screen.press("u")
+        await screen.shows("The worker leases no more jobs of this queue.", "quiet ")
+        await screen.press("enter")
+        await screen.shows("quiet since", f"process {os.getpid()}", "Python")
+        await screen.press("u")
+        await screen.shows("The worker leases jobs of this queue again.", "alive since")
+        await screen.press("S")
+        await screen.shows("Stop the program of")
+        await screen.press("n")
+        await screen.shows("Nothing was done.")
+
+    with worker:
+        until(lambda: [one for one in queue.admin.workers() if one.facts], "the worker has reported")
+        tell(story)
 
 
 def test_read_only(tell: Tell, queue: Queue) -> None:

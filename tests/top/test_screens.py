@@ -97,7 +97,7 @@ def test_screens(tell: Tell, some: Queue, still: None) -> None:
         await screen.press("g")
         same("reasons", await screen.shows("by reason", "no such user 7"))
         await screen.press("2")
-        await screen.shows("· workers", "yes")
+        await screen.shows("· workers", "alive")
         await screen.press("3")
         same("dead", await screen.shows("1 dead letter in 1 queue"))
         await screen.press("question_mark")
@@ -166,7 +166,7 @@ def test_a_moment_that_no_calendar_has(tell: Tell, queue: Queue, newest: Server)
 def test_workers(tell: Tell, some: Queue) -> None:
     async def story(screen: Screen) -> None:
         await screen.press("2")
-        await screen.shows("1 of 1 workers alive", "emails", "yes")
+        await screen.shows("1 of 1 workers alive", "emails", "alive ")
         await screen.press("enter")
         await screen.shows("alive since", "1 job leased", "mail-0")
         await screen.press("enter")

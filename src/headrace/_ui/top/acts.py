@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from textual.binding import BindingType
 
+from headrace._model.state import WorkerState
 from headrace._model.views import ENDED, QueueView, one_line
 from headrace._ui.texts import counted, jobs
 from headrace._ui.top.pane import Key, Pane, PendingAction
@@ -27,8 +28,15 @@ p       pause the queue, or resume it
 P       purge it: remove the jobs that wait
 {DEAD_KEYS}
 D       delete it: asks for its name"""
-FAIL_BINDING: BindingType = ("F", "act('fail_worker')", "Fail")
-FAIL_KEY = "F       fail the worker: declare it dead in this queue"
+WORKER_BINDINGS: Sequence[BindingType] = (
+    ("u", "act('quiet_worker')", "Quiet"),
+    ("S", "act('stop_worker')", "Stop"),
+    ("F", "act('fail_worker')", "Fail"),
+)
+WORKER_KEYS = """\
+u       quiet: it leases no more jobs of this queue; or resume
+S       stop its program, once its jobs have ended
+F       fail the worker: declare it dead in this queue"""
 JOB_BINDINGS: Sequence[BindingType] = (("C", "act('cancel')", "Cancel"), ("E", "act('expire')", "End its lease"))
 JOB_KEYS = """\
 C  E    cancel the job, end its lease: it goes to the front"""
@@ -74,10 +82,17 @@ def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | 
     return PendingAction(action, queue, question, {"id": id})
 
 
-def fail_action(queue: str, worker: str) -> PendingAction:
-    """Return the request to fail a worker."""
-    question = f"Declare {one_line(worker)} dead in {queue}? What it has leased goes to the front."
-    return PendingAction("fail_worker", queue, question, {"worker": worker})
+def worker_action(action: str, worker: WorkerState) -> PendingAction:
+    """Return the request of an action for a worker in its queue."""
+    name, question = one_line(worker.name), ""
+    match action:
+        case "quiet_worker" if worker.asked == "quiet":
+            action = "resume_worker"
+        case "stop_worker":
+            question = f"Stop the program of {name}? It finishes its jobs, of all queues, and ends."
+        case "fail_worker":
+            question = f"Declare {name} dead in {worker.queue}? What it has leased goes to the front."
+    return PendingAction(action, worker.queue, question, {"worker": worker.name})
 
 
 class QueueTable(Pane):
