@@ -357,8 +357,20 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
 # -- repair ------------------------------------------------------------------------------------------------
 
 
-def test_repair(within: Program, queue: Queue, newest: Server) -> None:
-    """What was mended, by kind; a key of somebody else's is named."""
+def test_repair_on_a_terminal(queue: Queue, newest: Server, terminal: Terminal) -> None:
+    """It shows the damage, and asks before it changes anything; --yes does not ask."""
+    for answer, more in ((b"y\n", []), (b"", ["--yes"])):
+        queue.enqueue(b"a")
+        lease = queue.lease()
+        with newest.client() as client:
+            client.xdel("headrace:{q}:q:jobs", lease.claim.entry)
+        code, seen = terminal("repair", "q", *more, answer=answer)
+        assert (code, "mended" in seen, "found" in seen) == (0, True, bool(answer))
+        assert queue.counts().lost == 0
+
+
+def test_repair(within: Program, queue: Queue, newest: Server, terminal: Terminal) -> None:
+    """What was mended, by kind, after it was shown; a key of somebody else's is named."""
     queue.admin.pause()
     assert (done := within("repair", "q")).stdout == "mended\tnumber\n"
     assert (done.returncode, done.stderr) == (0, "headrace: nothing to mend in q\n")
@@ -368,6 +380,11 @@ def test_repair(within: Program, queue: Queue, newest: Server) -> None:
     with newest.client() as client:
         client.xdel("headrace:{q}:q:jobs", leases[0].claim.entry)
         client.xack("headrace:{q}:q:jobs", "workers", leases[1].claim.entry)
+        done = within("repair", "q", "--dry-run")
+        assert done.stdout == "found\tnumber\ndangling\t1\nstranded\t1\ndeleted\t1\n"
+        code, seen = terminal("repair", "q", answer=b"n\n")
+        assert (code, "dangling" in seen, "Mend this in q?" in seen, "mended" in seen) == (1, True, True, False)
+        assert queue.counts().lost == 1
         done = within("repair", "q")
         assert done.stdout == "mended\tnumber\ndangling\t1\nstranded\t1\ndeleted\t1\n"
         assert (done.returncode, done.stderr) == (0, "")

@@ -12,8 +12,10 @@ import redis
 
 from headrace import Counts, NewJob, RetryLater
 from headrace.inspect import Repairs
+from tests.scripts.conftest import dumps
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
+from tests.support.planted import plant_scripts
 from tests.support.servers import Server
 from tests.support.steps import LONG, key, leased, present
 
@@ -41,8 +43,11 @@ def drained(queue):
     return [lease.job.payload for lease in leases]
 
 
-def mended(queue, **expected):
-    """Repair finds exactly this, then nothing, and the law holds."""
+def mended(queue, client, **expected):
+    """Repair finds exactly this, then nothing, and the law holds. A dry run finds it, too, and changes nothing."""
+    before = dumps(client)
+    assert queue.admin.repair(dry_run=True) == Repairs(**expected)
+    assert dumps(client) == before
     assert queue.admin.repair() == Repairs(**expected)
     assert queue.admin.repair() == NOTHING
     assert queue.counts().lost == 0
@@ -67,7 +72,7 @@ def test_pending_entries_without_a_job(queue, client, how):
     else:
         client.xtrim(JOBS, maxlen=0)
     assert queue.counts().lost == 4
-    mended(queue, dangling=3, ids_released=4, deleted=4)
+    mended(queue, client, dangling=3, ids_released=4, deleted=4)
     assert pending(client) == {}
     assert not client.exists(key("leases"), key("released"), IDS)
     assert queue.counts() == Counts(enqueued=4, deleted=4)
@@ -97,7 +102,7 @@ def test_stranded_jobs_go_to_the_front(queue, client, how):
             client.xgroup_create(JOBS, "workers", entries[2])
     new = queue.enqueue(b"new")
     stale = 1 if how == "made again at its end" else 0  # leftovers: the deadline of the fourth, which waits again
-    mended(queue, stranded=3, leftovers=stale)
+    mended(queue, client, stranded=3, leftovers=stale)
     assert pending(client) == {entry.decode(): ("parked", 1000) for entry in entries[:3]}
     assert [state.job.id for state in queue.admin.waiting()][:3] == [entry.decode() for entry in entries[:3]]
     assert not client.exists(key("leases"))
@@ -117,7 +122,7 @@ def test_a_group_that_was_set_beyond_the_end(queue, client):
     client.xgroup_setid(JOBS, "workers", "9999999999999-0")
     queue.enqueue_many([b"a", b"b"])
     assert queue.lease() is None
-    mended(queue, groups=1, stranded=2)
+    mended(queue, client, groups=1, stranded=2)
     queue.enqueue(b"c")
     assert drained(queue) == [b"a", b"b", b"c"]
 
@@ -127,7 +132,7 @@ def test_a_group_that_was_set_back(queue, client):
     queue.enqueue_many([b"a", b"b", b"c"])
     a, b = queue.lease_many(2)
     client.xgroup_setid(JOBS, "workers", "0")
-    mended(queue, groups=1)
+    mended(queue, client, groups=1)
     assert [lease.job.payload for lease in queue.lease_many(9)] == [b"c"]
     assert a.release()
     assert b.complete(fenced=True)
@@ -138,7 +143,7 @@ def test_a_group_that_was_destroyed(queue, client):
     queue.enqueue_many([b"a", b"b", b"c"])
     a, _ = queue.lease_many(2, duration=LONG)
     client.xgroup_destroy(JOBS, "workers")
-    mended(queue, groups=1)
+    mended(queue, client, groups=1)
     assert not client.exists(key("leases"))
     assert a.complete()
     assert drained(queue) == [b"b", b"c"]
@@ -151,10 +156,10 @@ def test_a_stream_that_was_deleted(queue, client):
     queue.enqueue_many([b"a", NewJob(b"b", id="b")])
     queue.lease()
     client.delete(JOBS)
-    mended(queue, groups=1, ids_released=1, deleted=2)
+    mended(queue, client, groups=1, ids_released=1, deleted=2)
     client.xadd(JOBS, {"data": b"foreign"})
     assert queue.counts() == Counts(waiting=1, enqueued=7 if old(client) else 8, completed=5, deleted=2)
-    mended(queue, enqueued=1 if old(client) else 0)
+    mended(queue, client, enqueued=1 if old(client) else 0)
     assert drained(queue) == [b"foreign"]
 
 
@@ -162,7 +167,7 @@ def test_a_wake_stream_that_was_deleted(queue, client, meanwhile):
     """It is made again: what is parked wakes who waits."""
     lease = leased(queue)
     client.delete(key("wake"))
-    mended(queue, groups=1)
+    mended(queue, client, groups=1)
     claim = lease.claim
     meanwhile(lambda other: other._run(other.ops.release([claim])))
     assert queue.lease(block=PATIENCE).job.id == lease.job.id
@@ -185,7 +190,7 @@ def test_attempts_of_a_stranded_job(connect, client):
         tokens.append(lease.token)
         attempts.append(lease.job.attempt)
         client.xack(JOBS, "workers", lease.claim.entry)
-        mended(queue, stranded=1)
+        mended(queue, client, stranded=1)
     assert attempts == [2] * 4
     assert tokens == sorted(set(tokens))
     lease = queue.lease()
@@ -195,7 +200,7 @@ def test_attempts_of_a_stranded_job(connect, client):
     redriven = queue.lease()
     assert (redriven.job.attempt, redriven.token > lease.token) == (1, True)
     client.xack(JOBS, "workers", redriven.claim.entry)
-    mended(queue, stranded=1)
+    mended(queue, client, stranded=1)
     again = queue.lease()
     assert (again.job.attempt, again.token > redriven.token) == (1, True)
     assert again.complete()
@@ -211,7 +216,7 @@ def test_ids_of_jobs_that_are_gone_are_released(queue, client):
     named = queue.enqueue(b"b", id="b")
     wrong = {"gone": "5-0", "other": one.id, "another": client.hget(IDS, "b"), "none": "x", "late": "delayed", "x": ""}
     client.hset(IDS, mapping=wrong)
-    mended(queue, ids_released=len(wrong))
+    mended(queue, client, ids_released=len(wrong))
     assert list(client.hkeys(IDS)) == [b"b"]
     assert not queue.enqueue(b"again", id=named.id).added
 
@@ -226,7 +231,7 @@ def test_jobs_take_their_ids(queue, client):
     client.hset(IDS, "c", "5-0")
     foreign = client.xadd(JOBS, {"data": b"e", "id": b"foreign"})
     client.xadd(JOBS, {"data": b"f", "id": b"c"})  # a second one: it comes too late
-    mended(queue, ids_taken=5, enqueued=2 if old(client) else 0)
+    mended(queue, client, ids_taken=5, enqueued=2 if old(client) else 0)
     assert client.hgetall(IDS) == before | {b"foreign": foreign}
     assert not any(queue.enqueue(b"x", id=name).added for name in ("a", "b", "c", "late", "foreign"))
     assert queue.cancel("foreign")
@@ -243,7 +248,7 @@ def test_a_delayed_job_without_its_body(queue, client):
     client.hset(key("released"), "a", 1)
     client.hdel(BODIES, "a")
     assert queue.counts().lost == 0
-    mended(queue, hollow=1, ids_released=1, deleted=1)
+    mended(queue, client, hollow=1, ids_released=1, deleted=1)
     assert queue.counts() == Counts(delayed=1, enqueued=2, deleted=1)
     assert not client.exists(key("released"))
     assert queue.enqueue(b"a", id="a").added
@@ -255,7 +260,7 @@ def test_a_delayed_job_without_its_due_time(queue, client):
     client.zrem(DELAYED, "a")
     client.hdel(IDS, "a")
     assert queue.counts().lost == 1
-    mended(queue, undated=1, ids_taken=1)
+    mended(queue, client, undated=1, ids_taken=1)
     lease = queue.lease()
     assert (lease.job.id, lease.job.payload) == ("a", b"a")
     assert lease.complete()
@@ -284,7 +289,7 @@ def test_leftovers(queue, client):
     waiting = queue.enqueue(b"x").id
     client.zadd(key("leases"), {"5-0": 4e12, "nonsense": 1, waiting: 4e12})
     client.hset(key("released"), mapping={"5-0": 1, "nonsense": 1, "c": 1, "gone": 3})
-    mended(queue, leftovers=6)
+    mended(queue, client, leftovers=6)
     assert client.zrange(key("leases"), 0, -1) == [lease.claim.entry.encode()]
     assert set(client.hkeys(key("released"))) == {lease.claim.entry.encode(), b"c"}
 
@@ -294,7 +299,7 @@ def test_workers_that_are_known_by_half(queue, client):
     lease = leased(queue)
     client.hset(key("registered"), "gone", "1000 60000")
     client.hdel(key("registered"), lease.worker)
-    mended(queue, workers=2)
+    mended(queue, client, workers=2)
     assert client.hkeys(key("registered")) == [lease.worker.encode()]
     assert [worker.name for worker in queue.admin.workers()] == [lease.worker]
     assert lease.renew()
@@ -308,10 +313,10 @@ def test_the_law_holds_again(queue, client):
     queue.enqueue_many([b"x"] * 6)
     client.xdel(JOBS, *(entry for entry, _ in client.xrange(JOBS, count=2)))
     assert queue.counts().lost == 2
-    mended(queue, deleted=2)
+    mended(queue, client, deleted=2)
     for _ in range(3):
         client.xadd(JOBS, {"data": b"foreign"})
-    mended(queue, enqueued=3 if old(client) else 0)
+    mended(queue, client, enqueued=3 if old(client) else 0)
     assert queue.counts() == Counts(waiting=7, enqueued=9, deleted=2)
     assert queue.lease().complete()
     queue.enqueue(b"y")
@@ -573,6 +578,54 @@ def test_several_repairs_at_once_mend_each_damage_once(connect, client, server):
     assert queue.counts() == Counts(waiting=500, parked=600, leased=300, enqueued=2000, deleted=600)
 
 
+# -- dry runs ----------------------------------------------------------------------------------------------
+
+
+def damaged(queue, client, seed):
+    """Break much in a queue that lives, between two dry runs that agree."""
+    life, corruptor = Life(queue, client, seed), Corruptor(client, seed)
+    for _ in range(60):
+        life.step()
+    for _ in range(8):
+        corruptor()
+    before = dumps(client)
+    found = queue.admin.repair(dry_run=True)
+    assert dumps(client) == before
+    return found
+
+
+def test_a_dry_run_finds_what_a_repair_mends(connect, client):
+    queue, total = connect(max_attempts=3, dead_limit=5), NOTHING
+    queue.lease()  # so that there is a group
+    for seed in range(20):
+        found = damaged(queue, client, seed)
+        assert queue.admin.repair() == found, seed
+        total += found
+    kinds = ("groups", "dangling", "stranded", "undated", "ids_released", "ids_taken", "leftovers", "deleted")
+    assert [kind for kind in kinds if not getattr(total, kind)] == []
+
+
+def test_a_dry_run_of_a_group_that_was_lost_with_leases(queue, client):
+    queue.enqueue_many([b"a", b"b"])
+    queue.lease_many(2, duration=LONG)
+    client.xgroup_destroy(JOBS, "workers")
+    mended(queue, client, groups=1)
+
+
+@pytest.mark.parametrize("written", ["HDEL", "ZADD", "XACK"])
+def test_a_dry_run_that_writes_is_found(connect, client, monkeypatch, written):
+    """Bugs planted among the commands that a dry run may send."""
+    plant_scripts(monkeypatch, [("repair", "local names = 'EXISTS", f"local names = '{written} EXISTS")])
+    queue = connect()
+    with pytest.raises(AssertionError):  # noqa: PT012
+        queue.enqueue_many([NewJob(b"a", id="a"), NewJob(b"b", id="b", delay=LONG), NewJob(b"c")])
+        queue.lease_many(2)
+        entry, *_ = (entry for entry, _ in client.xrange(JOBS))
+        client.xdel(JOBS, entry)
+        client.zrem(DELAYED, "b")
+        mended(queue, client, dangling=1, undated=1, ids_released=1, deleted=1)
+
+
 # -- servers that refuse -----------------------------------------------------------------------------------
 
 
@@ -586,7 +639,7 @@ def test_a_key_of_another_type(connect, client):
         queue.admin.repair()
     assert pending(client) == {}
     client.restore(key("workers"), 0, kept, replace=True)
-    mended(queue, stranded=1)
+    mended(queue, client, stranded=1)
 
 
 def test_a_full_server(connect, client):
@@ -603,6 +656,6 @@ def test_a_full_server(connect, client):
     try:
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             client.set("more", "x")
-        mended(queue, dangling=1, stranded=1, hollow=1, ids_released=1, ids_taken=1, deleted=1)
+        mended(queue, client, dangling=1, stranded=1, hollow=1, ids_released=1, ids_taken=1, deleted=1)
     finally:
         client.config_set("maxmemory", 0)

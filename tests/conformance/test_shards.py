@@ -293,6 +293,18 @@ def test_verbs_of_the_whole_queue_reach_all_shards(queue: Any) -> None:
     assert queue.admin.drain(timeout=5)
 
 
+def test_a_dry_run_of_a_repair_adds_up_over_shards(connect: Any, server: Server) -> None:
+    queue = connect("q/a", shards=SHARDS)
+    queue.enqueue_many([NewJob(b"x", id=f"i{n}", key=f"k{n}") for n in range(30)])
+    with server.client() as client:
+        gone = [key for key in client.scan_iter("*:jobs") if client.xtrim(key, maxlen=0, approximate=False)]
+    assert len(gone) > 1
+    found = queue.admin.repair(dry_run=True)
+    assert (found.deleted, found.ids_released, queue.counts().lost) == (30, 30, 30)
+    assert queue.admin.repair() == found
+    assert not queue.admin.repair(dry_run=True)
+
+
 def test_moves_stay_in_their_shards(connect: Any) -> None:
     here, there = connect("q/a", shards=SHARDS), connect("q/b", shards=SHARDS)
     here.enqueue_many([NewJob(b"x", id=f"i{n}", key=f"k{n}") for n in range(30)])

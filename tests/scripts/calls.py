@@ -314,8 +314,8 @@ CALLS: dict[str, Calls] = {
     ),
     "repair": Calls(
         sample=OPS.repair(),
-        nothing=[(["jobs", "-", 500, TERM], ["", "0", *[0] * 12])],
-        filled=[(["jobs", "-", 500, TERM], ["", "0", *[0] * 12])],
+        nothing=[(["jobs", "-", 500, TERM, 0], ["", "0", *[0] * 12])],
+        filled=[(["jobs", "-", 500, TERM, 0], ["", "0", *[0] * 12])],
     ),
     "reschedule": Calls(
         sample=OPS.reschedule("i", 1.0),

@@ -277,12 +277,20 @@ def test_fail_worker(site: Any, queue: Queue) -> None:
 def test_repair(site: Any, queue: Queue) -> None:
     queue.enqueue_many([b"x"] * 3)
     one = site()
+    assert one.done("repair", queue="q", show="1") == "There is nothing to mend."
     assert one.done("repair", queue="q") == "There was nothing to mend."
     import redis
 
     with redis.Redis(unix_socket_path=queue._address.url.removeprefix("unix://").partition("?")[0]) as client:
         client.xtrim(queue.ops.keys.key("jobs"), maxlen=1, approximate=False)
+    assert one.done("repair", queue="q", show="1") == "To be mended: 2 deleted. Nothing was changed yet."
+    assert queue.counts().lost == 2
+    answer = one.post("repair", queue="q", show="1")
+    one.client.headers.pop("cookie", None)
+    page = one.client.get(str(answer.url.join(answer.headers["location"]))).text
+    assert ("Mend it" in page, "Mend it" in one.client.get("queue?name=q&mend=1").text) == (True, False)
     assert one.done("repair", queue="q") == "Mended: 2 deleted."
+    assert queue.counts().lost == 0
 
 
 # -- who may --------------------------------------------------------------------------------------

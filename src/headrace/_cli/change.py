@@ -16,6 +16,7 @@ from headrace._api.sync.queue import Queue
 from headrace._cli.console import opened, reported, say
 from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm, on_queue
 from headrace._cli.output import all_of, changed, outcome, print_json, print_out, show, succeed
+from headrace._model.state import Repairs
 from headrace._model.steps import signal_data
 from headrace._protocol.keys import worker_name
 from headrace.errors import ConfigurationError, HeadraceError
@@ -223,18 +224,32 @@ def delete(queue: Queue, yes: Yes = False, in_json: Json = False) -> None:
 
 
 @on_queue
-def repair(queue: Queue, in_json: Json = False) -> None:
+def repair(
+    queue: Queue,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the damage, and change nothing.")] = False,
+    yes: Yes = False,
+    in_json: Json = False,
+) -> None:
     """Repair damage by foreign commands.
 
-    XDEL, XACK, XTRIM, XGROUP, … Shows how much of each kind; workers may go on meanwhile.
+    XDEL, XACK, XTRIM, XGROUP, … Shows how much of each kind, and asks on a terminal; workers may go on meanwhile.
     """
-    mended = queue.admin.repair()
+    asks = not (dry_run or yes or in_json) and sys.stdin.isatty()
+    found = queue.admin.repair(dry_run=dry_run or asks)
     if in_json:
-        print_json({"queue": queue.name, **attrs.asdict(mended)})
+        print_json({"queue": queue.name, **attrs.asdict(found)})
         return
-    if not mended:
+    if not found:
         say(f"nothing to mend in {queue.name}")
-    show(("mended", "number"), [row for row in attrs.asdict(mended).items() if row[1]], right=["number"])
+    _show_repairs("found" if dry_run or asks else "mended", found)
+    if found and asks:
+        sys.stdout.flush()
+        confirm(f"Mend this in {queue.name}?", yes)
+        _show_repairs("mended", queue.admin.repair())
+
+
+def _show_repairs(word: str, repairs: Repairs) -> None:
+    show((word, "number"), [row for row in attrs.asdict(repairs).items() if row[1]], right=["number"])
 
 
 # -- workers --------------------------------------------------------------------------------------------

@@ -554,9 +554,10 @@ class Ops:
         """Ask for the kinds of jobs that live workers have handlers for; '' if a worker takes all kinds."""
         return self.op("workers", [], replies.known_kinds)
 
-    def repair(self, place: str = "jobs", cursor: str = "-") -> Op[tuple[Repairs, str, str]]:
-        """Repair damage by foreign commands, a page at a time."""
-        return self.op("repair", [place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.lease)], replies.repairs)
+    def repair(self, place: str = "jobs", cursor: str = "-", *, dry: bool = False) -> Op[tuple[Repairs, str, str]]:
+        """Repair damage by foreign commands, a page at a time; or only count it, if *dry*."""
+        args: list[Arg] = [place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.lease), int(dry)]
+        return self.op("repair", args, replies.repairs)
 
     def listen(self, *, sharded: bool = False) -> Op[bool]:
         """Tell the scripts that a client listens to events, by SSUBSCRIBE if *sharded*."""

@@ -284,10 +284,13 @@ quiet_worker, resume_worker, stop_worker = (partial(_ask_worker, verb) for verb 
 
 
 async def repair(request: ActionRequest) -> Outcome:
-    """Repair damage by foreign commands."""
-    found = await request.queue.admin.repair()
+    """Repair damage by foreign commands; or show it, and change nothing."""
+    shown = bool(request.form("show"))
+    found = await request.queue.admin.repair(dry_run=shown)
     kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
-    return found.total, f"Mended: {kinds}." if found else "There was nothing to mend."
+    if not found:
+        return 0, "There is nothing to mend." if shown else "There was nothing to mend."
+    return found.total, f"To be mended: {kinds}. Nothing was changed yet." if shown else f"Mended: {kinds}."
 
 
 Action = Callable[[ActionRequest], Awaitable[Outcome]]

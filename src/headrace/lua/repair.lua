@@ -3,13 +3,15 @@
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
 --        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), asleep (zset), steps (hash),
 --        held (hash), slots (zset), settled (list), stopped (zset), terms (hash), lines (zset), levels...
--- ARGV   call, place, cursor, limit count, lease
+-- ARGV   call, place, cursor, limit count, lease, dry flag
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued, slots}: place and cursor: where to continue, place '' when done · then the number of repairs of
 --        each kind
 -- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, at most about 1 MiB of jobs, 10 us more for
 --        each that is mended
--- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers.
+-- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers. dry: write nothing, and
+-- answer what would be mended. Of jobs that share a free id by hand, each may count then, on pages of their own.
+-- @include dry_run
 -- @include added
 -- @include agreed
 -- @include clock
@@ -84,16 +86,28 @@ local function carries(id, marker)
   return own and (own.id or marker) == id
 end
 -- A job takes its id, unless another job has it.
+local taken = {} -- on this page, for a dry run
 local function take_id(id, marker)
   local present = redis.call('HGET', ids, id)
-  if present ~= marker and not (present and carries(id, present)) then
+  if present ~= marker and not (present and carries(id, present)) and not taken[id] then
     redis.call('HSET', ids, id, marker)
+    taken[id] = dry
     mended('ids_taken')
+    return present
   end
+end
+-- The same before the ids are walked: in a dry run that walk finds the old owner of the id, which is replaced here.
+local function take_id_early(id, marker)
+  if take_id(id, marker) and dry then mended('ids_released', -1) end
 end
 
 -- 2. The jobs stream, its groups, and the pending list.
 -- The groups exist, at their places: before *last*, the end of the stream, and not before the delivered entries.
+local function place_of(delivered, last)
+  local right = after(delivered, last) and last or delivered
+  local highest = redis.call('XPENDING', jobs, 'workers')[3]
+  return highest and after(highest, right) and highest or right
+end
 local function mend_group(last)
   local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
   if theirs and not ours then -- both are created together; without both no job was leased yet
@@ -106,9 +120,7 @@ local function mend_group(last)
   end
   if not ours then return end
   local delivered = ours['last-delivered-id']
-  local right = after(delivered, last) and last or delivered
-  local highest = redis.call('XPENDING', jobs, 'workers')[3]
-  if highest and after(highest, right) then right = highest end
+  local right = place_of(delivered, last)
   if right ~= delivered then
     redis.call('XGROUP', 'SETID', jobs, 'workers', right)
     mended('groups')
@@ -165,6 +177,7 @@ local function walk_jobs()
     if not last then return '' end
   end
   local delivered = (info('GROUPS', jobs) or {})['last-delivered-id']
+  if dry and delivered then delivered = place_of(delivered, last) end
   local page, more = stretch(budget, jobs, from, last, limit)
   local rows = delivered and redis.call('XPENDING', jobs, 'workers', from, last, limit) or {}
   looked = looked + math.max(#page, #rows)
@@ -199,7 +212,7 @@ local function walk_jobs()
         stranded = stranded + 1
       end
     end
-    if own.id and own.id ~= '' and own.id ~= entry then take_id(own.id, entry) end
+    if own.id and own.id ~= '' and own.id ~= entry then take_id_early(own.id, entry) end
   end
   wake_many(wake, stranded)
   return (more or #rows == limit) and '(' .. upto .. ' ' .. last or ''
@@ -213,7 +226,7 @@ local function walk_level(level)
     looked = looked + #page
     for i = 1, #page do
       local id = parse(page[i][2]).id
-      if id and id ~= '' then take_id(id, page[i][1] .. '.' .. level) end
+      if id and id ~= '' then take_id_early(id, page[i][1] .. '.' .. level) end
     end
     return more and '(' .. page[#page][1] or ''
   end
@@ -237,6 +250,22 @@ local function walk_hash(key, check)
     end)
     return following == '0' and '' or following
   end
+end
+-- In a dry run the walk of the jobs has mended nothing yet. Whether it would have removed all data of an entry,
+-- with the entry, its deadline, with the group or because it is parked; or taken slots for it.
+local lost_group = dry and info('GROUPS', wake) and not info('GROUPS', jobs)
+local function row_of(entry) return redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1] end
+local function dangles(entry) return dry and row_of(entry) and not there(entry) end
+local function would_park(entry)
+  local group = dry and not row_of(entry) and there(entry) and info('GROUPS', jobs)
+  return group and not after(entry, place_of(group['last-delivered-id'], info('STREAM', jobs)['last-generated-id']))
+end
+local function would_hold(entry) return dry and agreed_on and there(entry) and is_leased(q, entry) end
+local function would_be_stale(id)
+  if not dry or string.sub(id, 1, 1) == '\n' then return false end
+  local marker = redis.call('HGET', ids, id)
+  if marker and carries(id, marker) then return false end
+  return not there(id)
 end
 local order = {
   'jobs', 'ids', 'delayed', 'bodies', 'blocked', 'leases', 'released', 'registered', 'workers', 'ends', 'ended', 'turns',
@@ -271,6 +300,7 @@ local parts = {
   leases = walk_set(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
     local shield = entry == 'lines' and redis.call('EXISTS', lines) == 1 -- see held.lua
+    if lost_group or dangles(entry) or would_park(entry) then return end
     if not shield and (not row or is_reserved(row[2]) and not runs.suspended(row[2])) then
       redis.call('ZREM', leases, entry)
       mended('leftovers')
@@ -303,6 +333,7 @@ local parts = {
   end),
   turns = walk_hash(turns, function(name, head)
     local kind, rest = string.sub(name, 1, 1), string.sub(name, 2)
+    if kind == 'e' and dangles(rest) then return end
     if kind == 'e' and not there(rest) then
       forget_turns(q, {rest})
       mended('leftovers')
@@ -313,26 +344,28 @@ local parts = {
   end),
   asleep = walk_set(asleep, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    if not row or not runs.suspended(row[2]) then
+    if not dangles(entry) and (not row or not runs.suspended(row[2])) then
       redis.call('ZREM', asleep, entry)
       mended('leftovers')
     end
   end),
   held = walk_hash(held, function(entry)
-    if not is_leased(q, entry) then
+    if not lost_group and not dangles(entry) and not is_leased(q, entry) then
       holds.give_back(q, {entry})
       mended('slots')
     end
   end),
   slots = walk_set(slots, function(member)
     local place = string.match(member, ' (%l%d+%l%d+)$')
-    if not place or redis.call('HEXISTS', held, holds.entry(place)) == 0 then
+    if lost_group then return end
+    if not place or redis.call('HEXISTS', held, holds.entry(place)) == 0 and not would_hold(holds.entry(place)) then
       redis.call('ZREM', slots, member)
       mended('slots')
     end
   end),
   lines = walk_set(lines, function(member)
-    if not is_place(q, member) then
+    local place = dry and string.match(member, ' (%l%d+%l%d+)%+?=?[%d.e+-]*$')
+    if not is_place(q, member) or place and dangles(holds.entry(place)) then
       redis.call('ZREM', lines, member)
       mended('leftovers')
     end
@@ -341,7 +374,7 @@ local parts = {
     local id, record = string.match(name, '^([^\t]*)\t?(.*)$')
     if record ~= '' and redis.call('HEXISTS', steps, id) == 0 then
       mended('leftovers', redis.call('HDEL', steps, name))
-    elseif record == '' and is_stale_run(q, id) then
+    elseif record == '' and (is_stale_run(q, id) or would_be_stale(id)) then
       runs.forget(steps, id)
       mended('leftovers')
     end
@@ -365,7 +398,8 @@ local function settle()
   local numbers = redis.call('HMGET', stats, unpack(names))
   for i = 1, #names do numbers[i] = tonumber(numbers[i] or 0) end
   local missing = numbers[5] - numbers[1] - numbers[2] - numbers[3] - numbers[4]
-  missing = missing - redis.call('XLEN', jobs) - redis.call('ZCARD', delayed) - redis.call('HLEN', blocked) - redis.call('XLEN', dead)
+  missing = missing - redis.call('XLEN', jobs) - redis.call('HLEN', blocked) - redis.call('XLEN', dead)
+  missing = missing - (dry and redis.call('HLEN', bodies) or redis.call('ZCARD', delayed)) -- each has the other then
   for _, stream in ipairs(q.levels) do missing = missing - redis.call('XLEN', stream) end
   local added = ever_added(jobs, q.levels)
   if added and added < numbers[6] then -- the stream was created again

@@ -176,14 +176,17 @@ class AsyncAdmin(Generic[T]):
         """
         return await self._drive(self._verbs.delete())
 
-    async def repair(self) -> Repairs:
+    async def repair(self, *, dry_run: bool = False) -> Repairs:
         """Repair damage by foreign commands (XDEL, XACK, XTRIM, XGROUP, …); count the repairs by kind.
 
         After our own operations there is nothing to find. Safe beside live workers and other repairs. A key of another
         type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, page by
         page.
+
+        *dry_run*: change nothing, and count the repairs that would be made. Of jobs that share a free id by hand, each
+        may count.
         """
-        return await self._drive(self._verbs.repair())
+        return await self._drive(self._verbs.repair(dry=dry_run))
 
     async def bulk(
         self, action: str, state: str, *, reason: str = "", kind: str = "", group: str = "", cursor: str = ""

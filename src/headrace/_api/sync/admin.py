@@ -177,14 +177,17 @@ class Admin(Generic[T]):
         """
         return self._drive(self._verbs.delete())
 
-    def repair(self) -> Repairs:
+    def repair(self, *, dry_run: bool = False) -> Repairs:
         """Repair damage by foreign commands (XDEL, XACK, XTRIM, XGROUP, …); count the repairs by kind.
 
         After our own operations there is nothing to find. Safe beside live workers and other repairs. A key of another
         type than ours raises a `redis.ResponseError` that names the key, and that call did nothing. repair.lua, page by
         page.
+
+        *dry_run*: change nothing, and count the repairs that would be made. Of jobs that share a free id by hand, each
+        may count.
         """
-        return self._drive(self._verbs.repair())
+        return self._drive(self._verbs.repair(dry=dry_run))
 
     def bulk(
         self, action: str, state: str, *, reason: str = "", kind: str = "", group: str = "", cursor: str = ""

@@ -210,11 +210,11 @@ def purge(ops: Ops) -> Step[int]:
     return (yield from through(lambda cursor, _: ops.purge(cursor), ()))
 
 
-def repair(ops: Ops) -> Step[Repairs]:
-    """Repair everything in the queue, page by page."""
+def repair(ops: Ops, *, dry: bool = False) -> Step[Repairs]:
+    """Repair everything in the queue, page by page; or only count what would be repaired, if *dry*."""
     found, place, cursor = Repairs(), "jobs", "-"
     while place:
-        more, place, cursor = yield from send(ops.repair(place, cursor))
+        more, place, cursor = yield from send(ops.repair(place, cursor, dry=dry))
         found += more
     return found
 

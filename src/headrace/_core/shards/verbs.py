@@ -382,12 +382,12 @@ class QueueVerbs(Generic[M]):
             )
         return asked > 0
 
-    def repair(self) -> Step[Repairs]:
-        """Repair damage by foreign commands."""
+    def repair(self, *, dry: bool = False) -> Step[Repairs]:
+        """Repair damage by foreign commands; or only count it, if *dry*."""
         yield from self.map.look()
         found = Repairs()
         for ops in self.map.ordered():
-            found += yield from calls.repair(ops)
+            found += yield from calls.repair(ops, dry=dry)
         return found
 
     def workers(self) -> Step[list[WorkerState]]:

@@ -236,7 +236,7 @@ class Pages:
             "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
         )
         outcome = secrets.token_urlsafe(9)
-        following = after(action, form, outcome, onward)
+        following = after(action, form, outcome, onward, number)
         answer = RedirectResponse(following, 303)
         self._outcomes[outcome] = Outcome(text, introduce(request, answer), place_of(following))
         if len(self._outcomes) > OUTCOMES:
@@ -283,7 +283,7 @@ def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     return parts.path.strip("./"), tuple(sorted(pair for pair in asked if pair[0] != "outcome"))
 
 
-def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> str:
+def after(action: str, form: Form, outcome: str, onward: Mapping[str, str], number: int) -> str:
     """Return the address of the page that follows an action, relative to `do/`."""
     queue, job = form("queue"), form("id")
     if onward:
@@ -299,7 +299,8 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str]) -> s
         return "../" + to("" if action == "delete" else "schedules", outcome=outcome).removeprefix("./")
     of_schedule = VERBS[action].command.startswith("schedules")
     page = ("schedule", {"queue": queue, "name": form("name")}) if of_schedule else ("queue", {"name": queue})
-    return "../" + to(page[0], **page[1], outcome=outcome)
+    found = {"mend": "1"} if action == "repair" and form("show") and number else {}
+    return "../" + to(page[0], **page[1], outcome=outcome, **found)
 
 
 def app(

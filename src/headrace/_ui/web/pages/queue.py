@@ -46,7 +46,12 @@ async def queue(request: PageRequest) -> Answer:
     tabs = by_state(counts)
     more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
     more |= {"bulk": bulk, "bulk_texts": BULK_TEXTS, "buttons": buttons(request, "queue", name)}
-    more |= {"asked": asked, "narrow": narrow, "kept": {word: value for word, value in asked.items() if value}}
+    more |= {
+        "mend": request.param("mend"),
+        "asked": asked,
+        "narrow": narrow,
+        "kept": {word: value for word, value in asked.items() if value},
+    }
     more |= {"ends": ENDS, "kinds": kinds, "states": _states(page.queue, tabs, history=history or state == "ended")}
     first = asked["order"] or "newest"
     more |= {"sorted": SORTED.get(state) or f"The {first} first.", "asked_span": request.param("span")}
