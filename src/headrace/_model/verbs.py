@@ -36,7 +36,7 @@ VERBS = {  # in the order of the command line's help
     "quiet_worker": Verb(),
     "resume_worker": Verb(),
     "stop_worker": Verb(asks="always"),
-    "repair": Verb(),
+    "repair": Verb(asks="many"),
     "reshard": Verb(page=False),
     "enqueue": Verb("enqueue"),
     "cancel_payload": Verb("cancel", page=False, asks="many"),
