@@ -63,6 +63,7 @@ def take(page: Page, path: Path, name: str, scheme: Any, width: str) -> None:
     page.emulate_media(color_scheme=scheme)
     VIEWS[name](page)
     page.wait_for_load_state("load")
+    page.evaluate("document.querySelectorAll('details[open]').forEach(one => { one.open = false })")  # tracebacks
     box: Any = page.locator("footer").last.bounding_box()
     high = min(HIGHEST, int(box["y"] + box["height"]) + 12)
     page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": WIDTHS[width], "height": high})

@@ -123,10 +123,8 @@ def _produce(queues: Mapping[str, Queue], flow: Flow, over: threading.Event) -> 
             if number % 40 == 0 and queues["reports"].counts().waiting < AT_MOST:
                 queues["reports"].enqueue(json.dumps({"month": number % 12 + 1}).encode(), id=f"report-{number}")
             if number % 30 == 0:
-                later = NewJob(
-                    b'{"to": "later@example.org"}', delay=CHANCE.uniform(20, 90), headers={"kind": "receipt"}
-                )
-                queues["emails"].enqueue_many([later])
+                headers = {"kind": "receipt", "tenant": "tony"}
+                queues["emails"].enqueue(b'{"to": "tony@example.org"}', delay=CHANCE.uniform(20, 90), headers=headers)
                 flow.start(b'{"items": 3}', id=f"order-{number}", attributes={"customer": CHANCE.choice(TENANTS)})
             if number % 100 == 0 and queues["archive"].counts().waiting < AT_MOST:
                 queues["archive"].enqueue(f"archived {number}".encode())

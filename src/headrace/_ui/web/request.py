@@ -11,7 +11,7 @@ from starlette.requests import Request
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.reader import STATES
 from headrace._model.state import Counts
-from headrace._model.views import Overview, QueueView
+from headrace._model.views import JobView, Overview, QueueView
 from headrace._ui.actions import BUTTONS, Button
 from headrace._ui.texts import Refused
 from headrace._ui.web.access import Rights
@@ -48,6 +48,11 @@ class PageRequest:
         """Read the overview. Return it, and the queues that the user may see."""
         view = await self.inspector.overview()
         return view, [queue for queue in view.queues if self.rights.sees(queue.name)]
+
+
+def latest(now: float, *jobs: JobView) -> float:
+    """Return *now*, or the last event of these jobs: *now* may be two seconds older than they."""
+    return max([now, *(at for job in jobs for at in (job.enqueued_at, job.since, job.finished) if at is not None)])
 
 
 def by_state(counts: Counts) -> dict[str, int]:

@@ -11,7 +11,7 @@ from headrace._model.views import JobView, QueueView
 from headrace._protocol.keys import FLOW
 from headrace._ui.actions import is_internal
 from headrace._ui.texts import from_now, span, took
-from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
+from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest, latest
 from headrace._ui.web.timeline import begun_by, timeline
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
@@ -27,6 +27,7 @@ async def job(request: PageRequest) -> Answer:
     if found is None:
         raise NotThere(f"Nothing is known of job {wanted!r} in queue {name!r}: it has ended, or never was.")
     page = await request.inspector.queue(name)
+    now = latest(page.now, found)
     run = found.headers.get(FLOW, "").rpartition(":flow:")[2]
     flow = name.partition("/")[0] if run and "/" in name else ""
     traced = TRACE.match(found.headers.get("traceparent", ""))
@@ -34,11 +35,11 @@ async def job(request: PageRequest) -> Answer:
     internal = {key: value for key, value in found.headers.items() if is_internal(key)}
     more: dict[str, Any] = {"headers": {key: value for key, value in found.headers.items() if key not in internal}}
     more |= {"internal": internal, "key": found.headers.get(KEY, "")}
-    more |= {"figures": list(_figures(found, page.queue, page.now)), "drawn": timeline(found, page.now)}
+    more |= {"figures": list(_figures(found, page.queue, now)), "drawn": timeline(found, now)}
     acts = DEAD_ACTIONS if found.state == "dead" else () if found.ended else OPEN_ACTIONS
     again = request.rights.may(name, "enqueue") and found.payload.size > 0 and not run
     more |= {"again": again, "acts": [action for action in acts if request.rights.may(name, action)]}
-    return "job.html", {"job": found, "now": page.now, "flow": flow, "run": run, "trace": trace, **more}
+    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": trace, **more}
 
 
 def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:

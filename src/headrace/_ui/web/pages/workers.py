@@ -8,7 +8,7 @@ from attrs import frozen
 
 from headrace._model.state import WorkerFacts, WorkerState
 from headrace._model.views import JobView
-from headrace._ui.web.request import Answer, NotThere, PageRequest, buttons
+from headrace._ui.web.request import Answer, NotThere, PageRequest, buttons, latest
 
 QUEUES_SHOWN = 20  # of a program, whose running jobs are read
 
@@ -84,5 +84,5 @@ async def worker(request: PageRequest) -> Answer:
     for one in program.members[:QUEUES_SHOWN]:
         its = await request.inspector.worker(one.queue, one.name)
         jobs += its.jobs if its is not None else ()
-    more = {"buttons": buttons(request, "worker", name), "now": view.now}
+    more = {"buttons": buttons(request, "worker", name), "now": latest(view.now, *jobs)}
     return "worker.html", {"program": program, "worker": found.worker, "queue": name, "jobs": jobs, **more}
