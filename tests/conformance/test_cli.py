@@ -342,6 +342,14 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
     ]
     assert rows[0]["reason"] == "it\n\twas \x1b[2Jwrong"
 
+    only = within("dead", "list", "q", "--reason", "x1b", "--kind", "none").stdout.splitlines()
+    assert (len(only), len(within("dead", "list", "q", "--reason", "it").stdout.splitlines())) == (1, 5)
+    counted = within("dead", "list", "q", "--groups").stdout.splitlines()
+    assert counted[0].split("\t") == ["number", "last_hour", "last_day", "newest", "kind", "reason"]
+    assert [line.split("\t")[:3] for line in counted[1:]] == [["4", "4", "4"]]
+    assert within("dead", "list", "q", "--groups", "--kind", "none").stdout.count("\n") == 1
+    assert json.loads(within("dead", "list", "q", "--groups", "--jsonl").stdout)["number"] == 4
+
     assert within("dead", "redrive", "q", second).stdout == "redriven 1\n"
     done = within("dead", "purge", "q", first, "absent")
     assert (done.returncode, done.stdout) == (1, "purged 1\n")

@@ -6,23 +6,48 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
+import redis
 import typer
 
+from headrace._api.sync.inspector import Inspector
 from headrace._api.sync.queue import Queue
 from headrace._cli.change import all_matching, is_bulk
-from headrace._cli.options import Ids, Json, Jsonl, Kind, Limit, Reason, Yes, confirm, on_queue, verbs
-from headrace._cli.output import bounded, changed, show_jobs
+from headrace._cli.console import open_queue, require
+from headrace._cli.options import Ids, Json, Jsonl, Kind, Limit, Name, Reason, Yes, confirm, on_queue, on_server, verbs
+from headrace._cli.output import bounded, changed, clock, show_jobs, show_values
+from headrace._core.queue.bulk import Match
 from headrace.errors import ConfigurationError
+
+LETTER_COLUMNS = ("id", "attempt", "since", "worker", "reason", "payload")
+GROUP_COLUMNS = ("number", "last hour", "last day", "newest", "kind", "reason")
 
 group = verbs("List dead letters, send them back, remove them.")
 
 
 @group.command("list")
-@on_queue
-def list_letters(queue: Queue, limit: Limit = None, in_json: Jsonl = False) -> None:
-    """List dead letters, oldest first."""
-    columns = ("id", "attempt", "since", "worker", "reason", "payload")
-    show_jobs(bounded(queue.admin.dead(), limit), in_json, columns)
+@on_server
+def list_letters(
+    client: redis.Redis,
+    namespace: str,
+    name: Name,
+    reason: Annotated[str, typer.Option(show_default=False, help="Only with this text in the reason.")] = "",
+    kind: Annotated[str, typer.Option(show_default=False, help="Only of this kind.")] = "",
+    groups: Annotated[bool, typer.Option("--groups", help="By reason and kind: the newest 2,000 letters.")] = False,
+    limit: Limit = None,
+    in_json: Jsonl = False,
+) -> None:
+    """List dead letters, oldest first; or groups of them, newest first."""
+    if groups:
+        require(client, name, namespace)
+        with Inspector(client=client, namespace=namespace) as inspector:
+            found = [one for one in inspector.dead(name).groups if reason in one.reason and kind in ("", one.kind)]
+        shown = [*bounded(found, limit)]
+        rows = [(one.number, one.hour, one.day, clock(one.last), one.kind or "", one.reason) for one in shown]
+        show_values(shown, in_json, GROUP_COLUMNS, rows, right=GROUP_COLUMNS[:3])
+        return
+    meant = Match(reason, kind)
+    with open_queue(client, name, namespace) as queue:
+        show_jobs(bounded(filter(meant.fits, queue.admin.dead()), limit), in_json, LETTER_COLUMNS)
 
 
 @group.command()
@@ -40,7 +65,10 @@ def redrive(
     ] = None,
     in_json: Json = False,
 ) -> None:
-    """Send dead letters back to the queue, all or some; one whose id is taken again stays."""
+    """Send dead letters back to the queue, all or some.
+
+    One whose id is taken again stays.
+    """
     for option, given in (("--from-step", from_step), ("--payload", payload)):
         if given is not None and (reason or kind or len(ids or ()) != 1):
             raise ConfigurationError(f"{option}: give the id of one job")

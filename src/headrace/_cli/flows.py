@@ -97,7 +97,10 @@ def list_runs(
     limit: Limit = None,
     in_json: Json = False,
 ) -> None:
-    """List runs of flows that are under way or have ended not long ago, in no order."""
+    """List runs of flows.
+
+    They are under way, or have ended not long ago, in no order.
+    """
     if flow is not None:
         _stages(client, flow, namespace)
 
@@ -150,7 +153,10 @@ def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[
 @group.command("show")
 @on_server
 def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False) -> None:
-    """Show all there is to know of runs, or of their children: where they are, and the results of their stages."""
+    """Show all there is to know of runs, or of their children.
+
+    Where they are, and the results of their stages.
+    """
     stages = _stages(client, flow, namespace)
     with Found(flow, client, namespace, stages) as found:
         runs = [run for run in found.states(ids) if run is not None]

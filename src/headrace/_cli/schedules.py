@@ -65,7 +65,10 @@ def add(
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
-    """Make a job recur, every so many seconds or by a cron expression; workers of the queue enqueue its jobs."""
+    """Make a job recur, every so many seconds or by a cron expression.
+
+    Workers of the queue enqueue its jobs.
+    """
     with reported(), opened(name, url, namespace, create=create, priorities=priority + 1) as queue:
         headers = dict(map(header_of, header or ())) or None
         try:
@@ -121,5 +124,8 @@ def pause(queue: Queue, names: Some, in_json: Json = False) -> None:
 @group.command()
 @on_queue
 def resume(queue: Queue, names: Some, in_json: Json = False) -> None:
-    """Let paused schedules enqueue jobs again; --missed of each decides about the ticks of the pause."""
+    """Let paused schedules enqueue jobs again.
+
+    The option --missed of each decides about the ticks of the pause.
+    """
     _each(queue, names, queue.admin.resume_schedule, "resumed", ", or it is not paused", in_json)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 import headrace
 from headrace._cli.app import app
@@ -26,6 +28,20 @@ def test_a_verb_is_there(name: str) -> None:
     for word in (VERBS[name].command or name.replace("_", "-")).split():
         command = command.commands[word]
     assert ("yes" in {one.name for one in command.params}) == (VERBS[name].asks != "never")
+
+
+def _helps(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _helps(one, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(_helps(typer.main.get_command(app))), ids=" ".join)
+def test_no_help_is_cut(path: tuple[str, ...]) -> None:
+    """At 80 columns every line fits, and no command's summary ends in dots."""
+    lines = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output.splitlines()
+    assert lines
+    assert [line for line in lines[1:] if len(line) > 80 or line.rstrip().endswith("...")] == []
 
 
 def test_pages_and_terminal_act_by_the_table() -> None:
