@@ -507,7 +507,8 @@ def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
 def test_completion(within: Program) -> None:
     """By the shell, which asks the program."""
     done = within(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace re", COMP_CWORD="1")
-    assert done.stdout.split() == ["relay", "result", "reschedule", "resume", "repair", "reshard"]
+    found = ["relay", "result", "reschedule", "resume", "resume-worker", "repair", "reshard"]
+    assert done.stdout.split() == found
 
 
 def test_completion_of_queues(within: Program, newest: Server) -> None:

@@ -13,7 +13,7 @@ import redis.asyncio
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Worker
+from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Rate, Worker
 from headrace._model.views import one_line
 from headrace.inspect import reason_key
 from headrace.testing import run
@@ -91,6 +91,14 @@ def test_a_sharded_queue(site: Any, newest: Server) -> None:
             assert sharded.find(name) is None
         one.done("pause", queue="s")
         assert sharded.admin.paused()
+
+
+def test_declared_options_are_in_words(site: Any, newest: Server) -> None:
+    with Queue("r", url=newest.url, rate=Rate(5, key="tenant"), history=100) as declared:
+        declared.lease()
+    page = text(site().get("queue", name="r"))
+    assert "rate 5 a second for each tenant history 100 history ttl 7 d" in page
+    assert "Rate(" not in page
 
 
 def test_trends(site: Any, queue: Queue, newest: Server) -> None:

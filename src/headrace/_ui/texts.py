@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import redis
 
+from headrace._model.job import KEY
 from headrace._model.state import Schedule
 from headrace.errors import HeadraceError, describe_error
 
@@ -42,6 +43,33 @@ def took(seconds: float | None) -> str:
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     return f"{f'{seconds:.1f}'.removesuffix('.0')} s"
+
+
+RATE = re.compile(r"Rate\(limit=(\d+), per=([\d.e+-]+), key=(None|'.*?'|\".*?\"), burst=(None|\d+), per_shard=(\w+)\)")
+EACH = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", 86400.0: "a day"}
+SECONDS = ("ageing", "unique_for", "history_ttl")  # options in seconds
+
+
+def declared(option: str, value: str) -> str:
+    """Write the value of a declared option, which workers compare in the words of their program."""
+    if option == "rate":
+        shown = ", ".join(_rate_limit(*found.groups()) for found in RATE.finditer(value))
+        cut = value and not value.endswith(")")  # the server keeps 200 bytes
+        return f"{shown}, …".removeprefix(", ") if cut or not shown else shown
+    if value == "None":
+        return "no limit"
+    try:
+        return span(float(value)) if option in SECONDS else value
+    except ValueError:
+        return value
+
+
+def _rate_limit(limit: str, per: str, key: str, burst: str, per_shard: str) -> str:
+    """Write a rate limit, of which the declaration has these words."""
+    text = f"{int(limit):,} {EACH.get(float(per)) or f'in {span(float(per))}'}"
+    text += "" if key == "None" else f" for each {'job key' if key[1:-1] == KEY else key[1:-1]}"
+    text += "" if burst == "None" else f", {int(burst):,} at once"
+    return text + (", over all shards" if per_shard == "True" else "")
 
 
 def percent(part: float) -> str:

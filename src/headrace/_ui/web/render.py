@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from headrace._model.verbs import VERBS
 from headrace._model.views import one_line
-from headrace._ui.texts import clock, from_now, memory, middle, percent, rate, span, timing, took
+from headrace._ui.texts import clock, declared, from_now, memory, middle, percent, rate, span, timing, took
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
 
 
@@ -38,7 +38,9 @@ def environment() -> Environment:
         "wide": WIDTH,
         "high": HEIGHT,
     }
-    templates.filters.update(filters, timing=timing, line=one_line, middle=middle, took=took, percent=percent)
+    templates.filters.update(
+        filters, timing=timing, declared=declared, line=one_line, middle=middle, took=took, percent=percent
+    )
     templates.globals.update(values)
     return templates
 
