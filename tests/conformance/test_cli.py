@@ -179,7 +179,7 @@ def test_wrong_arguments(within: Program, queue: Queue) -> None:
     """Each is refused in one line that names it; nothing is enqueued."""
     for arguments, word in {
         ("a queue", "x"): "queue name 'a queue'",
-        ("q", "x", "--delay", "-1"): "delay=-1",
+        ("q", "x", "--delay", "-1"): "--delay -1",
         ("q", "x", "y", "--id", "i"): "--id",
         ("q", "x", "--header", "a"): "NAME=TEXT",
         ("q", "x", "--header", "data=a"): "header name 'data'",
@@ -258,7 +258,7 @@ def test_priorities(within: Program, newest: Server) -> None:
         assert [lease.job.payload for lease in queue.lease_many(9)] == [b"high", b"first", b"low", b"late"]
     refused = within("enqueue", "q", "--priority", "2", "x")  # no worker serves that level
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "priority=2: give at least 0 and at most 1" in refused.stderr
+    assert "--priority 2: give at least 0 and at most 1" in refused.stderr
     within("enqueue", "new", "--create", "--priorities", "3", "--jsonl", given=b'{"payload": "x", "priority": 2}\n')
     with Queue("new", url=newest.url, priorities=3) as queue:
         assert queue.lease().job.priority == 2

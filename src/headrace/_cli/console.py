@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from itertools import islice
@@ -85,14 +86,37 @@ def reported() -> Generator[None, None, None]:
         say("interrupted")
         raise SystemExit(INTERRUPTED) from None
     except ConfigurationError as error:
-        say(str(error))
+        say(as_typed(str(error), *_options()))
         raise SystemExit(WRONG) from None
     except (HeadraceError, redis.RedisError, OSError) as error:
         say(str(error) or type(error).__name__)
         raise SystemExit(FAILED) from None
     except ValueError as error:  # of an argument: nothing was sent
-        say(str(error))
+        say(as_typed(str(error), *_options()))
         raise SystemExit(WRONG) from None
+
+
+def as_typed(message: str, options: Mapping[str, str], given: Container[str]) -> str:
+    """Name options in an error of the library, which names its arguments, as they are typed. *options*: how each is
+    typed, by its argument. A value is that of an option only if this one was *given*: jobs in lines have values, too.
+    """
+    for name, typed in options.items():
+        message = re.sub(rf"(?<![\w.(-]){name}=(?=$|[\s,;:)])", typed, message)
+        if name in given:
+            message = re.sub(rf"(?<![\w.(-]){name}=", f"{typed} ", message)
+            message = re.sub(rf"^{name}(?=[ :])", typed, message)
+    return message
+
+
+def _options() -> tuple[dict[str, str], set[str]]:
+    """Return how the options of the running command are typed, by name, and which were given."""
+    import typer  # here: the processes of a worker need none
+
+    package = typer.Context.__mro__[1].__module__.rpartition(".")[0]  # typer has its own copy of click, or uses it
+    context: Any = importlib.import_module(f"{package}.globals").get_current_context(silent=True)
+    found = [one for one in context.command.params if one.opts[0].startswith("-")] if context else []
+    given = {one.name for one in found if context.get_parameter_source(one.name).name == "COMMANDLINE"}
+    return {one.name: one.opts[0] for one in found}, given
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
@@ -15,7 +14,6 @@ from headrace._cli.console import opened, reported
 from headrace._cli.enqueue import header_of
 from headrace._cli.options import Create, Json, Name, Namespace, Url, on_queue, verbs
 from headrace._cli.output import clock, missing, outcome, plain, show_values
-from headrace.errors import ConfigurationError
 
 group = verbs("List, add, run, pause and remove jobs that recur.")
 One = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
@@ -71,20 +69,16 @@ def add(
     """
     with reported(), opened(name, url, namespace, create=create, priorities=priority + 1) as queue:
         headers = dict(map(header_of, header or ())) or None
-        try:
-            new = queue.admin.schedule(
-                schedule,
-                os.fsencode(payload),
-                every=every,
-                cron=cron,
-                timezone=timezone,
-                missed=missed.value,
-                headers=headers,
-                priority=priority,
-            )
-        except ValueError as error:
-            text = re.sub(r"\b(every|cron|timezone|missed|priority)=", r"--\1=", str(error))
-            raise ConfigurationError(re.sub(r"=(?= or|[,;])", "", text)) from None
+        new = queue.admin.schedule(
+            schedule,
+            os.fsencode(payload),
+            every=every,
+            cron=cron,
+            timezone=timezone,
+            missed=missed.value,
+            headers=headers,
+            priority=priority,
+        )
         outcome(in_json, "added" if new else "replaced", {"queue": name, "name": schedule, "added": new})
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import headrace
 from headrace._cli.app import app
+from headrace._cli.console import as_typed
 from headrace._model.verbs import ACTIONS, VERBS
 from headrace._ui.actions import BULK_TEXTS, BUTTONS, CALLS
 from headrace.inspect import Admin
@@ -42,6 +43,21 @@ def test_no_help_is_cut(path: tuple[str, ...]) -> None:
     lines = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output.splitlines()
     assert lines
     assert [line for line in lines[1:] if len(line) > 80 or line.rstrip().endswith("...")] == []
+
+
+@pytest.mark.parametrize("path", list(_helps(typer.main.get_command(app))), ids=" ".join)
+def test_messages_name_options_as_they_are_typed(path: tuple[str, ...]) -> None:
+    """Every option that an error of the library may name by its argument; a value only if the option was given."""
+    command: Any = typer.main.get_command(app)
+    for word in path:
+        command = command.commands[word]
+    options = {one.name: one.opts[0] for one in command.params if one.opts[0].startswith("-")}
+    for name, typed in options.items():
+        said = f"{name}=-5.0: give {name}= or other=, not Rate({name}=5) or my_{name}=3"
+        there = f"{typed} -5.0: give {typed} or other=, not Rate({name}=5) or my_{name}=3"
+        assert as_typed(said, options, {name}) == there
+        assert as_typed(said, options, ()) == there.replace(f"{typed} -5.0", f"{name}=-5.0")
+        assert as_typed(f"{name} 'x': wrong", options, {name}) == f"{typed} 'x': wrong"
 
 
 def test_pages_and_terminal_act_by_the_table() -> None:
