@@ -365,6 +365,20 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
 # -- repair ------------------------------------------------------------------------------------------------
 
 
+def test_kind_and_duration_on_a_terminal(newest: Server, terminal: Terminal) -> None:
+    """Of jobs that have ended; a column that is empty is left out."""
+    with Queue("h", url=newest.url, history=10) as queue:
+        queue.enqueue(b"a", headers={"kind": "mail"})
+        queue.lease().complete()
+        queue.enqueue(b"b")
+    code, seen = terminal("list", "h", "--state", "ended")
+    heading, row = re.sub(r"\x1b\[\d*m", "", seen).splitlines()[:2]
+    assert (code, heading.split()[:6]) == (0, ["id", "state", "kind", "attempt", "when", "took"])
+    assert re.search(r"completed +mail +1 .* ago +\d+ ms", row)
+    heading, *_ = re.sub(r"\x1b\[\d*m", "", terminal("list", "h", "--state", "waiting")[1]).splitlines()
+    assert heading.split() == ["id", "state", "attempt", "when", "payload"]
+
+
 def test_repair_on_a_terminal(queue: Queue, newest: Server, terminal: Terminal) -> None:
     """It shows the damage, and asks before it changes anything; --yes does not ask."""
     for answer, more in ((b"y\n", []), (b"", ["--yes"])):

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import attrs
 
 from headrace._cli.console import FAILED, say
+from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.views import LAYOUT, visible
-from headrace._ui.texts import UNITS
+from headrace._ui.texts import UNITS, took
 from headrace._ui.texts import clock as in_utc
 from headrace.errors import HeadraceError
 
@@ -204,7 +205,7 @@ def as_json(name: str, data: bytes) -> dict[str, str]:
 # -- jobs ---------------------------------------------------------------------------------------------
 
 JOB_COLUMNS = ("id", "state", "attempt", "enqueued", "since", "due", "worker", "reason", "payload")
-SHORT_COLUMNS = ("id", "state", "attempt", "when", "reason", "payload")
+SHORT_COLUMNS = ("id", "state", "kind", "attempt", "when", "took", "reason", "payload")
 
 
 def job_as_json(state: JobState) -> dict[str, Any]:
@@ -242,10 +243,13 @@ def show_jobs(states: Iterable[JobState], json_lines: bool, columns: Sequence[st
 def _cells(state: JobState) -> dict[str, object]:
     """Return the cells of a job by column."""
     job = state.job
+    last = state.attempts[-1] if state.attempts else None
     return {
         "id": plain(job.id),
         "state": state.state,
+        "kind": plain(job.headers.get(KIND, "")),
         "attempt": job.attempt,
+        "took": "" if last is None or last.began is None else took(max(0.0, last.ended - last.began)),
         "when": when(state.due or state.since or state.enqueued_at),
         "enqueued": clock(state.enqueued_at),
         "since": clock(state.since),
