@@ -322,10 +322,10 @@ def test_workers(within: Program, queue: Queue, newest: Server) -> None:
         other.enqueue(b"c")
         other.lease()
     lines = [line.split("\t") for line in within("workers").stdout.splitlines()]
-    assert lines[0] == ["queue", "worker", "since", "alive", "leased"]
+    assert lines[0] == ["queue", "worker", "since", "alive", "leased", "slots", "machine", "pid", "version", "MiB"]
     assert [line[0] for line in lines[1:]] == ["other", "q"]
     (line,) = within("workers", "q").stdout.splitlines()[1:]
-    assert (line.split("\t")[1], line.split("\t")[3:]) == (held[0].worker, ["yes", "2"])
+    assert (line.split("\t")[1], line.split("\t")[3:]) == (held[0].worker, ["yes", "2", *[""] * 5])
 
 
 def test_dead_letters(within: Program, queue: Queue) -> None:
