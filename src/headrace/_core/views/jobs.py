@@ -12,7 +12,7 @@ from headrace._core.effects import Step, send, send_all
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import place
 from headrace._core.views.choice import EVERYTHING, Choice
-from headrace._core.views.reader import LOOKED_AT_MOST, READ_AT_MOST_BYTES, STATES, Reader, asked
+from headrace._core.views.reader import LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, STATES, Reader, asked
 from headrace._core.views.redaction import duration_of, wait_of
 from headrace._model.state import JobState
 from headrace._model.views import (
@@ -29,7 +29,6 @@ from headrace._protocol.queue_ops import Ops
 
 PARTS_A_PAGE = 8  # calls for a page at most
 SEARCHES_A_PAGE = 3 * PARTS_A_PAGE  # calls for a page at most, if only some jobs are meant
-SEARCH_KEPT = 5  # times as long as others: such a view is read again for each update of a page
 ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds are made
 
 

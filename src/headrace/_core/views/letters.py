@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace._core.effects import Step, send_all
-from headrace._core.views.reader import JOBS_SHOWN, LOOKED_AT_MOST, READ_AT_MOST_BYTES, Reader
+from headrace._core.views.reader import JOBS_SHOWN, LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, Reader
 from headrace._model.letters import DeadGroup, DeadPage, common_reason, reason_key
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
@@ -44,7 +44,8 @@ class LetterViews(Reader):
             letters = groups.get(key, [])[:LISTED_PER_SCRIPT]
             return page.only(key, tuple(self.showing.job(one, now=now) for one in letters))
 
-        return (yield from self.kept(("dead", queue, *names, key), build))
+        fresh = self.fresh * SEARCH_KEPT if len(names) > QUEUES_A_TRIP else self.fresh
+        return (yield from self.kept(("dead", queue, *names, key), build, fresh))
 
     def dead_ids(self, name: str, key: str) -> Step[list[str]]:
         """Read the ids of the dead letters of one group, the oldest first, as far as `dead` looks."""

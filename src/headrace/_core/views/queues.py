@@ -32,6 +32,7 @@ from headrace._protocol.queue_ops import Ops
 
 TRAIL = 60  # earlier counts that are kept of each queue, for rates
 RATE_S = 60.0  # seconds over which rates are measured
+EVERY_OTHER = 1.9  # times the age for which a view is shown again, at which workers are read again
 OUTBOX_S = 10.0  # seconds between two readings of an outbox, for the overview
 NO_OUTBOX: tuple[float, OutboxView | None] = (-OUTBOX_S, None)
 
@@ -42,22 +43,29 @@ class QueueViews(Reader):
     def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
         """Read some queues in two round trips: first the number of levels, as the scripts take the streams of all.
 
-        The reports of relays, which come every 15 seconds, are read every ten.
+        The reports of relays, which come every 15 seconds, are read every ten, and workers with every other look.
         """
         parts, now = (yield from self._ops_factory.levelled(names)), (yield from Now())
         late = [name for name in names if now - self._outboxes.get(name, NO_OUTBOX)[0] >= OUTBOX_S]
-        return (yield from self._read(parts, late))
+        every = EVERY_OTHER * self.fresh
+        due = [name for name in names if name not in self._workers or now - self._workers[name][0] >= every]
+        return (yield from self._read(parts, late, due))
 
-    def _read(self, parts: Mapping[str, Sequence[Ops]], late: Iterable[str]) -> Step[list[QueueView]]:
-        """Read some queues, and the outboxes of those in *late*."""
+    def _read(
+        self, parts: Mapping[str, Sequence[Ops]], late: Sequence[str], due: Sequence[str]
+    ) -> Step[list[QueueView]]:
+        """Read some queues, the outboxes of those in *late*, and the workers of those in *due*."""
         ops: list[Op[Any]] = [view_ops.relayed(self._ops_factory.whole(name)) for name in late]
-        for one in (one for some in parts.values() for one in some):
-            ops += (one.measure(), one.workers())
+        ops += (one.measure() for some in parts.values() for one in some)
+        ops += (one.workers() for name in due for one in parts[name])
         read = yield from send_all(ops)
         replies: Iterator[Any] = iter(read)
         now = yield from Now()
         self._outboxes.update((name, (now, next(replies))) for name in late)
-        views = [self._view(name, some, [(next(replies), next(replies)) for _ in some]) for name, some in parts.items()]
+        measures = {name: [next(replies) for _ in some] for name, some in parts.items()}
+        for name in due:
+            self._workers[name] = (now, _by_name(one for _ in parts[name] for one in next(replies)))
+        views = [self._view(name, some, measures[name]) for name, some in parts.items()]
         kept = {
             name: any(about.declared.get("trends") == "yes" for about in self._ops_factory.about(some))
             for name, some in parts.items()
@@ -65,12 +73,10 @@ class QueueViews(Reader):
         outboxes = {name: self._outboxes.get(name, NO_OUTBOX)[1] for name in parts}
         return [evolve(view, outbox=outboxes[view.name], trends=kept[view.name]) for view in views]
 
-    def _view(
-        self, name: str, parts: Sequence[Ops], read: Sequence[tuple[tuple[Counts, float, float], list[WorkerState]]]
-    ) -> QueueView:
+    def _view(self, name: str, parts: Sequence[Ops], read: Sequence[tuple[Counts, float, float]]) -> QueueView:
         """Make a queue's view from the replies of its shards."""
         abouts = self._ops_factory.about(parts)
-        counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for (counts, _, _), _ in read)])
+        counts = summed([self._ops_factory.past.get(name, Counts()), *(counts for counts, _, _ in read)])
         now = max(about.now for about in abouts)
         trail = self._trails.setdefault(name, deque(maxlen=TRAIL))
         if trail and (counts.enqueued < trail[-1][1] or now < trail[-1][0]):
@@ -86,12 +92,12 @@ class QueueViews(Reader):
         line = tuple(_rates(a[0], b[0], a[1:], b[1:]) for a, b in pairwise(steps))
         shards = tuple(
             ShardView(ops.keys.shard.number, counts, lag, about.paused)
-            for ops, about, ((counts, lag, _), _) in zip(parts, abouts, read, strict=True)
+            for ops, about, (counts, lag, _) in zip(parts, abouts, read, strict=True)
             if ops.keys.shard is not None
         )
         return QueueView(
-            name, counts, max(lag for (_, lag, _), _ in read), any(about.paused for about in abouts),
-            max(about.levels for about in abouts), _by_name(one for _, workers in read for one in workers),
+            name, counts, max(lag for _, lag, _ in read), any(about.paused for about in abouts),
+            max(about.levels for about in abouts), self._workers[name][1],
             rates, line, shards, looks=tuple(at for at, _, _ in steps[1:]),
         )  # fmt: skip
 
@@ -101,7 +107,7 @@ class QueueViews(Reader):
 
         def build() -> Step[QueuePage]:
             parts = yield from self._of(name)
-            (view,) = yield from self._read({name: parts}, [name])
+            (view,) = yield from self._read({name: parts}, [name], [name])
             abouts = self._ops_factory.about(parts)
             schedules: list[Schedule] = []
             for ops in parts:

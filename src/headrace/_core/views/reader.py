@@ -11,12 +11,13 @@ from headrace._core.views.catalogue import Catalogue, OpsFactory
 from headrace._core.views.redaction import Redact, Redaction
 from headrace._model.codec import Codec, chosen
 from headrace._model.shards import apart
-from headrace._model.state import JobState
+from headrace._model.state import JobState, WorkerState
 from headrace._model.views import OutboxView
 from headrace._protocol.queue_ops import Ops
 
 R = TypeVar("R")
 KEPT_AT_MOST = 256  # views
+SEARCH_KEPT = 5  # times as long as others: such a view is read again for each update of a page
 STATES = ("waiting", "running", "delayed", "blocked", "dead")
 JOBS_SHOWN = 20  # jobs of a group of dead letters, or of a worker
 LOOKED_AT_MOST = 2000  # jobs that are read to find those that are meant, or to group them
@@ -45,6 +46,7 @@ class Reader:
         self._refusals, self._with_results = refusals, with_results
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
         self._outboxes: dict[str, tuple[float, OutboxView | None]] = {}
+        self._workers: dict[str, tuple[float, tuple[WorkerState, ...]]] = {}
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
     def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]], fresh: float | None = None) -> Step[R]:
@@ -72,6 +74,7 @@ class Reader:
     def forget(self) -> None:
         """Drop all cached readings, as an action has changed the queue."""
         self._kept.clear()
+        self._workers.clear()
         self._catalogue.forget()
 
     def _of(self, name: str) -> Step[list[Ops]]:
