@@ -51,9 +51,8 @@ VIEWS: dict[str, Callable[[Page], object]] = {
     "tenants": at("tenants"),
 }
 SHOWN = {  # in the documentation: the view, its scheme and its width
-    **{f"{name}.png": (name, "light", "wide") for name in VIEWS},
+    **{f"{name}.png": (name, "light", "wide") for name in ("overview", "queue", "job", "dead", "worker", "flow")},
     "overview-dark.png": ("overview", "dark", "wide"),
-    "overview-phone.png": ("overview", "dark", "phone"),
 }
 
 
