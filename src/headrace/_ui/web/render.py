@@ -30,6 +30,7 @@ def environment() -> Environment:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     filters: dict[str, Any] = {"span": span, "from_now": from_now, "clock": clock, "rate": rate, "points": points}
+    filters |= {"timing": timing, "declared": declared, "line": one_line, "middle": middle, "took": took}
     values: dict[str, Any] = {
         "to": to,
         "memory": memory,
@@ -38,9 +39,7 @@ def environment() -> Environment:
         "wide": WIDTH,
         "high": HEIGHT,
     }
-    templates.filters.update(
-        filters, timing=timing, declared=declared, line=one_line, middle=middle, took=took, percent=percent
-    )
+    templates.filters.update(filters, percent=percent)
     templates.globals.update(values)
     return templates
 
