@@ -284,7 +284,7 @@ def resume_worker(queue: Queue, worker: WorkerName, in_json: Json = False) -> No
 def stop_worker(queue: Queue, worker: WorkerName, yes: Yes = False, in_json: Json = False) -> None:
     """Stop the program of a worker, as SIGTERM does.
 
-    It leases no more jobs, of any queue, and finishes the jobs that it runs. A supervisor may start another one.
+    It leases no more jobs, of any queue, and finishes the jobs that it runs. `headrace work` does not start it again.
     """
     confirm(f"Stop the program of {worker}?", yes)
     _ask_worker(queue, worker, "stop_worker", "asked to stop:", in_json)

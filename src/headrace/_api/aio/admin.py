@@ -163,7 +163,7 @@ class AsyncAdmin(Generic[T]):
 
     async def stop_worker(self, name: str) -> bool:
         """Ask the program of a worker to stop as by SIGTERM: it leases no more jobs of any queue, and its handlers
-        finish; `False`: there is no such worker. A supervisor, such as `headrace work`, may start another one.
+        finish; `False`: there is no such worker. `headrace work` does not start that process again; systemd may.
 
         *name*, errors and delay: as for `quiet_worker`. ask_worker.lua.
         """
