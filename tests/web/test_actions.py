@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from html import unescape
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import ConfigurationError, Flow, NewJob, Queue
+from headrace import ConfigurationError, Flow, NewJob, Queue, Worker
 from headrace._ui import actions
 from headrace._ui.web.access import Rights
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
+from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import LONG, viewing, waiting_run
 from tests.web.conftest import ORIGIN, text
@@ -272,6 +274,28 @@ def test_fail_worker(site: Any, queue: Queue) -> None:
     said = site().done("fail_worker", queue="q", worker=lease.worker)
     assert said == "The worker counts as dead here; 1 job of it went to the front."
     assert queue.counts().parked == 1
+
+
+def test_a_worker_is_quiet_goes_on_and_stops(site: Any, queue: Queue, newest: Server) -> None:
+    queue.enqueue(b"x", delay=LONG)
+    worker, one = Worker(url=newest.url, name="w"), site()
+    worker.handler("q", concurrency=2)(lambda job: None)
+    with worker:
+        until(lambda: [one for one in queue.admin.workers() if one.facts], "the worker has reported")
+        (its,) = queue.admin.workers()
+        fields = {"queue": "q", "worker": its.name}
+        shown = text(one.get("workers"))
+        assert f"0 of 2 {its.facts.host} process {os.getpid()}" in shown
+        assert one.done("quiet_worker", **fields) == "The worker leases no more jobs of this queue."
+        its_page = one.get("worker", queue="q", name=its.name)
+        assert "w quiet" in text(its_page)
+        assert 'action="do/resume_worker"' in its_page.text
+        assert 'action="do/quiet_worker"' not in its_page.text
+        assert one.done("resume_worker", **fields) == "The worker leases jobs of this queue again."
+        assert one.done("stop_worker", **fields) == "The worker stops, once it has finished the jobs that it runs."
+        until(lambda: worker._running is None or worker._running.stopping.is_set(), "it stops")
+    assert one.done("quiet_worker", **fields) == "The worker is not there any more."
+    assert one.post("stop_worker", queue="q").status_code == 400
 
 
 def test_repair(site: Any, queue: Queue) -> None:

@@ -299,6 +299,8 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str], numb
         return "../" + to("" if action == "delete" else "schedules", outcome=outcome).removeprefix("./")
     of_schedule = VERBS[action].command.startswith("schedules")
     page = ("schedule", {"queue": queue, "name": form("name")}) if of_schedule else ("queue", {"name": queue})
+    if action in ("quiet_worker", "resume_worker") and number:
+        page = ("worker", {"queue": queue, "name": form("worker")})
     found = {"mend": "1"} if action == "repair" and form("show") and number else {}
     return "../" + to(page[0], **page[1], outcome=outcome, **found)
 
