@@ -87,7 +87,7 @@ OPERATORS = {  # of headrace.inspect
         "blocked", "bulk", "dead", "delayed", "ended", "levels", "paused", "peek", "position", "redeclare", "running",
         "schedules", "shards", "shares", "waiting", "workers",
     },
-    "WorkerState": {"alive", "deadline", "leased", "name", "queue", "since"},
+    "WorkerState": {"alive", "asked", "deadline", "facts", "leased", "name", "queue", "since"},
     "Repairs": {
         "dangling", "deleted", "enqueued", "groups", "hollow", "ids_released", "ids_taken", "leftovers", "slots",
         "stranded", "total", "undated", "workers",

@@ -518,6 +518,28 @@ def test_leave(lua: Lua) -> None:
     assert "w" not in [consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")]
 
 
+def test_facts_leave_with_their_worker(lua: Lua) -> None:
+    """The last worker takes all facts with it: also what a killed one has left."""
+    for worker in ("v.1", "w.1"):
+        lua("beat", worker, 10_000, TERM, 1)
+        lua("report", worker, "{}")
+    lua("report", "killed.1", "{}")
+    assert lua("ask_worker", "v", "quiet") == [1, 0]
+    assert lua("report", "v.1", "{}") == "quiet"
+    lua("leave", "v.1", 500)
+    assert set(lua.redis.hgetall(lua.key("facts"))) == {"w.1", "killed.1"}
+    lua("leave", "w.1", 500)
+    assert not lua.redis.exists(lua.key("facts"))
+
+
+def test_facts_are_bounded(lua: Lua) -> None:
+    """Facts of workers that have left without a word go, once there are many."""
+    lua("beat", "w.1", 10_000, TERM, 1)
+    for number in range(40):
+        lua("report", f"gone.{number}", "{}")
+    assert lua.redis.hlen(lua.key("facts")) <= 25
+
+
 def test_leave_if_idle(lua: Lua) -> None:
     (a,) = lua.leased("a")
     assert lua("leave", "w", 500, 1) == [0, 1]

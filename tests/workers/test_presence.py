@@ -57,6 +57,7 @@ def test_a_quiet_worker_finishes_its_job_and_leases_no_other(
         record.await_started(1)
         assert queue.admin.quiet_worker(name)
         assert [one.asked for one in queue.admin.workers()] == ["quiet"]
+        until(lambda: worker.engine.lifecycle.consumers[0].leasing.quiet, "it obeys")
         queue.enqueue(b"x", id="second")
         gate.set()
         until(lambda: queue.counts().completed == 1, "the running job has ended")

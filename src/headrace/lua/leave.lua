@@ -1,6 +1,7 @@
 -- leave: unregister a worker. Jobs that it still holds go to the front untouched, and no trace of it remains.
 -- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash),
---        stats (hash), events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset)
+--        stats (hash), events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset),
+--        facts (hash)
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again; with `idle`: the worker holds jobs, and stays registered
 -- COST   10 us + 3 us per job released
@@ -40,4 +41,5 @@ end
 if mine.err or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1)[1] then redis.call('DEL', deaths) end
 redis.call('ZREM', workers, worker)
 redis.call('HDEL', registered, worker)
+if redis.call('EXISTS', workers) == 1 then redis.call('HDEL', facts, worker, '?' .. worker) else redis.call('DEL', facts) end
 return {#entries, 0}
