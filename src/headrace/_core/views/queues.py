@@ -12,7 +12,7 @@ from attrs import evolve
 from headrace._core.effects import Now, Step, send_all
 from headrace._core.fair.shares import shares
 from headrace._core.queue import calls
-from headrace._core.views.reader import Reader
+from headrace._core.views.reader import SEARCH_KEPT, Reader
 from headrace._model.checks import count
 from headrace._model.state import Counts, Schedule, WorkerState, summed
 from headrace._model.views import (
@@ -135,7 +135,8 @@ class QueueViews(Reader):
                 found |= {name: [one for _ in parts[name] for one in next(replies)] for name in some}
             return found
 
-        return (yield from self.kept(("schedules", *names), build))
+        fresh = self.fresh * SEARCH_KEPT if len(names) > OPS_PER_TRIP else self.fresh
+        return (yield from self.kept(("schedules", *names), build, fresh))
 
     def trends(self, name: str, every: Every, number: int | None) -> Step[Trends]:
         """Read the trends of a queue."""
