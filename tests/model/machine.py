@@ -49,6 +49,7 @@ PARTS = {
     "stats",
     "taken",
     "dead",
+    "deaths",  # until the next sweep
     "workers",
     "registered",
 }  # the keys that an empty queue may have
@@ -473,7 +474,8 @@ class Machine(RuleBasedStateMachine):
             assert queue.cancel(str(job.id)) == self.model.cancel(str(job.id))
         assert (queue.admin.purge(), queue.admin.purge_dead()) == (self.model.purge(), self.model.purge_dead())
         parts = {key.decode().removeprefix(self.key("")) for key in self.redis.scan_iter(self.key("*"), count=1000)}
-        assert {part for part in parts if not part.startswith(("lane:", "result:"))} <= PARTS
+        left = {part for part in parts if not part.startswith(("lane:", "result:"))} - PARTS
+        assert not left, left
 
     # -- looking -------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,7 @@ from tests.support.planted import EVERYBODY, UNRUNG, Edit
 MUTANTS: dict[str, Sequence[Edit]] = {
     "a release spends an attempt": [("release", "redis.call('HINCRBY', released, parked[i], 1)", "local _ = i")],
     "a renewal asks no owner": [("renew", " = held_by(jobs, worker, entries, counts)\nfor", " = entries\nfor")],
-    "a retry forgets the deliveries": [
-        ("retry", "own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)", "own_fields.id = id")
-    ],
+    "a retry forgets the deliveries": [("retry", "id, string.format('%.0f', deliveries)", "id, '1'")],
     "a retry has one attempt too many": [
         ("retry", "deliveries - free >= max_attempts", "deliveries - free > max_attempts")
     ],
