@@ -57,6 +57,7 @@ def test_no_worker_and_a_pause(look: Look, plain: Queue, server: Server) -> None
     assert told(look) == {"paused": "q: paused, 3 jobs wait"}
 
 
+@pytest.mark.differs("parts")
 def test_kinds_that_no_worker_handles(look: Look, plain: Queue, server: Server) -> None:
     """A kind that waits is told while a worker lives that takes others; one that takes all kinds makes it well."""
     plain.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in ("a", "b")])
@@ -72,6 +73,7 @@ def test_kinds_that_no_worker_handles(look: Look, plain: Queue, server: Server) 
             until(lambda: not told(look), "a handler for it")
 
 
+@pytest.mark.differs("parts")
 def test_jobs_that_died_of_their_kind(look: Look, plain: Queue, server: Server) -> None:
     plain.enqueue(NewJob(b"x", headers={"kind": "b"}))
     worker = Worker(url=server.url)

@@ -149,6 +149,7 @@ def test_paused_and_resumed(queue, client, missed, ran):
     assert not queue.admin.schedules()[0].paused
 
 
+@pytest.mark.differs("keys")
 def test_a_resumed_one_goes_on(queue, client):
     """Those who wait for jobs learn of it."""
     queue.admin.schedule("s", b"x", every=0.2)
