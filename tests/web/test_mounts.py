@@ -132,7 +132,7 @@ def test_under_wsgi(newest: Server, queue: Queue, made: Callable[[Any], Any]) ->
     assert asked(site, "/do/resume", large)[0] == "400 Bad Request"
     assert asked(site, "/do/resume", b"queue=q", "much")[0] == "400 Bad Request"
     assert queue.admin.paused()
-    assert asked(site, "/caf\xe9")[0] == "404 Not Found"
+    assert asked(site, "/\xe9t\xe9")[0] == "404 Not Found"
 
 
 def test_a_fork_has_an_event_loop_of_its_own(newest: Server, queue: Queue, made: Callable[[Any], Any]) -> None:
