@@ -20,9 +20,9 @@ def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     while worker.phase is Phase.RUNNING:
         there = [one for one in consumers if one.registered and not one.leasing.shard_gone]
         due = [one for one in there if one.registration.asked or not one.idle.on]
+        facts = yield from Describe()
         for start in range(0, len(due), OPS_PER_TRIP):
             some = due[start : start + OPS_PER_TRIP]
-            facts = yield from Describe()
             for one in some:
                 one.registration.asked = False
             ops = [presence_ops.report(one.ops, one.name, {**facts, "slots": one.slots()}) for one in some]
@@ -37,6 +37,7 @@ def _obey(consumer: Consumer, request: str) -> Role:
     if request == "stop":
         yield Log("worker_asked_to_stop", f"an operator of queue {queue!r} asks worker {worker} to stop")
         yield Stop()
+        return
     quiet = request == "quiet"
     if quiet == consumer.leasing.quiet:
         return
