@@ -68,6 +68,23 @@ class Rate:
         return self.limit if self.burst is None else self.burst
 
 
+DECLARED = re.compile(
+    r"Rate\(limit=(\d+), per=([\d.e+-]+), key=(None|'.*?'|\".*?\"), burst=(None|\d+), per_shard=(\w+)\)"
+)
+
+
+def declared_rates(text: str) -> Iterator[tuple[int, float, str | None, int | None, bool]]:
+    """Yield the fields of each rate limit in a declaration, in the order of `Rate`."""
+    for limit, per_s, key, burst, per_shard in DECLARED.findall(text):
+        yield (
+            int(limit),
+            float(per_s),
+            None if key == "None" else key[1:-1],
+            None if burst == "None" else int(burst),
+            per_shard == "True",
+        )
+
+
 def bucket(rate: Rate, share: float) -> tuple[float, int]:
     """Return the milliseconds that a token takes, and the most tokens, for a shard with this *share* of all keys."""
     if not rate.per_shard:

@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import starmap
 
 import redis
 
 from headrace._model.job import KEY
+from headrace._model.policy import declared_rates
 from headrace._model.state import Schedule
 from headrace.errors import HeadraceError, describe_error
 
@@ -45,7 +47,6 @@ def took(seconds: float | None) -> str:
     return f"{f'{seconds:.1f}'.removesuffix('.0')} s"
 
 
-RATE = re.compile(r"Rate\(limit=(\d+), per=([\d.e+-]+), key=(None|'.*?'|\".*?\"), burst=(None|\d+), per_shard=(\w+)\)")
 EACH = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", 86400.0: "a day"}
 SECONDS = ("ageing", "unique_for", "history_ttl")  # options in seconds
 
@@ -53,7 +54,7 @@ SECONDS = ("ageing", "unique_for", "history_ttl")  # options in seconds
 def declared(option: str, value: str) -> str:
     """Write the value of a declared option, which workers compare in the words of their program."""
     if option == "rate":
-        shown = ", ".join(_rate_limit(*found.groups()) for found in RATE.finditer(value))
+        shown = ", ".join(starmap(_rate_limit, declared_rates(value)))
         cut = value and not value.endswith(")")  # the server keeps 200 bytes
         return f"{shown}, …".removeprefix(", ") if cut or not shown else shown
     if value == "None":
@@ -64,12 +65,12 @@ def declared(option: str, value: str) -> str:
         return value
 
 
-def _rate_limit(limit: str, per: str, key: str, burst: str, per_shard: str) -> str:
-    """Write a rate limit, of which the declaration has these words."""
-    text = f"{int(limit):,} {EACH.get(float(per)) or f'in {span(float(per))}'}"
-    text += "" if key == "None" else f" for each {'job key' if key[1:-1] == KEY else key[1:-1]}"
-    text += "" if burst == "None" else f", {int(burst):,} at once"
-    return text + (", over all shards" if per_shard == "True" else "")
+def _rate_limit(limit: int, per: float, key: str | None, burst: int | None, per_shard: bool) -> str:
+    """Write a rate limit."""
+    text = f"{limit:,} {EACH.get(per) or f'in {span(per)}'}"
+    text += "" if key is None else f" for each {'job key' if key == KEY else key}"
+    text += "" if burst is None else f", {burst:,} at once"
+    return text + (", over all shards" if per_shard else "")
 
 
 def percent(part: float) -> str:

@@ -132,6 +132,14 @@ class QueueVerbs(Generic[M]):
         ops = [op(shard, name) for shard in chain(*tiers)]
         return any((yield from send_all(ops)) if ops else ())
 
+    def _first(self, name: str, op: Callable[[Ops, str], Op[R | None]]) -> Step[R | None]:
+        """Ask the shards that may have a schedule, one after another; return the first answer."""
+        own, tiers = yield from self._where(name, name)
+        for ops in chain(*tiers):
+            if found := (yield from send(op(ops, own))):
+                return found
+        return None
+
     def _all(self, op: Callable[[Ops], Op[R]]) -> Step[list[R]]:
         """Send an operation to all shards, in one round trip to each node."""
         yield from self.map.look()
@@ -431,11 +439,7 @@ class QueueVerbs(Generic[M]):
 
     def schedule_of(self, name: str) -> Step[tuple[Schedule, JobState[Any]] | None]:
         """Read a schedule, and its next job; `None` without such a schedule."""
-        own, tiers = yield from self._where(name, name)
-        for ops in chain(*tiers):
-            if found := (yield from send(ops.schedule_of(own))):
-                return found
-        return None
+        return self._first(name, lambda ops, name: ops.schedule_of(name))
 
     def pause_schedule(self, name: str, pause: bool) -> Step[bool]:
         """Pause or resume a schedule. Return false if there is none, or it was in that state already."""
@@ -443,11 +447,7 @@ class QueueVerbs(Generic[M]):
 
     def run_schedule(self, name: str) -> Step[str | None]:
         """Enqueue the job of a schedule now; return its id, `None` without such a schedule."""
-        own, tiers = yield from self._where(name, name)
-        for ops in chain(*tiers):
-            if job := (yield from send(ops.run_schedule(own))):
-                return job
-        return None
+        return self._first(name, lambda ops, name: ops.run_schedule(name))
 
     def declarations(self) -> list[Op[Any]]:
         """Make the operations that declare how the queue is meant to be used, one for each shard."""

@@ -7,12 +7,12 @@ wait for five minutes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from attrs import frozen
 
+from headrace._model.policy import declared_rates
 from headrace._model.views import Attention, QueueView, ServerFacts, TrendPoint, one_line
 from headrace._protocol.view_ops import Signs
 
@@ -20,7 +20,6 @@ HOUR_S = 3600  # seconds for which dead letters are new
 LAG_S = 60.0  # seconds that a job may always wait
 LAG_UNKNOWN_S = 300.0  # seconds that a job may wait where its usual wait is not known
 LAG_MINUTES = 720  # records of trends whose median is the usual wait
-RATE = re.compile(r"Rate\(limit=(\d+), per=([\d.]+), key=(None|'[^']*'), burst=(?:None|(\d+)), per_shard=False\)")
 FULL = 0.9  # of the server's memory
 
 
@@ -49,9 +48,10 @@ def admits(declared: str, buckets: Sequence[int]) -> bool:
     """Tell whether the rate limits of the whole queue admit a job. *declared*: the limits in the words of their
     declaration; *buckets*: the ms until the bucket of each is full.
     """
-    for found, full in zip(RATE.finditer(declared), buckets, strict=False):
-        limit, per, tokens = int(found[1]), float(found[2]), int(found[4] or found[1])
-        if found[3] == "None" and full > (tokens - 1) * 1000 * per / limit + 1:
+    whole = [rate for rate in declared_rates(declared) if not rate[-1]]
+    for (limit, per, key, burst, _), full in zip(whole, buckets, strict=False):
+        tokens = limit if burst is None else burst
+        if key is None and full > (tokens - 1) * 1000 * per / limit + 1:
             return False
     return True
 
