@@ -1,4 +1,4 @@
-"""What a worker reports of itself, and what operators ask of it: quiet, resume, stop."""
+"""The facts that a worker reports, and the requests of operators: quiet, resume, stop."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ def reason_key(reason: str, kind: str = "") -> str:
 class DeadGroup:
     """Dead letters of one `kind` (`None`: without one) whose reasons differ at most in numbers; `key` names it.
 
-    `reason` is of the newest letter; `number` counts the letters, `hour` and `day` those of the last hour and day;
-    `first` and `last` are the times of the oldest and the newest, in seconds of the server's clock. `queues` has the
-    number of letters by queue, and `examples` the queues and ids of the newest 20.
+    `reason` is of the newest letter; `number` counts the letters, `hour` and `day` the letters of the last hour and
+    day; `first` and `last` are the times of the oldest and the newest, in seconds of the server's clock. `queues` has
+    the number of letters by queue, and `examples` the queues and ids of the newest 20.
     """
 
     key: str

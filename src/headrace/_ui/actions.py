@@ -310,7 +310,7 @@ BUTTONS = {
     "repair": Button("queue", "Repair"),
     "purge": Button("queue", "Purge", "Removes the jobs that wait or are delayed."),
     "delete": Button("queue", "Delete the queue", "Removes the queue with everything in it."),
-    "quiet_worker": Button("worker", "Quiet", "It leases no more jobs of this queue, and finishes those it runs."),
+    "quiet_worker": Button("worker", "Quiet", "It leases no more jobs of this queue, and finishes its running jobs."),
     "resume_worker": Button("worker", "Resume"),
     "stop_worker": Button("worker", "Stop its program", "It finishes its jobs, of all queues, and ends."),
     "fail_worker": Button(

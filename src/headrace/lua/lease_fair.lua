@@ -308,7 +308,7 @@ local short = fit < q.limit
 q.limit = math.min(q.limit, fit)
 q.portion, q.has_lines = q.limit + 1, redis.call('EXISTS', lines) == 1
 
--- 5. What ended; the jobs of a predecessor; the first look.
+-- 5. Leases that ended; the jobs of a predecessor; the first look.
 q.freed = filing.ends(q)
 local budget = new_budget(262144)
 if heir_of ~= '' then
@@ -376,7 +376,7 @@ elseif q.others_first and #q.entries > 0 then
   q.alone = suspects.others_handed_out(q, workers, worker, q.now, tonumber(lease))
 end
 
--- 8. Other readers, if jobs are left that may run; and what is left of a queue that is empty.
+-- 8. Other readers, if jobs are left that may run; and the remains of an empty queue.
 local root = q.nodes['0']
 local left = q.further or redis.call('EXISTS', ready) == 1
 if root and root.value and q.leafy then left = left or q.has_lines and (not root.line or not root.line.came or root.line.alive) end

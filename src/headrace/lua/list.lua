@@ -10,7 +10,7 @@
 -- signal; ended: of the history, with rows as in `find`; `ended:<state>:<kind>` lists only those, where '' is any.
 -- newest: dead and ended jobs come newest first; no other state has an index by time.
 -- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
--- jobs, 'ms-0' for dead ones, 'ms' for those with newest.
+-- jobs, 'ms-0' for dead letters, 'ms' with newest.
 -- @include clock
 -- @include history
 -- @include is_reserved

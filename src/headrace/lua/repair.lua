@@ -10,7 +10,7 @@
 -- COST   20 us + 3-5 us per entry, id, delayed job and lease looked at, at most about 1 MiB of jobs, 10 us more for
 --        each that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers. dry: write nothing, and
--- answer what would be mended. Of jobs that share a free id by hand, each may count then, on pages of their own.
+-- answer the damage found. Of jobs that share a free id by hand, each may count then, on pages of their own.
 -- @include dry_run
 -- @include added
 -- @include agreed

@@ -1,4 +1,4 @@
--- report: keep the facts of a worker, for a day, and answer what an operator asks of it.
+-- report: keep the facts of a worker, for a day, and answer the request of an operator.
 -- KEYS   workers (zset), facts (hash)
 -- ARGV   worker, text
 -- REPLY  '' · 'quiet' it leases no more jobs for now · 'stop' it stops

@@ -80,11 +80,11 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
             return await self._drive(view)
 
     async def overview(self) -> Overview:
-        """Read all queues: counts, lag, rates, whether they are paused, workers; the server; what needs attention.
+        """Read all queues: counts, lag, rates, whether they are paused, workers; the server; the list of attention.
 
         Queues are found by SCAN, at most 50,000 keys a look; four scripts a queue (about.lua, measure.lua, workers.lua,
         relayed.lua), 45 µs in all, 50 queues a round trip. Every ten seconds INFO, and signs.lua for the queues with
-        jobs that do not run, 25 at once; trends.lua for those whose oldest job waits for more than a minute.
+        jobs that do not run, 25 at once; trends.lua for queues whose oldest job waits for more than a minute.
         """
         return await self._see(self.views.overview())
 

@@ -150,8 +150,9 @@ class Admin(Generic[T]):
         return self._drive(self._verbs.fail_worker(name))
 
     def quiet_worker(self, name: str) -> bool:
-        """Ask a worker to lease no more jobs of this queue, and to finish those it runs; `False`: there is no such
-        worker. It gives back the jobs that wait for a slot, stays registered, and leases again after `resume_worker`.
+        """Ask a worker to lease no more jobs of this queue, and to finish its running jobs; `False`: there is no
+        such worker. It gives back the jobs that wait for a slot, stays registered, and leases again after
+        `resume_worker`.
 
         *name*: as for `fail_worker`. The worker learns of it at once, or within ten seconds if a message is lost.
         Raises `HeadraceError` if it runs an older version. ask_worker.lua.

@@ -1,1 +1,1 @@
-"""The presence of a worker: the facts that it reports, and what operators ask of it."""
+"""The presence of a worker: the facts that it reports, and the requests of operators."""

@@ -24,8 +24,8 @@ Choose = Callable[[Sequence[JobState[Any]]], Step[Sequence[bool]]]
 
 @frozen
 class Match:
-    """The jobs that are meant: those whose reason holds `reason`, whose header `kind` is `kind`, and which are in the
-    `group` of dead letters; '' means any.
+    """The choice of a bulk action: jobs with the text `reason` in their reason, of this `kind`, and in this `group` of
+    dead letters; '' means any.
     """
 
     reason: str = ""
@@ -33,7 +33,7 @@ class Match:
     group: str = ""
 
     def fits(self, one: JobState[Any]) -> bool:
-        """Tell whether a job is meant."""
+        """Tell whether the action takes a job."""
         kind = one.job.headers.get(KIND, "")
         if self.reason not in (one.reason or "") or self.kind not in ("", kind):
             return False

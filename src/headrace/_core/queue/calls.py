@@ -211,7 +211,7 @@ def purge(ops: Ops) -> Step[int]:
 
 
 def repair(ops: Ops, *, dry: bool = False) -> Step[Repairs]:
-    """Repair everything in the queue, page by page; or only count what would be repaired, if *dry*."""
+    """Repair everything in the queue, page by page; or only count the damage, if *dry*."""
     found, place, cursor = Repairs(), "jobs", "-"
     while place:
         more, place, cursor = yield from send(ops.repair(place, cursor, dry=dry))

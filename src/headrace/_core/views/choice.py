@@ -99,7 +99,7 @@ class Choice:
         return self.until is not None and last.since > self.until
 
     def fits(self, one: JobState[Any], showing: Redaction) -> bool:
-        """Tell whether a job is meant. Texts are compared as they are shown."""
+        """Tell whether the list shows a job. Texts are compared as they are shown."""
         return (
             self._is_of_time(one)
             and (not self.end or one.state == self.end)

@@ -54,7 +54,7 @@ class QueueViews(Reader):
     def _read(
         self, parts: Mapping[str, Sequence[Ops]], late: Sequence[str], due: Sequence[str]
     ) -> Step[list[QueueView]]:
-        """Read some queues, the outboxes of those in *late*, and the workers of those in *due*."""
+        """Read some queues, the outboxes of the queues *late*, and the workers of the queues *due*."""
         ops: list[Op[Any]] = [view_ops.relayed(self._ops_factory.whole(name)) for name in late]
         ops += (one.measure() for some in parts.values() for one in some)
         ops += (one.workers() for name in due for one in parts[name])

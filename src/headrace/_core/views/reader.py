@@ -1,4 +1,4 @@
-"""The reader: what it knows of the server, its cache of readings, and the words that all views share."""
+"""The reader of all views: its knowledge of the server, and its cache of readings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT_AT_MOST = 256  # views
 SEARCH_KEPT = 5  # times as long as others: such a view is read again for each update of a page
 STATES = ("waiting", "running", "delayed", "blocked", "dead")
 JOBS_SHOWN = 20  # jobs of a group of dead letters, or of a worker
-LOOKED_AT_MOST = 2000  # jobs that are read to find those that are meant, or to group them
+LOOKED_AT_MOST = 2000  # jobs that are read for one search, or one grouping
 READ_AT_MOST_BYTES = 4 << 20  # of these jobs
 NOTHING_KEPT: tuple[float | None, Any, Exception | None] = (None, None, None)
 

@@ -1,7 +1,7 @@
 """The order of the jobs that a worker has leased ahead of its free handlers, in queues with `fair=`.
 
-The server picks fairly, but a job of a quiet value would wait here behind those that were leased before it came. So the
-values take turns.
+The server picks fairly, but a job of a quiet value would wait here behind the jobs that were leased before it came. So
+the values take turns.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def worker_action(action: str, worker: WorkerState) -> PendingAction:
         case "stop_worker":
             question = f"Stop the program of {name}? It finishes its jobs, of all queues, and ends."
         case "fail_worker":
-            question = f"Declare {name} dead in {worker.queue}? What it has leased goes to the front."
+            question = f"Declare {name} dead in {worker.queue}? Its leased jobs go to the front."
         case _:
             pass
     return PendingAction(action, worker.queue, question, {"worker": worker.name})

@@ -1,4 +1,4 @@
-"""The panes of dead letters: the queues that have some, and those of one queue by reason and kind."""
+"""The panes of dead letters: the queues that have some, and the letters of one queue by reason and kind."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ function filing.slots(q, batch, leased)
   in_parts(held, function(...) redis.call('HSET', q.held, ...) end)
   in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end)
 end
--- Put what was not picked into lines. With lines, or without a lease, new jobs were read to their consumer.
+-- Put the jobs that were not picked into lines. With lines, or without a lease, new jobs were read to their consumer.
 function filing.rest(q)
   local owners, filed = {}, {}
   local function claim(owner, entry)

@@ -1,4 +1,4 @@
-"""The page of all queues: totals, throughput, what needs attention, and the queues in a chosen order."""
+"""The page of all queues: totals, throughput, the list of attention, and the queues in a chosen order."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ function staysWithoutFresh(node) {
   return node.matches("[data-keep]") || forms.some(isInUse);
 }
 
-// Names what an element shows, to find it again in the fresh page: a row its job, a form its fields.
+// Names the subject of an element, to find it again in the fresh page: a row its job, a form its fields.
 function nameOf(node) {
   const first = (which) => node.querySelector(which);
   if (node.matches("[data-keep]")) return "kept";
@@ -59,7 +59,7 @@ const exactly = (node) =>
   node.nodeType === Node.ELEMENT_NODE ? `${loosely(node) ?? node.nodeName} ${nameOf(node)}` : node.nodeName;
 const loosely = (node) => (node.nodeName === "FORM" ? `FORM ${node.getAttribute("action")}` : null);
 
-// Pairs the children of two elements: a map from those of the fresh one.
+// Pairs the children of two elements: a map from the children of the fresh one.
 function paired(old, fresh) {
   const pairs = new Map(), rest = new Set(old.childNodes);
   for (const key of [exactly, loosely]) {
@@ -186,7 +186,7 @@ if (retries || !document.querySelector("[data-reason]")) {
 
 // -- buttons that copy ------------------------------------------------------------------------------------
 
-// Before a page is shown: what needs this script, or the clipboard, is there only with it.
+// Before a page is shown: parts that need this script, or the clipboard, appear only with it.
 function prepare(root) {
   for (const button of root.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
 }
