@@ -179,6 +179,38 @@ def test_a_worker_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
         tell(story)
 
 
+def test_a_program_of_several_queues_is_asked(tell: Tell, queue: Queue, newest: Server) -> None:
+    """It is one row; it is stopped there, and made quiet in one queue, of its own page."""
+    worker = Worker(url=newest.url, name="mail-1")
+    for name in ("emails", "reports"):
+        worker.handler(name, concurrency=3)(print)
+
+    async def story(screen: Screen) -> None:
+        await screen.shows("1 of 1 workers alive")
+        await screen.press("2")
+        shown = await screen.shows("1 of 1 workers alive", "mail-1 ", "emails,", "0 of 6", "alive ", str(os.getpid()))
+        assert shown.count("mail-1") == 1
+        await screen.press("u")
+        await screen.shows("It is registered 2 times: open it by Enter, and choose where.")
+        await screen.press("S")
+        await screen.shows("Stop the program of mail-1.")
+        await screen.press("n")
+        await screen.press("enter")
+        await screen.shows("alive since", "0 of 6 running", f"process {os.getpid()}", "emails ", "reports ", "0 of 3")
+        await screen.press("down", "u")
+        await screen.shows("The worker leases no more jobs of this queue.", "alive, quiet since")
+        await screen.press("enter")
+        await screen.shows("headrace · reports · worker mail-1.", "quiet since")
+        await screen.press("escape", "escape")
+        await screen.shows("· workers", "mixed")
+
+    with worker:
+        facts = lambda: [one for one in (*queue.admin.workers(), *reports.admin.workers()) if one.facts]  # noqa: E731
+        with Queue("reports", url=newest.url) as reports:
+            until(lambda: len(facts()) == 2, "the worker has reported in both queues")
+        tell(story, size=(120, 24))
+
+
 def test_read_only(tell: Tell, queue: Queue) -> None:
     queue.enqueue(b"x")
 

@@ -118,12 +118,8 @@ class QueueView:
 
     @property
     def alive_names(self) -> frozenset[str]:
-        """The names of workers that are alive; in a sharded queue each is registered once a shard, by names that begin
-        alike.
-        """
-        return frozenset(
-            one.name.rpartition(".")[0] or one.name if self.shards else one.name for one in self.workers if one.alive
-        )
+        """The names of workers that are alive, without the random part of each registration in a queue or shard."""
+        return frozenset(one.name.rpartition(".")[0] or one.name for one in self.workers if one.alive)
 
 
 @frozen

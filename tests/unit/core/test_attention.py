@@ -128,9 +128,10 @@ def test_facts_of_a_cluster_are_of_the_fullest_primary() -> None:
 
 def test_totals() -> None:
     """A worker of two queues counts once; rates of queues that have none are left out."""
+    again = WorkerState("w.3", "b", 0.0, 10.0, 0, alive=True)
     queues = [
         view("a", waiting=1, parked=2, lag=3.0, rates={"enqueued": 1.5, "completed": 0.5}),
-        view("b", leased=1, dead=4, delayed=2, blocked=1, completed=7, enqueued=15, lag=2.0),
+        view("b", leased=1, dead=4, delayed=2, blocked=1, completed=7, enqueued=15, lag=2.0, workers=(again,)),
     ]
     assert Totals.of(queues) == Totals(3, 1, 2, 1, 4, 7, 1.5, 0.5, 3.0, 1)
     assert Totals.of([]) == Totals(0, 0, 0, 0, 0, 0, None, None, 0.0, 0)

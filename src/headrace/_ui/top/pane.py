@@ -17,7 +17,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Input, Static
 
 from headrace._model.views import visible
-from headrace._ui.texts import clock, middle
+from headrace._ui.texts import Refused, clock, middle
 
 if TYPE_CHECKING:
     from headrace._ui.top.app import Top
@@ -163,7 +163,7 @@ class Pane(Screen[None]):
 
     @abstractmethod
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of *action* on the row *key*; `None`: there is none."""
+        """Return the request of *action* on the row *key*; `None`: there is none. Raises `Refused`."""
 
     @property
     def sought(self) -> str:
@@ -332,10 +332,15 @@ class Pane(Screen[None]):
 
     def action_act(self, action: str) -> None:
         """Take an action, once the user has confirmed it."""
-        pending = self.pending(action, self.key())
         if self.top.read_only:
             self.report("Nothing can be done: --read-only.", bad=True)
-        elif pending is None:
+            return
+        try:
+            pending = self.pending(action, self.key())
+        except Refused as error:
+            self.report(str(error), bad=True)
+            return
+        if pending is None:
             self.report("There is nothing here to do that with.", bad=True)
         elif pending.typed:
             asked = f"{pending.question}\nType {pending.queue} to confirm:"

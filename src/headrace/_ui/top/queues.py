@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.binding import BindingType
 
 from headrace._model.views import Attention, Overview, QueueView
+from headrace._ui.programs import programs
 from headrace._ui.texts import chart, counted, memory, rate, short, took
 from headrace._ui.top.acts import QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
 from headrace._ui.top.letters import GroupsPane
@@ -51,7 +52,8 @@ class QueuesPane(QueueTable):
         """Read the overview."""
         view = await self.top.inspector.overview()
         self._views = {queue.name: queue for queue in view.queues}
-        alive = sum(worker.alive for worker in view.workers)
+        found = programs(view.workers)
+        alive = sum(program.alive for program in found)
         bad = sum(not queue.balanced for queue in view.queues)
         law = f"✗ {bad} out of balance" if bad else "✓ balanced"
         more = "" if view.whole else " (still looking)"
@@ -59,7 +61,7 @@ class QueuesPane(QueueTable):
         number, server = counted(len(view.queues), "queue"), view.server
         full = f" · {memory(server.memory, server.maxmemory)}" if server is not None else ""
         unread = [Row((), (name, *[""] * 8, "error"), ((9, "bold red"),)) for name in view.broken]
-        first = f"{number}{more}{broken} · {alive} of {len(view.workers)} workers alive · {law}{full}"
+        first = f"{number}{more}{broken} · {alive} of {len(found)} workers alive · {law}{full}"
         head: list[str | Text] = [first, *self._totals(view), *self._attention(view.attention)]
         self.fill(view.now, head, [*map(self._row, view.queues), *unread])
 
