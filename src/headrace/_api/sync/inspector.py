@@ -180,7 +180,8 @@ class Inspector(Closing, Driver):
 
     def deaths(self, names: Sequence[str], key: str = "") -> DeadPage:
         """Like `dead`, for several queues, with an equal share of each at first. With *key*, the page has only that
-        group, and the newest 200 of its letters.
+        group, and the newest 200 of its letters. The letters of more than 8 queues are read again after ten seconds
+        where `overview` has counted another number of them, and after a minute elsewhere, if `fresh` is 2 seconds.
         """
         return self._see(self.views.deaths(names, key))
 

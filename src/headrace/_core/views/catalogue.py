@@ -72,13 +72,13 @@ class OpsFactory:
         """Make the operations of a queue without shards. Raises `ConfigurationError` for an invalid name."""
         return self._make(Keys.of(name, self.catalogue.namespace))
 
-    def _make(self, keys: Keys) -> Ops:
+    def _make(self, keys: Keys, levels: int = 0) -> Ops:
         known = self.abouts.get(keys.prefix)
-        settings = QueueSettings(priorities=known.levels if known else 1)
+        settings = QueueSettings(priorities=levels or (known.levels if known else 1))
         codec = self.codecs.get(keys.queue, chosen(None))
         return (Ops if keys.shard is None else ShardOps)(keys, settings, codec, self.catalogue.namespace)
 
-    def of(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
+    def of(self, names: Sequence[str], levels: int = 0) -> Step[dict[str, list[Ops]]]:
         """Make the operations of the shards of these queues, by queue.
 
         One script a queue reads the table of shards, unless the queue is known to have none.
@@ -89,7 +89,9 @@ class OpsFactory:
         found = {name: Table.parse("", rows) for name, rows in zip(asked, tables, strict=True)}
         shards = {name: one.shards for name, one in found.items() if one is not None}
         self.past |= {name: one.gone(name) for name, one in found.items() if one is not None}
-        return {name: [self._make(one) for one in self._keys(keys[name], shards.get(name, ()))] for name in names}
+        return {
+            name: [self._make(one, levels) for one in self._keys(keys[name], shards.get(name, ()))] for name in names
+        }
 
     def _keys(self, keys: Keys, shards: Iterable[ShardRow]) -> list[Keys]:
         some = [keys.at(part) for part in shards]

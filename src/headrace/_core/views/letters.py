@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace._core.effects import Step, send_all
+from attrs import define, field
+
+from headrace._core.effects import Now, Step, send_all
 from headrace._core.views.reader import JOBS_SHOWN, LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, Reader
+from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.letters import DeadGroup, DeadPage, common_reason, reason_key
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
@@ -17,11 +20,36 @@ from headrace._protocol.queue_ops import Ops
 
 QUEUES_A_TRIP = 8  # each answers up to 1 MiB
 HOUR_S, DAY_S = 3600.0, 86400.0
+ROUNDS = 6  # readings of many queues, ten seconds apart, in which each queue is read at least once
 Groups = dict[str, list[JobState[Any]]]
+
+
+@define(eq=False)
+class Pile:
+    """The newest dead letters of a shard, read at the moment `at`, and where to read on: '' if these are all, `None` if
+    nothing was read. `counted`: the moment of the last count of its queue, with the dead and the trimmed letters.
+    """
+
+    ops: Ops
+    at: float
+    counted: tuple[float, tuple[int, int]] | None
+    states: list[JobState[Any]] = field(factory=list[JobState[Any]])
+    cursor: str | None = None
+    size: int = 0  # bytes
+    number: int = 0  # of all letters there
 
 
 class LetterViews(Reader):
     """Views of dead letters, by reason and kind."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._piles: dict[str, Pile] = {}  # the last reading of many queues
+
+    def forget(self) -> None:
+        """Drop all cached readings, as an action has changed the queue."""
+        super().forget()
+        self._piles.clear()
 
     def dead(self, name: str) -> Step[DeadPage]:
         """Group the dead letters of a queue."""
@@ -33,12 +61,11 @@ class LetterViews(Reader):
             self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[DeadPage]:
-            parts = yield from self._parts(names)
-            groups, seen, now = yield from _grouped(parts)
-            counts = (yield from send_all([ops.counts() for ops in parts])) if parts else []
+            piles, now = yield from self._piles_of(names)
+            groups, seen = _by_key(piles), sum(len(pile.states) for pile in piles)
             shown = [self._group(name, states, now) for name, states in groups.items()]
             shown.sort(key=lambda one: (-one.last, one.key))
-            page = DeadPage(now, queue, tuple(shown), seen, max(seen, sum(one.dead for one in counts)))
+            page = DeadPage(now, queue, tuple(shown), seen, sum(pile.number for pile in piles))
             if not key:
                 return page
             letters = groups.get(key, [])[:LISTED_PER_SCRIPT]
@@ -49,12 +76,36 @@ class LetterViews(Reader):
 
     def dead_ids(self, name: str, key: str) -> Step[list[str]]:
         """Read the ids of the dead letters of one group, the oldest first, as far as `dead` looks."""
-        groups, _, _ = yield from _grouped((yield from self._parts([name])))
-        return [state.job.id for state in reversed(groups.get(key, ()))]
+        piles, _ = yield from self._piles_of([name])
+        return [state.job.id for state in reversed(_by_key(piles).get(key, ()))]
 
-    def _parts(self, names: Sequence[str]) -> Step[list[Ops]]:
-        parts = yield from self._ops_factory.levelled(list(names))
-        return [ops for name in names for ops in parts[name]]
+    def _piles_of(self, names: Sequence[str]) -> Step[tuple[list[Pile], float]]:
+        """Read the newest dead letters of some queues; of many, only where their number has changed since the last
+        time, and of the queues that were read the longest ago. Return them by shard, and the server's time.
+        """
+        # Dead letters are in no level: with the keys of all, nobody has to ask for the number of levels.
+        shards = yield from self._ops_factory.of(names, LEVELS_AT_MOST)
+        parts, at = [ops for name in names for ops in shards[name]], (yield from Now())
+        piles = {ops.keys.prefix: Pile(ops, at, self._dead.get(ops.keys.queue)) for ops in parts}
+        kept: dict[str, Pile] = {}
+        if len(names) > QUEUES_A_TRIP:
+            kept = {prefix: pile for prefix, pile in self._piles.items() if self._unchanged(pile, piles.get(prefix))}
+            for prefix in sorted(kept, key=lambda prefix: kept[prefix].at)[: -(-len(parts) // ROUNDS)]:
+                del kept[prefix]
+        due = [pile for prefix, pile in piles.items() if prefix not in kept]
+        now = yield from _fill(due, list(kept.values()))
+        piles |= kept
+        if len(names) > QUEUES_A_TRIP:
+            self._piles = {} if any(pile.cursor is None for pile in piles.values()) else piles
+        return list(piles.values()), now
+
+    def _unchanged(self, pile: Pile, new: Pile | None) -> bool:
+        """Tell whether the letters of *pile* are as they were read, by the number that was counted since."""
+        if new is None or pile.counted is None or new.counted is None:
+            return False
+        (_, before), (counted, after), again = pile.counted, new.counted, SEARCH_KEPT * self.fresh
+        late, recent = counted > new.at - again, new.at - pile.at < (ROUNDS + 1) * again
+        return before == after and late and recent
 
     def _group(self, key: str, states: list[JobState[Any]], now: float) -> DeadGroup:
         moments = [state.since or 0.0 for state in states]
@@ -77,32 +128,41 @@ class LetterViews(Reader):
         )
 
 
-def _grouped(parts: Sequence[Ops]) -> Step[tuple[Groups, int, float]]:
-    """Read the newest dead letters of all *parts*, an equal share of each at first. Return the groups by key, each with
-    its letters, the newest first; the number of letters; and the server's time.
+def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Step[float]:
+    """Read the newest dead letters of these shards, an equal share of each at first, as many as the *others* leave
+    room for. Return the server's time.
     """
-    found: list[JobState[Any]] = []
-    cursors = dict.fromkeys(range(len(parts)), "")
-    size, now = 0, 0.0
-    while cursors and len(found) < LOOKED_AT_MOST and size < READ_AT_MOST_BYTES:
-        share = max(1, min(LISTED_PER_SCRIPT, (LOOKED_AT_MOST - len(found)) // len(cursors)))
-        for at in range(0, len(cursors), QUEUES_A_TRIP):
-            some = list(cursors)[at : at + QUEUES_A_TRIP]
-            asked = [view_ops.weighed(parts[one], "dead", cursors[one], share, newest=True) for one in some]
-            for one, (states, cursor, now, read) in zip(some, (yield from send_all(asked)), strict=True):  # noqa: B007
-                found += states
-                size += read
-                cursors[one] = cursor
-            if len(found) >= LOOKED_AT_MOST or size >= READ_AT_MOST_BYTES:
+    number = max(1, len(piles) + len(others))
+    left = LOOKED_AT_MOST - sum(len(pile.states) for pile in others)
+    room = READ_AT_MOST_BYTES - sum(pile.size for pile in others)
+    left = max(left, len(piles) * (LOOKED_AT_MOST // number))
+    room = max(room, len(piles) * (READ_AT_MOST_BYTES // number))
+    unread: list[Pile] = [*piles]
+    now = 0.0
+    while unread and left > 0 and room > 0:
+        share = max(1, min(LISTED_PER_SCRIPT, left // len(unread)))
+        for at in range(0, len(unread), QUEUES_A_TRIP):
+            some = unread[at : at + QUEUES_A_TRIP]
+            asked = [view_ops.weighed(pile.ops, "dead", pile.cursor or "", share, newest=True) for pile in some]
+            for pile, (states, cursor, now, size) in zip(some, (yield from send_all(asked)), strict=True):  # noqa: B007
+                pile.states += states
+                pile.cursor, pile.size = cursor, pile.size + size
+                left, room = left - len(states), room - size
+            if left <= 0 or room <= 0:
                 break
-        cursors = {one: cursor for one, cursor in cursors.items() if cursor}
-    found.sort(key=lambda one: -(one.since or 0.0))
-    return _by_key(found), len(found), now
+        unread = [pile for pile in unread if pile.cursor]
+    more = [pile for pile in piles if pile.cursor != ""]
+    counts = (yield from send_all([pile.ops.counts() for pile in more])) if more else []
+    for pile in piles:
+        pile.number = len(pile.states)
+    for pile, one in zip(more, counts, strict=True):
+        pile.number = max(pile.number, one.dead)
+    return now
 
 
-def _by_key(found: Sequence[JobState[Any]]) -> Groups:
+def _by_key(piles: Sequence[Pile]) -> Groups:
     alike: dict[tuple[str, str], list[JobState[Any]]] = {}
-    for state in found:
+    for state in sorted((state for pile in piles for state in pile.states), key=lambda one: -(one.since or 0.0)):
         alike.setdefault((common_reason(state.reason or ""), state.job.headers.get(KIND, "")), []).append(state)
     groups: Groups = {}
     for (_, kind), states in alike.items():

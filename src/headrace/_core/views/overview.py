@@ -100,6 +100,7 @@ class OverviewViews(QueueViews):
         self._ops_factory.keep(known)
         self._workers = {name: kept for name, kept in self._workers.items() if name in known}
         self._outboxes = {name: kept for name, kept in self._outboxes.items() if name in known}
+        self._dead = {name: counted for name, counted in self._dead.items() if name in known}
         self._trails = {name: trail for name, trail in self._trails.items() if name in known}
         now = max((one.now for one in self._ops_factory.abouts.values()), default=0.0)
         if views and (not self._history or now - self._history[-1][0] >= 0.5):

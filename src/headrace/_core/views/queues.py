@@ -66,6 +66,7 @@ class QueueViews(Reader):
         for name in due:
             self._workers[name] = (now, _by_name(one for _ in parts[name] for one in next(replies)))
         views = [self._view(name, some, measures[name]) for name, some in parts.items()]
+        self._dead |= {view.name: (now, (view.counts.dead, view.counts.dead_trimmed)) for view in views}
         kept = {
             name: any(about.declared.get("trends") == "yes" for about in self._ops_factory.about(some))
             for name, some in parts.items()

@@ -47,6 +47,7 @@ class Reader:
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
         self._outboxes: dict[str, tuple[float, OutboxView | None]] = {}
         self._workers: dict[str, tuple[float, tuple[WorkerState, ...]]] = {}
+        self._dead: dict[str, tuple[float, tuple[int, int]]] = {}  # when they were counted; dead letters, trimmed ones
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
     def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]], fresh: float | None = None) -> Step[R]:
