@@ -134,11 +134,12 @@ def test_throughput_of_two_hours(site: Any, newest: Server) -> None:
     [
         (0, 0, "0 B"),
         (1023, 0, "1023 B"),
-        (5 * 2**20, 0, "5.0 MiB"),
-        (900 * 2**20, 2**30, "900 MiB of 1.0 GiB"),
+        (5 * 2**20, 0, "5 MiB"),
+        (5.5 * 2**20, 0, "5.5 MiB"),
+        (900 * 2**20, 2**30, "900 MiB of 1 GiB"),
     ],
 )
-def test_memory(used: int, most: int, expected: str) -> None:
+def test_memory(used: float, most: int, expected: str) -> None:
     assert memory(used, most) == expected
 
 

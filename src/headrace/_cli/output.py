@@ -15,8 +15,8 @@ from headrace._cli.console import FAILED, say
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.views import LAYOUT, visible
-from headrace._ui.texts import UNITS, took
 from headrace._ui.texts import clock as in_utc
+from headrace._ui.texts import from_now, took
 from headrace.errors import HeadraceError
 
 T = TypeVar("T")
@@ -174,12 +174,7 @@ def clock(moment: float | None) -> str:
 
 def when(moment: float | None) -> str:
     """Write how far a moment is from now, in few characters."""
-    if not moment:
-        return ""
-    away = moment - time.time()
-    size, unit = next((one for one in UNITS if abs(away) >= one[0]), UNITS[-1])
-    text = f"{abs(away) / size:.0f} {unit}"
-    return f"in {text}" if away > 0 else f"{text} ago"
+    return from_now(moment or None, time.time())
 
 
 def start_of(data: bytes, most: int = 200) -> str:

@@ -447,6 +447,7 @@ class RunsPage:
 SHOWN_CHARACTERS = 16_384  # characters of a text that are shown of one job
 READ_BYTES = 4 * SHOWN_CHARACTERS  # bytes of a payload that are read to show it
 LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines
+UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 LINE_CHARACTERS = 160  # characters of a text that are shown in a list
 
 
@@ -475,6 +476,15 @@ class Payload:
     def line(self) -> str:
         """Its beginning, on one line."""
         return one_line(self.text, cut=self.cut)
+
+
+def span(seconds: float | None) -> str:
+    """Write a duration in few characters."""
+    if seconds is None:
+        return ""
+    size, unit = next((unit for unit in UNITS if seconds >= unit[0]), (1.0, "s"))
+    number = f"{seconds / size:.1f}".removesuffix(".0") if seconds < 10 * size and unit != "s" else ""
+    return f"{number or round(seconds / size)} {unit}"
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -13,9 +13,9 @@ import redis
 from headrace._model.job import KEY
 from headrace._model.policy import declared_rates
 from headrace._model.state import Schedule
+from headrace._model.views import span
 from headrace.errors import HeadraceError, describe_error
 
-UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 LARGE = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 BACK_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -27,15 +27,6 @@ FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)  # of reading 
 
 class Refused(ValueError):
     """A form that asks for nothing that can be done; its text says why."""
-
-
-def span(seconds: float | None) -> str:
-    """Write a duration in few characters."""
-    if seconds is None:
-        return ""
-    size, unit = next((unit for unit in UNITS if seconds >= unit[0]), (1.0, "s"))
-    number = f"{seconds / size:.1f}".removesuffix(".0") if seconds < 10 * size and unit != "s" else ""
-    return f"{number or round(seconds / size)} {unit}"
 
 
 def took(seconds: float | None) -> str:
@@ -138,7 +129,8 @@ def memory(used: float, most: float = 0) -> str:
 
 def _bytes(number: float) -> str:
     size, unit = next((unit for unit in SIZES if number >= unit[0]), (1, "B"))
-    return f"{number / size:.1f} {unit}" if number < 10 * size and size > 1 else f"{number / size:.0f} {unit}"
+    text = f"{number / size:.1f}".removesuffix(".0") if number < 10 * size else f"{number / size:.0f}"
+    return f"{text} {unit}"
 
 
 def short(number: float) -> str:

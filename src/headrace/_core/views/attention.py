@@ -13,7 +13,7 @@ from statistics import median
 from attrs import frozen
 
 from headrace._model.policy import declared_rates
-from headrace._model.views import Attention, QueueView, ServerFacts, TrendPoint, one_line
+from headrace._model.views import Attention, QueueView, ServerFacts, TrendPoint, one_line, span
 from headrace._protocol.view_ops import Signs
 
 HOUR_S = 3600  # seconds for which dead letters are new
@@ -105,8 +105,8 @@ def _of_queue(queue: QueueView, look: Look) -> Iterator[Attention]:
     if queue.paused:
         yield Attention("paused", name, "paused" + (f", {_jobs(waiting)}" if waiting else ""))
     if waiting and not queue.paused and queue.lag > lag_allowed(look.usual):
-        usual = "" if look.usual is None else f", usually {_span(look.usual)}"
-        yield Attention("oldest", name, f"the oldest job has waited {_span(queue.lag)}{usual}")
+        usual = "" if look.usual is None else f", usually {span(look.usual)}"
+        yield Attention("oldest", name, f"the oldest job has waited {span(queue.lag)}{usual}")
     if held := min(signs.held, counts.delayed):
         yield Attention("rate", name, f"a rate limit holds back {held:,} {'job' if held == 1 else 'jobs'}")
     elif waiting and not look.admits:
@@ -115,9 +115,3 @@ def _of_queue(queue: QueueView, look: Look) -> Iterator[Attention]:
 
 def _jobs(number: int, verb: str = "") -> str:
     return f"{number:,} job{'' if number == 1 else 's'} {verb or ('waits' if number == 1 else 'wait')}"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -13,9 +13,9 @@ from textual.widgets import Static
 
 from headrace._model.state import Attempt
 from headrace._model.steps import Step
-from headrace._model.views import JobView, one_line
+from headrace._model.views import JobView, one_line, span
 from headrace._protocol.limits import JOBS_PER_SCRIPT
-from headrace._ui.texts import clock, from_now, span, took
+from headrace._ui.texts import clock, from_now, took
 from headrace._ui.top.acts import DEAD_BINDINGS, JOB_BINDINGS, JOB_KEYS, job_action
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from attrs import frozen
 
-from headrace._model.views import EVERY_S, Every, TrendPoint, Trends
-from headrace._ui.texts import clock, rate, span
+from headrace._model.views import EVERY_S, Every, TrendPoint, Trends, span
+from headrace._ui.texts import clock, rate
 
 WIDTH, HEIGHT = 1000, 120  # of the plot's own coordinates; its height is in pixels, too
 SMALL_WIDTH, SMALL_HEIGHT = 120, 24

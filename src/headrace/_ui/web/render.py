@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from headrace._model.verbs import VERBS
-from headrace._model.views import one_line
-from headrace._ui.texts import clock, declared, from_now, memory, middle, percent, rate, span, timing, took
+from headrace._model.views import one_line, span
+from headrace._ui.texts import clock, declared, from_now, memory, middle, percent, rate, timing, took
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace._model.job import KEY
-from headrace._model.views import JobView, QueueView
+from headrace._model.views import JobView, QueueView, span
 from headrace._protocol.keys import FLOW
 from headrace._ui.actions import is_internal
-from headrace._ui.texts import from_now, span, took
+from headrace._ui.texts import from_now, took
 from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest, latest
 from headrace._ui.web.timeline import begun_by, timeline
 
