@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from headrace import Queue
+from headrace._ui.web.render import static_files
 from headrace.web import ACTIONS, app, wsgi
 from tests.support.awaiting import until
 from tests.support.servers import Server
@@ -66,6 +67,17 @@ def ask(site: Any, made: Callable[[Any], Any], request: pytest.FixtureRequest) -
     return lambda path, form=None: one.client.request("GET" if form is None else "POST", path, data=form, headers=SAME)
 
 
+def leads_on(ask: Callable[..., httpx.Response], shown: httpx.Response) -> set[str]:
+    """Follow all links of a page; return them. Its files are of this version, and kept for ever."""
+    links = {unescape(link) for link in re.findall(r'(?:href|src)="([^"#]+)"', shown.text)}
+    for link in links:
+        answer = ask(str(shown.url.join(link)))
+        assert answer.status_code == 200, link
+        assert answer.url.path.startswith("/admin/queues/"), link
+        assert ("immutable" in answer.headers["cache-control"]) == ("static/" in link), link
+    return links
+
+
 @pytest.mark.parametrize("ask", [starlette, fastapi, litestar, flask], indirect=True, ids=lambda make: make.__name__)
 def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     queue.enqueue(b"x", id="a b")
@@ -73,12 +85,11 @@ def test_mounted(ask: Callable[..., httpx.Response], queue: Queue) -> None:
     assert shown.status_code == 200
     assert "Queues" in text(shown)
     assert "✗" not in text(shown)
-    links = {unescape(link) for link in re.findall(r'(?:href|src)="([^"#]+)"', shown.text)}
-    assert "queue?name=q" in links
-    for link in links:
-        answer = ask(str(shown.url.join(link)))
-        assert answer.status_code == 200, link
-        assert answer.url.path.startswith("/admin/queues/"), link
+    assert "queue?name=q" in leads_on(ask, shown)
+    assert f"static/{static_files()[0]}/live.js" in leads_on(ask, shown)
+    refused = ask("/admin/queues/do/purge", {"queue": "q"})
+    assert "Nothing was done." in text(refused)
+    assert f"../static/{static_files()[0]}/style.css" in leads_on(ask, refused)
     assert 'href="job?queue=q&amp;id=a+b"' in ask("/admin/queues/queue?name=q").text
     assert "waiting a b" in text(ask("/admin/queues/job?queue=q&id=a+b"))
     done = ask("/admin/queues/do/pause", {"queue": "q"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from html import escape, unescape
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,8 @@ from starlette.routing import Mount
 
 from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Rate, Worker
 from headrace._model.views import one_line
+from headrace._ui.web import render
+from headrace._ui.web.render import STATIC, static_files
 from headrace.inspect import reason_key
 from headrace.testing import run
 from headrace.web import app
@@ -483,7 +486,7 @@ def test_hostile_payloads_do_nothing(site: Any, queue: Queue, payload: bytes) ->
     ]  # fmt: skip
     for answer in answers:
         assert answer.status_code in (200, 400, 404)
-        bare = answer.text.replace('<script src="static/live.js" defer></script>', "")
+        bare = re.sub(r'<script src="[^"]*static/\w+/live.js" defer></script>', "", answer.text)
         bare = re.sub(r'="[^"]*"', '=""', bare)
         tags = set(re.findall(r"<\s*/?\s*([a-zA-Z!][\w-]*)", bare))
         assert not tags & {"script", "img", "b"}, tags
@@ -519,6 +522,31 @@ def test_no_page_has_inline_code_or_another_host(site: Any, queue: Queue, path: 
         assert not re.match(r"/|\w+:", address), address
 
 
+def test_static_files(site: Any) -> None:
+    """Browsers keep this version for ever. A page of another version gets it too, but keeps it for no moment."""
+    one, (version, found) = site(), static_files()
+    assert f'src="static/{version}/live.js"' in one.get().text
+    for name, kind in STATIC.items():
+        answer = one.get(f"static/{version}/{name}")
+        assert (answer.content, answer.headers["content-type"].partition(";")[0]) == (found[name], kind)
+        assert answer.headers["cache-control"] == "max-age=31536000, immutable"
+        for other in (f"static/{name}", f"static/0123/{name}", f"static/{version}/x/{name}"):
+            answer = one.get(other)
+            assert (answer.content, answer.headers["cache-control"]) == (found[name], "no-store"), other
+    assert one.get(f"static/{version}/nothing").status_code == 404
+
+
+def test_another_content_is_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version, found = static_files()
+    for name, content in found.items():
+        (tmp_path / "static").mkdir(exist_ok=True)
+        (tmp_path / "static" / name).write_bytes(content)
+    monkeypatch.setattr(render, "files", lambda _: tmp_path)
+    assert static_files.__wrapped__() == (version, found)
+    (tmp_path / "static" / "live.js").write_bytes(found["live.js"] + b"\n")
+    assert static_files.__wrapped__()[0] != version
+
+
 def test_mounted_below_a_prefix(site: Any, queue: Queue) -> None:
     """It finds its pages by `root_path`, and its folder by a redirect."""
     queue.enqueue(b"x", id="a")
@@ -526,7 +554,6 @@ def test_mounted_below_a_prefix(site: Any, queue: Queue) -> None:
     one.mount(Starlette(routes=[Mount("/in/ops", one.pages)]), f"{ORIGIN}/in/ops/")
     assert "Queues" in text(one.get("./"))
     assert "waiting a" in text(one.get("job", queue="q", id="a"))
-    assert one.get("static/style.css").headers["content-type"].startswith("text/css")
     assert one.get("../ops").headers["location"].endswith("/in/ops/")
     assert one.done("pause", queue="q") == "The queue is paused."
 

@@ -10,7 +10,6 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -30,7 +29,7 @@ from headrace._ui.actions import CALLS, Form, act
 from headrace._ui.texts import FAILURES, Refused, complaint
 from headrace._ui.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
 from headrace._ui.web.pages import PAGES
-from headrace._ui.web.render import render, to
+from headrace._ui.web.render import STATIC, render, static_files, to
 from headrace._ui.web.request import NotThere, PageRequest
 
 POLICY = (
@@ -45,7 +44,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+CACHED_FOR_EVER = "max-age=31536000, immutable"
 READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
 PAGE_WITHIN_S = 5.0  # seconds that a page may take, after the pages of other viewers
 RETRY_S = 5  # seconds until an unreadable page reloads itself, without JavaScript
@@ -83,8 +82,7 @@ class Pages:
         self._inspector: AsyncInspector | None = self._new_inspector()  # refuses bad arguments now
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
-        folder = files("headrace._ui.web") / "static"
-        self._static = {name: (folder / name).read_bytes() for name in STATIC}
+        self._version, self._static = static_files()
 
     def _new_inspector(self) -> AsyncInspector:
         return AsyncInspector(namespace=self._namespace, **self._server, **self._options)
@@ -127,8 +125,7 @@ class Pages:
             await inspector.close()
 
     async def _answer(self, request: Request) -> Response:
-        path = str(request.scope["path"])
-        name = path.removeprefix(str(request.scope.get("root_path", ""))).strip("/")
+        name = name_of(request)
         reading = request.method in ("GET", "HEAD")
         if self._auth is not None and request.method == "GET" and not name:
             entered = self._auth.enter(request)
@@ -139,7 +136,9 @@ class Pages:
         rights = await rights_of(self._access, request)
         if not rights.any:
             return self._closed()
-        asked = (request.scope.get("raw_path") or path.encode()).partition(b"?")[0]  # Litestar adds a slash to `path`
+        asked = (request.scope.get("raw_path") or str(request.scope["path"]).encode()).partition(b"?")[
+            0
+        ]  # Litestar adds a slash to `path`
         if reading and not name and not asked.endswith(b"/"):  # links are relative to the folder
             return RedirectResponse(f"{asked.rpartition(b'/')[2].decode('ascii', 'replace')}/", 307)
         try:
@@ -159,10 +158,13 @@ class Pages:
             return Response(status_code=405, headers={"allow": "GET, HEAD"})
         return await self._page(name, request, rights)
 
-    def _file(self, name: str) -> Response:
+    def _file(self, address: str) -> Response:
+        """Answer with a static file: to be kept for ever, unless the page that links to it is of another version."""
+        version, _, name = address.rpartition("/")
         if name not in STATIC:
             return PlainTextResponse("not found", 404)
-        return Response(self._static[name], media_type=STATIC[name], headers={"cache-control": "max-age=3600"})
+        kept = {"cache-control": CACHED_FOR_EVER} if version == self._version else {}
+        return Response(self._static[name], media_type=STATIC[name], headers=kept)
 
     def _closed(self) -> Response:
         if self._auth is None:
@@ -188,6 +190,7 @@ class Pages:
             "scheme": scheme if scheme in ("light", "dark") else "",
             "outcome": outcome,
             "here": "-",
+            "up": "../" * name_of(request).count("/"),
             "pages": PAGES,
         }
 
@@ -242,6 +245,11 @@ class Pages:
         if len(self._outcomes) > OUTCOMES:
             self._outcomes.popitem(last=False)
         return answer
+
+
+def name_of(request: Request) -> str:
+    """Return the path of a request below ours."""
+    return str(request.scope["path"]).removeprefix(str(request.scope.get("root_path", ""))).strip("/")
 
 
 def _status(error: Exception) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,11 +17,21 @@ from headrace._model.views import one_line, span
 from headrace._ui.texts import clock, declared, from_now, memory, middle, percent, rate, timing, took
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
 
+STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
 
 def to(page: str, **query: object) -> str:
     """Make the address of a page, relative to the others: so it is right below any prefix."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{page or './'}?{urlencode(given, errors='surrogateescape')}" if given else page or "./"
+
+
+@cache
+def static_files() -> tuple[str, Mapping[str, bytes]]:
+    """Read the static files, once in a process; return their version, a hash of them all, and each by its name."""
+    folder = files("headrace._ui.web") / "static"
+    found = {name: (folder / name).read_bytes() for name in STATIC}
+    return sha256(b"\0".join(found.values())).hexdigest()[:16], found
 
 
 @cache
@@ -33,6 +45,7 @@ def environment() -> Environment:
     filters |= {"timing": timing, "declared": declared, "line": one_line, "middle": middle, "took": took}
     values: dict[str, Any] = {
         "to": to,
+        "version": static_files()[0],
         "memory": memory,
         "verbs": VERBS,
         "small": (SMALL_WIDTH, SMALL_HEIGHT),

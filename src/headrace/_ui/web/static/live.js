@@ -208,7 +208,7 @@ document.addEventListener("click", async ({target}) => {
 // -- light and dark ---------------------------------------------------------------------------------------
 
 function keep(choice) {
-  const path = new URL(".", location).pathname, year = 365 * 24 * 3600;
+  const path = new URL(document.querySelector("a.brand").href).pathname, year = 365 * 24 * 3600;
   document.cookie = `${choice}; path=${path}; max-age=${year}; samesite=strict`;
 }
 
@@ -252,7 +252,7 @@ document.addEventListener("keydown", (event) => {
   const free = !types && !dialog?.open && !event.ctrlKey && !event.metaKey && !event.altKey && !event.isComposing;
   if (!free || (document.cookie.includes(OFF) && key !== "?")) return;
   const goes = Date.now() - going < KEYS_WITHIN_MS && PLACES[key];
-  const link = goes && document.querySelector(`header nav a[href="${goes}"]`);
+  const link = goes && document.querySelector(`header nav a[href$="${goes}"]`);
   const act = link ? () => link.click() : KEYS[key];
   going = 0;
   if (!act) return;
