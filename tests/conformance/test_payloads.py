@@ -144,6 +144,29 @@ def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: 
     assert store.sweep(3600) == 0
 
 
+@pytest.mark.parametrize("codec", [lambda codec: codec, lambda codec: Encrypted(codec, KEYS)], ids=["plain", "sealed"])
+@pytest.mark.parametrize("id", ["a", None], ids=["named", "unnamed"])
+def test_a_mended_payload_leaves_no_old_one(
+    newest_connect: Connect, tmp_path: Path, codec: Callable[[Any], Any], id: str | None
+) -> None:
+    """A redrive with another payload deletes the replaced one, and no other."""
+    queue = newest_connect(codec=codec(Offloaded(None, DirectoryStore(tmp_path), over=10)))
+    keys = [queue.enqueue(byte * 11, id=name).id for byte, name in ((b"x", id), (b"y", "b"))]
+    before = set(tmp_path.iterdir())
+    assert queue.admin.redrive(keys[0], payload=b"z" * 11) == 0  # it lives
+    assert before < set(tmp_path.iterdir())
+    for lease in queue.lease_many(2):
+        lease.dead_letter("no")
+    for payload, files in ((b"z" * 12, 3), (b"small", 2)):
+        assert queue.admin.redrive(keys[0], payload=payload) == 1
+        assert len(list(tmp_path.iterdir())) == files
+        lease = queue.lease()
+        assert lease.job.payload == payload
+        lease.dead_letter("no")
+    assert queue.admin.redrive(*keys) == 2
+    assert sorted(lease.job.payload for lease in queue.lease_many(2)) == [b"small", b"y" * 11]
+
+
 def test_a_store_that_is_away_costs_no_job(newest_connect: Connect, tmp_path: Path) -> None:
     """Its jobs are delayed, no attempt spent; those with small payloads go on. What is gone from it is put aside."""
     path = tmp_path / "mounted"

@@ -9,6 +9,7 @@ import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import accumulate
 from types import MappingProxyType
@@ -18,8 +19,8 @@ from attrs import field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, inline, of_job, untyped
-from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, NewJob, is_new, on_wire
+from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, inline, keeper, of_job, untyped
+from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, Job, NewJob, is_new, on_wire
 from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
@@ -147,6 +148,18 @@ class Ops:
         data = self._encoded(payload, of_job(self.bound, _given(id)))
         checks.check_size("payload", [data])
         return data
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the codec keeps payloads elsewhere."""
+        return keeper(self.codec) is not None
+
+    def ticket(self, job: Job[bytes]) -> str | None:
+        """Return the name under which the codec keeps the payload of an undecoded job; `None` if it can't be read."""
+        kept = keeper(of_job(self.bound, job.id))
+        with suppress(CodecError):
+            return None if kept is None else kept.ticket(job.payload)
+        return None
 
     def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
         data: Any = (codec or self.bound).encode(payload)
@@ -470,14 +483,20 @@ class Ops:
         return self.op("delete", [], replies.moved)
 
     def redrive(
-        self, cursor: str, wanted: Sequence[str], from_step: str = "", payload: bytes | None = None
+        self,
+        cursor: str,
+        wanted: Sequence[str],
+        from_step: str = "",
+        payload: bytes | None = None,
+        ticket: str | None = None,
     ) -> Op[tuple[int, str]]:
         """Send a page of dead letters back to the queue, or the *wanted* ones. With *from_step*, the single wanted run
-        does that step, and all after it, again. *payload* replaces the payload of the single wanted job.
+        does that step, and all after it, again. *payload* replaces the payload of the single wanted job; *ticket*: the
+        old one's.
         """
         mended = b"" if payload is None else b"=" + payload
         args: list[Arg] = [cursor, REWRITES_PER_SCRIPT, from_step, mended, *map(wire_id, wanted)]
-        return self.op("redrive", args, replies.redriven(from_step))
+        return self.op("redrive", args, replies.redriven(from_step, self.codec, ticket))
 
     def pause(self, pause: bool) -> Op[bool]:
         """Pause or resume the queue; false if it was in that state already."""

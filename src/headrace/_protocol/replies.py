@@ -545,10 +545,15 @@ def moved(reply: Any) -> tuple[int, str]:
     return int(reply[0]), text(reply[1])
 
 
-def redriven(from_step: str) -> Callable[[Any], tuple[int, str]]:
-    """Return the decoder of a redrive. It raises `ValueError` for a run without the step *from_step*."""
+def redriven(from_step: str, codec: Codec[Any], ticket: str | None) -> Callable[[Any], tuple[int, str]]:
+    """Return the decoder of a redrive. It raises `ValueError` for a run without the step *from_step*. It deletes the
+    payload that was replaced, if the codec stores it outside of Redis: by its *ticket*.
+    """
+    kept = None if ticket is None else keeper(codec)
 
     def decode(reply: Any) -> tuple[int, str]:
+        if reply[0] > 0 and kept is not None and ticket is not None:
+            kept.discard(ticket)
         if reply[0] >= 0:
             return moved(reply)
         names = ", ".join(repr(text(name)) for name in reply[2:]) or "none"

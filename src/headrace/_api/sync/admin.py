@@ -107,7 +107,8 @@ class Admin(Generic[T]):
 
         *payload* replaces the payload of a single job, in the same script; `...` keeps it. The job keeps its id,
         headers and records. Raises `ValueError` without an id or for more than one, and for a payload that is too
-        large; and the codec's errors. Nothing is sent then.
+        large; and the codec's errors. Nothing is sent then. A codec that keeps payloads elsewhere deletes the old one,
+        which is found first: find.lua.
 
         A dead letter whose id is taken again stays, and so do jobs that die meanwhile. In a sharded queue the call goes
         from shard to shard. Jobs that die in a shard that it has passed stay. redrive.lua, page by page.

@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 
 from headrace._core.effects import Now, Overlap, Sleep, Step, send, send_all
 from headrace._model.checks import Context
+from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, NewJob
 from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
@@ -22,7 +23,7 @@ from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
 from headrace._protocol import replies
 from headrace._protocol.durability import durable_batch, with_durability
-from headrace._protocol.keys import job_id
+from headrace._protocol.keys import FLOW, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
@@ -181,6 +182,16 @@ def find(ops: Ops, name: str) -> Step[JobState[Any] | None]:
     """Find a job; if it is nowhere else, page by page over the dead letters."""
     found, cursor = yield from send(ops.seek(name, ""))
     return found or (yield from find_dead(ops, name, cursor))
+
+
+def replaced(ops: Ops, name: str) -> Step[str | None]:
+    """Find the ticket of a dead letter whose payload is to be replaced; `None`: it is in the queue, or of a flow, whose
+    jobs may share it.
+    """
+    found = (yield from find(evolve(ops, codec=BytesCodec()), name)) if ops.keeps else None
+    if found is None or found.state != "dead" or FLOW in found.job.headers:
+        return None
+    return ops.ticket(found.job)
 
 
 def find_dead(ops: Ops, name: str, cursor: str) -> Step[JobState[Any] | None]:

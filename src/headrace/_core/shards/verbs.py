@@ -312,7 +312,9 @@ class QueueVerbs(Generic[M]):
             found = yield from calls.find(ops, some[0])
             if found is None or not all((yield from choose([found]))):
                 return 0
-        return (yield from calls.by_ids(partial(ops.redrive, from_step=name, payload=payload), some, 1))
+        ticket = None if payload is None else (yield from calls.replaced(ops, some[0]))
+        one = partial(ops.redrive, from_step=name, payload=payload, ticket=ticket)
+        return (yield from calls.by_ids(one, some, 1))
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
         return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)
