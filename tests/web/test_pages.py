@@ -403,6 +403,19 @@ def test_schedules(site: Any, queue: Queue) -> None:
     assert "Run now" not in text(site(access=lambda _: "read").get("schedule", queue="q", name="daily"))
 
 
+def test_lists_have_the_cause_first(site: Any, queue: Queue) -> None:
+    """The page of the job has the whole reason."""
+    queue.enqueue(b"x", id="i0")
+    reason = "no handler for jobs of kind 'fax': this worker knows 'mail'"
+    queue.lease().dead_letter(reason)
+    one, key = site(), reason_key(reason)
+    for asked in ({}, {"name": "q"}, {"group": key}, {"name": "q", "state": "dead"}):
+        shown = text(one.get("queue" if "state" in asked else "dead", **asked))
+        assert "kind 'fax' has no handler: this worker knows 'mail'" in shown
+        assert "no handler for jobs" not in shown
+    assert reason in text(one.get("job", queue="q", id="i0"))
+
+
 def test_dead_letters_by_reason(site: Any, queue: Queue) -> None:
     for number in range(3):
         queue.enqueue(b"x", id=f"i{number}")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import attrs
 
 from headrace._cli.console import FAILED, say
+from headrace._model.letters import cause_first
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._model.views import LAYOUT, visible
@@ -103,6 +104,8 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
     from rich.text import Text
 
     texts = [[plain(str(cell)) for cell in row] for row in rows]
+    for row in texts if "reason" in columns else ():
+        row[columns.index("reason")] = cause_first(row[columns.index("reason")])
     kept = [i for i in range(len(columns)) if not texts or any(row[i] for row in texts)]
     console, gap = Console(highlight=False), 2  # cells between columns
     widths = {i: max(cell_len(columns[i]), *(cell_len(row[i]) for row in texts)) if texts else 0 for i in kept}

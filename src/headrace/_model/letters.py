@@ -9,6 +9,8 @@ from attrs import evolve, frozen
 
 from headrace._model.views import JobView
 
+SPENT = "no attempts left: "  # so begins the reason of a job whose workers died
+
 
 def common_reason(reason: str) -> str:
     """Return the part that the reasons of one cause share: the first line, without numbers."""
@@ -20,6 +22,15 @@ def reason_key(reason: str, kind: str = "") -> str:
     """Return the name of the group of dead letters with this *reason*, of jobs of this *kind* ('': without one)."""
     text = f"{common_reason(reason)}\n{kind}" if kind else common_reason(reason)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def cause_first(reason: str) -> str:
+    """Put the cause in front of the words that many reasons begin with, for lists, which cut their texts."""
+    head, _, before = reason.partition("; before that: ")
+    if head.startswith(SPENT):
+        return f"{cause_first(before)}; {head}" if before else f"{head.removeprefix(SPENT)}: {SPENT[:-2]}"
+    unhandled = re.fullmatch("no handler for jobs of kind (.+?)(: this worker knows .*)?", reason, re.DOTALL)
+    return f"kind {unhandled[1]} has no handler{unhandled[2] or ''}" if unhandled else reason
 
 
 @frozen

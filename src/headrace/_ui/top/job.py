@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from headrace._model.letters import cause_first
 from headrace._model.state import Attempt
 from headrace._model.steps import Step
 from headrace._model.views import JobView, one_line, span
@@ -37,7 +38,7 @@ CELLS: Mapping[str, tuple[Column, Cell]] = {
     "at": (Column("ended", 10, right=True), lambda job, now: from_now(job.since, now)),
     "took": (Column("took", 6, right=True), lambda job, _: took(job.duration)),
     "worker": (Column("worker", flexible=2, middle=True), lambda job, _: one_line(job.holder or "")),
-    "reason": (Column("reason", flexible=4), lambda job, _: one_line(job.reason or "")),
+    "reason": (Column("reason", flexible=4), lambda job, _: one_line(cause_first(job.reason or ""))),
     "payload": (Column("payload", flexible=3), lambda job, _: job.payload.line),
 }
 SHOWN: Mapping[str, Sequence[str]] = {

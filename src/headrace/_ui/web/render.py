@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from headrace._model.letters import cause_first
 from headrace._model.verbs import VERBS
 from headrace._model.views import one_line, span
 from headrace._ui.texts import clock, declared, from_now, memory, middle, percent, rate, timing, took
@@ -52,7 +53,7 @@ def environment() -> Environment:
         "wide": WIDTH,
         "high": HEIGHT,
     }
-    templates.filters.update(filters, percent=percent)
+    templates.filters.update(filters, percent=percent, cause=cause_first)
     templates.globals.update(values)
     return templates
 
