@@ -108,6 +108,32 @@ def test_screens(tell: Tell, some: Queue, still: None) -> None:
     tell(story)
 
 
+def test_dead_letters_of_all_queues(tell: Tell, some: Queue, newest: Server) -> None:
+    """By reason and kind; the cause comes first, and a letter's own screen has the whole reason."""
+    reason = "no handler for jobs of kind 'fax': this worker knows 'mail'"
+    with Queue("faxes", url=newest.url) as other:
+        other.enqueue_many([NewJob(b"x", id=f"fax-{n}", headers={"kind": "fax"}) for n in range(2)])
+        for lease in other.lease_many(2):
+            lease.dead_letter(reason)
+
+    async def story(screen: Screen) -> None:
+        await screen.press("question_mark")
+        await screen.shows("g       dead letters of all queues by reason")
+        await screen.press("x", "g")
+        shown = await screen.shows("all dead letters", "3 dead letters, by reason and kind", "no such user 7")
+        assert " fax " in shown
+        assert "kind 'fax' has no handler" in shown
+        assert [line.split()[:3] for line in shown.splitlines() if " fax " in line] == [["2"] * 3]
+        await screen.press("greater_than_sign", "enter")  # the most at first
+        await screen.shows("fax-", reason)
+        await screen.press("escape", "3", "g")
+        await screen.shows("all dead letters", "no such user 7")
+        await screen.press("question_mark")
+        await screen.shows("enter   open the newest dead letter")
+
+    tell(story)
+
+
 def test_a_job(tell: Tell, queue: Queue) -> None:
     """With its lease, its timeline, and its payload: what other programs wrote is neither obeyed nor styled."""
     queue.enqueue(b'{"to": "[bold]ada[/bold]"}', id="[red]a\u202eb", headers={"tenant": "[b]x\x1b[31m"})

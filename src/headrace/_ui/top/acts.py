@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.binding import BindingType
 
@@ -17,6 +18,8 @@ DEAD_BINDINGS: Sequence[BindingType] = (
 )
 DEAD_KEYS = """\
 R  X    redrive its dead letters, remove them for good"""
+ALL_KEYS = """\
+g       dead letters of all queues by reason"""
 QUEUE_BINDINGS: Sequence[BindingType] = (
     ("p", "act('pause')", "Pause"),
     ("P", "act('purge')", "Purge"),
@@ -99,6 +102,8 @@ def worker_action(action: str, worker: WorkerState) -> PendingAction:
 
 class QueueTable(Pane):
     """A table of queues."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("g", "app.groups", "By reason")]
 
     def __init__(self) -> None:
         super().__init__()

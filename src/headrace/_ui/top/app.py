@@ -15,7 +15,7 @@ from headrace._api.aio.inspector import AsyncInspector
 from headrace._ui.actions import Form, act
 from headrace._ui.texts import FAILURES, complaint, counted
 from headrace._ui.top.job import JobPane
-from headrace._ui.top.letters import DeathsPane
+from headrace._ui.top.letters import AllGroupsPane, DeathsPane
 from headrace._ui.top.pane import Pane, PendingAction, Question
 from headrace._ui.top.queues import AttentionPane, QueuesPane
 from headrace._ui.top.workers import WorkersPane
@@ -148,6 +148,10 @@ class Top(App[None]):
         while len(self.screen_stack) > 2:
             self.pop_screen()
         self.switch_screen(lists[where]())  # pyright: ignore[reportUnknownMemberType]
+
+    def action_groups(self) -> None:
+        """Show the dead letters of all queues by reason."""
+        self.push_screen(AllGroupsPane())
 
     def action_hold(self) -> None:
         """Stop reading, or go on."""

@@ -1,4 +1,4 @@
-"""The panes of dead letters: the queues that have some, and the letters of one queue by reason and kind."""
+"""The panes of dead letters: the queues that have some, and the letters of one queue, or of all, by reason."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from headrace._model.letters import DeadGroup
+from headrace._model.letters import DeadGroup, DeadPage, cause_first
 from headrace._ui.texts import counted, from_now, short
-from headrace._ui.top.acts import DEAD_BINDINGS, DEAD_KEYS, QueueTable
+from headrace._ui.top.acts import ALL_KEYS, DEAD_BINDINGS, DEAD_KEYS, QueueTable
 from headrace._ui.top.job import JobPane
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
 
@@ -18,7 +18,9 @@ class DeathsPane(QueueTable):
     """The queues that have dead letters."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*DEAD_BINDINGS]
-    KEYS = DEAD_KEYS
+    KEYS = f"""\
+{ALL_KEYS}
+{DEAD_KEYS}"""
     COLUMNS: ClassVar[Sequence[Column]] = (
         Column("queue", flexible=1),
         Column("dead letters", 12, right=True),
@@ -47,12 +49,9 @@ def _dead_row(name: str, dead: int, trimmed: int) -> Row:
     return Row((name,), (name, f"{dead:,}", short(trimmed)), values=(name, dead, trimmed))
 
 
-class GroupsPane(Pane):
-    """The dead letters of a queue by reason and kind."""
+class GroupTable(Pane):
+    """A table of dead letters by reason and kind."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*DEAD_BINDINGS]
-    KEYS = """\
-R  X    redrive the dead letters of this reason, remove them for good"""
     COLUMNS: ClassVar[Sequence[Column]] = (
         Column("number", 7, right=True),
         Column("in 1 h", 6, right=True),
@@ -62,26 +61,60 @@ R  X    redrive the dead letters of this reason, remove them for good"""
         Column("reason", flexible=5),
     )
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._groups: dict[str, DeadGroup] = {}
+
+    def show(self, page: DeadPage, now: float) -> None:
+        """Show the groups of a page, at the server's time."""
+        self._groups = {group.key: group for group in page.groups}
+        more = "" if page.seen == page.all else f", the newest {page.seen:,} of which are grouped"
+        rows = [self._row(group, now) for group in page.groups]
+        self.fill(now, [f"{counted(page.all, 'dead letter')}{more}, by reason and kind"], rows)
+
+    @staticmethod
+    def _row(group: DeadGroup, now: float) -> Row:
+        numbers, words = (group.number, group.hour, group.day), (group.kind or "", cause_first(group.reason))
+        texts = (*map(short, numbers), from_now(group.last, now), *words)
+        return Row((group.key,), texts, values=(*numbers, group.last, *words))
+
+    def chosen(self, key: Key) -> None:
+        """Open the newest dead letter."""
+        self.top.push_screen(JobPane(*self._groups[key[0]].examples[0]))
+
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
+        """Return `None`: nothing is done here."""
+        return None
+
+
+class AllGroupsPane(GroupTable):
+    """The dead letters of all queues by reason and kind."""
+
+    KEYS = "enter   open the newest dead letter"
+    heading = "all dead letters"
+
+    async def read(self) -> None:
+        """Read the groups."""
+        view = await self.top.inspector.overview()
+        page = await self.top.inspector.deaths([queue.name for queue in view.queues if queue.counts.dead])
+        self.show(page, page.now or view.now)
+
+
+class GroupsPane(GroupTable):
+    """The dead letters of a queue by reason and kind."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*DEAD_BINDINGS]
+    KEYS = """\
+R  X    redrive the dead letters of this reason, remove them for good"""
+
     def __init__(self, queue: str) -> None:
         super().__init__()
         self.queue, self.heading = queue, f"{queue} · dead letters"
-        self._groups: dict[str, DeadGroup] = {}
 
     async def read(self) -> None:
         """Read the groups."""
         page = await self.top.inspector.dead(self.queue)
-        self._groups = {group.key: group for group in page.groups}
-        more = "" if page.seen == page.all else f", the newest {page.seen:,} of which are grouped"
-        rows: list[Row] = []
-        for group in page.groups:
-            numbers, kind = (group.number, group.hour, group.day), group.kind or ""
-            texts = (*map(short, numbers), from_now(group.last, page.now), kind, group.reason)
-            rows.append(Row((group.key,), texts, values=(*numbers, group.last, kind, group.reason)))
-        self.fill(page.now, [f"{counted(page.all, 'dead letter')}{more}, by reason and kind"], rows)
-
-    def chosen(self, key: Key) -> None:
-        """Open the newest dead letter."""
-        self.top.push_screen(JobPane(self.queue, self._groups[key[0]].ids[0]))
+        self.show(page, page.now)
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
         """Return the request of an action for the dead letters of a reason."""

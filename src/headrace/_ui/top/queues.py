@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from headrace._model.views import Attention, Overview, QueueView
 from headrace._ui.programs import programs
 from headrace._ui.texts import chart, counted, memory, rate, short, took
-from headrace._ui.top.acts import QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
+from headrace._ui.top.acts import ALL_KEYS, QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
 from headrace._ui.top.letters import GroupsPane
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
 from headrace._ui.top.queue import QueuePane, state_of
@@ -33,7 +33,9 @@ class QueuesPane(QueueTable):
     """All queues."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*QUEUE_BINDINGS]
-    KEYS = QUEUE_KEYS
+    KEYS = f"""\
+{ALL_KEYS}
+{QUEUE_KEYS}"""
     COLUMNS: ClassVar[Sequence[Column]] = (
         Column("queue", flexible=1),
         Column("waiting", 7, right=True),
