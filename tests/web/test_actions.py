@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Callable
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from attrs import frozen
 
 from headrace import ConfigurationError, Flow, NewJob, Queue, Worker
 from headrace._ui import actions
 from headrace._ui.web.access import Rights
+from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, MsgpackCodec, Offloaded, PydanticCodec
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
 from tests.support.awaiting import until
@@ -92,6 +96,98 @@ def test_a_payload_that_is_not_shown_whole_is_not_edited(site: Any, queue: Queue
     assert "<textarea" not in form.partition("Enqueue again")[2]
     assert one.done("enqueue", queue="q", again="a", id="b") == "Job b was enqueued."
     assert queue.find("b").job.payload == payload
+
+
+@frozen
+class Mail:
+    """A payload of a type: its text is none that can be edited."""
+
+    to: str
+
+
+KEYS = {"k": bytes(32)}
+CODECS: dict[str, tuple[Callable[[Path], Any], Any, str, Any]] = {  # its payload; a text, and the payload that it means
+    "json": (lambda _: JSONCodec(), {"a": 1}, '{"a": 2}', {"a": 2}),
+    "a json string": (lambda _: JSONCodec(), "x", '"y"', "y"),
+    "msgpack": (lambda _: MsgpackCodec(), {"a": 1}, '{"a": 2}', {"a": 2}),
+    "of a type": (lambda _: MsgpackCodec(Mail), Mail("ada"), '{"to": "ben"}', Mail("ben")),
+    "pydantic": (lambda _: PydanticCodec(list[int]), [1], "[2]", [2]),
+    "sealed": (lambda _: Encrypted(None, KEYS), b"one", "two", b"two"),
+    "offloaded": (lambda path: Offloaded(JSONCodec(), DirectoryStore(path), over=0), [1], "[2]", [2]),
+    "all": (
+        lambda path: Encrypted(Offloaded(Compressed(MsgpackCodec()), DirectoryStore(path), over=0), KEYS),
+        [1],
+        "[2]",
+        [2],
+    ),
+}
+
+
+@pytest.fixture
+def extras() -> None:
+    """The packages of these codecs."""
+    for extra in ("pydantic", "zstandard", "cryptography"):
+        pytest.importorskip(extra)
+
+
+@pytest.mark.usefixtures("extras")
+@pytest.mark.parametrize("name", CODECS)
+def test_payloads_are_typed_for_the_codec(site: Any, newest: Server, tmp_path: Path, name: str) -> None:
+    """Enqueued, enqueued again and mended; what is enqueued again is a payload of its own. Bad text changes nothing."""
+    make, first, typed, meant = CODECS[name]
+    codec: Any = make(tmp_path)
+    with Queue("q", url=newest.url, codec=codec) as queue:
+        queue.enqueue(first, id="a")
+        one = site(codecs={"q": codec})
+        page = one.get("job", queue="q", id="a").text
+        plain = isinstance(first, (bytes, dict, list))
+        assert ("<textarea" in page.partition("Enqueue again")[2]) == plain
+        shown = unescape(re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)[0]) if plain else ""
+        fields = {"queue": "q", "again": "a", **({"payload": shown.replace("\n", "\r\n")} if plain else {})}
+        assert one.done("enqueue", id="same", **fields) == "Job same was enqueued."
+        assert "was enqueued" in one.done("enqueue", **fields)
+        assert one.done("enqueue", queue="q", again="a", payload=typed, id="edited") == "Job edited was enqueued."
+        assert one.done("enqueue", queue="q", payload=typed, id="typed") == "Job typed was enqueued."
+        if not isinstance(first, bytes):
+            refused = one.post("enqueue", queue="q", payload="{")
+            assert (refused.status_code, "codec does not take that payload" in text(refused)) == (400, True)
+        leases = queue.lease_many(9)
+        assert [lease.job.payload for lease in leases] == [first, first, first, meant, meant]
+        for lease in leases[:-1]:
+            assert lease.complete()
+        leases[-1].dead_letter("no")
+        assert one.done("redrive", queue="q", id="typed", payload=typed).endswith("with another payload.")
+        lease = queue.lease()
+        assert lease.job.payload == meant
+        assert lease.complete()
+        queue.admin.schedule("s", first, every=3600)
+        one.done("schedule", queue="q", name="s", every="60")
+        one.done("run_schedule", queue="q", name="s")
+        one.done("schedule", queue="q", name="s", every="60", payload=typed)
+        one.done("run_schedule", queue="q", name="s")
+        leases = queue.lease_many(9)
+        assert [lease.job.payload for lease in leases] == [first, meant]
+        assert queue.complete_many(leases) == [True, True]
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_payload_in_a_store_has_one_job(site: Any, newest: Server, tmp_path: Path) -> None:
+    """Without the codec, it is not enqueued again: whichever job ended first would take it from the other."""
+    with Queue("q", url=newest.url, codec=Offloaded(None, DirectoryStore(tmp_path), over=0)) as queue:
+        queue.enqueue(b"x", id="a")
+        refused = site().post("enqueue", queue="q", again="a")
+        assert (refused.status_code, "give the codec to app(codecs=" in text(refused)) == (400, True)
+        assert queue.counts().enqueued == 1
+
+
+@pytest.mark.usefixtures("extras")
+def test_a_signal_is_written_by_the_codec(site: Any, newest: Server) -> None:
+    codec = Encrypted(JSONCodec(), KEYS)
+    with Queue("q", url=newest.url, codec=codec) as queue:
+        queue.enqueue([1], id="a")
+        done = site(codecs={"q": codec}).done("signal", queue="q", id="a", signal="go", data='{"by": "ada"}')
+        assert done == "The signal is kept until the job waits for it."
+        assert queue.lease().job.wait_for("go") == {"by": "ada"}
 
 
 def test_a_job_of_a_flow_is_not_enqueued_again(site: Any, newest: Server) -> None:

@@ -8,7 +8,19 @@ from typing import Any, Generic, overload
 
 from headrace._forks import cached_property
 from headrace._model.checks import count
-from headrace._model.codec import Codec, as_bytes, binds, bound, chosen, grouped, inline, keeper, of_job, untyped
+from headrace._model.codec import (
+    Codec,
+    as_bytes,
+    binds,
+    bound,
+    chosen,
+    from_text,
+    grouped,
+    inline,
+    keeper,
+    of_job,
+    untyped,
+)
 from headrace._model.job import T
 from headrace.errors import CodecError, requiring
 
@@ -106,6 +118,11 @@ class Around(Generic[T]):
         inner = keeper(self.codec)
         if inner is not None:
             inner.discard(ticket)
+
+    def from_text(self, text: str) -> T:
+        """Return the payload that a text stands for: by the inner codec."""
+        value: T = from_text(self.codec, text)
+        return value
 
     def inner(self, payload: T) -> bytes:
         """Encode by the inner codec."""

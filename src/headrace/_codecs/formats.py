@@ -125,6 +125,13 @@ class MsgpackCodec(MsgspecCodec[A]):
 
     _format, _extra = "MessagePack", "msgpack"
 
+    def from_text(self, text: str) -> A:
+        """Return the payload that a text stands for: JSON, of the type. Raises msgspec's error."""
+        import msgspec
+
+        value: A = msgspec.json.decode(text, type=self.type)
+        return value
+
 
 ERRORS_SHOWN = 5  # of one payload, in a message
 

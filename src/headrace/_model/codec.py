@@ -21,6 +21,7 @@ class Codec(Protocol[A]):
     bytes that it can't read: the job is put aside with its bytes; or `RetryLater`, which delays the job. It may have an
     attribute `untyped`: the codec of the same format for values of any type, for results, and for follow-ups in other
     queues. By a method `holds(type) -> bool`, if it has one, a worker warns of annotated results that it can't encode.
+    By a method `from_text(str) -> T`, the pages read payloads that are typed; without one, by `decode`, in UTF-8.
     """
 
     def encode(self, payload: A, /) -> bytes:
@@ -47,6 +48,12 @@ def chosen(codec: Codec[Any] | None) -> Codec[Any]:
 def untyped(codec: Any) -> Any:
     """Return the codec of the same format for values of any type; *codec* itself if it has no other."""
     return getattr(codec, "untyped", codec)
+
+
+def from_text(codec: Any, text: str) -> Any:
+    """Return the payload that a text stands for. Raises the codec's error."""
+    read = getattr(codec, "from_text", None)
+    return codec.decode(text.encode()) if read is None else read(text)
 
 
 def inline(codec: Any) -> Any:

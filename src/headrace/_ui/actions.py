@@ -7,12 +7,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from attrs import asdict, frozen
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.aio.queue import AsyncQueue
+from headrace._codecs.typed import Stored, Typed
 from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.job import COST
 from headrace._model.steps import signal_data
@@ -100,7 +101,7 @@ async def resume(request: ActionRequest) -> Outcome:
 
 
 async def enqueue(request: ActionRequest) -> Outcome:
-    """Add a job, its payload as it is typed: bytes in UTF-8; or a job like another."""
+    """Add a job, its payload as it is typed; or a job like another."""
     if request.form("again"):
         return await _enqueue_again(request, request.form("again"))
     delay, level = request.form.seconds("delay"), int(request.form.seconds("priority") or 0)
@@ -114,14 +115,13 @@ async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
     found = await request.queue.find(id)
     if found is None or found.job.payload is None:
         raise Refused(f"The payload of {id!r:.100} is not known any more. Nothing was done.")
-    job, payload = found.job, found.job.payload
+    job, payload = found.job, cast("str | Stored", Stored(found.job.payload, found.job.id))
     if FLOW in job.headers:
         raise Refused("This is a job of a flow: start another run of the flow. Nothing was done.")
-    typed = request.form.fields.get("payload")
-    shown = await request.inspector.job(request.queue.name, id) if typed is not None else None
-    if typed is not None and shown is not None:
-        text = typed.replace("\r\n", "\n")  # browsers send each line end as CRLF
-        payload = payload if text == shown.payload.text else text
+    if "payload" in request.form.fields:
+        text = request.form("payload").replace("\r\n", "\n")  # browsers send each line end as CRLF
+        shown = await request.inspector.job(request.queue.name, id)
+        payload = payload if shown is None or text == shown.payload.text else text
     headers = {name: value for name, value in job.headers.items() if not is_internal(name)}
     options: dict[str, Any] = {"key": job.key, "cost": job.cost, "priority": job.priority, "headers": headers}
     receipt = await request.queue.enqueue(payload, id=request.form("id") or None, **options)
@@ -367,7 +367,7 @@ async def act(
     view = (await inspector.queue(name)).queue
     levels = LEVELS_AT_MOST if action == "schedule" else view.levels  # a level may have had no job yet
     options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
-    options["shards"] = max(1, len(view.shards))
+    options |= {"shards": max(1, len(view.shards)), "codec": Typed(inspector.views.codec(name))}
     queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
     queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
     try:

@@ -13,7 +13,7 @@ from headrace._core.queue import calls
 from headrace._core.views.catalogue import place
 from headrace._core.views.choice import EVERYTHING, Choice
 from headrace._core.views.reader import LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, STATES, Reader, asked
-from headrace._core.views.redaction import duration_of, wait_of
+from headrace._core.views.redaction import duration_of, editable, wait_of
 from headrace._model.state import JobState
 from headrace._model.views import (
     ENDED,
@@ -132,7 +132,9 @@ class JobViews(Reader):
             result = yield from send(ops.result(id))
             if state is None and result is None:
                 return None
-            return evolve(self.showing.gone(ops.keys.queue, id, state, result), shard=shard)
+            view = self.showing.gone(ops.keys.queue, id, state, result)
+            value = None if state is None else state.job.payload
+            return evolve(view, shard=shard, payload=editable(ops.codec, view.payload, value))
         until = position = None
         if state.state == "leased" and state.entry:
             holding = yield from send(view_ops.lease_of(ops, state.entry))
@@ -140,10 +142,8 @@ class JobViews(Reader):
         if state.state in ("waiting", "parked"):
             position = yield from calls.position(ops, id)
         state = self._with_results(ops.bound, state)
-        return evolve(
-            self.showing.job(state, token=token or None, until=until, position=position, whole=True, now=now),
-            shard=shard,
-        )
+        view = self.showing.job(state, token=token or None, until=until, position=position, whole=True, now=now)
+        return evolve(view, shard=shard, payload=editable(ops.codec, view.payload, state.job.payload))
 
     def find(self, id: str, names: Sequence[str]) -> Step[list[str]]:
         """Find the queues among *names* that have a job of this id. Reads the newest 1,000 dead letters, or 1 MiB."""

@@ -50,6 +50,10 @@ class Reader:
         self._dead: dict[str, tuple[float, tuple[int, int]]] = {}  # when they were counted; dead letters, trimmed ones
         self._kept: dict[tuple[Any, ...], tuple[float, Any, Exception | None]] = {}
 
+    def codec(self, name: str) -> Codec[Any]:
+        """Return the codec of a queue, as far as it was given."""
+        return self._ops_factory.codecs.get(name, chosen(None))
+
     def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]], fresh: float | None = None) -> Step[R]:
         """Return the value that was read under *key* a moment ago, or read it by *build*. Errors are cached, too.
 

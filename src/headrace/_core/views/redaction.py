@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
+from headrace._model.codec import Codec, from_text
 from headrace._model.event import ENDS
 from headrace._model.flow import FlowState
 from headrace._model.job import Job
@@ -113,6 +114,17 @@ class Redaction:
         kind, text = readable(data)
         shown, cut = bounded(self.text("result", text, Job(id, data, flow)))
         return Payload(kind, shown, len(data), cut or len(data) > READ_BYTES)
+
+
+def editable(codec: Codec[Any], shown: Payload, value: Any) -> Payload:
+    """Let the text of a payload be edited only if it stands for that *value*, as its codec reads it."""
+    if not shown.whole or isinstance(value, bytes):
+        return shown
+    try:
+        same = bool(from_text(codec, shown.text) == value)
+    except Exception:  # whatever the codec raises
+        same = False
+    return evolve(shown, whole=same)
 
 
 def wait_of(state: JobState[Any]) -> float | None:

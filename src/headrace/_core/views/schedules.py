@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace._core.effects import Step, send
 from headrace._core.views.reader import Reader
+from headrace._core.views.redaction import editable
 from headrace._model.views import ScheduleView
 from headrace._protocol.keys import job_id
 
@@ -21,7 +22,8 @@ class ScheduleViews(Reader):
                 found = yield from send(ops.schedule_of(schedule))
                 if found is not None:
                     shown = self.showing.job(found[1], whole=True)
-                    return ScheduleView(name, found[0], shown.payload, shown.headers)
+                    payload = editable(ops.codec, shown.payload, found[1].job.payload)
+                    return ScheduleView(name, found[0], payload, shown.headers)
             return None
 
         return (yield from self.kept(("schedule", name, schedule), build))
