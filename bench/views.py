@@ -23,13 +23,13 @@ from headrace.web import app
 from tests.support.servers import Server, binaries
 
 PAGES = {
-    "queues": "", "queue": "queue?name=deep", "a page far behind": "queue?name=deep&cursor=new:0%20({middle}",
+    "overview": "", "queue": "queue?name=deep", "a page far behind": "queue?name=deep&cursor=new:0%20({middle}",
     "job": "job?queue=deep&id=i{jobs}", "find": "find?id=i{jobs}", "dead by reason": "dead?name=deep",
     "workers": "workers", "trends": "trends?name=deep&span=2d",
 }  # fmt: skip
 LOOKS = 7  # of each page: the best is told, as others are at work on this machine
 EVERY_S = 2.0  # seconds after which a page asks anew
-OTHERS = 99  # queues beside the deep one
+OTHERS = 199  # queues beside the deep one
 VIEWERS = 20
 SECONDS = 10.0  # for which they look
 
