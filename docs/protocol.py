@@ -50,7 +50,7 @@ PARTS = {
     "flow:<id>": (
         "hash",
         "A run of a flow: `state`, `started`, `ended`, `attributes` (JSON), and for each of its jobs "  # noqa: ISC004
-        "`at:<id>` (state, stage, nonce of its entry into that, and of the fan-out it is of), `result:<stage>:<id>`, and what fan-outs need; under a TTL once it has ended.",
+        "`at:<id>` (state, stage, nonce of its entry into that, and of the fan-out it is of), `result:<stage>:<id>`, `left:<stage>:<id>` (ms), and what fan-outs need; under a TTL once it has ended.",
     ),
     "dead": (
         "stream",

@@ -19,6 +19,7 @@ from headrace._model.terms import Share
 from headrace._model.verbs import Bulk
 from headrace._model.views import (
     Attention,
+    ChildView,
     FlowView,
     JobsPage,
     JobView,
@@ -30,6 +31,7 @@ from headrace._model.views import (
     QueuePage,
     QueueView,
     RunsPage,
+    RunView,
     ScheduleView,
     ServerFacts,
     ShardView,
@@ -48,6 +50,7 @@ __all__ = [
     "Attempt",
     "Attention",
     "Bulk",
+    "ChildView",
     "DeadGroup",
     "DeadPage",
     "FlowView",
@@ -64,6 +67,7 @@ __all__ = [
     "QueueView",
     "Repairs",
     "Resharding",
+    "RunView",
     "RunsPage",
     "ScheduleView",
     "ServerFacts",

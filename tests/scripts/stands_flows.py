@@ -102,7 +102,7 @@ def _(lua: Lua) -> None:
     for ids in (["r0"], ["r0", "none", "r0"]):
         cursor, results, children, names, calls = "", 0, [], [*ids], 0
         while names:
-            rows = lua("flow_read", 2, cursor, "a", "b", *names, extra=[run(0)] * len(names))
+            rows = lua("flow_read", 2, cursor, 0, "a", "b", *names, extra=[run(0)] * len(names))
             for row in rows:
                 if row:
                     results += len(row[7]) // 2

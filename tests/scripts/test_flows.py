@@ -56,7 +56,7 @@ class Flow:
         return self.lua("flow_advance", *args, extra=[*self.stages, *[RUN] * runs], call=call, lane=lane)
 
     def read(self, name: str = "o") -> Any:
-        return self.lua("flow_read", 2, "", "a", "b", name, extra=[RUN])[0]
+        return self.lua("flow_read", 2, "", 0, "a", "b", name, extra=[RUN])[0]
 
     def state(self) -> dict[str, Any]:
         return {part: value for part, value in self.lua.state().items() if "lane:" not in part}
@@ -208,6 +208,25 @@ def test_a_start_is_not_half_done(flow: Flow) -> None:
         assert flow.lua.redis.keys("*") == [key]
 
 
+def test_when_a_job_left_its_stages_and_fanned_out(flow: Flow) -> None:
+    """Times come only where they are asked for; a child tells its stage, and when it left that."""
+    before = int(flow.lua.redis.time()[0]) * 1000
+    flow.advance(*fan(flow.leased(), 2))
+    entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], "o/1/c0")
+    assert flow.advance("move", "o/1/c0", "b", entry, 1, 0, "", "", "", 0) == [1]
+    assert flow.read()[8] == ["c0", "done b ", 0, "", "c1", "active b ", 0, ""]
+    assert flow.read()[11:] == ["1", []]
+    (row,) = flow.lua("flow_read", 2, "", 1, "a", "b", "o", extra=[RUN])
+    (began, fanned, *left), ended = row[12], row[8][1].removeprefix("done b ")
+    assert (row[8][5], left) == ("active b ", ["", ""])
+    assert before <= int(began) <= int(fanned) <= int(ended)
+    (row,) = flow.lua("flow_read", 2, "", 1, "a", "b", "o/1/c0", extra=[RUN])
+    assert row[11:] == ["", [fanned, "", "", ended]]
+    flow.lua.redis.hdel(RUN, "left:b:o/1/c0", "fanned:o/1/")
+    (row,) = flow.lua("flow_read", 2, "", 1, "a", "b", "o", extra=[RUN])
+    assert (row[8][1], row[12]) == ("done b ", [began, "", "", ""])
+
+
 @pytest.mark.parametrize("worker", ["w", "v"])
 def test_the_fence(flow: Flow, worker: str) -> None:
     entry = flow.leased()
@@ -228,15 +247,15 @@ def test_a_read_is_bounded_in_children_and_bytes(flow: Flow, children: int, size
         else:
             flow.lua.redis.hset(RUN, f"at:o/1/c{i}", "done b")
             flow.lua.redis.hset(RUN, f"result:b:o/1/c{i}", "r" * size)
-    rows = flow.lua("flow_read", 2, "", "a", "b", *["o"] * 6, extra=[RUN] * 6)
+    rows = flow.lua("flow_read", 2, "", 0, "a", "b", *["o"] * 6, extra=[RUN] * 6)
     assert [len(row[8]) // 4 for row in rows] == told
     *whole, cursor = (row[9] for row in rows)
     assert not any(whole)
     assert bool(cursor) == (told[-1] < children)
     if cursor:
-        (more,) = flow.lua("flow_read", 2, cursor, "a", "b", "o", extra=[RUN])
+        (more,) = flow.lua("flow_read", 2, cursor, 0, "a", "b", "o", extra=[RUN])
         assert len(more[8]) // 4 == min(500, children - told[-1])
         assert more[8][0] not in rows[-1][8][::4]
         flow.lua.redis.hset(RUN, "fanout:o", "77")
-        (anew,) = flow.lua("flow_read", 2, cursor, "a", "b", "o", extra=[RUN])
+        (anew,) = flow.lua("flow_read", 2, cursor, 0, "a", "b", "o", extra=[RUN])
         assert (anew[8][0], anew[10]) == (rows[-1][8][0], 0)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from headrace import Flow, FlowJob, Job, Limit, NewJob, Queue, Retry, Worker
+from headrace import FanOut, Flow, FlowJob, Job, Limit, NewJob, Queue, Retry, Worker
 from headrace._ui.web.pages import PAGES
 from tests.support.awaiting import until
 from tests.support.servers import Server
@@ -48,7 +48,8 @@ def filled(newest: Server, queue: Queue) -> Iterator[None]:
         closing(Flow("shop", url=newest.url)) as flow,
     ):
         worker.handler("fair", kind=hostile, retry=Retry(attempts=2), history=100, concurrency=2)(failing)
-        flow.stage("order", next="bill")(advancing)
+        flow.stage("order", next="bill", children="item")(fanning)
+        flow.stage("item", retry=Retry(attempts=1))(failing)
         flow.stage("bill")(advancing)
         worker.flow(flow)
         worker.handler("held")(lambda _: ended.wait(60) and None)
@@ -63,6 +64,7 @@ def filled(newest: Server, queue: Queue) -> Iterator[None]:
             until(lambda: held.counts().leased == 1)
             until(lambda: fair.counts().dead >= 5)
             until(lambda: fair.counts().completed >= 5)
+            until(lambda: flow.counts()["item"].completed == 4)
             yield
             ended.set()
 
@@ -72,6 +74,12 @@ def failing(job: Job) -> bytes:
     if job.id.endswith(tuple("02468")):
         raise ValueError(HOSTILE.decode())
     return HOSTILE
+
+
+def fanning(job: FlowJob) -> FanOut:
+    """A stage with children of hostile names: some fail, some succeed, and one is late."""
+    names = [f"{HOSTILE.decode().replace('/', '')}{n}" for n in range(8)]
+    return FanOut([*(NewJob(HOSTILE, name) for name in names), NewJob(b"x", delay=3600)])
 
 
 def advancing(job: FlowJob) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace import FanOut, Flow, Queue, Retry, Worker
+from headrace import FanOut, Flow, Lease, NewJob, Queue, Retry, Worker
 from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.web.conftest import text
@@ -75,10 +75,39 @@ def test_runs_by_state_stage_and_id(site: Any, shop: Flow) -> None:
 
 def test_a_run_with_its_children(site: Any, shop: Flow) -> None:
     shown = site().get("run", flow="shop", id="good")
-    assert "2 completed, 0 failed, 0 go on." in text(shown)
+    assert "2 completed." in text(shown)
+    assert shown.text.count("run?flow=shop&amp;id=good%2F1%2F0") == 2  # in the graph, and in the table
+    assert "job?queue" not in shown.text  # no queue has these jobs
+    assert "not reached" not in text(shown)
     assert "<b>item 1" in text(shown)
     assert "<b>" not in shown.text
     assert "Result of bill" in text(shown)
+
+
+def test_the_graph_of_one_run(site: Any, shop: Flow, newest: Server) -> None:
+    """Each stage with its state in this run alone, a link to its job, and its duration; folded children by number."""
+    assert "order failed" in text(site().get("run", flow="shop", id="bad"))
+    assert "bill not reached" in text(site().get("run", flow="shop", id="bad"))
+    (waits,) = leased_in(newest, "order")
+    assert waits.job.id == "waits"
+    assert "order running" in text(site().get("run", flow="shop", id="waits"))
+    shop.complete(waits, FanOut([NewJob(b"x", f"c{n}") for n in range(120)]))
+    leases = leased_in(newest, "item", 60)
+    for lease in leases[:50]:
+        shop.complete(lease, b"done")
+    shown = text(site().get("run", flow="shop", id="waits"))
+    assert re.search(r"order blocked · \d+ (ms|s) .*item 50 completed · 10 running 10 waiting · 50 going on", shown)
+    assert "70 go on, 50 completed." in shown
+    assert "70 are shown." in shown
+    page = site().get("run", flow="shop", id="waits").text
+    assert page.count("job?queue=shop%2Fitem") == 3 + 20
+    shown = text(site().get("run", flow="shop", id="waits/1/c0"))
+    assert re.search(r"order not reached bill not reached item completed · \d+ (ms|s) ", shown)
+
+
+def leased_in(server: Server, stage: str, limit: int = 1) -> list[Lease[Any]]:
+    with Queue(f"shop/{stage}", url=server.url) as queue:
+        return queue.lease_many(limit)
 
 
 def test_a_group_of_queues_is_shown_too(site: Any, newest: Server) -> None:

@@ -444,6 +444,86 @@ class RunsPage:
     cursor: str
 
 
+@frozen
+class ChildView:
+    """A child of a run: its `state` and `stage`, as a run has them; `began` with its siblings, and `ended`, both times
+    as far as known. `job`: the state of its job in the queue, where that was read.
+    """
+
+    id: str
+    state: str
+    stage: str
+    began: float | None = None
+    ended: float | None = None
+    job: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name among its siblings."""
+        return self.id.rpartition("/")[2]
+
+    @property
+    def shown(self) -> str:
+        """Its state in one word: of its job, if that was read."""
+        return self.job or ("going on" if self.state == "running" else self.state)
+
+    @property
+    def there(self) -> bool:
+        """Whether its queue has its job."""
+        return self.state not in ("completed", "cancelled")
+
+    def took(self, now: float) -> float | None:
+        """Return the seconds from its begin to its end, or to *now*."""
+        until = self.ended if self.state not in ("running", "blocked") else now
+        return None if self.began is None or until is None else max(0.0, until - self.began)
+
+
+@frozen
+class RunView(FlowState):
+    """A run, or a child of one, with the stages that it has `passed`, in this order, and its seconds in each; `took`:
+    seconds in its present or last `stage`. `None`: not known. `parts`: its children, as far as `whole` says all of
+    them. `job`: the state of its job in the queue, while it goes on. `now`: when it was read.
+    """
+
+    passed: Mapping[str, float | None] = field(factory=dict[str, "float | None"])
+    since: float | None = None
+    """When it came to its present stage, or had left its last."""
+    parts: tuple[ChildView, ...] = ()
+    now: float = 0.0
+    job: str = ""
+    whole: bool = True
+
+    @classmethod
+    def of(
+        cls, state: FlowState, began: float | None, ends: Mapping[str, float], parts: Sequence[ChildView]
+    ) -> RunView:
+        """Join a state with the times at which its job `began`, and left stages."""
+        goes_on = state.state in ("running", "blocked")
+        passed: dict[str, float | None] = {}
+        if "/" not in state.id:  # it left them before this version wrote when
+            passed = {stage: None for stage in state.results if stage not in ends and stage != state.stage}
+        since = None if passed else began
+        for stage, at in sorted(ends.items(), key=lambda end: (end[1], end[0] == state.stage)):
+            if stage != state.stage or not goes_on:
+                passed[stage] = None if since is None else max(0.0, at - since)
+                since = at
+        known = (state.attributes, state.results, state.children, state.failed, state.pending)
+        times = (state.started_at, state.ended_at, passed, since)
+        return cls(state.id, state.state, state.stage, *known, *times, tuple(parts))
+
+    @property
+    def there(self) -> bool:
+        """Whether its queue has its job."""
+        return self.state not in ("completed", "cancelled")
+
+    @property
+    def took(self) -> float | None:
+        """The seconds in its present or last stage."""
+        if self.state not in ("running", "blocked"):
+            return self.passed.get(self.stage)
+        return None if self.since is None else max(0.0, self.now - self.since)
+
+
 SHOWN_CHARACTERS = 16_384  # characters of a text that are shown of one job
 READ_BYTES = 4 * SHOWN_CHARACTERS  # bytes of a payload that are read to show it
 LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines

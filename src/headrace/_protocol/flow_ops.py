@@ -19,6 +19,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
+from headrace._model.views import ChildView, RunView
 from headrace._protocol import replies
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
@@ -336,8 +337,25 @@ class FlowOps:
             rows, rest = replies.flow_rows(reply, begun)
             return [replies.flow_state(name, row, strict) for name, row in zip(names, rows, strict=False)], rest
 
-        args: list[Arg] = [len(stages), replies.flow_cursor(begun), *stages, *names]
+        args: list[Arg] = [len(stages), replies.flow_cursor(begun), 0, *stages, *names]
         return self._op("flow_read", [self.run(n) for n in names], args, decode)
+
+    def whole_run(self, name: str, begun: Any = None) -> Op[tuple[RunView | None, Any]]:
+        """Fetch the state of one job with its way, as far as one answer goes. *begun* is as in `read`."""
+        stages = list(self.declared())
+
+        def decode(reply: Any) -> tuple[RunView | None, Any]:
+            rows, rest = replies.flow_rows(reply, begun)
+            row = rest or rows[0]
+            state = replies.flow_state(name, row)
+            if state is None:
+                return None, None
+            (began, fanned, *left), children = replies.passing(name, row)
+            ends = {stage: at for stage, at in zip(stages, left, strict=True) if at is not None}
+            return RunView.of(state, began, ends, [ChildView(*child[:3], fanned, child[3]) for child in children]), rest
+
+        args: list[Arg] = [len(stages), replies.flow_cursor(begun), 1, *stages, name]
+        return self._op("flow_read", [self.run(name)], args, decode)
 
     def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
         """Fetch a page of the runs whose attribute *name* has *value*."""

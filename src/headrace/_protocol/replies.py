@@ -667,7 +667,9 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     failed: tuple[str, ...] = ("dead", "cancelled")
     if not pending:  # a child that still runs was redriven after its parent stopped waiting: it counts as failed
         failed += ("active", "blocked")
-    ended_in = [(text(children[i]), text(children[i + 1]), children[i + 2 : i + 4]) for i in range(0, len(children), 4)]
+    ends = (text(at).partition(" ")[0] for at in children[1::4])
+    kept_results = zip(children[2::4], children[3::4], strict=True)
+    ended_in = list(zip(map(text, children[::4]), ends, kept_results, strict=True))
     return FlowState(
         name,
         _POSITIONS.get(how, how),
@@ -680,6 +682,15 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
         _moment(started),
         _moment(ended),
     )
+
+
+def passing(name: str, row: Any) -> tuple[list[float | None], list[tuple[str, str, str, float | None]]]:
+    """Decode the times of a row of `flow_read`, and the id, state, stage and end of each child."""
+    children: list[tuple[str, str, str, float | None]] = []
+    for child, at in zip(row[8][::4], row[8][1::4], strict=True):
+        how, stage, left, *_ = [*text(at).split(" "), "", "", ""]
+        children.append((f"{name}/{text(row[11])}/{text(child)}", _POSITIONS.get(how, how), stage, _moment(left)))
+    return [_moment(one) for one in row[12]], children
 
 
 def _moment(ms: Any) -> float | None:

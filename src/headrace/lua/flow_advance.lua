@@ -70,11 +70,15 @@ local function where(run, id)
   local how, stage, nonce, of = string.match(get(run, 'at', id) or '', '^(%a+) (%S+) ?(%d*) ?(%d*)$')
   return {how = how, stage = stage, nonce = tonumber(nonce ~= '' and nonce or 0), of = of or ''}
 end
-local function set(run, id, job, how)
-  job.how = how
-  redis.call('HSET', run, 'at:' .. id, string.format('%s %s %.0f %s', how, job.stage, job.nonce, job.of))
-end
 local function goes_on(job) return job.how == 'active' or job.how == 'blocked' end
+-- *left*: the stage that it leaves; one that ends leaves its own.
+local function set(run, id, job, how, left)
+  job.how = how
+  left = left or not goes_on(job) and job.stage
+  local state = string.format('%s %s %.0f %s', how, job.stage, job.nonce, job.of)
+  if not left then return redis.call('HSET', run, 'at:' .. id, state) end
+  redis.call('HSET', run, 'at:' .. id, state, 'left:' .. left .. ':' .. id, string.format('%.0f', now))
+end
 -- Count the jobs of the run that go on; nil for a run from before they were counted.
 local function alive(run, n)
   return redis.call('HEXISTS', run, 'live') == 1 and redis.call('HINCRBY', run, 'live', n) or nil
@@ -130,9 +134,10 @@ local function enter(run, id, job, stage)
     set(run, id, job, redis.call('HEXISTS', run, 'job:' .. id) == 1 and 'dead' or 'done')
     return ended(run, id, job)
   end
+  local left = job.stage
   job.stage, job.nonce = stage, nonces(run, now, 1)
   enter_stage(queues[stage], id, now, '', fields, job.nonce)
-  set(run, id, job, 'active')
+  set(run, id, job, 'active', left)
   if redis.call('HDEL', run, 'join:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next fan-out is another one
 end
 local function children_of(run, id) return strings_of(get(run, 'children', id)) or {} end
@@ -274,6 +279,7 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
       created = created + 1
     end
   end
+  if not before then kept[#kept + 1], kept[#kept + 2] = 'fanned:' .. above, string.format('%.0f', now) end
   for i = 1, stages do enter_stage_together(queues[names[i]], now, entering[names[i]] or {}) end
   if #kept > 0 then redis.call('HSET', run, unpack(kept)) end
   if created > 0 then alive(run, created) end

@@ -1,12 +1,14 @@
 -- flow_read: read the states of jobs of flows.
 -- KEYS   flow (hash), others...
--- ARGV   stages int, cursor, items...
+-- ARGV   stages int, cursor, timed flag, items...
 -- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} of another type · {position, stage, state,
---        started, ended, attributes, pending, results, children, cursor, told}
+--        started, ended, attributes, pending, results, children, cursor, told, fan, times}
 -- COST   10 us per item + 4 us per child, at most 500 children, or 1 MiB of results
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
--- the last fan-out, {name, position, kept, result, ...}. pending: how many of them have not ended.
+-- the last fan-out, {name, 'position stage left', kept, result, ...}. pending: how many of them have not ended. fan: the
+-- number of that fan-out. times, if `timed`: ms when it began, when it fanned out, and when it left each stage; left:
+-- the stage of a child. '' is unknown.
 -- A reply may end within an item: then the item has a cursor, with which the next call begins at that item, and answers
 -- the results and children that follow. told: how many earlier replies had, 0 at the first part of an item.
 -- @include page
@@ -23,6 +25,15 @@ local function result(stage, id)
   end
   return value or nil
 end
+local function times(id, children)
+  if not timed then return {} end
+  local of, its = string.match(id, '^(.*/)[^/]*$'), string.match(children[1] or '', '^(.*/)[^/]*$')
+  local asked = {of and 'fanned:' .. of or 'started', 'fanned:' .. (its or '')}
+  for k = items, names do asked[#asked + 1] = 'left:' .. ARGV[k] .. ':' .. id end
+  local known = redis.call('HMGET', flow, unpack(asked))
+  for k = 1, #known do known[k] = known[k] or '' end
+  return known
+end
 local function read(id, from)
   local head = redis.pcall('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id,
     'children:' .. id, 'fanout:' .. id)
@@ -33,9 +44,11 @@ local function read(id, from)
   local told, fanout = string.match(from, '^(%d+) (%S*)$')
   told = fanout == (head[8] or '') and tonumber(told) or 0 -- otherwise it has other children by now
   local results, children, path, node, passed = {}, {}, {}, id, 0
+  local all = strings_of(head[7]) or {}
+  local fan = string.match(all[1] or '', '/(%d+)/[^/]*$') or ''
   local function row(following)
     return {how, stage, head[2] or '', head[3] or '', head[4] or '', head[5] or '', head[6] or '0', results, children,
-            following and following .. ' ' .. (head[8] or '') or '', told}
+            following and following .. ' ' .. (head[8] or '') or '', told, fan, times(id, all)}
   end
   while node do
     path[#path + 1] = node
@@ -49,7 +62,7 @@ local function read(id, from)
       if kept then results[#results + 1], results[#results + 2] = ARGV[k], kept end
     end
   end
-  for _, child in ipairs(strings_of(head[7]) or {}) do
+  for _, child in ipairs(all) do
     passed = passed + 1
     if passed > told then
       if room == 0 then return row(passed - 1) end
@@ -57,7 +70,8 @@ local function read(id, from)
       local kept = end_of == 'done' and result(last, child)
       if end_of == 'done' and kept == false then return row(passed - 1) end
       local at = #children
-      children[at + 1], children[at + 2] = string.match(child, '[^/]*$'), end_of or ''
+      local left = timed and last and redis.call('HGET', flow, 'left:' .. last .. ':' .. child) or ''
+      children[at + 1], children[at + 2] = string.match(child, '[^/]*$'), end_of and end_of .. ' ' .. last .. ' ' .. left or ''
       children[at + 3], children[at + 4] = kept and 1 or 0, kept or ''
       room = room - 1
     end

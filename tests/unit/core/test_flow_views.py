@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
+from attrs import evolve
 
 from headrace._core.views.flows import STAGES_AT_MOST, flow_of, ranks
+from headrace._model.flow import FlowState
 from headrace._model.state import Counts
-from headrace._model.views import QueueView
+from headrace._model.views import ChildView, QueueView, RunView
 from headrace._protocol.flow_ops import LEADS
-from headrace._ui.web.graph import drawn
+from headrace._ui.web.graph import Node, drawn, nodes
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,38 @@ def test_a_flow_of_what_its_stages_declare() -> None:
     assert graph.summary == "The stages of shop: a leads to b; b leads to a; a fans out to c"
     assert all(0 <= box.x < graph.width and 0 <= box.y < graph.height for box in graph.boxes)
     assert len({(box.x, box.y) for box in graph.boxes}) == 4
+
+
+def test_the_way_of_a_run() -> None:
+    """A stage that it left long ago has no time, and a redriven one not that of its end."""
+    state = FlowState("r", "running", "c", results={"a": b"", "b": b""}, started_at=1.0)
+    of = partial(RunView.of, parts=())
+    assert of(state, 1.0, {"a": 3.0, "b": 7.0}).passed == {"a": 2.0, "b": 4.0}
+    assert evolve(of(state, 1.0, {"a": 3.0, "b": 7.0, "c": 9.0}), now=8.5).took == 1.5
+    assert of(state, 1.0, {"b": 7.0}).passed == {"a": None, "b": None}
+    assert of(state, 1.0, {}).took is None
+    ended = evolve(state, state="completed")
+    assert of(ended, 1.0, {"c": 7.0, "a": 3.0, "b": 7.0}).passed == {"a": 2.0, "b": 4.0, "c": 0.0}
+    assert of(ended, 1.0, {"a": 3.0, "b": 7.0, "c": 9.0}).took == 2.0
+    assert of(evolve(ended, id="r/1/c", results={"a": b""}), None, {"c": 7.0}).passed == {"c": None}
+
+
+def test_the_nodes_of_a_run() -> None:
+    """Children of a stage are one node: their numbers by state, and the first of them, those that failed first."""
+    declared = {"shop/a": {LEADS: "b +c"}, "shop/b": {LEADS: "-"}, "shop/c": {LEADS: "-"}}
+    flow = flow_of("shop", queues("a", "b", "c"), declared)
+    parts = [ChildView(f"r/1/{n}", "completed", "c", 1.0, 2.5) for n in range(5)]
+    parts += [ChildView("r/1/5", "running", "c", 1.0, job="waiting"), ChildView("r/1/6", "running", "c", 1.0)]
+    parts += [ChildView("r/1/7", "failed", "c", 1.0, 2.0)]
+    found = nodes(flow, RunView("r", "blocked", "a", since=1.0, now=4.0, parts=tuple(parts)))
+    assert (found["a"].state, found["a"].took, found["b"]) == ("blocked", 3.0, Node())
+    assert found["c"].lines == ["5 completed · 1 waiting", "1 going on · 1 failed"]
+    assert [(one.name, one.took(4.0)) for one in found["c"].children] == [("7", 1.0), ("5", 3.0), ("6", 3.0)]
+    graph = drawn(flow, found)
+    assert [box.height for box in graph.boxes] == [62, 62, 67 + 3 * 24]
+    assert graph.height >= max(box.y + box.height for box in graph.boxes)
+    assert parts[-1].there
+    assert not parts[0].there
 
 
 def test_a_group_of_queues_is_no_flow() -> None:

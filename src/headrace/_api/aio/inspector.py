@@ -16,7 +16,6 @@ from headrace._core.views.redaction import Redact
 from headrace._core.views.views import Views
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
-from headrace._model.flow import FlowState
 from headrace._model.letters import DeadPage
 from headrace._model.state import Schedule
 from headrace._model.views import (
@@ -28,6 +27,7 @@ from headrace._model.views import (
     Overview,
     QueuePage,
     RunsPage,
+    RunView,
     ScheduleView,
     Tenants,
     Trends,
@@ -210,8 +210,10 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
         """
         return await self._see(self.views.runs(flow, cursor, state, stage, prefix))
 
-    async def run(self, flow: str, id: str) -> FlowState | None:
-        """Read a run of a flow, or a child of one; `None` if it is unknown by now. flow_read.lua."""
+    async def run(self, flow: str, id: str) -> RunView | None:
+        """Read a run of a flow, or a child of one, with its children; `None` if it is unknown by now. flow_read.lua,
+        four times at most; find.lua for 21 jobs at most.
+        """
         return await self._see(self.views.run(flow, id))
 
     async def close(self) -> None:

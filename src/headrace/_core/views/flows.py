@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from headrace._core.effects import Scan, Step, send
+from attrs import evolve
+
+from headrace._core.effects import Scan, Step, send, send_all
 from headrace._core.flows import sharded as flow_shards
 from headrace._core.views.catalogue import SCANS_PER_LOOK
 from headrace._core.views.overview import OverviewViews
+from headrace._core.views.reader import JOBS_SHOWN
 from headrace._model.flow import FlowState
 from headrace._model.shards import number_in
-from headrace._model.views import FlowView, QueueView, RunsPage, StageView
+from headrace._model.views import FlowView, QueueView, RunsPage, RunView, StageView
 from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import LEADS, FlowOps
 from headrace._protocol.keys import run_in, run_pattern
 from headrace._protocol.limits import JOBS_PER_SCRIPT, OPS_PER_TRIP
+from headrace._protocol.op import Op
 
 STAGES_AT_MOST = 100  # of a flow that are shown
+PAGES_OF_A_RUN = 4  # calls for a run, of 500 children or 1 MiB each
 RUN_STATES = ("running", "blocked", "completed", "failed", "cancelled")
 
 
@@ -114,12 +120,38 @@ class FlowViews(OverviewViews):
 
         return (yield from self.kept(("runs", flow, cursor, state, stage, prefix), build))
 
-    def run(self, flow: str, id: str) -> Step[FlowState | None]:
+    def run(self, flow: str, id: str) -> Step[RunView | None]:
         """Read one run of a flow, or one of its children."""
         self._flow(flow, []).run(id)  # refused before anything is sent
 
-        def build() -> Step[FlowState | None]:
+        def build() -> Step[RunView | None]:
             stages = yield from self._stages(flow)
-            return (yield from flow_shards.read(self._flow(flow, stages or ["-"]), [id]))[0]
+            known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
+            for number in known.of(id):
+                part = known.at(number)
+                found = None if part is None else (yield from self._run(part, id))
+                if found is not None:
+                    return found
+            return None
 
         return (yield from self.kept(("run", flow, id), build))
+
+    def _run(self, flow: FlowOps, id: str) -> Step[RunView | None]:
+        """Read one run in its place, and the states of some jobs of it that go on."""
+        found, begun = yield from send(flow.whole_run(id))
+        for _ in range(PAGES_OF_A_RUN - 1):
+            if begun is None:
+                break
+            found, begun = yield from send(flow.whole_run(id, begun))
+        if found is None:
+            return None
+        going = [child for child in found.parts if child.state == "running"][:JOBS_SHOWN]
+        asked = {child.id: child.stage for child in going if child.stage in flow.stages}
+        if found.state == "running" and found.stage in flow.stages:
+            asked[id] = found.stage
+        ops: list[Op[Any]] = [view_ops.about(self._ops_factory.whole(flow.name))]
+        ops += [view_ops.seek(flow.stages[stage].ops, name, "") for name, stage in asked.items()]
+        about, *answers = yield from send_all(ops)
+        jobs = {name: answer[0].state for name, answer in zip(asked, answers, strict=True) if answer[0] is not None}
+        parts = tuple(evolve(child, job=jobs.get(child.id, "")) for child in found.parts)
+        return evolve(found, parts=parts, job=jobs.get(id, ""), now=about.now, whole=begun is None)

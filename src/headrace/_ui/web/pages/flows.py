@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from headrace._core.views.flows import RUN_STATES
 from headrace._model.views import FlowView
-from headrace._ui.web.graph import drawn
+from headrace._ui.web.graph import ORDER, drawn, nodes
 from headrace._ui.web.request import Answer, NotThere, PageRequest
 
 FILTERS = ("state", "stage", "prefix")  # of runs
+CHILDREN_SHOWN = 100  # children of a run in each state
 
 
 async def _flows(request: PageRequest) -> list[FlowView]:
@@ -43,12 +44,19 @@ async def run(request: PageRequest) -> Answer:
     found = await request.inspector.run(name, wanted)
     if found is None:
         raise NotThere(f"Nothing is known of run {wanted!r} of flow {name!r}.")
-    now = (await request.inspector.overview()).now
     show = request.inspector.views.showing.result_text
-    order = [stage.name for flow in await _flows(request) if flow.name == name for stage in flow.stages]
+    shown = next((one for one in await _flows(request) if one.name == name), None)
+    order = [] if shown is None else [stage.name for stage in shown.stages]
+    steps = None if shown is None else nodes(shown, found)
     passed = sorted(found.results, key=lambda stage: (order.index(stage) if stage in order else len(order), stage))
     results = {stage: show(name, wanted, found.results[stage]) for stage in passed}
     children = {child: None if data is None else show(name, wanted, data) for child, data in found.children.items()}
     attributes = request.inspector.views.showing.attributes(name, found)
-    more = {"parent": wanted.rsplit("/", 2)[0] if wanted.count("/") > 1 else "", "children": children, "now": now}
-    return "run.html", {"run": found, "flow": name, "results": results, "attributes": attributes, **more}
+    some = [one for state in ORDER for one in [*filter(lambda one: one.state == state, found.parts)][:CHILDREN_SHOWN]]
+    some = [one for one in some if one.state != "running" or one.job]
+    numbers = [(number, state) for state in ORDER if (number := sum(one.state == state for one in found.parts))]
+    graph = None if shown is None or steps is None else drawn(shown, steps)
+    parent = wanted.rsplit("/", 2)[0] if wanted.count("/") > 1 else ""
+    more = {"parent": parent, "children": children, "some": some, "numbers": numbers, "graph": graph, "nodes": steps}
+    about = {"run": found, "flow": name, "results": results, "attributes": attributes, "now": found.now}
+    return "run.html", {**about, **more}
