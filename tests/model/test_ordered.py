@@ -41,7 +41,7 @@ def test_server_agrees(server: Server, large: bool) -> None:
 
 @pytest.mark.parametrize("mutant", ORDERED)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few walks find it; more are needed where a bug shows only if ten jobs come in one millisecond."""
+    """A few walks find it."""
     plant_scripts(monkeypatch, ORDERED[mutant])
     with pytest.raises(AssertionError):
-        walks(newest, range(1, 49))
+        walks(newest, range(1, 121))

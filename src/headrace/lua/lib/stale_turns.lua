@@ -1,9 +1,12 @@
 -- If a foreign command removed the entry that has the turn of a key, pass the turn on. This looks at the next *most*
--- keys with waiting jobs; `turns` in `stats` is where to continue.
+-- keys with waiting jobs; `turns` in `stats` is where to continue. An entry that the group has yet to deliver keeps its
+-- turn: after the group was lost, all entries are read again.
+-- @include delivered
+-- @include held
 -- @include turns
 local function pass_stale_turns(q, stats, most)
   if redis.call('EXISTS', q.behind) == 0 then return end
-  local from, stale, gone = redis.call('HGET', stats, 'turns') or '-', {}, {}
+  local from, stale, gone, last = redis.call('HGET', stats, 'turns') or '-', {}, {}, nil
   for _ = 1, most do
     local row = redis.call('ZRANGEBYLEX', q.behind, from, '+', 'LIMIT', 0, 1)[1]
     local size = row and string.match(row, '^(%d+):')
@@ -13,7 +16,12 @@ local function pass_stale_turns(q, stats, most)
       break
     end
     local head = redis.call('HGET', q.turns, 'k' .. key)
-    if not head or not redis.call('XPENDING', q.jobs, 'workers', head, head, 1)[1] then
+    local lost = not head or not redis.call('XPENDING', q.jobs, 'workers', head, head, 1)[1]
+    if lost and head then
+      last = last or holds.place(delivered(q.jobs))
+      lost = holds.place(head) <= last
+    end
+    if lost then
       stale[#stale + 1] = key
       if head then gone[#gone + 1] = 'e' .. head end
     end
