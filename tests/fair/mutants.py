@@ -126,4 +126,3 @@ PICKS: dict[str, Sequence[Edit]] = {
         ("lease_fair", "it.at + its_charge / it.weight), it.running + 1", "it.at), it.running + 1")
     ],
 }
-SEEDS: dict[str, int] = {}

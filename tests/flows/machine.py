@@ -202,6 +202,21 @@ class Machine(RuleBasedStateMachine):
             for lease in queue.lease_many(100):
                 lease.dead_letter("again") if lease.job.id == letters[0] else lease.release()
 
+    @rule(kind=kinds, failed=failing)
+    def fan_again(self, kind: str, failed: str) -> None:
+        """A parent that died is redriven, and fans out to the same names; some of the children may still go on."""
+        queue = self.flows.queues["pick"]
+        self.sweep()
+        self.holds()
+        letters = [letter.job.id for letter in queue.admin.dead()]
+        if letters and queue.admin.redrive(letters[0]):
+            self.holds()
+            for lease in queue.lease_many(100):
+                if lease.job.id == letters[0]:
+                    self.fan(("pick", lease), kind, ["x", "y"], failed)
+                else:
+                    lease.release()
+
     @rule(stage=stages)
     def redrive_all(self, stage: str) -> None:
         self.flows.queues[stage].admin.redrive()

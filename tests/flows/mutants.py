@@ -32,10 +32,3 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("flow_advance", "redis.call('HINCRBY', run, 'failed:' .. parent, -1)\n", "")
     ],
 }
-
-SEEDS: dict[str, int] = {
-    "a child that goes on is not taken over by the next fan-out": 38,
-    "nobody hears of a purge": 4,
-    "what is redriven has failed all the same": 6,
-}
-"""The seed that finds a bug in a few examples, where it is not 1. Any seed finds it, sooner or later."""

@@ -307,11 +307,13 @@ class Machine(RuleBasedStateMachine):
     @rule(
         target=leases, client=clients, pair=consumes(leases), again=flags, fenced=fences,
         result=st.sampled_from([None, b"r", b"s"]),
-        then=st.lists(st.tuples(news, st.sampled_from([None, "q/next"])), max_size=2),
+        then=st.lists(st.tuples(news, st.sampled_from([None, "q/next"])), max_size=2), repeat=st.none() | payloads,
     )  # fmt: skip
     def complete(
-        self, client: str, pair: Pair, again: bool, fenced: bool | None, result: bytes | None, then: list[Any]
-    ) -> Any:
+        self, client: str, pair: Pair, again: bool, fenced: bool | None, result: bytes | None, then: list[Any],
+        repeat: bytes | None,
+    ) -> Any:  # fmt: skip
+        """With follow-ups; and then perhaps a job with the same id comes."""
         lease, held = pair
         made = [self.new(given, queue) for given, queue in then]
         won = self.queues[client].complete(bare(lease), result, [new for new, _ in made], fenced)
@@ -319,6 +321,10 @@ class Machine(RuleBasedStateMachine):
         for new, job in made if won else ():
             (self.next if new.queue else self.model).enqueue(job)
         assert kept_result(self.queues[client], str(held.job.id)) == self.model.results.get(str(held.job.id))
+        if repeat is not None and UNIQUE in held.job.headers:
+            self.enqueue_if(client, (repeat, None, None, None, 0), str(held.job.id), "unique_for")
+        elif repeat is not None:
+            self.enqueue_again(client, str(held.job.id), repeat)
         return kept(pair, won and again)
 
     @rule(client=clients, pair=leases, more=st.lists(leases, max_size=3), fenced=fences)
@@ -421,6 +427,25 @@ class Machine(RuleBasedStateMachine):
         assert (found.moved, found.declared, found.promoted) == expected, (found, expected)
         assert not found.more
 
+    @rule(target=leases, client=clients, heir=clients, n=st.integers(1, 3))
+    def die(self, client: str, heir: str, n: int) -> Any:
+        """A worker leases jobs and dies, and another takes them over: the most frequent way to a suspect."""
+        self.live(client, "register")
+        leased = self.lease(client, n, None, False, 0.0, False, False)
+        self.redis.zadd(self.key("workers"), {client: int(self.time() * 1000) - 5_000}, xx=True)
+        self.model.alive[client] = False
+        self.live(heir, "register")
+        self.reclaim(heir, senior=True)
+        return leased
+
+    @rule(target=ids, client=clients, payload=payloads)
+    def crowd(self, client: str, payload: bytes) -> Any:
+        """As many wait as may, and one more comes."""
+        room = MOST - len(self.model.in_state("waiting", "parked", "delayed"))
+        added = self.enqueue_many(client, [payload] * room)
+        self.enqueue_if(client, (payload, None, None, None, 0), "four", "max_waiting")
+        return added
+
     @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
     def live(self, client: str, how: str) -> None:
         """What workers do besides; one that was declared dead, or never registered, is told so."""
@@ -433,7 +458,8 @@ class Machine(RuleBasedStateMachine):
                 self.stammering.op = None  # nothing was done, nothing is recorded
         else:
             register = how == "register"
-            assert queue._run(queue.ops.beat(client, 70.0, register=register)) == model.beat(client, register=register)
+            beat = queue.ops.beat(client, 70.0, register=register, kinds=[""] if register else ())
+            assert queue._run(beat) == model.beat(client, register=register)
 
     # -- the whole queue -----------------------------------------------------------------------------------------
 

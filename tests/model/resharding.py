@@ -206,6 +206,14 @@ class Machine(RuleBasedStateMachine):
         while client.call is not None:
             self.step(client)
 
+    @rule(at=who, shards=st.sampled_from([2, 3, 4]), times=st.integers(1, 9), name=st.sampled_from(IDS))
+    def change_half(self, at: int, shards: int, times: int, name: str) -> None:
+        """A change stops halfway; then a program with the new table and one with the old table enqueue under one id."""
+        self.change(at, shards, times)
+        self.crash(at, after=False)
+        self.enqueue(at, name, 40)
+        self.enqueue((at + 2) % 4, name, 40)
+
     @rule(part=st.integers(0, 30), queue=st.sampled_from(QUEUES))
     def consume(self, part: int, queue: str) -> None:
         """Lease and complete what one shard has."""

@@ -12,7 +12,7 @@ import os
 import pytest
 
 from tests.model.hand_over import Machine
-from tests.model.mutants import HAND_OVER, HAND_OVER_IN_MODULES, SEEDS
+from tests.model.mutants import HAND_OVER, HAND_OVER_IN_MODULES
 from tests.support.machines import hunt, run_on
 from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Server
@@ -30,10 +30,10 @@ def test_what_holds(server: Server, large: bool) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", [*HAND_OVER, *HAND_OVER_IN_MODULES])
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine finds it: the seed is one that finds it soon."""
+    """The machine finds it, with one of the first seeds."""
     if mutant in HAND_OVER:
         plant_scripts(monkeypatch, HAND_OVER[mutant])
     else:
         plant(monkeypatch, *HAND_OVER_IN_MODULES[mutant])
     with pytest.raises(AssertionError):
-        hunt(lambda: Machine(newest), SEEDS.get(mutant, 1), STEPS)
+        hunt(lambda: Machine(newest), STEPS)

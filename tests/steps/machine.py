@@ -389,6 +389,15 @@ class Machine(RuleBasedStateMachine):
             self.redis.eval(OLD, len(parts), *parts, job.entry, job.key)
             self.leaves(job, known=False)
 
+    @rule(which=which, worker=st.sampled_from(WORKERS))
+    def come_again(self, which: Which, worker: str) -> None:
+        """After that, a job with the same id comes, and begins."""
+        delivery = self.one(which)
+        if delivery is not None and delivery.holds:
+            self.old_completes(which)
+            self.enqueue(delivery.job.key, late=False)
+            self.lease(worker, 3)
+
     @rule(which=which)
     def release(self, which: Which) -> None:
         """It spends no attempt."""

@@ -76,16 +76,3 @@ IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
     "a run goes on after it was suspended": (run, "if self.ended is not None:", "if False:"),
     "a step of another kind is answered": (run, "if record.kind not in kinds:", "if False:"),
 }
-
-SEEDS: dict[str, int] = {
-    "a signal comes after the timeout": 6,
-    "an id has the records of an earlier job": 4,
-    "the plain way keeps the records": 2,
-    "a dead letter loses its records": 3,
-    "a redriven run forgets a record less": 3,
-    "nobody sweeps up due times": 10,
-    "a dead letter that is not kept leaves records": 4,
-    "a step in doubt is answered": 15,
-    "a run goes on after it was suspended": 3,
-}
-"""The seed that finds a bug in a few examples, where it is not 1. Any seed finds it, sooner or later."""
