@@ -67,6 +67,17 @@ def test_one_broken_queue_hides_no_other(site: Any, queue: Queue, newest: Server
     assert "✗" not in shown
 
 
+def test_the_navigation_marks_the_section(site: Any, queue: Queue) -> None:
+    queue.enqueue(b"x")
+    holder = queue.lease().worker
+    one = site()
+    marks = [
+        re.findall(r'href="([a-z./]+)" aria-current="(\w+)">[A-Z]', answer.text)
+        for answer in (one.get(), one.get("workers"), one.get("worker", queue="q", name=holder))
+    ]
+    assert marks == [[("./", "page")], [("workers", "page")], [("workers", "true")]]
+
+
 def test_queue_page_by_page(site: Any, queue: Queue) -> None:
     queue.enqueue_many([NewJob(b"x", id=f"i{n:03}") for n in range(120)])
     one, path, seen = site(), "queue?name=q", list[str]()
