@@ -101,6 +101,17 @@ def test_a_rate_limit_that_holds_jobs_back(look: Look, server: Server, colour: s
         assert told(look)["rate"] == "k: a rate limit holds back 2 jobs"
 
 
+def test_a_rate_limit_of_each_shard_that_holds_jobs_back(look: Look, server: Server, colour: str) -> None:
+    name = f"s-{colour}"
+    with Queue(name, url=server.url, rate=Rate(2, per=LONG, per_shard=True), shards=2) as queue:
+        queue.enqueue_many([NewJob(b"x", f"j{n}") for n in range(20)])
+        assert "rate" not in told(look)
+        assert len(queue.lease_many(20)) == 2
+        assert told(look)["rate"] == f"{name}: a rate limit holds back the jobs, 18 jobs wait"
+        queue.admin.purge()
+        assert "rate" not in told(look)
+
+
 @pytest.mark.differs("parts")
 def test_the_oldest_waits_over_its_usual(look: Look, server: Server) -> None:
     """The trends tell the usual wait, 5.5 seconds: a minute is too long then, otherwise five."""

@@ -89,7 +89,12 @@ def bucket(rate: Rate, share: float) -> tuple[float, int]:
     """Return the milliseconds that a token takes, and the most tokens, for a shard with this *share* of all keys."""
     if not rate.per_shard:
         return rate.step, rate.tokens
-    return rate.step / share, max(1, ceil(rate.tokens * share - 1e-6))  # shards of equal size differ by one key
+    return divided(rate.step, rate.tokens, share)
+
+
+def divided(step: float, tokens: int, share: float) -> tuple[float, int]:
+    """Divide a bucket: its milliseconds for a token, and the most tokens, in a shard with this *share* of all keys."""
+    return step / share, max(1, ceil(tokens * share - 1e-6))  # shards of equal size differ by one key
 
 
 def room(most: int, share: float) -> int:

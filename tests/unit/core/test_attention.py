@@ -8,6 +8,7 @@ import pytest
 
 from headrace._core.views.attention import FULL, Look, admits, attention, lag_allowed, usual_lag
 from headrace._core.views.overview import facts_of, joined
+from headrace._model.job import KEY
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, WorkerState
@@ -106,6 +107,11 @@ def test_rate_limits_of_the_whole_queue() -> None:
     assert admits(declared, (801, 9999, 5001))
     assert not admits(declared, (802, 0, 0))
     assert not admits(declared, (0, 0, 5002))
+    split = QueueSettings(rate=[Rate(1, key=KEY), Rate(4, burst=2, per_shard=True)], shards=4).declared()["rate"]
+    assert admits(split, (9999, 1), 0.25)
+    assert not admits(split, (0, 2), 0.25)
+    assert admits(split, (0, 251))
+    assert not admits(split, (0, 252))
     assert admits("", (9999,))
     assert admits("5 a second", (9999,))
 
@@ -113,7 +119,7 @@ def test_rate_limits_of_the_whole_queue() -> None:
 def test_signs_of_shards_are_joined() -> None:
     one = Signs(1, 2, more=False, held=3, buckets=(0, 7), kinds=("a", "b"))
     other = Signs(10, 20, more=True, held=30, buckets=(5, 6), kinds=("b", "c"))
-    assert joined([one, other]) == Signs(11, 22, more=True, held=33, buckets=(5, 7), kinds=("a", "b", "c"))
+    assert joined([one, other]) == Signs(11, 22, more=True, held=33, kinds=("a", "b", "c"))
     assert joined([]) == Signs()
 
 

@@ -12,7 +12,7 @@ from statistics import median
 
 from attrs import frozen
 
-from headrace._model.policy import declared_rates
+from headrace._model.policy import declared_rates, divided
 from headrace._model.views import Attention, QueueView, ServerFacts, TrendPoint, one_line, span
 from headrace._protocol.view_ops import Signs
 
@@ -33,7 +33,7 @@ class Look:
     signs: Signs = NO_SIGNS
     usual: float | None = None
     admits: bool = True
-    """Whether the rate limits of the whole queue admit a job."""
+    """Whether the rate limits of the whole queue admit a job, in each shard where jobs wait."""
 
 
 NONE = Look()
@@ -44,14 +44,15 @@ def usual_lag(points: Sequence[TrendPoint]) -> float | None:
     return median(one.lag for one in points) if len(points) >= 10 else None
 
 
-def admits(declared: str, buckets: Sequence[int]) -> bool:
+def admits(declared: str, buckets: Sequence[int], share: float = 1.0) -> bool:
     """Tell whether the rate limits of the whole queue admit a job. *declared*: the limits in the words of their
-    declaration; *buckets*: the ms until the bucket of each is full.
+    declaration; *buckets*: the ms until the bucket of each is full, in a shard with this *share* of all keys.
     """
-    whole = [rate for rate in declared_rates(declared) if not rate[-1]]
-    for (limit, per, key, burst, _), full in zip(whole, buckets, strict=False):
-        tokens = limit if burst is None else burst
-        if key is None and full > (tokens - 1) * 1000 * per / limit + 1:
+    for (limit, per, key, burst, per_shard), full in zip(declared_rates(declared), buckets, strict=False):
+        step, tokens = 1000 * per / limit, limit if burst is None else burst
+        if per_shard:
+            step, tokens = divided(step, tokens, share)
+        if key is None and full > (tokens - 1) * step + 1:
             return False
     return True
 

@@ -168,8 +168,13 @@ class OverviewViews(QueueViews):
         usual = yield from self._usual_of(now, [there[name] for name in shards], shards)
         for name, several in found.items():
             declared = self._ops_factory.about(shards[name])[0].declared
-            signs = joined(several)
-            self._looks[name] = (now, Look(signs, usual.get(name), admits(declared.get("rate", ""), signs.buckets)))
+            waits = {one.number for one in there[name].shards if one.counts.waiting + one.counts.parked}
+            whole = all(
+                admits(declared.get("rate", ""), signs.buckets, ops.share)
+                for ops, signs in zip(shards[name], several, strict=True)
+                if ops.keys.shard is None or ops.keys.shard.number in waits
+            )
+            self._looks[name] = (now, Look(joined(several), usual.get(name), whole))
 
     def _signs(self, parts: Sequence[Ops]) -> Step[Sequence[view_ops.Signs]]:
         """Read the signs of some queues. A queue that refuses has none."""
@@ -200,9 +205,8 @@ class OverviewViews(QueueViews):
 
 
 def joined(signs: Sequence[view_ops.Signs]) -> view_ops.Signs:
-    """Join the signs of a queue's shards."""
+    """Join the signs of a queue's shards, without their buckets."""
     numbers = ((one.letters, one.unhandled, one.held) for one in signs)
     letters, unhandled, held = map(sum, zip((0, 0, 0), *numbers, strict=True))
     kinds = tuple(dict.fromkeys(kind for one in signs for kind in one.kinds))
-    buckets = tuple(map(max, zip(*(one.buckets for one in signs if one.buckets), strict=True)))
-    return view_ops.Signs(letters, unhandled, any(one.more for one in signs), held, buckets, kinds)
+    return view_ops.Signs(letters, unhandled, any(one.more for one in signs), held, kinds=kinds)
