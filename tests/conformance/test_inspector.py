@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 import redis
 
-from headrace import FanOut, Flow, NewJob, Next, Queue, Rate, Worker
+from headrace import FanOut, Flow, Limit, NewJob, Next, Queue, Rate, Worker
 from headrace._ui.texts import complaint
 from headrace.codecs import JSONCodec
-from headrace.inspect import Inspector, reason_key
+from headrace.inspect import Inspector, SlotView, reason_key
 from headrace.testing import run
 from tests.conformance.test_resharding import gone
 from tests.support.awaiting import until
@@ -645,3 +646,35 @@ def _took(view: Callable[[], Any]) -> float:
     began = time.perf_counter()
     view()
     return time.perf_counter() - began
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_slots_of_limits(look: Look, server: Server, colour: str, shards: int) -> None:
+    """By each header, that of `fair` or another; the fullest values come first, and all of them only up to a bound."""
+    limits = [Limit(2, key=header, per_shard=shards > 1) for header in ("customer", "<b>", "tenant")]
+    with Queue(f"l{shards}-{colour}", url=server.url, fair="tenant", limits=limits, shards=shards) as queue:
+        customers = ["ada"] * 6 + ["bob"] * 4 + ["eve"]
+        jobs = [(f"j{n}", {"tenant": f"t{n}", "customer": one}) for n, one in enumerate(customers)]
+        queue.enqueue_many([NewJob(b"x", name, headers=headers) for name, headers in jobs])
+        leased = Counter(lease.job.headers["customer"] for lease in queue.lease_many(20))
+        (found,) = look().tenants()
+        assert [one.key for one in found.slots] == ["<b>", "customer", "tenant"]
+        assert {(one.places, one.more) for one in found.slots} == {(2, False)}
+        assert found.slots == look().queue(queue.name).slots
+        values = found.slots[1].values
+        assert [one.value for one in values] == sorted(leased, key=lambda one: (-leased[one], one))
+        assert {one.value: (one.taken, one.waits) for one in values} == {
+            one: (leased[one], leased[one] < number) for one, number in Counter(customers).items()
+        }
+        assert (found.slots[0].values, len(found.slots[2].values)) == ((), leased.total())
+
+
+def test_slots_of_many_values(look: Look, server: Server, colour: str) -> None:
+    """The value for whose slot jobs wait is found among many."""
+    with Queue(f"m-{colour}", url=server.url, fair="tenant", limits=Limit(1, key="customer")) as queue:
+        names = [f"c{n}" for n in range(220)] + ["z"] * 2
+        queue.enqueue_many([NewJob(b"x", headers={"tenant": "t", "customer": name}) for name in names])
+        assert len(queue.lease_many(300)) == 221
+        (limit,) = look().queue(queue.name).slots
+        assert (limit.more, len(limit.values)) == (True, 10)
+        assert limit.values[0] == SlotView("z", 1, waits=True)

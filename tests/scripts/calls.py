@@ -363,6 +363,7 @@ CALLS: dict[str, Calls] = {
     "shares": Calls(
         sample=fair_ops.shares(FAIR), nothing=[([10], ["", "0", []])], payloads="ten values of at most 500 bytes"
     ),
+    "slots": Calls(sample=fair_ops.slots(FAIR), nothing=[([10], [])], payloads="200 values of at most 500 bytes"),
     "signs": Calls(
         sample=view_ops.signs(OPS, 3600, 100),
         nothing=[([3600, 100], [0, 0, 0, 0, [0, 0, 0, 0]])],

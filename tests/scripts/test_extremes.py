@@ -39,7 +39,7 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
     " from_step register decide serving idle entry set together sharded hourly queue known queues schedule beside enq"
-    " fraction text ended release_key kind traced mode structure offered one_value newest paused dry request",
+    " fraction text ended release_key kind traced mode structure offered one_value newest paused dry request timed",
     "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}

@@ -42,7 +42,9 @@ def filled(newest: Server, queue: Queue) -> Iterator[None]:
     worker = Worker(url=newest.url, name="w" * 200)
     ended = threading.Event()
     with (
-        Queue("fair", url=newest.url, fair="tenant", limits=[Limit(2, key="tenant")], history=100) as fair,
+        Queue(
+            "fair", url=newest.url, fair="tenant", limits=[Limit(2, key="tenant"), Limit(9, key="kind")], history=100
+        ) as fair,
         Queue("many", url=newest.url, shards=3) as many,
         Queue("runs", url=newest.url) as runs,
         closing(Flow("shop", url=newest.url)) as flow,

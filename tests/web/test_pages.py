@@ -14,7 +14,7 @@ import redis.asyncio
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from headrace import ConfigurationError, Flow, NewJob, Next, Queue, Rate, Worker
+from headrace import ConfigurationError, Flow, Limit, NewJob, Next, Queue, Rate, Worker
 from headrace._model.views import one_line
 from headrace._ui.web import render
 from headrace._ui.web.render import STATIC, static_files
@@ -463,6 +463,21 @@ def test_shares(site: Any, newest: Server) -> None:
         shown = text(site().get("queue", name="f"))
         assert "The values of org/user that had the most" in shown
         assert "<b>acme/ada 1 1 2" in shown
+
+
+def test_slots(site: Any, newest: Server) -> None:
+    """Of limits by another header than that of `fair`: of which the table of shares has the slots."""
+    limits = [Limit(2, key="customer"), Limit(3, key="tenant")]
+    with Queue[bytes]("f", url=newest.url, fair="tenant", limits=limits) as fair:
+        jobs = [NewJob(b"x", headers={"tenant": f"t{n}", "customer": "<b>c"}) for n in range(4)]
+        fair.enqueue_many([*jobs, NewJob(b"x", headers={"tenant": "t", "customer": "d"})])
+        assert len(fair.lease_many(9)) == 3
+        for page in (site().get("tenants"), site().get("queue", name="f")):
+            shown = text(page)
+            assert "The values of customer with the most running jobs." in shown
+            assert "customer Running <b>c 2 of 2 at its limit d 1 of 2" in shown
+            assert "<b>" not in page.text
+            assert shown.count("Slots of f") == 1
 
 
 @pytest.mark.parametrize("shards", [1, 6])

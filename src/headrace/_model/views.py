@@ -236,9 +236,31 @@ class Overview:
 
 
 @frozen
+class SlotView:
+    """A value of a limit's header: `taken` slots are of leased jobs with it; `waits`: other jobs wait for one."""
+
+    value: str
+    taken: int
+    waits: bool
+
+
+@frozen
+class LimitView:
+    """A limit by the header `key`, with `places` for each value, and the ten `values` that have taken the most. `more`:
+    there are values that were not looked at.
+    """
+
+    key: str
+    places: int
+    values: tuple[SlotView, ...]
+    more: bool = False
+
+
+@frozen
 class Tenants:
     """The values between which a queue is `fair`, by the headers `fair`, with the `shares` of the busiest, and its
-    declared limits: pairs of a header (`None`: of the whole queue) and a number of jobs. `leased` jobs run now.
+    declared limits: pairs of a header (`None`: of the whole queue) and a number of jobs. `leased` jobs run now. `slots`
+    are of the limits by a header.
     """
 
     queue: str
@@ -246,13 +268,21 @@ class Tenants:
     limits: tuple[tuple[str | None, int], ...]
     shares: tuple[Share, ...]
     leased: int
+    slots: tuple[LimitView, ...] = ()
 
     @classmethod
-    def of(cls, queue: str, declared: Mapping[str, str], shares: Sequence[Share], leased: int) -> Tenants:
+    def of(
+        cls,
+        queue: str,
+        declared: Mapping[str, str],
+        shares: Sequence[Share],
+        leased: int,
+        slots: Sequence[LimitView] = (),
+    ) -> Tenants:
         """Read the terms in the words of their declaration. Limits that can't be read are left out."""
         words = (re.fullmatch(r"(\d+)(?: of (.+))?", word) for word in declared.get("limits", "").split(", "))
         limits = tuple((word[2], int(word[1])) for word in words if word is not None)
-        return cls(queue, fair_by(declared), limits, tuple(shares), leased)
+        return cls(queue, fair_by(declared), limits, tuple(shares), leased, tuple(slots))
 
     @property
     def used(self) -> float:
@@ -274,7 +304,7 @@ def fair_by(declared: Mapping[str, str]) -> tuple[str, ...]:
 @frozen
 class QueuePage:
     """One queue, with its declared options (`declared`), the number of the `declaration`, its schedules, and the shares
-    of its busiest values, if it is fair.
+    of its busiest values, if it is fair, and the slots of its limits by a header.
     """
 
     now: float
@@ -283,6 +313,7 @@ class QueuePage:
     declaration: int
     schedules: tuple[Schedule, ...]
     shares: tuple[Share, ...] = ()
+    slots: tuple[LimitView, ...] = ()
 
     @property
     def fair(self) -> tuple[str, ...]:
@@ -294,7 +325,7 @@ class QueuePage:
         """The values between which the queue is fair, and its limits; `None` for a queue without either."""
         if "terms" not in self.declared:
             return None
-        return Tenants.of(self.queue.name, self.declared, self.shares, self.queue.counts.leased)
+        return Tenants.of(self.queue.name, self.declared, self.shares, self.queue.counts.leased, self.slots)
 
 
 @frozen

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace._model.terms import BUSIEST_AT_MOST, Share
+from headrace._model.views import LimitView, SlotView
 from headrace._protocol.limits import LOOKS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
@@ -62,3 +63,17 @@ def shares(ops: Ops) -> Op[list[Share]]:
         ]
 
     return ops.op("shares", [BUSIEST_AT_MOST], decode)
+
+
+def slots(ops: Ops) -> Op[list[LimitView]]:
+    """Read how many slots of each limit by a header are taken, of the ten values with the most."""
+
+    def decode(reply: Any) -> list[LimitView]:
+        found: list[LimitView] = []
+        for key, places, more, rows in reply:
+            values = zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+            some = tuple(SlotView(text(value), taken, waits == 1) for value, taken, waits in values)
+            found.append(LimitView(text(key), places, some, more == 1))
+        return found
+
+    return ops.op("slots", [BUSIEST_AT_MOST], decode)

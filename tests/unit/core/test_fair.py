@@ -13,16 +13,17 @@ from headrace._core.effects import HeldJob, Phase, Send, Sleep, Undoable
 from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import LOOKS_AT_MOST, FairLeaser, leaser
 from headrace._core.fair.roles import fair_roles, line_up
-from headrace._core.fair.shares import joined, shares
+from headrace._core.fair.shares import joined, joined_slots, shares
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.worker.ahead import by_turns, with_waiting
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.fetch import JOBS_WITHOUT_KEY, fetch, lines_up
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.shared_read import everywhere
-from headrace._model.job import PRIORITY
+from headrace._model.job import KEY, PRIORITY
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.terms import Share
+from headrace._model.views import LimitView, SlotView
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Reclaimed
@@ -276,3 +277,16 @@ def test_the_answer_of_shares() -> None:
     with pytest.raises(StopIteration) as end:
         call.send([found, found])
     assert end.value.value == [Share(("acme", None), 4, 6, 0.25, None, 3.0)]
+
+
+def test_slots_of_shards_are_joined() -> None:
+    """The jobs of one key are in one shard: it has the places of that."""
+    a, b = SlotView("a", 2, waits=False), SlotView("b", 1, waits=True)
+    one = [LimitView(KEY, 3, (a,)), LimitView("customer", 2, (a, b))]
+    other = [LimitView(KEY, 3, (b,)), LimitView("customer", 1, (b, SlotView("c", 2, waits=True)), more=True)]
+    found = joined_slots([*one, *other])
+    assert found == [
+        LimitView(KEY, 3, (a, b)),
+        LimitView("customer", 3, (evolve(b, taken=2), SlotView("c", 2, waits=True), a), more=True),
+    ]
+    assert joined_slots([]) == []

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from headrace._core.effects import Inform, Now, Step, send_all
-from headrace._core.fair.shares import shares
+from headrace._core.fair.shares import standing
 from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
 from headrace._core.views.queues import QueueViews
 from headrace._model.views import Overview, QueueView, ServerFacts, Tenants, Trends, one_line, sum_trends
@@ -139,8 +139,8 @@ class OverviewViews(QueueViews):
             found: list[Tenants] = []
             for queue in [one for one in view.queues if "terms" in declared[one.name]][:OPS_PER_TRIP]:
                 parts = yield from self._ops_factory.of([queue.name])
-                some = yield from shares(parts[queue.name])
-                found.append(Tenants.of(queue.name, declared[queue.name], some, queue.counts.leased))
+                some, slots = yield from standing(parts[queue.name])
+                found.append(Tenants.of(queue.name, declared[queue.name], some, queue.counts.leased, slots))
             return tuple(found)
 
         return (yield from self.kept(("tenants",), build))

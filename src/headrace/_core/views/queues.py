@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve
 
 from headrace._core.effects import Now, Step, send_all
-from headrace._core.fair.shares import shares
+from headrace._core.fair.shares import standing
 from headrace._core.queue import calls
 from headrace._core.views.reader import SEARCH_KEPT, Reader
 from headrace._model.checks import count
@@ -115,10 +115,9 @@ class QueueViews(Reader):
                 schedules += yield from calls.schedules(ops)
             schedules.sort(key=lambda one: (one.paused, one.next_due))
             declared = max(abouts, key=lambda about: about.declaration)
-            found = (yield from shares(parts)) if "terms" in declared.declared else []
-            return QueuePage(
-                abouts[0].now, view, declared.declared, declared.declaration, tuple(schedules), tuple(found)
-            )
+            found, slots = (yield from standing(parts)) if "terms" in declared.declared else ((), ())
+            about = (abouts[0].now, view, declared.declared, declared.declaration)
+            return QueuePage(*about, tuple(schedules), tuple(found), tuple(slots))
 
         return (yield from self.kept(("queue", name), build))
 
