@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import threading
@@ -84,6 +85,61 @@ def test_stop(processes: Processes, queue: Queue) -> None:
     assert program.exitcode == 0
     assert (queue.counts().completed, queue.counts().waiting) == (1, 1)
     assert len(processes.notes("stopped")) == 1
+
+
+def test_an_idle_worker_that_is_quiet_leases_nothing(work: Work, queue: Queue, record: Recorder) -> None:
+    """Neither by the read that is under way, whose job it gives back, nor by another one."""
+    worker = work()
+
+    @worker.handler("q", concurrency=2)
+    def handle(job: Job) -> None:
+        with record(job.id):
+            pass
+
+    with worker:
+        name = registered(queue).name
+        leasing = worker.engine.lifecycle.consumers[0].leasing
+        until(lambda: leasing.piggybacked, "it blocks")
+        assert queue.admin.quiet_worker(name)
+        until(lambda: leasing.quiet, "it obeys")
+        assert leasing.piggybacked
+        queue.enqueue(b"x", id="first")
+        until(lambda: not leasing.piggybacked, "its read has ended")
+        until(lambda: queue.counts().parked == 1, "the job is back")
+        queue.enqueue(b"x", id="second")
+        leases = [queue.lease(block=5.0) for _ in range(2)]
+        assert [(lease.job.id, lease.job.attempt) for lease in leases] == [("first", 1), ("second", 1)]
+        assert not leasing.piggybacked
+        queue.enqueue(b"x", id="third")
+        assert queue.admin.resume_worker(name)
+        record.await_ended(1)
+    assert record.ended == ["third"]
+
+
+def test_a_quiet_worker_stops_without_resuming(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    """It leases nothing on its way, and the log says nothing of it."""
+    caplog.set_level(logging.INFO, "headrace")
+
+    def said(event: str) -> bool:
+        return event in [getattr(one, "event", "") for one in list(caplog.records)]
+
+    worker = work()
+
+    @worker.handler("q", concurrency=1)
+    def handle(job: Job) -> None: ...
+
+    with worker:
+        name = registered(queue).name
+        assert queue.admin.quiet_worker(name)
+        until(lambda: said("worker_quiet"), "it obeys")
+        queue.enqueue(b"x", id="late")
+        assert queue.admin.stop_worker(name)
+        until(lambda: said("worker_stopping"), "it stops")
+    assert said("worker_asked_to_stop")
+    assert said("worker_stopped")
+    assert not said("worker_resumed")
+    counts = queue.counts()
+    assert (counts.waiting + counts.parked, counts.completed) == (1, 0)
 
 
 def test_an_unknown_worker(queue: Queue) -> None:

@@ -309,6 +309,23 @@ def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
     assert names(fetching.go()) == ["release"]
 
 
+def test_a_quiet_worker_leases_nothing_behind_a_blocked_read() -> None:
+    """A job that the read under way brings goes back, and no other read begins until it is resumed."""
+    consumer = make_consumer(concurrency=10)
+    fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
+    fetching.go()
+    fetching.go([Grant([])])
+    assert isinstance(waiting.go(), BlockThen)
+    consumer.leasing.quiet = True
+    assert isinstance(waiting.go((False, Grant([]))), Sleep)
+    consumer.leasing.quiet = False
+    assert isinstance(waiting.go(), BlockThen)
+    consumer.leasing.quiet = True
+    assert isinstance(waiting.go((True, grant(consumer, 1, 2))), Sleep)
+    assert (waiting.backlog, waiting.pokes) == ([], [False])
+    assert names(fetching.go()) == ["release"]
+
+
 def test_what_comes_behind_a_blocked_read_and_waits_for_something_slow_goes_back() -> None:
     """`fetch`, which slept as it had nothing to do, looks after what was leased ahead of a slot."""
     consumer = make_consumer(concurrency=1)

@@ -357,10 +357,10 @@ class Consumer:
             self.shared.saturated = True
 
     def waits(self) -> bool:
-        """Tell whether to block on the server: no job is known to be available, and slots are free."""
+        """Tell whether to block on the server: no job is known to be available, slots are free, and it may lease."""
         if self.leasing.available or self.alone or not self.registered or self.phase is not Phase.RUNNING:
             return False
-        if self.company.shuts_out(self):
+        if self.leasing.barred or self.company.shuts_out(self):
             return False
         return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues are idle
 

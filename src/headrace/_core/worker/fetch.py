@@ -308,7 +308,11 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
         consumer.leasing.levels_logged = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
     _note_queue(consumer, call, grant, now)
-    yield from _start(consumer, (yield from joined(consumer, consumer.admit(leased), grant.alone_for)), now)
+    fresh = yield from joined(consumer, consumer.admit(leased), grant.alone_for)
+    if consumer.leasing.quiet:  # since this call was sent
+        consumer.give_back([fresh])
+    else:
+        yield from _start(consumer, fresh, now)
 
 
 def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) -> None:
