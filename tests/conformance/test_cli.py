@@ -149,7 +149,7 @@ def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> 
 
 
 def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
-    """What comes by and by is enqueued as it comes; then the message says how far that was."""
+    """Jobs of a slow input are enqueued as they come; the message says how many there were."""
     arguments = ("enqueue", "q", "--create", "--jsonl", "-f", "-")
     with started(*arguments, url=newest.url, stdin=PIPE, stdout=PIPE, stderr=PIPE) as program:
         assert program.stdin is not None
@@ -559,7 +559,7 @@ def alive(pid: int) -> bool:
 
 
 def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -> None:
-    """What they serve when they start, what fails, and what the stop gave back; with their numbers."""
+    """The log names the served queues, the failures, and the jobs that the stop gave back; with their numbers."""
     work = working("app:failing", "--processes", "2")
     queue.enqueue(b"x", id="a")
     until(lambda: queue.counts().dead == 1, patience=PATIENCE)
@@ -671,7 +671,7 @@ def test_a_burst(working: Callable[..., Working], queue: Queue, name: str) -> No
 
 
 def asked(port: str, path: str) -> tuple[int, str]:
-    """The status and the text of what a worker says of its health."""
+    """Read the status and the text of a worker's health."""
     connection = HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE)
     with closing(connection):
         connection.request("GET", path)
@@ -888,7 +888,7 @@ def own(newest: Server) -> Iterator[Server]:
 def test_it_stops_without_its_server(
     working: Callable[..., Working], own: Server, tmp_path: Path, away: str, busy: bool
 ) -> None:
-    """In moments, with status 0 if nothing was held; else it says what."""
+    """It stops in moments, with status 0 if it held nothing; else it names the held jobs."""
     work = working("app:worker", "--processes", "2", url=own.url)
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     with Queue("q", url=own.url) as queue:
@@ -951,7 +951,7 @@ def test_version_and_help(within: Program) -> None:
 
 
 def test_the_console_script(tmp_path: Path) -> None:
-    """What the package installs is the same program."""
+    """The package installs the same program."""
     script = Path(sys.executable).with_name("headrace")
     run = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", run.stdout)
@@ -995,7 +995,7 @@ def test_a_moment_that_no_calendar_has(within: Program, queue: Queue, newest: Se
 @pytest.mark.sampled
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> None:
-    """What it can't take is escaped, and JSON stays JSON."""
+    """Characters that it can't take are escaped, and JSON stays JSON."""
     name = "naïve-😀-☃"
     env = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
     bury(queue, b"x")

@@ -146,7 +146,7 @@ def test_it_fits_80_columns(queue: Queue, terminal: Terminal, command: list[str]
 
 
 def test_list(within: Program, queue: Queue, newest: Server) -> None:
-    """What runs, waits, is delayed, or dead; whole as JSON."""
+    """It lists running, waiting, delayed and dead jobs; JSON has all of each."""
     rows = lines(within("list", "q", "--json"))
     assert [(row["id"], row["state"]) for row in rows] == [
         ("r", "leased"), ("w", "waiting"), ("d", "delayed"), ("x", "dead"),
@@ -362,7 +362,7 @@ def test_drain(within: Program, queue: Queue) -> None:
 
 
 def test_changes_as_json(within: Program, queue: Queue, newest: Server) -> None:
-    """One value, that says what has become of it."""
+    """One value says how the job ended."""
     with Queue("q/to", url=newest.url) as to:
         to.enqueue(b"x")
     for command, expected in {
@@ -384,7 +384,7 @@ def test_nothing_done(within: Program, queue: Queue) -> None:
 
 
 def test_mend_a_dead_letter(within: Program, queue: Queue, tmp_path: Path) -> None:
-    """From a text or a file; what can't be done changes nothing."""
+    """The payload comes from a text or a file; a failed call changes nothing."""
     (tmp_path / "mended").write_bytes(b"\xff\n")
     queue.admin.redrive()
     queue.admin.purge()
@@ -492,7 +492,7 @@ def test_flows(within: Program, shop: Flow) -> None:
 
 
 def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
-    """With their children; what has ended is not there to be cancelled."""
+    """Runs are cancelled with their children; an ended run can't be cancelled."""
     assert within("flows", "cancel", "shop", "o-1").stdout == "cancelled 1\n"
     assert shop.state("o-1").state == "cancelled"
     assert shop.counts()["send"].present == 0

@@ -160,7 +160,7 @@ def test_rescheduled(queue):
 @pytest.mark.differs("order")
 @pytest.mark.parametrize("delay", [None, 0, datetime(2001, 1, 1, tzinfo=UTC)])
 def test_rescheduled_to_now(queue, delay):
-    """To the back of the queue, behind what waits, with its attempts and its id."""
+    """It goes to the back of the queue, behind the waiting jobs, with its attempts and its id."""
     lease = leased(queue, b"late", id="late")
     assert lease.retry(LONG)
     queue.enqueue(b"first")

@@ -34,7 +34,7 @@ GOOD = Evidence(
 
 
 def run(*arguments: str) -> str:
-    """Run a small demo to its good end, in which a worker was killed; what it says."""
+    """Run a small demo to its good end, in which a worker was killed; return its output."""
     for _ in range(TRIES):
         with started("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
             out, err = running.communicate(timeout=PATIENCE)
@@ -45,7 +45,7 @@ def run(*arguments: str) -> str:
 
 
 def judged(said: str) -> None:
-    """The demo told what it promises to tell."""
+    """The demo prints each line that it promises."""
     rows = dict(re.findall(r"^(\w[\w ]*)\t(\d+)$", said, re.MULTILINE))
     assert (rows["enqueued"], rows["completed"]) == (str(LIMIT), str(LIMIT))
     assert [rows[name] for name in ("waiting", "leased", "dead", "lost", "completed twice")] == ["0"] * 5
@@ -69,7 +69,7 @@ def test_on_a_private_server() -> None:
 
 @pytest.mark.slow
 def test_on_a_server_of_yours(newest: Server) -> None:
-    """What was there is left alone, and nothing else is left behind."""
+    """The demo leaves older data alone, and leaves nothing else behind."""
     with Queue("modules", url=newest.url) as queue, newest.client() as client:
         queue.enqueue(b"mine")
         before = set(client.keys())

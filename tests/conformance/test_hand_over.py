@@ -182,7 +182,7 @@ def test_what_can_not_be_sent_stays(
 
 @pytest.mark.parametrize("delete", [False, True], ids=["purge", "delete"])
 def test_purge_and_delete(queue: Any, after: Any, server: Server, delete: bool) -> None:
-    """What waits goes; what is on its way comes, unless all is removed."""
+    """Waiting jobs go; jobs on their way arrive, unless the whole queue is removed."""
     leave(server.url, NewJob(b"a", key=FAR[0], queue="q/b"))
     queue.enqueue_many([b"x"] * 3)
     assert (queue.admin.delete() if delete else queue.admin.purge()) == 3 + delete

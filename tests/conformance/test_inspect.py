@@ -414,7 +414,7 @@ def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkey
 
 
 def test_purge(queue):
-    """What waits is removed: waiting, parked and delayed; leased and dead jobs stay."""
+    """It removes waiting, parked and delayed jobs; leased and dead jobs stay."""
     in_every_state(queue)
     assert queue.admin.purge() == 3
     assert queue.admin.purge() == 0
@@ -536,7 +536,7 @@ def test_workers(connect, client):
 
 
 def test_nothing_grows(queue, client):
-    """When all is done, what is left does not depend on how much there was."""
+    """When all jobs are done, the remaining keys do not depend on the number of jobs."""
     for _ in range(3):
         queue.enqueue_many([NewJob(b"%d" % i, id=str(i), delay=0.001 if i % 2 else None) for i in range(40)])
         promote(queue, 20)

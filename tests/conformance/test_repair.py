@@ -164,7 +164,7 @@ def test_a_stream_that_was_deleted(queue, client):
 
 
 def test_a_wake_stream_that_was_deleted(queue, client, meanwhile):
-    """It is made again: what is parked wakes who waits."""
+    """The stream is made again: parked jobs wake waiting clients."""
     lease = leased(queue)
     client.delete(key("wake"))
     mended(queue, client, groups=1)
@@ -269,7 +269,7 @@ def test_a_delayed_job_without_its_due_time(queue, client):
 
 @pytest.mark.differs(None)
 def test_a_body_that_is_none(queue, client):
-    """What cannot be read is no reason to stop."""
+    """Unreadable data stops nothing."""
     client.hset(BODIES, "a", b"\xc1nonsense")
     client.zadd(DELAYED, {"a": 4e12})
     queue.admin.repair()
@@ -280,7 +280,7 @@ def test_a_body_that_is_none(queue, client):
 
 
 def test_leftovers(queue, client):
-    """Deadlines and releases of what is not there, or not leased."""
+    """Deadlines and releases of jobs that are not there, or not leased."""
     waiting = queue.enqueue(b"b").id
     queue.enqueue(b"c", id="c", delay=LONG)
     lease = queue.lease(duration=LONG)
@@ -560,7 +560,7 @@ def test_corruption_while_workers_run(connect, client, server, colour):
 
 
 def test_several_repairs_at_once_mend_each_damage_once(connect, client, server):
-    """What they report adds up to the damage; the law holds."""
+    """The reports add up to the damage; the law holds."""
     queue = connect()
     queue.enqueue_many([NewJob(b"%d" % n, id=f"i{n}") for n in range(2000)])
     entries = [entry for entry, _ in client.xrange(JOBS)]

@@ -151,7 +151,7 @@ def test_paused_and_resumed(queue, client, missed, ran):
 
 @pytest.mark.differs("keys")
 def test_a_resumed_one_goes_on(queue, client):
-    """Those who wait for jobs learn of it."""
+    """The script wakes a client that waits for jobs."""
     queue.admin.schedule("s", b"x", every=0.2)
     assert queue.admin.pause_schedule("s")
     assert queue.lease(block=0.5) is None
@@ -316,7 +316,7 @@ def test_refused_before_anything_is_sent(nowhere, arguments, error, says):
 
 @pytest.mark.differs("keys")
 def test_a_reader_that_waits_takes_part(connect, client):
-    """A plain `lease` that blocks puts in what comes due meanwhile."""
+    """A plain `lease` that blocks enqueues the jobs of schedules that come due meanwhile."""
     queue = connect()
     overdue(queue, client, 0.5)
     assert queue.lease(block=PATIENCE).complete()

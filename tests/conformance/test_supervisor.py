@@ -134,7 +134,7 @@ def test_an_end_with_status_0_is_a_death(working: Working, queue: Queue, worker:
 def test_a_signal_to_one_process(
     working: Working, queue: Queue, tmp_path: Path, worker: str, processes: int, number: int
 ) -> None:
-    """It finishes what it runs, and another takes its place."""
+    """The process finishes its jobs, and another takes its place."""
     work = working(f"app:{worker}", "--processes", str(processes))
     work.await_pids(processes)
     held = queue.enqueue(b"hold")

@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=who)
     def tidy(self, at: int) -> None:
-        """Take out of the table what is empty, and was for long."""
+        """Take shards out of the table that have long been empty."""
         if (client := self.idle(at)) is not None:
             for _ in range(2):
                 self.begin(client, tidy(client.whole.map), [])

@@ -141,7 +141,7 @@ def dumps(client: Any) -> dict[Any, bytes]:
 
 
 def restore(client: Any, found: dict[Any, bytes]) -> None:
-    """What `dumps` has found, and nothing else."""
+    """Restore the keys that `dumps` has found, and nothing else."""
     with client.pipeline(transaction=False) as pipe:
         pipe.flushall()
         for key, dump in found.items():

@@ -37,7 +37,7 @@ def queues(newest: Server) -> Iterator[list[Queue]]:
 
 
 def serve(worker: Running, record: Recorder, **options: Any) -> None:
-    """Let a worker note what runs of all queues."""
+    """Let a worker note the running jobs of all queues."""
 
     def body(job: Job) -> None:
         with record((job.queue, job.payload)):

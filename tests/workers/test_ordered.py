@@ -152,7 +152,7 @@ def test_a_hot_key_keeps_no_other_waiting(server: Server, kind: str, gate: threa
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_killed_worker(processes: Processes, newest: Server) -> None:
-    """What it held comes first elsewhere, and no other job of its key before it."""
+    """Its job comes first elsewhere, and no other job of its key before it."""
     with Queue("q", url=newest.url) as queue:
         queue.enqueue_many(
             [NewJob(b"hold %s %d" % (key, n), key=key.decode()) for n in range(3) for key in (b"a", b"b")]

@@ -58,7 +58,7 @@ def soon(most: float) -> Iterator[None]:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[logging.LogRecord]]:
-    """What was logged, by event."""
+    """Return the logged records by event."""
     caplog.set_level(logging.INFO, "headrace")
     return lambda event: [record for record in caplog.records if getattr(record, "event", "") == event]
 
@@ -384,7 +384,7 @@ def test_nobody_there(work: Work, tmp_path: Path, said: Any) -> None:
 
 
 def test_what_stood_still_is_not_counted() -> None:
-    """Only what attempts and pauses can take counts against the budget."""
+    """Only the time of attempts and pauses counts against the budget."""
     patience = retry.RetryBudget(observe.Outage({}), lambda: 5.0, 1.0, retry.Trip([]))
     patience.since -= 3600  # an attempt of at most a second took an hour: the process was stopped
     patience._passed(1.0)

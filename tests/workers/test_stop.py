@@ -33,7 +33,7 @@ def consumers(server: Server, queue: Queue) -> set[str]:
 
 
 def payloads(queue: Queue, number: int) -> list[tuple[bytes, int]]:
-    """What is leased next, and on which attempt."""
+    """Lease the next jobs; return their payloads and attempts."""
     return [(lease.job.payload, lease.job.attempt) for lease in queue.lease_many(number)]
 
 

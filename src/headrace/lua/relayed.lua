@@ -1,4 +1,4 @@
--- relayed: keep what a relay tells of its SQL outbox, for a week, or read what the last one has told.
+-- relayed: keep a relay's report on its SQL outbox for a week, or read the last report.
 -- KEYS   relayed (hash)
 -- ARGV   fields...
 -- REPLY  {age, name, value, ...}: age ms since it was told, -1 if nothing was · the fields of the last report

@@ -24,7 +24,7 @@ end
 local levels, rows, total = tonumber(redis.call('HGET', stats, 'levels') or 0), {}, 0
 local _, scores = 0, redis.call('ZRANGE', busy, 0, -1, 'WITHSCORES')
 for i = 2, #scores, 2 do total = total + tonumber(scores[i]) end
-local ended = {} -- what ended is counted as leased until the next lease
+local ended = {} -- ended jobs are counted as leased until the next lease
 for _, text in ipairs(redis.call('LRANGE', settled, 0, 999)) do
   local bytes, at = string.match(text, '^%S+ %S+ %d+ (%d+):()')
   if bytes then

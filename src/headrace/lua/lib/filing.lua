@@ -38,7 +38,7 @@ function filing.ends(q)
   filing.busy(q, busy)
   return list
 end
--- What values have had: halved each minute; the heaviest are kept.
+-- The use of each value: halved each minute; the heaviest are kept.
 function filing.busy(q, busy)
   local names = {}
   for value in pairs(busy) do names[#names + 1] = value end
@@ -56,7 +56,7 @@ function filing.busy(q, busy)
   end
   redis.call('ZREMRANGEBYRANK', q.busy, 0, -filing.SHOWN - 1)
 end
--- Lease what was picked: a job that is gone is charged nothing. Answers the rows that are to be handed out: {entry,
+-- Lease the picked jobs: a job that is gone is charged nothing. Answers the rows that are to be handed out: {entry,
 -- fields, deliveries, this one included, 0}.
 function filing.lease(q)
   local stored, fronts, gone, rows = {}, {}, {}, {}
@@ -122,7 +122,7 @@ function filing.refund(q, pick)
     it = it.parent
   end
 end
--- The slots of what was picked. *batch*: jobs of a batch, which share the time.
+-- The slots of the picked jobs. *batch*: jobs of a batch, which share the time.
 function filing.slots(q, batch, leased)
   local held, slots, seen = {}, {}, {}
   local stamp, number = string.format('%.3f ', q.moment), string.format(' %d ', math.max(1, math.min(batch, leased)))
@@ -296,7 +296,7 @@ function filing.forget(q, created)
   end
   redis.call('HSET', q.shares, 'c', from .. ' ' .. came)
 end
--- Write all: what was picked is leased, and the rest is filed.
+-- Write all: picked jobs are leased, and other jobs are filed.
 function filing.all(q, batch)
   local rows = filing.lease(q)
   filing.slots(q, batch, #rows)

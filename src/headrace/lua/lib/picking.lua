@@ -157,7 +157,7 @@ function picking.place_of(q, line)
   if not job then return '' end
   return stored and string.match(job, '^%w+', #line.key + 2) or job.place or holds.place(job[1])
 end
--- Read what is stored of nodes and lines. The mean of a node above values is the number of its stored children.
+-- Read the stored parts of nodes and lines. The mean of a node above values is the number of its stored children.
 function picking.load(q)
   local asked, lines, names, weights, above = q.asked, q.asked_lines, {}, {}, {}
   for i = 1, #asked do
