@@ -100,6 +100,7 @@ class Machine(RuleBasedStateMachine):
 
     leases: Bundle[Pair] = Bundle("leases")
     ids: Bundle[str] = Bundle("ids")
+    PARTS: ClassVar[set[str]] = PARTS
     CONDITIONS: ClassVar[dict[str, Any]] = {"replace": headrace.Replace(), "throttle": headrace.Throttle(LONG)}
 
     def __init__(self, server: Server) -> None:
@@ -450,7 +451,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
     def live(self, client: str, how: str) -> None:
-        """What workers do besides; one that was declared dead, or never registered, is told so."""
+        """Workers register, beat and leave; one that was declared dead, or never registered, is told so."""
         queue, model = self.queues[client], self.model
         if how == "leave":
             assert queue._run(queue.ops.leave(client))[0] == model.leave(client)
@@ -477,7 +478,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.in_state("dead"))
     @rule(client=clients, pick=st.none() | picks, what=st.sampled_from(["redrive", "redrive", "purge_dead"]))
     def letters(self, client: str, pick: int | None, what: str) -> None:
-        """All dead letters, or those of the id of one."""
+        """Redrive or purge all dead letters, or the letters of one id."""
         dead = self.model.in_state("dead")
         wanted = [] if pick is None else [str(dead[pick % len(dead)].id)]
         assert getattr(self.queues[client].admin, what)(*wanted) == getattr(self.model, what)(wanted)
@@ -502,7 +503,7 @@ class Machine(RuleBasedStateMachine):
             assert queue.cancel(str(job.id)) == self.model.cancel(str(job.id))
         assert (queue.admin.purge(), queue.admin.purge_dead()) == (self.model.purge(), self.model.purge_dead())
         parts = {key.decode().removeprefix(self.key("")) for key in self.redis.scan_iter(self.key("*"), count=1000)}
-        left = {part for part in parts if not part.startswith(("lane:", "result:"))} - PARTS
+        left = {part for part in parts if not part.startswith(("lane:", "result:"))} - self.PARTS
         assert not left, left
 
     # -- looking -------------------------------------------------------------------------------------------------

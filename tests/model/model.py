@@ -21,6 +21,7 @@ NO_PAYLOAD = "no payload: the entry has no field 'data'"
 PRIORITY = "headrace-priority"
 UNIQUE = "headrace-unique"
 NO_ATTEMPTS = "no attempts left: "
+GRACE = 60_000  # ms after which a tick counts as missed
 EXPIRED = "its workers died, or let its leases expire"
 
 
@@ -78,6 +79,21 @@ class Held:
     token: int
 
 
+@define(eq=False)
+class Recurring:
+    """A schedule: the parts of its jobs, its interval (ms), and its policy for ticks that no worker served."""
+
+    payload: bytes
+    headers: Mapping[str, str]
+    every: int
+    missed: str
+    due: int = 0
+    """The next tick, in ms; of a paused schedule, the tick that was the next."""
+    paused: bool = False
+    last: tuple[int | None, str | None] = (None, None)
+    """The moment (ms) and the id of the last job that it enqueued."""
+
+
 @define
 class Model:
     """A queue."""
@@ -97,6 +113,7 @@ class Model:
     gone: dict[str, int] = field(
         factory=lambda: dict.fromkeys(("enqueued", "completed", "cancelled", "deleted", "dead_trimmed"), 0)
     )
+    schedules: dict[str, Recurring] = field(factory=dict[str, Recurring])
     by_hand: set[str] = field(factory=set[str])
     """The workers without a heartbeat."""
     had_more: set[str] = field(factory=set[str])
@@ -114,7 +131,7 @@ class Model:
         return sorted((job for job in self.jobs if job.state in states), key=lambda job: job.place)
 
     def waiting(self) -> list[Job]:
-        """What waits, in the order in which it will be leased."""
+        """The waiting jobs, in the order of their next leases."""
 
         def rank(job: Job) -> tuple[int, int]:
             if job.state == "parked" and job.suspect:
@@ -225,10 +242,61 @@ class Model:
         self.enqueue(job)
         self.gone["enqueued"] -= not self.counts_foreign
 
+    # -- schedules -----------------------------------------------------------------------------------------------
+
+    def by_tick(self) -> list[str]:
+        """The schedules' names, the next due first, paused ones last."""
+        return sorted(self.schedules, key=lambda name: (self.schedules[name].paused, self.schedules[name].due, name))
+
+    def schedule(self, name: str, made: Recurring) -> Recurring:
+        """Make a schedule, or replace one: it stays paused, and its last run is kept."""
+        known = self.schedules.get(name)
+        if known is not None:
+            made.due, made.paused, made.last = known.due, known.paused, known.last
+        self.schedules[name] = made
+        return made
+
+    def unschedule(self, name: str) -> bool:
+        """End a schedule."""
+        return self.schedules.pop(name, None) is not None
+
+    def pause_schedule(self, name: str) -> bool:
+        """No tick comes until it is resumed."""
+        return self._turn_schedule(name, paused=True)
+
+    def resume_schedule(self, name: str) -> bool:
+        """The ticks of the pause are missed ticks."""
+        return self._turn_schedule(name, paused=False)
+
+    def _turn_schedule(self, name: str, *, paused: bool) -> bool:
+        known = self.schedules.get(name)
+        if known is None or known.paused == paused:
+            return False
+        known.paused = paused
+        return True
+
+    def run_schedule(self, name: str, moment: int, id: str) -> None:
+        """Enqueue a job of a schedule, and nothing else changes but its last run."""
+        known = self.schedules[name]
+        if self.enqueue(Job(known.payload, id, known.headers)):
+            known.last = moment, id
+
+    def tick(self, now: int) -> None:
+        """Enqueue the jobs of the ticks that have passed, as each schedule's policy says; each tick has one id."""
+        for name in self.by_tick():
+            known = self.schedules[name]
+            if known.paused or known.due > now:
+                continue
+            ticks = range(known.due, now + 1, known.every)
+            known.due = ticks[-1] + known.every
+            late = now - ticks[-1] > GRACE
+            for moment in {"all": ticks, "once": ticks[-1:], "skip": () if late else ticks[-1:]}[known.missed]:
+                self.run_schedule(name, moment, f"{name}@{moment}")
+
     # -- leasing -------------------------------------------------------------------------------------------------
 
     def lease(self, worker: str, n: int, *, at_most_once: bool = False) -> list[Held]:
-        """Hand out *n* jobs. What has no attempts left, or no payload, dies on the way."""
+        """Hand out *n* jobs. A job without attempts left, or without a payload, dies on the way."""
         if not self.alive.get(worker):
             self.by_hand.add(worker)
             self.had_more.discard(worker)
@@ -419,7 +487,7 @@ class Model:
         return self._remove([job for job in self.jobs if job.payload == payload and job.state != "dead"], "cancelled")
 
     def purge(self) -> int:
-        """Remove what waits."""
+        """Remove the waiting jobs."""
         return self._remove(self.in_state("waiting", "parked", "delayed"), "deleted")
 
     def purge_dead(self, names: Iterable[str] = ()) -> int:
@@ -428,6 +496,7 @@ class Model:
 
     def delete(self) -> int:
         """Remove everything."""
+        self.schedules.clear()
         self.taken.clear()
         self.others_turn, self.makes_room = False, ""
         return self._remove(self.jobs, "deleted")

@@ -120,6 +120,41 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
 }
 
+SCHEDULES: dict[str, Sequence[Edit]] = {
+    "a paused schedule fires": [("pause_schedule", "paused and due + 2e14 or", "paused and due or")],
+    "a resume plans no tick": [
+        ("pause_schedule", "redis.call('ZADD', ticks,", "if paused then redis.call('ZADD', ticks,"),
+        ("pause_schedule", "due - 2e14), name)\n", "due - 2e14), name) end\n"),
+    ],
+    "a resume forgets the ticks of the pause": [
+        (
+            "pause_schedule",
+            "or due - 2e14)",
+            "or math.max(due - 2e14, redis.call('TIME')[1] * 1000 + 3600000))",
+        )
+    ],
+    "a schedule that is replaced resumes": [
+        ("schedule", "is_paused_tick(next) and string.format('%.0f', due + 2e14) or due", "due")
+    ],
+    "a schedule that is replaced starts again": [("schedule", "if old_timing ~= timing or next < 0 then", "do")],
+    "a run by hand moves the next tick": [
+        ("run_schedule", "if heard.added then", "redis.call('ZINCRBY', ticks, 1, name)\nif heard.added then")
+    ],
+    "a run by hand resumes": [
+        (
+            "run_schedule",
+            "if heard.added then",
+            "if due >= 2e14 then redis.call('ZINCRBY', ticks, -2e14, name) end\nif heard.added then",
+        )
+    ],
+    "no paused schedule runs by hand": [("run_schedule", "due >= 1e14 and due < 2e14 or", "due >= 1e14 or")],
+    "a lost reply runs a schedule twice": [("run_schedule", "if known then return known end\n", "")],
+    "a run by hand is not kept": [("run_schedule", "string.format('%.0f ', now) .. id()}))", "false}))")],
+    "a tick is not kept": [("tick", "if last then redis", "if false then redis")],
+    "a schedule that is replaced forgets its last run": [("schedule", "fields)}, last}", "fields)}}")],
+}
+"""Bugs in the scripts of schedules; see `recurring`."""
+
 HAND_OVER: dict[str, list[tuple[str, str, str]]] = {
     "no tombstone": [("accept", "not redis.call('ZSCORE', handed, job.nonce)", "true")],
     "a tombstone goes at once": [("close", "now + 600000", "now - 1")],

@@ -13,7 +13,8 @@ import os
 import pytest
 
 from tests.model.machine import Machine
-from tests.model.mutants import MUTANTS
+from tests.model.mutants import MUTANTS, SCHEDULES
+from tests.model.recurring import Scheduling
 from tests.support.machines import hunt, run_on
 from tests.support.planted import plant_scripts
 from tests.support.servers import Server
@@ -23,9 +24,10 @@ STEPS = int(os.environ.get("MODEL_STEPS", "40"))
 SEED = int(os.environ.get("MODEL_SEED", "4"))
 
 
-def test_server_agrees(server: Server, large: bool) -> None:
+@pytest.mark.parametrize("machine", [Machine, Scheduling])
+def test_server_agrees(server: Server, machine: type[Machine], large: bool) -> None:
     """Whatever is done, the model says what comes of it. Other examples for each server, and more on the newest."""
-    run_on(server, Machine, SEED, EXAMPLES, STEPS, large=large)
+    run_on(server, machine, SEED, EXAMPLES, STEPS, large=large)
 
 
 @pytest.mark.sampled
@@ -35,3 +37,12 @@ def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatc
     plant_scripts(monkeypatch, MUTANTS[mutant])
     with pytest.raises(AssertionError):
         hunt(lambda: Machine(newest), STEPS)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("mutant", SCHEDULES)
+def test_planted_bug_of_schedules(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model with schedules finds it."""
+    plant_scripts(monkeypatch, SCHEDULES[mutant])
+    with pytest.raises(AssertionError):
+        hunt(lambda: Scheduling(newest), STEPS)

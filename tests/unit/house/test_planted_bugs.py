@@ -23,7 +23,8 @@ def edits() -> Iterator[tuple[str, str, str]]:
     for bug, mutant in chaos.MUTANTS.items():
         for script_name, old, _ in mutant.edits:
             yield bug, script_name, old
-    some = (model.MUTANTS, model.HAND_OVER, model.ORDERED, model.RESHARDING, flows.MUTANTS, steps.MUTANTS, fair.PICKS)
+    some = (model.MUTANTS, model.SCHEDULES, model.HAND_OVER, model.ORDERED, model.RESHARDING)
+    some += (flows.MUTANTS, steps.MUTANTS, fair.PICKS)
     for bug, (changes, _) in (*fair.MUTANTS.items(), *fair.SLOTS.items()):
         for script_name, old, _ in changes:
             yield bug, script_name, old
