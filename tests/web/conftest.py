@@ -44,13 +44,13 @@ class Site:
         response: httpx.Response = self.client.get(path, params=query or None)
         return response
 
-    def post(self, action: str, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
+    def post(self, action: str, /, headers: dict[str, str] | None = None, **fields: str | list[str]) -> httpx.Response:
         """Send a form."""
         headers = SAME if headers is None else headers
         response: httpx.Response = self.client.post(f"do/{action}", data=fields, headers=headers)
         return response
 
-    def done(self, action: str, **fields: str) -> str:
+    def done(self, action: str, /, **fields: str | list[str]) -> str:
         """Send a form, and return what the page that follows says of it."""
         answer = self.post(action, **fields)
         assert answer.status_code == 303, text(answer)

@@ -353,6 +353,66 @@ def test_dead_letters_are_removed(site: Any, queue: Queue) -> None:
     assert queue.counts().dead == 0
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+def test_ticked_rows(site: Any, newest: Server, shards: int) -> None:
+    """Of the ticked jobs those that are still there; never all jobs, and not without the queue's name."""
+    one = site()
+    with Queue("t", url=newest.url, shards=shards) as queue:
+        queue.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(4)] + [NewJob(b"x", id="<late>", delay=LONG)])
+        assert one.get("queue", name="t").text.count('form="ticked"') == 4
+        fields = {"queue": "t", "action": "cancel", "state": "waiting", "id": ["i0", "i2", "i0", "none"]}
+        assert "Type the queue" in text(one.post("ticked", **fields))
+        for wrong in ({"id": []}, {"id": [""]}, {"id": [f"i{n}" for n in range(26)]}, {"action": "expire"}):
+            assert "Nothing was done" in text(one.post("ticked", **{**fields, "confirm": "t", **wrong})), wrong
+        assert one.post("ticked", **{**fields, "confirm": "t", "action": "drop"}).status_code == 404
+        assert queue.counts().cancelled == 0
+        done = one.post("ticked", **fields, confirm="t", kind="k", cursor="")
+        assert done.headers["location"].startswith("../queue?name=t&outcome=")
+        assert "&state=waiting&kind=k" in done.headers["location"]
+        shown = unescape(one.get(str(done.url.join(done.headers["location"]))).text)
+        assert "2 of 3 were cancelled. 1 was not there any more, or dead." in shown
+        assert one.done("ticked", **{**fields, "id": "<late>", "state": "delayed", "confirm": "t"}) == (
+            "1 of 1 were cancelled."
+        )
+        assert (queue.counts().cancelled, queue.counts().waiting) == (3, 2)
+
+
+def test_ticked_dead_letters(site: Any, queue: Queue) -> None:
+    """They are redriven, or removed, in the list of their queue and of their cause."""
+    dead(queue, *["timeout 1"] * 5)
+    one, group = site(), reason_key("timeout 9")
+    assert one.get("queue", name="q", state="dead").text.count('form="ticked"') == 5
+    assert one.get("dead", group=group).text.count('form="ticked"') == 5
+    fields = {"queue": "q", "group": group}
+    assert "Tick 1 to 25 rows" in text(one.post("ticked", **fields, action="redrive"))
+    queue.enqueue(b"x", id="i9")
+    said = one.done("ticked", **fields, action="redrive", id=["i0", "i1", "i9"])
+    assert said == "2 of 3 went back to the queue. 1 was not dead any more, or its id is taken again."
+    assert "Type the queue" in text(one.post("ticked", **fields, action="purge_dead", id=["i2"]))
+    said = one.done("ticked", **fields, action="purge_dead", id=["i2", "i3", "i4"], confirm="q")
+    assert said == "3 of 3 were removed."  # on a page of a cause that has no letters any more
+    assert (queue.counts().dead, queue.counts().waiting) == (0, 3)
+
+
+def test_ticked_runs_that_wait(site: Any, newest: Server) -> None:
+    with Queue("q", url=newest.url) as queue:
+        waiting_run(queue, "run")
+        one = site()
+        assert 'form="ticked"' in one.get("queue", name="q", state="blocked").text
+        assert one.done("ticked", queue="q", action="cancel", id="run", state="blocked", confirm="q")
+        assert queue.counts().present == 0
+
+
+def test_ticks_need_rights(site: Any, queue: Queue) -> None:
+    """A reader who may do nothing sees no boxes, and is refused."""
+    dead(queue, "a")
+    rule = {"q": {"cancel"}}
+    one = site(access=lambda _: rule)
+    assert 'form="ticked"' not in one.get("queue", name="q", state="dead").text
+    assert one.post("ticked", queue="q", action="redrive", id="i0").status_code == 403
+    assert queue.counts().dead == 1
+
+
 @pytest.mark.parametrize("action", ["purge", "delete"])
 def test_what_destroys_wants_the_queue_s_name(site: Any, queue: Queue, action: str) -> None:
     queue.enqueue_many([b"x"] * 3)

@@ -257,6 +257,46 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
 
 
 @pytest.mark.slow
+def test_ticked_rows(page: Any, newest: Server, queue: Queue) -> None:
+    """Ticks outlive live updates; the head ticks all rows, `x` the current one; a telephone's width will do."""
+    with Queue("t", url=newest.url) as jobs:
+        jobs.enqueue_many([NewJob(b"x", id=f"i{n}", headers={"kind": "mail"}) for n in range(6)])
+        page.goto(f"{page.url}queue?name=t")
+        bar, all_rows = page.get_by_role("form", name="Ticked jobs"), page.get_by_label("All rows shown")
+        assert bar.is_hidden()
+        assert page.locator("#kinds-known option").get_attribute("value") == "mail"
+        page.get_by_label("Tick i2").check()
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        bar.get_by_text("2 ticked").wait_for()
+        assert all_rows.evaluate("box => box.indeterminate")
+        jobs.cancel("i3")  # by somebody else, and others come
+        jobs.enqueue_many([NewJob(b"x", id="new")])
+        page.get_by_role("link", name="new", exact=True).wait_for(timeout=20_000)
+        ticked = page.locator("tbody :checked").evaluate_all("all => all.map(one => one.value)")
+        assert ticked == ["i2"]
+        bar.get_by_text("1 ticked").wait_for()
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            accessible(page)
+            size = page.locator("tbody label.tick").first.bounding_box()
+            assert min(size["width"], size["height"]) >= 24
+            all_rows.check()
+            bar.get_by_text("6 ticked").wait_for()
+            all_rows.uncheck()
+            bar.wait_for(state="hidden")
+        for name in ("i2", "i4"):
+            page.get_by_label(f"Tick {name}").check()
+        bar.get_by_text("Cancel ticked jobs").click()
+        accessible(page)
+        bar.get_by_label("Type t to confirm").fill("t")
+        jobs.cancel("i4")
+        bar.get_by_role("button", name="Cancel them").click()
+        page.get_by_role("status").get_by_text("1 of 2 were cancelled. 1 was not there any more").wait_for()
+        assert jobs.counts().waiting == 4
+
+
+@pytest.mark.slow
 def test_a_run_is_signalled(page: Any, newest: Server) -> None:
     """Its page is accessible, and fits a telephone; its button sends the data that was typed."""
     with Queue("runs", url=newest.url) as queue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -23,14 +23,18 @@ from headrace._protocol.keys import FLOW
 from headrace._ui.texts import Refused, counted, jobs
 
 CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
+PER_PAGE = 25  # of a page of a list, and so of an action for ticked rows
 STEPS_WITHIN_S = 1.0  # seconds that a bulk action takes before its user is asked to go on
 
 
 @frozen
 class Form:
-    """The fields of a form: each once, as text."""
+    """The fields of a form: each once, as text. `ticked` has the ids of rows that a user chose in a list; `None`:
+    the form is of no list.
+    """
 
     fields: Mapping[str, str]
+    ticked: tuple[str, ...] | None = None
 
     def __call__(self, name: str) -> str:
         """Return a field; '' if it is missing."""
@@ -353,6 +357,32 @@ async def _bulk(queue: AsyncQueue[Any], action: str, form: Form) -> tuple[int, s
     return now, f"{done:,} of {matched:,} {BULK_TEXTS[action][1]}, of {jobs(looked)} that were looked at{rest}.", onward
 
 
+TICKED_TEXTS = {  # on the button, and of a job that is not done
+    "cancel": ("Cancel", "not there any more, or dead"),
+    "purge_dead": ("Remove", "not dead any more"),
+    "redrive": ("Redrive", "not dead any more, or its id is taken again"),
+}
+
+
+async def _ticked(queue: AsyncQueue[Any], action: str, ticked: Sequence[str]) -> Outcome:
+    """Take an action for the jobs whose rows were ticked."""
+    if action == "cancel":
+        done = sum([await queue.cancel(one) for one in ticked])
+    else:
+        done = await getattr(queue.admin, action)(*ticked)
+    gone, number = len(ticked) - done, len(ticked)
+    left = f" {gone:,} {'was' if gone == 1 else 'were'} {TICKED_TEXTS[action][1]}." if gone else ""
+    return done, f"{done:,} of {number:,} {BULK_TEXTS[action][1]}.{left}"
+
+
+def _checked(action: str, form: Form) -> tuple[str, ...]:
+    """Return the ids of the rows that were ticked, each once. Raises `Refused`: no id never means all jobs."""
+    ticked = tuple(dict.fromkeys(form.ticked or ()))
+    if action not in TICKED_TEXTS or not 0 < len(ticked) <= PER_PAGE or "" in ticked:
+        raise Refused(f"Tick 1 to {PER_PAGE} rows, and press a button below them. Nothing was done.")
+    return ticked
+
+
 async def act(
     inspector: AsyncInspector, server: Mapping[str, Any], namespace: str, action: str, name: str, form: Form
 ) -> tuple[int, str, dict[str, str]]:
@@ -361,8 +391,8 @@ async def act(
 
     Raises `Refused`, redis-py's errors, and the verb's own errors.
     """
-    verb = VERBS[action]
-    if verb.final and (verb.asks == "always" or form("state") or not form("id")):
+    verb, ticked = VERBS[action], None if form.ticked is None else _checked(action, form)
+    if verb.final and (verb.asks == "always" or ticked or form("state") or not form("id")):
         form.confirmed(name)
     view = (await inspector.queue(name)).queue
     levels = LEVELS_AT_MOST if action == "schedule" else view.levels  # a level may have had no job yet
@@ -371,6 +401,8 @@ async def act(
     queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
     queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
     try:
+        if ticked:
+            return *(await _ticked(queue, action, ticked)), {}
         if form("state") and verb.states:
             return await _bulk(queue, action, form)
         return *(await CALLS[action](ActionRequest(queue, form, inspector))), {}

@@ -29,6 +29,7 @@ from headrace._ui.actions import CALLS, Form, act
 from headrace._ui.texts import FAILURES, Refused, complaint
 from headrace._ui.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
 from headrace._ui.web.pages import PAGES
+from headrace._ui.web.pages.queue import FILTERS
 from headrace._ui.web.render import STATIC, render, static_files, to
 from headrace._ui.web.request import NotThere, PageRequest
 
@@ -49,6 +50,7 @@ READ_WITHIN_S = 2.0  # seconds for which a round trip is tried
 PAGE_WITHIN_S = 5.0  # seconds that a page may take, after the pages of other viewers
 RETRY_S = 5  # seconds until an unreadable page reloads itself, without JavaScript
 OUTCOMES = 500  # outcomes of actions that are kept until they are shown
+TICKED = "ticked"  # the address for rows: programs that know no ticks must not take a form without an id for all jobs
 SCHEME = "headrace_scheme"  # the cookie that keeps the choice of light or dark
 FORM_BYTES = 2 << 20  # of a form at most
 FORM = "application/x-www-form-urlencoded"
@@ -227,9 +229,11 @@ class Pages:
     async def _act(self, action: str, request: Request, rights: Rights) -> Response:
         if not is_same_origin(request):
             return self._error(request, 403, "This did not come from these pages, so nothing was done.", rights)
+        form = await form_of(request, ticked=action == TICKED)
+        if form.ticked is not None:
+            action = form.required("action")
         if action not in CALLS:
             return self._error(request, 404, "There is no such action.", rights)
-        form = await form_of(request)
         name = form.required("queue")
         if not rights.may(name, action):
             return self._error(request, 403, f"You may not {action.replace('_', ' ')} in {name}.", rights)
@@ -239,7 +243,8 @@ class Pages:
             "web_action", "%s in %s by %s: %s", action, name, by, text, queue=name, action=action, by=by, number=number
         )
         outcome = secrets.token_urlsafe(9)
-        following = after(action, form, outcome, onward, number)
+        ticked = form.ticked is not None
+        following = after_ticks(form, outcome) if ticked else after(action, form, outcome, onward, number)
         answer = RedirectResponse(following, 303)
         self._outcomes[outcome] = Outcome(text, introduce(request, answer), place_of(following))
         if len(self._outcomes) > OUTCOMES:
@@ -268,7 +273,7 @@ def _who(request: Request) -> str:
     return f"{named} at {address}" if named else address
 
 
-async def form_of(request: Request) -> Form:
+async def form_of(request: Request, *, ticked: bool) -> Form:
     """Read the form of a request. Raises `Refused` if it has no form, or a too large one."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise Refused("This is no form.")
@@ -281,7 +286,7 @@ async def form_of(request: Request) -> Form:
         pairs = parse_qsl(bytes(body).decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
     except ValueError as error:  # UnicodeDecodeError, too
         raise Refused("The form can't be read.") from error
-    return Form(dict(pairs))
+    return Form(dict(pairs), tuple(value for name, value in pairs if name == "id") if ticked else None)
 
 
 def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -311,6 +316,14 @@ def after(action: str, form: Form, outcome: str, onward: Mapping[str, str], numb
         page = ("worker", {"queue": queue, "name": form("worker")})
     found = {"mend": "1"} if action == "repair" and form("show") and number else {}
     return "../" + to(page[0], **page[1], outcome=outcome, **found)
+
+
+def after_ticks(form: Form, outcome: str) -> str:
+    """Return the address of the list whose rows were ticked, relative to `do/`."""
+    if form("group"):
+        return "../" + to("dead", name=form("within"), group=form("group"), outcome=outcome)
+    kept = {name: form(name) for name in ("state", "span", "cursor", *FILTERS)}
+    return "../" + to("queue", name=form("queue"), outcome=outcome, **kept)
 
 
 def app(

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 from headrace._model.letters import cause_first
 from headrace._model.verbs import VERBS
 from headrace._model.views import one_line, span
+from headrace._ui.actions import TICKED_TEXTS
 from headrace._ui.texts import clock, declared, from_now, memory, middle, percent, rate, timing, took
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
 
@@ -49,6 +50,7 @@ def environment() -> Environment:
         "version": static_files()[0],
         "memory": memory,
         "verbs": VERBS,
+        "ticked_texts": TICKED_TEXTS,
         "small": (SMALL_WIDTH, SMALL_HEIGHT),
         "wide": WIDTH,
         "high": HEIGHT,

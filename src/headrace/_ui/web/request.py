@@ -11,12 +11,12 @@ from starlette.requests import Request
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.reader import STATES
 from headrace._model.state import Counts
+from headrace._model.verbs import BULK
 from headrace._model.views import JobView, Overview, QueueView
-from headrace._ui.actions import BUTTONS, Button
+from headrace._ui.actions import BUTTONS, TICKED_TEXTS, Button
 from headrace._ui.texts import Refused
 from headrace._ui.web.access import Rights
 
-PER_PAGE = 25
 Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
 
 
@@ -59,6 +59,12 @@ def by_state(counts: Counts) -> dict[str, int]:
     """Return how many jobs the list of each state has."""
     numbers = (counts.waiting + counts.parked, counts.leased, counts.delayed, counts.blocked, counts.dead)
     return dict(zip(STATES, numbers, strict=True))
+
+
+def ticks(request: PageRequest, state: str, queue: str) -> list[str]:
+    """Return the actions for ticked rows of a list that the reader may take."""
+    listed = "waiting" if state == "blocked" else state  # blocked jobs, too, can be cancelled
+    return [one for one in TICKED_TEXTS if listed in BULK[one] and request.rights.may(queue, one)]
 
 
 def buttons(request: PageRequest, page: str, queue: str) -> dict[str, Button]:

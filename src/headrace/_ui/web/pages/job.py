@@ -9,9 +9,9 @@ from typing import Any
 from headrace._model.job import KEY
 from headrace._model.views import JobView, QueueView, span
 from headrace._protocol.keys import FLOW
-from headrace._ui.actions import is_internal
+from headrace._ui.actions import PER_PAGE, is_internal
 from headrace._ui.texts import from_now, took
-from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest, latest
+from headrace._ui.web.request import Answer, NotThere, PageRequest, latest
 from headrace._ui.web.timeline import begun_by, timeline
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")

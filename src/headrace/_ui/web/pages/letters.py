@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
+from headrace._ui.actions import PER_PAGE
+from headrace._ui.web.request import Answer, NotThere, PageRequest, ticks
 
 
 async def dead(request: PageRequest) -> Answer:
@@ -20,10 +21,11 @@ async def dead(request: PageRequest) -> Answer:
     values = {"page": page, "queue": name, "numbers": numbers, "now": page.now or view.now, "its": its, "tried": tried}
     if not key:
         return "dead.html", {**values, "groups": page.groups[: 4 * PER_PAGE]}
-    if not page.groups and not its:
+    if not page.groups and not its and not request.param("outcome"):
         raise NotThere("There are no such dead letters any more.")
     group = page.groups[0] if page.groups else None
     of = [one for one, _ in group.queues] if group else []
     may = {action: [one for one in of if request.rights.may(one, action)] for action in ("redrive", "purge_dead")}
+    ticked = ticks(request, "dead", of[0]) if len(of) == 1 else []
     first = next((job for job in page.jobs if job.queue in may["redrive"]), None)
-    return "letters.html", {**values, "group": group, "chosen": may, "first": first}
+    return "letters.html", {**values, "group": group, "chosen": may, "first": first, "ticks": ticked}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace._core.views.choice import DATED, ORDERS
 from headrace._core.views.reader import STATES
 from headrace._model.event import ENDS
 from headrace._model.verbs import BULK
-from headrace._model.views import JobsPage, KindsPage, QueuePage, QueueView
-from headrace._ui.actions import BULK_TEXTS
+from headrace._model.views import JobsPage, JobView, KindsPage, QueuePage, QueueView
+from headrace._ui.actions import BULK_TEXTS, PER_PAGE
 from headrace._ui.texts import moment, rate
 from headrace._ui.web.charts import SPANS, Chart, charts, draw, fitting, rows
 from headrace._ui.web.render import to
-from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest, buttons, by_state
+from headrace._ui.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
 
 ONWARD = (  # the fields of a bulk action
     "action", "state", "cursor", "reason", "kind", "group", "looked", "matched", "done", "confirm", "rest", "within",
@@ -43,6 +43,7 @@ async def queue(request: PageRequest) -> Answer:
     history = "history" in page.declared
     kinds = await request.inspector.kinds(name) if history else KindsPage(page.now, name, kept=False)
     bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
+    known = {kind for kind in (*(one.kind for one in kinds.kinds[:PER_PAGE]), *(one.kind for one in jobs.jobs)) if kind}
     tabs = by_state(counts)
     more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
     more |= {"bulk": bulk, "bulk_texts": BULK_TEXTS, "buttons": buttons(request, "queue", name)}
@@ -50,12 +51,20 @@ async def queue(request: PageRequest) -> Answer:
         "mend": request.param("mend"),
         "asked": asked,
         "narrow": narrow,
+        "known": {"kind": sorted(known), "reason": _first_lines(jobs.jobs)},
+        "ticks": ticks(request, state, name) if jobs.jobs else [],
+        "place": {**asked, "state": state, "span": request.param("span"), "cursor": request.param("cursor")},
         "kept": {word: value for word, value in asked.items() if value},
     }
     more |= {"ends": ENDS, "kinds": kinds, "states": _states(page.queue, tabs, history=history or state == "ended")}
     first = asked["order"] or "newest"
     more |= {"sorted": SORTED.get(state) or f"The {first} first.", "asked_span": request.param("span")}
     return "queue.html", {"page": page, "tabs": tabs, **more, **await _charts(request, page)}
+
+
+def _first_lines(jobs: Sequence[JobView]) -> list[str]:
+    """Return the reasons of the jobs that are shown, as texts to look for."""
+    return list(dict.fromkeys(one.reason.partition("\n")[0][:200] for one in jobs if one.reason))
 
 
 def _states(queue: QueueView, tabs: Mapping[str, int], *, history: bool) -> list[tuple[str, str, int | None, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from headrace._model.timing import MISSED
-from headrace._ui.web.request import PER_PAGE, Answer, NotThere, PageRequest
+from headrace._ui.actions import PER_PAGE
+from headrace._ui.web.request import Answer, NotThere, PageRequest
 
 
 async def schedules(request: PageRequest) -> Answer:

@@ -112,6 +112,7 @@ function update(fresh) {
     else part.replaceChildren();
   }
   if (focused !== document.activeElement && focused.isConnected) focused.focus({preventScroll: true});
+  tally();
   if (pointed) point(pointed.figure, pointed.index);
 }
 
@@ -205,6 +206,31 @@ document.addEventListener("click", async ({target}) => {
   setTimeout(() => (button.textContent = label), EVERY_MS);
 });
 
+// -- ticked rows ------------------------------------------------------------------------------------------
+
+// The bar is shown while rows are ticked. A row that has gone, and is still read, can't be.
+function tally() {
+  const bar = by("ticked"), all = document.querySelector("thead .tick input");
+  if (!bar) return;
+  for (const box of document.querySelectorAll(".gone .tick input")) box.checked = !(box.disabled = true);
+  const boxes = [...document.querySelectorAll("tbody .tick input:enabled")];
+  const ticked = boxes.filter((box) => box.checked).length;
+  bar.hidden = !ticked;
+  const text = ticked ? `${ticked} ticked` : "";
+  if (by("tally").textContent !== text) by("tally").textContent = text;
+  if (!all) return;
+  all.checked = ticked > 0 && ticked === boxes.length;
+  all.indeterminate = ticked > 0 && ticked < boxes.length;
+}
+tally();
+
+document.addEventListener("change", ({target}) => {
+  if (!target.matches(".tick input")) return;
+  const boxes = target.closest("thead") ? document.querySelectorAll("tbody .tick input:enabled") : [];
+  for (const box of boxes) box.checked = target.checked;
+  tally();
+});
+
 // -- light and dark ---------------------------------------------------------------------------------------
 
 function keep(choice) {
@@ -242,6 +268,7 @@ const KEYS = {
   "?": () => dialog.showModal(),
   j: () => walk(1),
   k: () => walk(-1),
+  x: () => document.activeElement.closest("tbody tr")?.querySelector(".tick input")?.click(),
   g: () => (going = Date.now()),
 };
 
