@@ -26,6 +26,7 @@ function filing.ends(q)
         end
       end
       local ran = math.max(0, 1000 * (ended - since) / number)
+      if ran > charge and not costed then q.later = q.later + 1 end
       q.ends[#q.ends + 1] = {line = known, ran = ran, charge = charge, costed = costed}
       local value = string.sub(known.value.key, 2)
       if value ~= '' then busy[value] = (busy[value] or 0) + ran / 1000 end

@@ -38,7 +38,7 @@ function picking.context(q, t, exact)
   q.bare = q.leafy and #t.slots + #q.limits == 0 -- its values are of no use, except that of the first level
   q.nodes, q.all_nodes, q.asked = {}, {}, {}
   q.lines_at, q.all_lines, q.asked_lines, q.coming, q.slots_at = {}, {}, {}, {}, {}
-  q.picks, q.costs, q.mine, q.ends, q.took, q.opened, q.seen = {}, {}, {}, {}, {}, {}, 0
+  q.picks, q.costs, q.mine, q.ends, q.took, q.opened, q.seen, q.later = {}, {}, {}, {}, {}, {}, 0, 0
 end
 -- A node. at: its next start; was: the stored one, false without; ready: stored as ready; alive: a job of it may run.
 -- All fields are given at once, at most 16 where there may be many: a table that grows, or is larger, costs more than
@@ -220,6 +220,9 @@ function picking.settle(q)
       it = it.parent
     end
   end
+  for _, ended in ipairs(q.ends) do -- it may be the first now, whatever its stored start was
+    if ended.line.value.alive then picking.join(ended.line.value) end
+  end
   q.ends = {}
 end
 -- Read the new nodes and lines; lines to which jobs or slots have come take part, if a job of them may run.
@@ -232,11 +235,12 @@ function picking.admit(q)
   end
   q.coming = {}
 end
--- Read the next children of a node that may run: as many as this call may hand out, and one more.
+-- Read the next children of a node that may run: as many as this call may hand out, and one more; and one for each end
+-- that moves a child behind its stored start.
 function picking.fetch(q, node)
-  local key, from = node.key, node.last and '(' .. node.last or '[' .. node.key .. ' '
-  local rows = redis.call('ZRANGEBYLEX', q.ready, from, '(' .. key .. '!', 'LIMIT', 0, q.limit + 1)
-  node.further, node.last = #rows == q.limit + 1, rows[#rows] or node.last
+  local key, from, most = node.key, node.last and '(' .. node.last or '[' .. node.key .. ' ', q.limit + 1 + q.later
+  local rows = redis.call('ZRANGEBYLEX', q.ready, from, '(' .. key .. '!', 'LIMIT', 0, most)
+  node.further, node.last = #rows == most, rows[#rows] or node.last
   q.seen = q.seen + #rows
   local some = {}
   for i = 1, #rows do
