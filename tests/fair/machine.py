@@ -194,12 +194,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(2, 4), most=st.integers(1, 3))
     def drain(self, number: int, most: int) -> None:
-        """Each of three tenants has several jobs; a few are leased and completed, a few at a time."""
+        """Each of three tenants has several jobs; a few are leased, and the oldest leases end, a few at a time."""
         for tenant in "abc":
             self.enqueue(number, "x", tenant, "", 0, None)
-        for _ in range(3):
+        for _ in range(6):
             if self.leased(most) and self.claims:
-                self.ended("complete", [self.claims.pop(min(self.claims))])
+                self.ended("complete", [self.claims.pop(entry) for entry in sorted(self.claims)[:3]])
 
     @rule(limit=st.integers(1, 6), same=st.booleans(), woken=st.booleans(), batch=st.sampled_from([1, 1, 3]))
     def lease(self, limit: int, same: bool, woken: bool, batch: int) -> None:

@@ -121,6 +121,10 @@ PICKS: dict[str, Sequence[Edit]] = {
     "a lease from lines looks at no new job": [
         ("lease_fair", "  filing.ends(q)\n  reading.at_new(q, q.reader)\n", "  filing.ends(q)\n")
     ],
+    "a value that was refunded keeps its place": [
+        ("lease_fair", "if ended.line.value.alive then picking.join(ended.line.value) end", "")
+    ],
+    "a value that is charged more keeps its place": [("lease_fair", "q.limit + 1 + q.later", "q.limit + 1")],
     "the first value takes all": [("lease_fair", "alone = alone and not path[i].heap[2]", "alone = true")],
     "the short way charges nobody": [
         ("lease_fair", "it.at + its_charge / it.weight), it.running + 1", "it.at), it.running + 1")
