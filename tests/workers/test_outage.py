@@ -218,7 +218,8 @@ def test_a_bound(work: Work, own: Server, said: Any) -> None:
 
     with Queue("q", url=own.url) as queue:
         worker.start()
-        until(queue.admin.workers)
+        # It reports facts after it has read an answer: before, it takes an absent server for a wrong address.
+        until(lambda: any(one.facts for one in queue.admin.workers()))
     began = time.monotonic()
     own.kill()
     until(worker.engine.stopping.is_set)
