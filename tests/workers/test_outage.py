@@ -216,10 +216,9 @@ def test_a_bound(work: Work, own: Server, said: Any) -> None:
     @worker.handler("q")
     def body(job: Job) -> None: ...
 
-    with Queue("q", url=own.url) as queue:
-        worker.start()
-        # It reports facts after it has read an answer: before, it takes an absent server for a wrong address.
-        until(lambda: any(one.facts for one in queue.admin.workers()))
+    worker.start()
+    # Before it has read an answer, it takes an absent server for a wrong address.
+    until(lambda: worker.engine.lifecycle.consumers[0].registered)
     began = time.monotonic()
     own.kill()
     until(worker.engine.stopping.is_set)
