@@ -64,6 +64,11 @@ class OutboxView:
         return f"{rows}{refused}; the relay {self.relay} {relay} {self.age:.0f} s ago"
 
 
+def program_name(registration: str) -> str:
+    """Return the name of the program behind a worker's registration, which has a random part at its end."""
+    return registration.rpartition(".")[0] or registration
+
+
 @frozen
 class QueueView:
     """A queue in an overview: `counts` of one instant, the age in seconds of the oldest job that is next (`lag`), and
@@ -119,7 +124,7 @@ class QueueView:
     @property
     def alive_names(self) -> frozenset[str]:
         """The names of workers that are alive, without the random part of each registration in a queue or shard."""
-        return frozenset(one.name.rpartition(".")[0] or one.name for one in self.workers if one.alive)
+        return frozenset(program_name(one.name) for one in self.workers if one.alive)
 
 
 @frozen
@@ -475,6 +480,11 @@ class RunsPage:
     cursor: str
 
 
+def has_job(state: str) -> bool:
+    """Tell whether a queue has the job of a run or child in this state, '' before it comes; they are in no history."""
+    return state not in ("", "completed", "cancelled")
+
+
 @frozen
 class ChildView:
     """A child of a run: its `state` and `stage`, as a run has them; `began` with its siblings, and `ended`, both times
@@ -501,7 +511,7 @@ class ChildView:
     @property
     def there(self) -> bool:
         """Whether its queue has its job."""
-        return self.state not in ("completed", "cancelled")
+        return has_job(self.state)
 
     def took(self, now: float) -> float | None:
         """Return the seconds from its begin to its end, or to *now*."""
@@ -545,7 +555,7 @@ class RunView(FlowState):
     @property
     def there(self) -> bool:
         """Whether its queue has its job."""
-        return self.state not in ("completed", "cancelled")
+        return has_job(self.state)
 
     @property
     def took(self) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from headrace._model.state import WorkerFacts, WorkerState
+from headrace._model.views import program_name
 
 
 @frozen
@@ -24,7 +25,7 @@ class Program:
 
     @property
     def queues(self) -> dict[str, WorkerState]:
-        """Its registration in each queue: that of one shard, if there are several."""
+        """Its registration in each queue; if it serves several shards of a queue, in one of them."""
         return {one.queue: one for one in self.members}
 
     @property
@@ -61,7 +62,7 @@ def programs(workers: Iterable[WorkerState]) -> list[Program]:
     """Group registrations by their machine and process; without facts, by their names."""
     groups: dict[tuple[str, str, int], list[WorkerState]] = {}
     for one in sorted(workers, key=lambda one: (one.queue, one.name)):
-        name = one.name.rpartition(".")[0] or one.name
+        name = program_name(one.name)
         host, pid = (one.facts.host, one.facts.pid) if one.facts else (one.name, 0)
         groups.setdefault((name, host, pid), []).append(one)
     return [Program(name, members) for (name, *_), members in sorted(groups.items())]

@@ -138,9 +138,8 @@ class Pages:
         rights = await rights_of(self._access, request)
         if not rights.any:
             return self._closed()
-        asked = (request.scope.get("raw_path") or str(request.scope["path"]).encode()).partition(b"?")[
-            0
-        ]  # Litestar adds a slash to `path`
+        raw = request.scope.get("raw_path") or str(request.scope["path"]).encode()  # Litestar adds a slash to `path`
+        asked = raw.partition(b"?")[0]
         if reading and not name and not asked.endswith(b"/"):  # links are relative to the folder
             return RedirectResponse(f"{asked.rpartition(b'/')[2].decode('ascii', 'replace')}/", 307)
         try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from headrace._core.views.flows import ranks
-from headrace._model.views import ChildView, FlowView, RunView, StageView
+from headrace._model.views import ChildView, FlowView, RunView, StageView, has_job
 
 BOX_WIDTH, BOX_HEIGHT = 168, 62
 RUN_WIDTH, LINE = 236, 24  # of a box of a run, and of a link in it
@@ -43,8 +43,8 @@ class Node:
 
     @property
     def there(self) -> bool:
-        """Whether the queue has its job: a completed job of a flow is in no history."""
-        return self.state not in ("", "completed", "cancelled")
+        """Whether the queue has its job."""
+        return has_job(self.state)
 
     @property
     def lines(self) -> list[str]:

@@ -52,9 +52,9 @@ async def run(request: PageRequest) -> Answer:
     results = {stage: show(name, wanted, found.results[stage]) for stage in passed}
     children = {child: None if data is None else show(name, wanted, data) for child, data in found.children.items()}
     attributes = request.inspector.views.showing.attributes(name, found)
-    some = [one for state in ORDER for one in [*filter(lambda one: one.state == state, found.parts)][:CHILDREN_SHOWN]]
-    some = [one for one in some if one.state != "running" or one.job]
-    numbers = [(number, state) for state in ORDER if (number := sum(one.state == state for one in found.parts))]
+    by_state = {state: [one for one in found.parts if one.state == state] for state in ORDER}
+    numbers = [(len(parts), state) for state, parts in by_state.items() if parts]
+    some = [one for parts in by_state.values() for one in parts[:CHILDREN_SHOWN] if one.state != "running" or one.job]
     graph = None if shown is None or steps is None else drawn(shown, steps)
     parent = wanted.rsplit("/", 2)[0] if wanted.count("/") > 1 else ""
     more = {"parent": parent, "children": children, "some": some, "numbers": numbers, "graph": graph, "nodes": steps}
