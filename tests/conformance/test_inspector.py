@@ -650,7 +650,7 @@ def _took(view: Callable[[], Any]) -> float:
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_slots_of_limits(look: Look, server: Server, colour: str, shards: int) -> None:
-    """By each header, that of `fair` or another; the fullest values come first, and all of them only up to a bound."""
+    """The limits by each header are read, the fullest values first, and at most so many values."""
     limits = [Limit(2, key=header, per_shard=shards > 1) for header in ("customer", "<b>", "tenant")]
     with Queue(f"l{shards}-{colour}", url=server.url, fair="tenant", limits=limits, shards=shards) as queue:
         customers = ["ada"] * 6 + ["bob"] * 4 + ["eve"]

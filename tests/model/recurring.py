@@ -1,8 +1,8 @@
 """The machine of `machine`, with schedules: they are made, replaced, run by hand, paused, resumed and ended, and their
 ticks come.
 
-Intervals are hours: a tick is made late by rewriting it. What is due is enqueued at once, so that the other rules meet
-no tick.
+Intervals are hours: a tick is made late by rewriting it. Due jobs are enqueued at once, so that the other rules meet no
+tick.
 """
 
 from __future__ import annotations

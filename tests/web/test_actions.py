@@ -133,7 +133,7 @@ def extras() -> None:
 @pytest.mark.usefixtures("extras")
 @pytest.mark.parametrize("name", CODECS)
 def test_payloads_are_typed_for_the_codec(site: Any, newest: Server, tmp_path: Path, name: str) -> None:
-    """Enqueued, enqueued again and mended; what is enqueued again is a payload of its own. Bad text changes nothing."""
+    """A job is enqueued, enqueued again, and mended. The copy has a payload of its own. Bad text changes nothing."""
     make, first, typed, meant = CODECS[name]
     codec: Any = make(tmp_path)
     with Queue("q", url=newest.url, codec=codec) as queue:
@@ -355,7 +355,7 @@ def test_dead_letters_are_removed(site: Any, queue: Queue) -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_ticked_rows(site: Any, newest: Server, shards: int) -> None:
-    """Of the ticked jobs those that are still there; never all jobs, and not without the queue's name."""
+    """The action takes the ticked jobs that are still there; it never takes all jobs, and needs the queue's name."""
     one = site()
     with Queue("t", url=newest.url, shards=shards) as queue:
         queue.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(4)] + [NewJob(b"x", id="<late>", delay=LONG)])

@@ -466,7 +466,7 @@ def test_shares(site: Any, newest: Server) -> None:
 
 
 def test_slots(site: Any, newest: Server) -> None:
-    """Of limits by another header than that of `fair`: of which the table of shares has the slots."""
+    """The page shows slots of limits by other headers. The table of shares shows slots by the header of `fair`."""
     limits = [Limit(2, key="customer"), Limit(3, key="tenant")]
     with Queue[bytes]("f", url=newest.url, fair="tenant", limits=limits) as fair:
         jobs = [NewJob(b"x", headers={"tenant": f"t{n}", "customer": "<b>c"}) for n in range(4)]

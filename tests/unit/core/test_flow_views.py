@@ -57,7 +57,7 @@ def test_a_flow_of_what_its_stages_declare() -> None:
 
 
 def test_the_way_of_a_run() -> None:
-    """A stage that it left long ago has no time, and a redriven one not that of its end."""
+    """A stage that an older version saw has no time. A redriven stage does not keep the time of its end."""
     state = FlowState("r", "running", "c", results={"a": b"", "b": b""}, started_at=1.0)
     of = partial(RunView.of, parts=())
     assert of(state, 1.0, {"a": 3.0, "b": 7.0}).passed == {"a": 2.0, "b": 4.0}
@@ -71,7 +71,7 @@ def test_the_way_of_a_run() -> None:
 
 
 def test_the_nodes_of_a_run() -> None:
-    """Children of a stage are one node: their numbers by state, and the first of them, those that failed first."""
+    """Children of a stage are one node: it has their numbers by state, and links to three, the failed ones first."""
     declared = {"shop/a": {LEADS: "b +c"}, "shop/b": {LEADS: "-"}, "shop/c": {LEADS: "-"}}
     flow = flow_of("shop", queues("a", "b", "c"), declared)
     parts = [ChildView(f"r/1/{n}", "completed", "c", 1.0, 2.5) for n in range(5)]

@@ -1,4 +1,4 @@
-"""Dead letters of many queues: only what may have changed is read again."""
+"""Dead letters of many queues: a queue is read again only if its letters may have changed."""
 
 from __future__ import annotations
 
