@@ -39,13 +39,13 @@ PACKAGES = {
     "rq": ["rq"], "dramatiq": ["dramatiq[redis]"], "taskiq-redis": ["taskiq-redis"],
     "saq": ["saq[redis]", "typing-extensions"], "arq": ["arq"], "celery": ["celery[redis]"],
     "bullmq": ["bullmq"], "tarsk-redis": ["tarsk-redis"], "redis-work-queue": ["redis-work-queue"],
-    "ardiq": ["ardiq"],
+    "fastq-redis": ["fastq-redis"], "ardiq": ["ardiq"],
 }  # fmt: skip
 NEWER = {"ardiq": ">=3.12"}  # a Python that uv finds, where a peer takes none as old as ours may be
 BULK = (  # the others have no call for many jobs
     "redis-py", "headrace", "headrace-threads", "rq", "bullmq", "redis-work-queue", "ardiq",
 )  # fmt: skip
-BY_TCP = ("tarsk-redis",)
+BY_TCP = ("tarsk-redis", "fastq-redis")
 LIMIT_S = 300.0  # seconds that one measurement may take
 OURS = "headrace"
 

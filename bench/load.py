@@ -31,7 +31,7 @@ import redis
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.compare import BULK, OURS, ROOT, Peer, arguments, conditions, environment
-from bench.growth import tree
+from bench.growth import spent_by, tree
 from bench.peers import FULL, SETTLE_S, Board
 from tests.support.servers import Server, binaries
 
@@ -49,6 +49,7 @@ SHARES = (10, 50, 80)  # % of the highest rate of one worker
 SAME = (500, 2000)  # jobs a second that are the same for all who can do a tenth more
 TITLES = {"idle": f"idle, {IDLE} jobs/s"} | {f"{share} %": f"{share} %" for share in SHARES}
 TITLES |= {f"{rate} jobs/s": f"{rate:,} jobs/s" for rate in SAME}
+PROCESSES = ("producer", "worker", "server")
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 FULL_S = 2.5  # seconds in which the highest rate of a worker is measured
 LEAST = 1000  # jobs of which p99.9 is told
@@ -78,6 +79,8 @@ Medians of {rounds} interleaved rounds of {seconds:g} seconds for each load.
   garbage collector as `headrace work` does. The first half second of each load
   is left out; p99.9 is told of {least:,} jobs and more.
 - *Late*: the p99 of the milliseconds by which the producer is behind at 50 %, which the waits include.
+- *Cores*: processor time of producer, worker and server at 50 %, each in percent of one core. If their sum comes near
+  {cores} × 100, jobs wait for a processor. At its highest rate a worker leases more jobs a call, which cost less each.
 - The peers are the fastest of the comparison whose worker serves so many queues.
 {missed}
 Repeat it with `python bench/load.py --write`.
@@ -100,8 +103,9 @@ def percentile(waits: list[float], share: float) -> float:
 class Bench:
     """One worker of a peer, and the state that its producers and the bench share."""
 
-    def __init__(self, peer: Peer, queues: int, seconds: float) -> None:
+    def __init__(self, peer: Peer, queues: int, seconds: float, server: int) -> None:
         self.peer, self.queues, self._seconds = peer, queues, seconds
+        self._server, self._worker = server, 0  # ids of processes
         self._file = NamedTemporaryFile()  # noqa: SIM115 - as long as the worker
         self._file.truncate(8 * (FULL + 2))
         self.board = Board(self._file.name)
@@ -110,6 +114,7 @@ class Bench:
     def working(self) -> Iterator[None]:
         """Run the worker, which has come to its first job."""
         worker = self.peer.begin("work", 0, queues=self.queues, board=self._file.name)
+        self._worker = worker.pid
         try:
             self._send(0.5, IDLE, START_S)
             yield
@@ -148,17 +153,25 @@ class Bench:
 
     def load(self, rate: float) -> Figures:
         """Measure the waits of so many jobs a second."""
+        before = self._spent()
         producer, _ = self._send(self._seconds + SETTLE_S, rate)
+        spent = [now - then for now, then in zip(self._spent(), before, strict=True)]
         sent = producer["sent"]
         waits = sorted(self.board.waits(int(rate * SETTLE_S), sent))
         told = {"rate": rate, "jobs": len(waits), "late": producer["late"]}
         told |= {"lost": sent - self.board.ran, "doubled": self.board.doubled}
+        shares = zip(PROCESSES, [producer["processor"], *spent], strict=True)
+        told |= {name: 100 * seconds / (self._seconds + SETTLE_S) for name, seconds in shares}
         return told | {name: percentile(waits, share) for name, share in QUANTILES.items()}
 
+    def _spent(self) -> list[float]:
+        """The seconds of processor time of the worker, with its children, and of the server."""
+        return [spent_by(tree(self._worker)), spent_by([self._server])]
 
-def measure(peer: Peer, queues: int, seconds: float) -> dict[str, Any]:
-    """Measure a peer once."""
-    bench = Bench(peer, queues, seconds)
+
+def measure(peer: Peer, queues: int, seconds: float, server: int) -> dict[str, Any]:
+    """Measure a peer once, beside the server with this process id."""
+    bench = Bench(peer, queues, seconds, server)
     with bench.working():
         capacity = bench.capacity()
         rates: dict[str, float] = {"idle": IDLE} | {f"{share} %": capacity * share / 100 for share in SHARES}
@@ -184,7 +197,7 @@ def cell(rounds: list[dict[str, Any]], load: str) -> str:
 
 def table(number: str, peers: dict[str, Any]) -> str:
     """The table of a number of queues."""
-    titles = ["can do, jobs/s", *TITLES.values(), "p99 at 50 %, of idle", "late, ms", "lost, twice"]
+    titles = ["can do, jobs/s", *TITLES.values(), "p99 at 50 %, of idle", "late, ms", "cores, %", "lost, twice"]
     lines = [f"## {'One queue' if number == '1' else f'{number} queues'}", ""]
     lines += [f"| | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
     for name, peer in peers.items():
@@ -194,6 +207,7 @@ def table(number: str, peers: dict[str, Any]) -> str:
         some = [one[load] for one in rounds for load in TITLES if load in one]
         cells = [f"{capacity:,.0f}", *(cell(rounds, load) for load in TITLES), f"{ratio:.1f}"]
         cells += [f"{median(rounds, '50 %', 'late'):,.2f}"]
+        cells += [" · ".join(f"{median(rounds, '50 %', name):.0f}" for name in PROCESSES)]
         cells += [", ".join(f"{sum(one[key] for one in some):.0f}" for key in ("lost", "doubled"))]
         lines.append(f"| {name} {peer['version']} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -303,7 +317,7 @@ def under_load(options: argparse.Namespace) -> dict[str, Any]:
                 for name in names[count % len(names) :] + names[: count % len(names)]:
                     client.flushall()
                     try:
-                        figures = measure(peers[name], int(number), options.seconds)
+                        figures = measure(peers[name], int(number), options.seconds, server.pid)
                     except (subprocess.SubprocessError, IndexError, ValueError, ZeroDivisionError) as error:
                         print(f"{name} fails: {error!r}", file=sys.stderr, flush=True)
                         continue

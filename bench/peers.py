@@ -56,6 +56,8 @@ SETTINGS = {
     "bullmq": "concurrency 100, `removeOnComplete`",
     "tarsk-redis": "one child of its supervisor, 100 slots; *worker* is both; by TCP, as it takes no socket",
     "redis-work-queue": "`lease`, `complete`, by hand",
+    "fastq-redis": "an extension in C: a push is `MULTI`, two commands and `EXEC`; 1 thread, as several lost jobs and"
+    " ended with `double free`; by TCP, as it takes no socket",
     "ardiq": "concurrency 100, no result; of a Python since 3.12, as it takes no older",
     "celery": "pool of 8 threads, no result, prefetch of 64 a thread, no gossip, mingle or heartbeat",
 }
@@ -540,6 +542,30 @@ if "TARSK_JOBS" in os.environ:  # in tarsk's child
         SEEN.watch(int(os.environ["TARSK_JOBS"]))
 
 
+def fastq_redis(url: str) -> tuple[Loop, Callable[[], None]]:
+    """fastq, an extension in C."""
+    its: Any = import_module("fastq")
+    its.set_log_level(3)
+    host, port = url.removeprefix("redis://").split("/")[0].split(":")
+
+    def queue() -> Any:
+        return its.Queue("bench", host, int(port))
+
+    def send(jobs: int, bulk: bool) -> None:
+        to = queue()
+        for number in range(jobs):
+            to.push(payload(number))
+
+    def handle(job: dict[str, Any]) -> int:
+        SEEN.run(job["payload"])
+        return 0
+
+    def work() -> None:
+        its.Worker(queue(), handle, threads=1).start()
+
+    return send, work
+
+
 def ardiq(url: str) -> tuple[Loop, Callable[[], None]]:
     """ArdiQ, whose loop is Rust."""
     its: Any = import_module("ardiq")
@@ -598,6 +624,7 @@ PEERS: dict[str, Callable[[str], tuple[Loop, Callable[[], None]]]] = {
     "bullmq": bullmq,
     "tarsk-redis": tarsk_redis,
     "redis-work-queue": redis_work_queue,
+    "fastq-redis": fastq_redis,
     "ardiq": ardiq,
     "celery": celery,
 }

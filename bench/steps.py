@@ -86,8 +86,9 @@ class Runs:
         used = self.client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0)
         took["bytes of a record beside its value"] = used / len(steps) - len(VALUE)
         took[f"steps, {RECORDS} records"] = self.times([made.read(ops, claim) for claim in self.claims])
-        took["suspend"] = self.times([made.suspend(ops, claim, 0, "wait", "wait", "") for claim in self.claims])
-        took["signal"] = self.times([made.signal(ops, claim.job.id, "wait", VALUE) for claim in self.claims])
+        took["wait"] = self.times([made.wait(ops, claim, "wait", "wait", "") for claim in self.claims])
+        took["suspend"] = self.times([made.suspend(ops, claim, [RECORDS + 1]) for claim in self.claims])
+        took["signal"] = self.times([made.signal(ops, claim.job.id, "wait", "ada", VALUE) for claim in self.claims])
         claims = self.send(ops.lease("w", RUNS, ttl=600.0)).claims
         took["complete, with records"] = self.times([ops.complete([claim]) for claim in claims])
         assert not self.client.exists(key)

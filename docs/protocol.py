@@ -78,6 +78,7 @@ PARTS = {
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
         "`history` is how many ends are kept, and for how many ms; `heard` is there while somebody may listen to events, 2 if perhaps by `SSUBSCRIBE`; `levels` is how many priority levels there are behind the first; "
+        "`terms` is the structure of the queue's terms, `offers` which one each live worker declares; "
         "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
         "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
         "`sweep` is where the sweep for expired leases is, `pulse` since when the queue has been looked after without a gap, "
@@ -137,8 +138,8 @@ PARTS = {
     ),
     "terms": (
         "hash",
-        "What `fair` and `limits` the queue has: `structure` in words, on which all programs agree; `packed`: the same and "  # noqa: ISC004
-        "the numbers of limits, by cmsgpack; `w<path>`: a weight; `mean`: µs that a job runs; `again`: where the search for lines that may run goes on; `halved`: ms when `busy` was halved; `next`: the terms to come, "
+        "What `fair` and `limits` the queue has: `structure` in words; `packed`: the same and "  # noqa: ISC004
+        "the numbers of limits and rates, by cmsgpack; `w<path>`: a weight; `mean`: µs that a job runs; `again`: where the search for lines that may run goes on; `halved`: ms when `busy` was halved; `next`: the terms to come, "
         "while jobs of the old ones leave their lines.",
     ),
     "shares": (
@@ -188,6 +189,10 @@ PARTS = {
         "zset",
         "Entry of a suspended run → when it is due, in ms; `inf` for a wait without a time-out.",
     ),
+    "cancels": (
+        "zset",
+        "Id of a job that was cancelled → until when `ended` tells of it, in ms; expires with the last.",
+    ),
     "taken": (
         "zset",
         "Id that is taken without a job, for it was completed or added a while ago → until when, in ms; expires with the last.",
@@ -222,10 +227,13 @@ FIELDS = {
     "attempt": "Deliveries carried over from earlier entries, when the job went to the back.",
     "enq": "When it was first enqueued, in ms, if that is not the time in the entry's ID.",
     "headrace-reason": "Why it was last retried, at most 500 bytes; scripts write it, producers do not.",
+    "headrace-children": "Of a flow's job, in a history: how many of its children completed, failed and were cancelled, and "
+    "after the byte 30 each the id, stage and state, with the byte 31 between them. 16 KiB at most.",
     "headrace-attempts": "Its attempts that have ended, in a queue with a history: see `lib/failure.lua`. 16 KiB at most.",
     "headrace-traceback": "Where, at most 4,096 bytes, if the worker keeps tracebacks; also in a dead letter.",
     "headrace-priority": "A header: the job's priority level, one digit, unless that is 0.",
     "headrace-key": "A header: the key of the job, which it shares with those that belong to it, if it was given one.",
+    "headrace-from": "A header of a job that was moved: the queue of its first enqueue.",
     "headrace-cost": "A header: the job's cost in mean run times, a positive number, for queues with `fair`.",
     "headrace-unique": "A header: for how many ms the job's id stays taken once it is completed.",
     "headrace-flow": "A header: the key of the run's state, for a job of a flow.",
@@ -292,7 +300,7 @@ From them:
 - `token` = field `attempt` (0 if there is none) + `count`: grows with every delivery of the job.
 - `attempt` = `token` - `releases`, at least 1: the first delivery is attempt 1.
 - first enqueued, in ms: the field `enq`, or else the part of the entry ID before the `-`.
-- headers: all other fields (`headrace-reason`, `headrace-traceback` and `headrace-attempts` are none: a client of before 0.1.0 that knows nothing of them shows them as headers, and its `retry` leaves them as they are).
+- headers: all other fields (`headrace-reason`, `headrace-traceback`, `headrace-attempts` and `headrace-children` are none: a client of before 0.1.0 that knows nothing of them shows them as headers, and its `retry` leaves them as they are).
 
 Of a field of ours that is there twice the first counts.
 An `attempt` that is not 1-9 decimal digits counts as 0, an `enq` that is no decimal number below 2^53 likewise; a foreign producer may write anything.
@@ -382,8 +390,7 @@ def page() -> str:
         f"The group `{GROUP}` has one consumer per worker, and seven that are nobody:",
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
-        f"- `{PARKED}:s` owns jobs whose holder has died twice. Each is handed out alone: to a worker that holds nothing of",
-        "  the queue, which gets nothing beside it.",
+        f"- `{PARKED}:s` owns jobs whose holder has died twice. A call hands out one of them alone, after all others or a lease.",
         f"- `{BELL}` owns entries that woke a blocked reader and that nobody has leased yet.",
         "  They come next.",
         f"- `{LIMITED}` owns entries that a rate limit holds back.",

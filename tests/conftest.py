@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
@@ -27,7 +28,7 @@ from hypothesis import settings
 
 from headrace import Queue
 from tests.support.awaiting import until
-from tests.support.cases import RINGS, chosen, difference
+from tests.support.cases import GUESTS, RINGS, chosen, difference
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
@@ -38,6 +39,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 # Containers often forbid bytecode: then each program that a test starts would compile headrace.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+TESTS = Path(__file__).parent
+TEST_BEFORE = pytest.StashKey[str]()  # the test that ran last in this process
 settings.register_profile("beside others", deadline=None)
 settings.load_profile("beside others")
 
@@ -86,6 +89,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "binary" in metafunc.fixturenames and "binary" not in named:
         ring = [binary for binary in RINGS[metafunc.config.option.servers] if binary is not None]
         metafunc.parametrize("binary", ring, ids=lambda binary: binary.name)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the folders of guests, but where a run names them."""
+    whole = all(Path(name).resolve() == TESTS for name in config.args)
+    return True if whole and collection_path.parent == TESTS and collection_path.name in GUESTS else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -155,29 +164,36 @@ class Servers(ExitStack):
             started.nodes[0].url = started.url
         return self._running[binary]
 
-    def settle(self) -> None:
-        """Wait until all connections of the previous test have ended: a worker's may outlive it for an instant.
+    def settle(self, before: str) -> None:
+        """Wait until all connections of the test *before* have ended: a worker's may outlive it for an instant.
 
-        Objects that the test has left to the garbage collector are collected. Connections that stay are reported once,
-        and closed, so that later tests do not fail for them.
+        Objects that the test has left to the garbage collector are collected, as often as it looks: a thread that
+        ends late leaves its objects late. Connections that stay are reported once, with the threads that may hold
+        them, and closed, so that later tests do not fail for them.
         """
         while self._used:
             node = self._used.pop()
             with suppress(AssertionError):
                 until(lambda node=node: is_alone(node), patience=1)
                 continue
-            gc.collect()
             with suppress(AssertionError):
-                until(lambda node=node: is_alone(node))
+                until(lambda node=node: is_alone_once_collected(node))
                 continue
             left = node.ask("CLIENT", "LIST").decode()
             node.ask("CLIENT", "KILL", "SKIPME", "yes")
-            raise AssertionError(f"connections that the test before has left: {left}")
+            threads = [thread.name for thread in threading.enumerate()]
+            raise AssertionError(f"connections that {before} has left: {left}\nthreads: {threads}")
 
 
 def is_alone(server: Server) -> bool:
     """Tell whether the connection that asks is the only one."""
     return bool(server.ask("CLIENT", "LIST").count(b"\n") == 1)
+
+
+def is_alone_once_collected(server: Server) -> bool:
+    """Tell the same, after objects that nobody refers to have closed their connections."""
+    gc.collect()
+    return is_alone(server)
 
 
 @pytest.fixture(scope="session")
@@ -188,9 +204,10 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.fixture(autouse=True)
-def _settled(servers: Servers) -> None:
+def _settled(servers: Servers, request: pytest.FixtureRequest) -> None:
     """Nothing of the test before goes on."""
-    servers.settle()
+    servers.settle(request.session.stash.get(TEST_BEFORE, "no test"))
+    request.session.stash[TEST_BEFORE] = request.node.nodeid
 
 
 @pytest.fixture

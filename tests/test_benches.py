@@ -29,15 +29,18 @@ def client(server: Server) -> Iterator[Any]:
         yield made
 
 
+@pytest.mark.slow
 def test_more_jobs_may_wait_than_a_worker_is_measured_with(server: Server, client: Any) -> None:
     cell = growth.waiting(Peer("headrace", sys.executable, server), client, 5000)
     assert len(cell.split(" · ")) == 3
 
 
+@pytest.mark.slow
 def test_first_jobs_of_queues(server: Server, client: Any) -> None:
     assert len(growth.new(Peer("headrace", sys.executable, server), client, 20).split(" · ")) == 3
 
 
+@pytest.mark.slow
 def test_workers_at_rest_are_processes_that_end_together(server: Server, client: Any) -> None:
     with growth.resting(Peer("headrace", sys.executable, server), 3) as begun:
         until(lambda: client.info("clients")["connected_clients"] > 3, "each is connected")

@@ -1,4 +1,4 @@
-"""The locks of the library, which are renewed in a forked child.
+"""The locks of the library, which are renewed in a forked child, and the one that a fork waits for.
 
 A fork copies only the forking thread, but all locks as they are: a lock that another thread holds would never be
 released in the child. The standard library renews its own locks, of `logging` and `threading`, in the same way.
@@ -25,9 +25,11 @@ else:
                 _listed(self.lock)
 
 
-__all__ = ["cached_property", "condition", "event", "lock", "rlock"]
+__all__ = ["cached_property", "condition", "event", "lock", "rlock", "unforked"]
 
 L = TypeVar("L")
+unforked = threading.RLock()
+"""Held for moments in which a fork by another thread waits: the child would get files that stay open."""
 _LOCKS: WeakSet[Any] = WeakSet()  # all locks that exist
 
 
@@ -57,8 +59,9 @@ def _listed(made: L) -> L:
 
 
 def _renew() -> None:
-    for one in list(_LOCKS):
+    made: list[Any] = [unforked, *_LOCKS]
+    for one in made:
         one._at_fork_reinit()  # noqa: SLF001 - as the standard library does
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(before=unforked.acquire, after_in_parent=unforked.release, after_in_child=_renew)

@@ -4,7 +4,6 @@
     ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
     ├── CodecError (ValueError)           a payload could not be encoded; nothing was sent
     ├── PrioritiesMismatch                the queue has more priority levels than were given
-    ├── TermsMismatch                     the queue has another `fair`, or other keys of limits, than were given
     ├── ShardsMismatch                    the queue's group has another number of shards than was given
     ├── TooManySchedules                  the queue has as many schedules as it may
     ├── NotDurable                        a call happened, and is not yet on as many replicas, or disks, as was wanted
@@ -39,6 +38,8 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
+from headrace._installing import install_command
+
 __all__ = [
     "BatchError",
     "CodecError",
@@ -61,7 +62,6 @@ __all__ = [
     "RunSuspended",
     "ShardsMismatch",
     "StreamStopped",
-    "TermsMismatch",
     "TooManySchedules",
     "Verdict",
 ]
@@ -95,25 +95,6 @@ class PrioritiesMismatch(HeadraceError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
         return type(self), (self.levels,)
-
-
-class TermsMismatch(HeadraceError):
-    """The queue shares its workers by other terms than this program's: *theirs* and *ours*, in words.
-
-    Both name the headers of `fair`, and the keys of limits and rates; weights and numbers may differ. The call changed
-    nothing, and leased no job.
-    """
-
-    def __init__(self, theirs: str, ours: str = "") -> None:
-        super().__init__(
-            f"this queue has the terms `{theirs or 'none'}`, and this program gives `{ours or 'none'}`: give the same "
-            "fair=, and limits= and rates of the same keys, wherever jobs are leased; another structure becomes the "
-            "queue's when a worker that gives it starts while no other one lives"
-        )
-        self.theirs, self.ours = theirs, ours
-
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.theirs, self.ours)
 
 
 NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more
@@ -253,8 +234,9 @@ class LeasesLeft(HeadraceError):
 class JobFailed(HeadraceError):
     """The job *id* has no result, and will have none: *state* is `dead`, `cancelled` or `deleted`.
 
-    With a `history` also `expired`, where the result was kept no longer, and `unknown`, where nothing is known of the
-    id. *reason*: why it is dead, as its dead letter says; `None` where nothing says why.
+    `cancelled` is said for `result_ttl`. With a `history` also `expired`, where the result was kept no longer, and
+    `unknown`, where nothing is known of the id. *reason*: why it is dead, as its dead letter says; `None` where nothing
+    says why.
     """
 
     def __init__(self, id: str, state: str, reason: str | None = None) -> None:
@@ -425,7 +407,7 @@ def traced(error: BaseException) -> str:
 
 def without_extra(what: str, extra: str) -> str:
     """Make the message that *what* needs the extra of this name, and how to install it."""
-    return f"{what} is an extra: python -m pip install 'headrace[{extra}]'"
+    return f"{what} is an extra: {install_command(extra)}"
 
 
 @contextmanager

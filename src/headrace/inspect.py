@@ -13,7 +13,7 @@ from headrace._api.sync.admin import Admin
 from headrace._api.sync.inspector import Inspector
 from headrace._model.letters import DeadGroup, DeadPage, reason_key
 from headrace._model.shards import Resharding, Shard
-from headrace._model.state import Attempt, Repairs, WorkerFacts, WorkerState
+from headrace._model.state import Attempt, Children, OtherTerms, Place, Repairs, WorkerFacts, WorkerState
 from headrace._model.steps import Progress, Step
 from headrace._model.terms import Share
 from headrace._model.verbs import Bulk
@@ -53,6 +53,7 @@ __all__ = [
     "Attention",
     "Bulk",
     "ChildView",
+    "Children",
     "DeadGroup",
     "DeadPage",
     "FlowView",
@@ -63,8 +64,10 @@ __all__ = [
     "KindsPage",
     "LimitView",
     "Moment",
+    "OtherTerms",
     "Overview",
     "Payload",
+    "Place",
     "Progress",
     "QueuePage",
     "QueueView",

@@ -18,15 +18,17 @@ with requiring("headrace.sql", "sql", "sqlalchemy"):
     from headrace._sql.inbox import forget, inbox
     from headrace._sql.outbox import Outbox
     from headrace._sql.sync.relay import Relay, relay_once
-    from headrace._sql.tables import create_tables, tables
+    from headrace._sql.tables import create_tables, drop_tables, keep_tables, tables
 
 __all__ = [
     "AsyncRelay",
     "Outbox",
     "Relay",
     "create_tables",
+    "drop_tables",
     "forget",
     "inbox",
+    "keep_tables",
     "relay_once",
     "relay_once_async",
     "tables",

@@ -13,6 +13,7 @@ A plugin, which pytest finds by itself, has the fixtures `headrace_server`, `hea
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,11 +83,12 @@ def run(
     """Run *worker*, your application's own, on the server at *url* until its queues are empty.
 
     The server that it was made for is not touched. Raises the first exception of a handler, once the worker has
-    stopped; its job is settled as its `Retry` says. Raises `TimeoutError`, with the number of jobs left, after
-    *timeout* seconds. Without *until_empty* it does not wait for jobs that are due later, such as retries, and for
-    blocked jobs, such as runs that wait for a signal. With *skip_sleeps* each `job.sleep` is over at once. An
-    `AsyncWorker` runs on an event loop of its own, in another thread if this one has one. At the end it closes queues
-    and flows that handlers have opened; they connect anew when they are used again.
+    stopped; its job is settled as its `Retry` says. Raises `TimeoutError`, with the number of jobs left, and when one
+    that is due later is due, after *timeout* seconds. Without *until_empty* it does not wait for jobs that are due
+    later, such as retries and runs that sleep, and for blocked jobs, such as runs that wait for a signal. With
+    *skip_sleeps* each `job.sleep` is over at once. An `AsyncWorker` runs on an event loop of its own, in another thread
+    if this one has one. At the end it closes queues and flows that handlers have opened; they connect anew when they
+    are used again.
     """
     raised: list[BaseException] = []
     own = worker._own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -116,6 +118,7 @@ def run(
             else:
                 _on_own_loop(_until(worker, over))
         left = _to_run(queues, until_empty)
+        later = _later(queues) if left and until_empty else ""
     finally:
         worker._own = own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         for queue in queues:
@@ -123,7 +126,7 @@ def run(
     if raised:
         raise raised[0]
     if left:
-        raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run")
+        raise TimeoutError(f"after {timeout:g} s there are still {left} jobs to run{later}")
 
 
 def travel(url: str, seconds: float) -> None:
@@ -230,6 +233,20 @@ def _to_run(queues: Sequence[Queue], later: bool) -> int:
         states = [*queue.admin.delayed(), *queue.admin.blocked()]
         out += sum(one.due is None or one.due > now for one in states)
     return ticks + _jobs_left([queue.counts() for queue in queues]) - out
+
+
+def _later(queues: Sequence[Queue]) -> str:
+    """Describe the first of the jobs that are due later, or wait for a signal, and how not to wait for them."""
+    now = time.time()
+    states = [one for queue in queues for one in (*queue.admin.delayed(), *queue.admin.blocked())]
+    first = min(states, key=lambda one: one.due or math.inf, default=None)
+    if first is None or (first.due is not None and first.due <= now):
+        return ""
+    when = "waits for a signal, or for other jobs" if first.due is None else f"is due in {first.due - now:,.0f} s"
+    return (
+        f"; job {first.job.id!r} of queue {first.job.queue!r} {when}: with until_empty=False a run ends without such "
+        "jobs, headrace_travel(seconds) lets the time pass, and skip_sleeps=True ends each sleep at once"
+    )
 
 
 def run_until_empty(worker: Worker, *queues: Queue, timeout: float = 10.0, skip_sleeps: bool = False) -> None:

@@ -1,12 +1,44 @@
 // A client of headrace, written from docs/reference/redis-protocol.md. What is fixed there comes as data: `protocol` is
 // what `headrace protocol` prints. Times are milliseconds; payloads are strings or Buffers, and arrive as Buffers.
 import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ClientClosedError, createClient, ErrorReply, RESP_TYPES } from 'redis';
 
 const BYTES = { typeMapping: { [RESP_TYPES.BLOB_STRING]: Buffer } };
 
 export const random = bytes => randomBytes(bytes).toString('hex');
+
+/** Something that Python's queues, jobs or calls have, and this client does not keep: nothing was changed by it. */
+export class NotKept extends Error {
+  name = 'NotKept';
+}
+
+/** Refuse names that nobody takes: they may be options that only Python's client has. */
+function refuse(others, what) {
+  const [name] = Object.keys(others);
+  if (name !== undefined) throw new NotKept(`${what}: this client has no ${name}; leave it out, or use Python's client`);
+}
+
+const AROUND = /^(Compressed|Encrypted|Offloaded)\(/; // codecs that hide what another has written
+
+const TERMS = 'fair= or limits=';
+const HAS_TERMS = 5; // what `lease` answers then
+
+/** What a queue may have that this client does not keep: for whom, whether `facts` say so, and its name in Python. */
+const OF_QUEUES = [
+  ['all', facts => facts.sharded, 'shards='],
+  ['all', facts => AROUND.test(facts.codec), 'a codec around another'],
+  ['producer', facts => facts.max_waiting, 'max_waiting='],
+  ['producer', facts => facts.unique_for, 'unique_for='],
+  ['worker', facts => facts.levels > 0, 'priorities='],
+  ['worker', facts => facts.ordered, 'ordered=True'],
+  ['worker', facts => facts.rate, 'rate='],
+  ['worker', facts => facts.terms, TERMS],
+];
+
+/** Headers of jobs for which a completion does more than this client can. */
+const OF_JOBS = { 'headrace-flow': 'a stage of a flow', 'headrace-unique': 'unique_for=' };
 
 /** A connection. What was not answered is asked again by `Queue.call`, and by nobody else. */
 export async function connect(socket, options = {}) {
@@ -26,6 +58,8 @@ export function encodeDelay(delay) {
 export class Queue {
   constructor(redis, protocol, name, { namespace = protocol.defaults.namespace, ...settings } = {}) {
     const { names } = protocol;
+    const others = Object.entries(settings).filter(([option]) => !(option in protocol.defaults));
+    refuse(Object.fromEntries(others), `queue ${name}`);
     if (!(new RegExp(names.queue).test(name) && name.length <= names.queue_characters)) {
       throw new RangeError(`queue name ${JSON.stringify(name)}: it must match ${names.queue}`);
     }
@@ -34,7 +68,9 @@ export class Queue {
     }
     Object.assign(this, { redis, protocol, name, namespace });
     this.settings = { ...protocol.defaults, ...settings };
+    this.own = settings;
     this.lanes = [];
+    this.checked = {}; // who asked `check`, and when
   }
 
   // -- names ----------------------------------------------------------------------------------------
@@ -108,16 +144,66 @@ export class Queue {
     const lane = this.lanes.pop() ?? { name: random(8), calls: 0 };
     lane.calls += 1;
     const command = this.command(name, { lane: lane.name, call: lane.calls, args, items, more });
+    let times = 0;
+    const reply = await this.repeated(() => (times++, this.send(command)));
+    if (times === 1) this.lanes.push(lane); // else a copy may still be on its way: draw a new one
+    return reply;
+  }
+
+  /** What `ask` brings, which is called again while that can help. */
+  async repeated(ask) {
     const end = performance.now() + this.settings.budget;
     for (let pause = 20; ; pause = Math.min(2 * pause, 2000)) {
       try {
-        const reply = await this.send(command);
-        if (pause === 20) this.lanes.push(lane); // else a copy may still be on its way: draw a new one
-        return reply;
+        return await ask();
       } catch (error) {
         if (!this.heals(error) || performance.now() > end) throw error;
         await sleep(pause * Math.random());
       }
+    }
+  }
+
+  exists(key) {
+    return this.repeated(() => this.redis.sendCommand(['EXISTS', key]));
+  }
+
+  // -- features that this client refuses --------------------------------------------------------------
+
+  /** What the users of the queue have declared, by Python's names, and its shards and levels. */
+  async facts() {
+    const [sharded, about] = await Promise.all([this.exists(this.fill(this.protocol.shards)), this.call('about')]);
+    const facts = { sharded, levels: about[2] };
+    for (let i = 4; i < about.length; i += 2) facts[about[i]] = String(about[i + 1]);
+    for (const option of ['max_waiting', 'unique_for']) if (facts[option] === 'None') delete facts[option];
+    return { ...facts, ordered: facts.ordered === 'yes' };
+  }
+
+  notKept(what, role) {
+    return new NotKept(`queue ${this.name} has ${what}, which this client does not keep: use a ${role} in Python`);
+  }
+
+  /** Throw `NotKept` if the queue has something that a `producer` or `worker` of this client would break. */
+  async check(role, { age = 1000 } = {}) {
+    if (performance.now() - this.checked[role] < age) return;
+    const facts = await this.facts();
+    for (const [whose, has, what] of OF_QUEUES) {
+      if (['all', role].includes(whose) && has(facts)) {
+        throw this.notKept(what, role);
+      }
+    }
+    const attempts = facts.max_attempts === 'None' ? 0 : Number(facts.max_attempts);
+    if (facts.max_attempts && !('max_attempts' in this.own)) this.settings.max_attempts = attempts;
+    this.checked[role] = performance.now();
+  }
+
+  /** Throw `NotKept` if one of these jobs, leased just now, is not for this client. */
+  async checkJobs(jobs) {
+    await this.check('worker', { age: 0 });
+    const runs = await this.exists(this.key('steps'));
+    for (const job of jobs) {
+      const named = Object.keys(OF_JOBS).find(header => header in job.headers);
+      const what = named ? OF_JOBS[named] : runs && (await this.steps(job.id)).length > 0 && 'steps';
+      if (what) throw new NotKept(`job ${job.id} has ${what}, which this client does not keep: use a worker in Python`);
     }
   }
 
@@ -127,15 +213,20 @@ export class Queue {
   encode(job) {
     if (typeof job === 'string' || Buffer.isBuffer(job)) return this.encode({ payload: job });
     const { fields, limits } = this.protocol;
-    const delay = encodeDelay(job.delay);
-    const id = job.id === undefined ? (delay ? random(12) : '') : this.checkId(job.id);
-    const headers = Object.entries(job.headers ?? {});
+    const { payload, id: given, delay: after, headers: texts, ...others } = job;
+    refuse(others, 'enqueue');
+    if (!Buffer.isBuffer(payload) && !(typeof payload === 'string' && payload.isWellFormed())) {
+      throw new TypeError(`payload ${typeof payload}: give a string of Unicode, or a Buffer; JSON.stringify makes one`);
+    }
+    const delay = encodeDelay(after);
+    const id = given === undefined ? (delay ? random(12) : '') : this.checkId(given);
+    const headers = Object.entries(texts ?? {});
     if (headers.length > limits.headers) throw new RangeError(`headers: at most ${limits.headers}`);
     for (const [name, text] of headers) {
       if (!name || fields.includes(name)) throw new RangeError(`header name ${JSON.stringify(name)} is taken`);
       if (typeof text !== 'string' || !(name + text).isWellFormed()) throw new TypeError(`header ${name}: give text`);
     }
-    const flat = ['data', job.payload, ...(id ? ['id', id] : []), ...headers.flat()];
+    const flat = ['data', payload, ...(id ? ['id', id] : []), ...headers.flat()];
     return [id, delay, String(flat.length), ...flat];
   }
 
@@ -144,6 +235,7 @@ export class Queue {
     const { limits } = this.protocol;
     const receipts = [];
     const encoded = jobs.map(job => this.encode(job));
+    await this.check('producer');
     while (encoded.length) {
       let bytes = 0;
       const fits = words => (bytes += words.reduce((sum, word) => sum + Buffer.byteLength(word), 0)) <= limits.bytes;
@@ -167,26 +259,41 @@ export class Queue {
     }));
   }
 
-  /** Send data, a Buffer or a value of JSON, to a job: it 'woke', or the signal is 'kept', 'present', or 'unknown'. */
-  async signal(id, name, data) {
+  /** Send data, a Buffer or a value of JSON, to a job: it 'woke', or the signal is 'kept', 'present', or 'unknown'. `by`
+   * names its sender. */
+  async signal(id, name, data, by = `${hostname()}:${process.pid}`) {
     const { limits } = this.protocol;
     const value = data === undefined ? [] : [encodeRecorded(data)];
     if (typeof name !== 'string' || !name || [...name].length > limits.step_characters) {
       throw new RangeError(`signal ${JSON.stringify(name)}: give 1-${limits.step_characters} characters`);
     }
     if (value[0]?.length > limits.step_bytes) throw new RangeError(`signal ${name}: at most ${limits.step_bytes} bytes`);
-    const outcome = await this.call('signal', { id: this.checkId(id), name }, value);
+    const outcome = await this.call('signal', { id: this.checkId(id), name, by }, value);
     if (outcome < 0) throw new RangeError(`signal ${name}: the run has as many records as it may`);
     return ['unknown', 'present', 'kept', 'woke'][outcome];
   }
 
   // -- leasing and settling -------------------------------------------------------------------------
 
-  /** Up to `limit` jobs, and the ms until a delayed one is due (-1: none); null if `worker` was declared dead. */
-  async lease(worker, limit, { duration = '', ttl = 0, woken = false } = {}) {
+  /** Up to `limit` jobs, and the ms until a delayed one is due (-1: none); null if `worker` was declared dead. Throws
+   * `NotKept`, and takes no job, where Python has to do the work. */
+  async lease(worker, limit, { duration = '', ttl = 0, woken = false, apart = true, ...others } = {}) {
+    refuse(others, 'lease');
+    await this.check('worker');
     const { lease, max_attempts, dead_limit } = this.settings;
     const args = { worker: this.checkWorker(worker), limit, duration, lease, ttl, max_attempts, dead_limit };
-    return decodeLease(await this.call('lease', { ...args, woken: woken ? 1 : 0, heir_of: '' }), worker, this.protocol);
+    const more = { woken: woken ? 1 : 0, heir_of: '', apart: apart ? 1 : 0 };
+    const reply = await this.call('lease', { ...args, ...more });
+    if (reply[0] === HAS_TERMS) throw this.notKept(TERMS, 'worker'); // declared after the check
+    const grant = decodeLease(reply, worker, this.protocol);
+    if (!grant?.jobs.length) return grant;
+    try {
+      await this.checkJobs(grant.jobs);
+    } catch (error) {
+      await this.release(grant.jobs); // to the front, for another worker; it spends no attempt
+      throw error;
+    }
+    return grant;
   }
 
   /** Block until there may be something to lease, for `ms` at most; on a connection of its own. */
@@ -197,7 +304,8 @@ export class Queue {
   }
 
   /** For each job whether this call completed it: the first one does, or with `fenced` only its present holder. */
-  complete(jobs, { fenced = false } = {}) {
+  async complete(jobs, { fenced = false, ...others } = {}) {
+    refuse(others, 'complete');
     const named = jobs.some(job => job.named);
     const items = jobs.map(job => job.entry);
     if (fenced) items.push(...jobs.map(job => job.count));
@@ -210,7 +318,8 @@ export class Queue {
     return this.verdicts('release', { worker: jobs[0].worker, pause: 0 }, jobs.flatMap(fence));
   }
 
-  retry(jobs, { delay, spend = true, reason = '' } = {}) {
+  async retry(jobs, { delay, spend = true, reason = '', ...others } = {}) {
+    refuse(others, 'retry');
     const { max_attempts, dead_limit } = this.settings;
     const items = jobs.flatMap(job => [...fence(job), encodeDelay(delay), spend ? 1 : 0, reason]);
     return this.verdicts('retry', { worker: jobs[0].worker, max_attempts, dead_limit }, items);
@@ -221,7 +330,8 @@ export class Queue {
     return this.verdicts('dead_letter', args, jobs.flatMap(job => [...fence(job), reason]));
   }
 
-  renew(jobs, { duration = '', ttl = 0 } = {}) {
+  async renew(jobs, { duration = '', ttl = 0, ...others } = {}) {
+    refuse(others, 'renew');
     return this.verdicts('renew', { worker: jobs[0].worker, duration, ttl }, jobs.flatMap(fence));
   }
 
@@ -251,7 +361,7 @@ export class Queue {
   }
 
   async cancel(id) {
-    return (await this.call('cancel', { id: this.checkId(id) })) === 1;
+    return (await this.call('cancel', { id: this.checkId(id), ttl: this.settings.result_ttl })) === 1;
   }
 }
 
@@ -314,29 +424,30 @@ export function decodeLease([known, nextDue, taken, fresh], worker, protocol) {
   for (let i = 0; i < fresh.length; i += 2) {
     jobs.push(decodeJob(String(fresh[i]), ['data', fresh[i + 1]], 1, 0, worker, protocol));
   }
-  return { jobs, nextDue, paused: known === 2, alone: known > 2 };
+  return { jobs, nextDue, paused: known === 2, alone: taken.some(row => row[4]) };
 }
 
 /** Runs `handler(job, lost)` on the jobs of a queue: what it returns completes a job, what it throws retries it. */
 export class Worker {
-  constructor(queue, handler, { name = 'node', concurrency = 10, heartbeat, timeout, backoff = 1000 } = {}) {
-    const { defaults } = queue.protocol;
+  constructor(queue, handler, options = {}) {
+    const { name = 'node', concurrency = 10, heartbeat, timeout, backoff = 1000, ...others } = options;
+    refuse(others, 'Worker');
     Object.assign(this, { queue, handler, concurrency, backoff, prefix: name, held: new Map(), stopping: false });
-    this.heartbeat = heartbeat ?? defaults.heartbeat;
-    this.timeout = timeout ?? defaults.timeout;
+    this.heartbeat = heartbeat ?? queue.settings.heartbeat;
+    this.timeout = timeout ?? queue.settings.timeout;
     this.stopped = new AbortController();
   }
 
-  /** Work until `stop`; then finish what runs, and leave. */
+  /** Work until `stop`; then finish the jobs that run, and leave. Rejects with `NotKept` where Python has to do the work. */
   async run() {
+    await this.queue.check('worker', { age: 0 });
     this.blocking = this.queue.redis.duplicate();
     this.blocking.on('error', () => {});
     await this.blocking.connect();
     await this.begin();
     const duties = Promise.all([this.every(this.heartbeat, () => this.beat()), this.keep()]);
     try {
-      await this.fetch();
-      await Promise.all([...this.held.values()].map(({ done }) => done)); // renewed meanwhile
+      await this.fetch().finally(() => Promise.all([...this.held.values()].map(({ done }) => done))); // renewed meanwhile
     } finally {
       this.stopped.abort();
       await duties;
@@ -394,7 +505,7 @@ export class Worker {
       }
       if (grant.jobs.length < room && !this.stopping) {
         const ms = grant.nextDue < 0 ? 1000 : Math.min(1000, grant.nextDue);
-        await this.queue.wait(this.blocking, ms, { paused: grant.paused || grant.alone });
+        await this.queue.wait(this.blocking, ms, { paused: grant.paused });
         woken = true;
       }
     }

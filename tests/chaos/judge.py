@@ -390,7 +390,7 @@ class Judge:
         self.runs.leftovers([key for key in keys if key.startswith(BASE)])
         for key in keys:
             part = key.removeprefix(next((prefix for prefix in PREFIXES if key.startswith(prefix)), ""))
-            if part.startswith("lane:"):
+            if part.startswith("lane:") or part == "cancels":
                 if self.client.pttl(key) < 0:
                     self.complain("left", f"{part} does not expire")
             elif part not in {

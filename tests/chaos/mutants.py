@@ -18,12 +18,14 @@ CAST = ["producer", "producer with ids", "loop", "loop", "batches", "operator", 
 _NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
 _COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
 _GRANTED = "redis.call('HINCRBY', 'chaos:granted', string.format('%.0f', math.floor(now / 1000)), #entries)"
-_JOINED = (
-    "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      note_event(q, 'completed', parent)\n      if join"
+_JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      histories.note(q, 'completed', parent, "
+_MOVED = (
+    "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    histories.note(q, 'completed', id, more)\n    return 1\n"
 )
-_MOVED = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note_event(q, 'completed', id)\n    return 1\n"
-_CHILDLESS = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note_event(q, 'completed', id)\n    return go("
-_GONE_ON = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    note_event(q, 'completed', id)\n    if what"
+_CHILDLESS = "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    more.fields = "
+_GONE_ON = (
+    "    redis.call('HINCRBY', q.stats, 'completed', 1)\n    histories.note(q, 'completed', id, more)\n    if what"
+)
 _FANNED = "  local which, list, pending, created = "
 
 COUNTED: Sequence[Edit] = [
@@ -96,8 +98,8 @@ MUTANTS = {
         [
             (
                 "reclaim",
-                "local held = redis.call('XPENDING'",
-                "redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) local held = redis.call('XPENDING'",
+                "  local entries = redis.call('XPENDING'",
+                "  redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', name) local entries = redis.call('XPENDING'",
             )
         ],
         "stranded",
@@ -156,7 +158,7 @@ MUTANTS = {
             (
                 "flow_advance",
                 "if gone == 0 then return 0 end",
-                "if gone == 0 then if waiting(run, id, job) then ended(run, id, job) end return 0 end",
+                "if gone == 0 then if parents.waiting(run, id, job) then ended(run, id, job) end return 0 end",
             )
         ],
         "astray",
@@ -176,7 +178,7 @@ MUTANTS = {
         FLOW,
     ),
     "a run is cancelled without its children": Mutant(
-        [("flow_advance", "if how == 'blocked' then cancel_children(run, id) end", "")], "orphan", FLOW
+        [("flow_advance", "if how == 'blocked' then parents.cancel_children(run, id) end", "")], "orphan", FLOW
     ),
     "a retry forgets the id": Mutant(
         [("retry", "if ours then redis.call('HSET', ids, id, 'delayed') end", "")], "index", LOOPS
@@ -232,7 +234,7 @@ end""",
         [
             (
                 "fail_worker",
-                "  local ids = park(q, entries, budget, heard, died)\n",
+                "  local ids = park(q, entries, budget, heard, true)\n",
                 "  local ids = {}\n  if #entries > 0 then redis.call('XACK', jobs, 'workers', unpack(entries)) end\n",
             )
         ],

@@ -310,6 +310,7 @@ class Storm:
         self.settled(self.done, "jobs")
         self.leave("loop")
         self.leave("hand")
+        self.settled(self.done, "jobs of loops that were leaving")
         # A queue that is not a worker counts as alive for its lease and ten seconds more. As if they were over:
         for prefix in PREFIXES:
             for name in self.client.zrange(prefix + "workers", 0, -1):

@@ -18,6 +18,8 @@ from tests.chaos.storm import Storm
 from tests.support.awaiting import until
 from tests.support.servers import Binary, binaries
 
+pytestmark = pytest.mark.ci
+
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))
 
@@ -35,7 +37,6 @@ def test_storm(binary: Binary, tmp_path: Path) -> None:
     assert not lacking, story
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.skipif(not Clock.possible(), reason="no C compiler to make a clock with")
 def test_storm_with_a_clock_that_jumps(tmp_path: Path) -> None:
@@ -49,7 +50,6 @@ def test_storm_with_a_clock_that_jumps(tmp_path: Path) -> None:
     assert not lacking, story
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 def test_an_outage_of_more_than_a_minute(tmp_path: Path) -> None:
     """Workers wait for their server, however long it is away, and go on; nothing is lost or done twice."""

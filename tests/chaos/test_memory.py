@@ -7,6 +7,8 @@ import pytest
 from bench.memory import HANDLERS, measure
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.ci
+
 JOBS = 25_000  # if the worker kept each, it would grow by twice what it may
 
 

@@ -123,9 +123,10 @@ class Cast:
         self.joined[name], self.begun[name] = set(), set()
 
         def join(job: Any) -> None:
-            self.joined[name].add(job.id)
+            # A lease whose master dies may read the run on the next one, as it was before. It is lost there, too.
             if sorted(job.children.values()) != CHILDREN:
-                self.judge.complain("lost", f"children of {job.id}: {job.children}")
+                raise LookupError(f"children of {job.id}: {job.children}")
+            self.joined[name].add(job.id)
 
         flow.stage("split", next="join", children="work")(lambda _job: FanOut(CHILDREN, stage="work"))
         flow.stage("work")(lambda job: job.payload)

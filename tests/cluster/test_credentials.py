@@ -17,6 +17,8 @@ from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.servers import Server, binaries
 
+pytestmark = pytest.mark.ci
+
 USER = "app"
 ROTATIONS = 3
 

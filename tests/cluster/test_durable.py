@@ -29,6 +29,8 @@ from tests.support.engines import Running
 from tests.support.planted import plant, plant_scripts
 from tests.support.servers import Binary, Server, binaries
 
+pytestmark = pytest.mark.ci
+
 
 class Pair(ExitStack):
     """A primary that writes to its disk, and its replica."""

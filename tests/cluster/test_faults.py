@@ -24,6 +24,8 @@ from tests.support.engines import Running
 from tests.support.planted import check, plant
 from tests.support.servers import binaries
 
+pytestmark = pytest.mark.ci
+
 KINDS = ["threads", "tasks"]
 
 

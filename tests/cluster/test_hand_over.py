@@ -21,6 +21,8 @@ from tests.support.engines import KINDS, Running
 from tests.support.planted import plant
 from tests.support.servers import binaries
 
+pytestmark = pytest.mark.ci
+
 SHARDS = 6
 TABLE = Table.of("q", SHARDS)
 KEYS = [f"k{n}" for n in range(60)]

@@ -17,6 +17,8 @@ from tests.support.awaiting import until
 from tests.support.cluster import Cluster
 from tests.support.servers import binaries
 
+pytestmark = pytest.mark.ci
+
 CALLS = 8
 PATIENCE_S = 8.0  # for all calls at once; one behind the other they took half a minute
 

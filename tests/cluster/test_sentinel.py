@@ -20,6 +20,8 @@ from tests.support.awaiting import until
 from tests.support.planted import plant
 from tests.support.servers import binaries
 
+pytestmark = pytest.mark.ci
+
 LATE_S = 2.0  # seconds for which the news of another primary is held up
 STILL_S = 8.0  # seconds: Sentinel takes two or three, of which one is its down-after; without it a socket's ten pass
 

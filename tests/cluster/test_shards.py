@@ -26,6 +26,8 @@ from tests.support.planted import check, plant
 from tests.support.servers import binaries
 from tests.support.steps import listening
 
+pytestmark = pytest.mark.ci
+
 
 def shards_of(cluster: Cluster, node: Any, table: Table) -> set[int]:
     """The numbers of the shards that a node serves."""

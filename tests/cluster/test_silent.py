@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ TIMEOUT_S = 2.0
 BACK_S = 5.0  # seconds in which a node that has woken is asked again: sooner than it would be without a probe
 KEYS = [f"k{n}" for n in range(60)]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 
 @pytest.fixture(params=["table", "shards"])
@@ -78,9 +79,9 @@ def test_leases_go_round_it(connect: Connect, cluster: Cluster, victim: Server) 
         calls = [took(queue.lease) for _ in living]
         leases = [lease for _, lease in calls]
         assert {lease.job.key for lease in leases} == set(living)
-        *quick, slowest = sorted(seconds for seconds, _ in calls)
-        assert slowest < TIMEOUT_S / 2
-        assert sum(quick) < TIMEOUT_S / 4
+        seconds = [seconds for seconds, _ in calls]
+        assert max(seconds) < TIMEOUT_S / 2
+        assert median(seconds) < TIMEOUT_S / 8
         assert took(queue.lease)[1] is None
         seconds, lease = took(lambda: queue.lease(block=0.2))
         assert (lease, seconds < TIMEOUT_S) == (None, True)

@@ -21,6 +21,8 @@ from tests.support.cluster import Cluster
 from tests.support.planted import plant
 from tests.support.servers import Binary, binaries
 
+pytestmark = pytest.mark.ci
+
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "0"))
 NEWEST, *OTHERS = binaries()
 ONE, ANOTHER = (binaries(), binaries()) if SECONDS else ([NEWEST], [OTHERS[SEED % len(OTHERS)] if OTHERS else NEWEST])
@@ -29,7 +31,6 @@ MINUTE_S = 60.0
 long = pytest.mark.skipif(not SECONDS, reason="a minute each: CHAOS_SECONDS=60")
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", ONE, ids=lambda binary: binary.name)
 def test_storm(binary: Binary) -> None:
@@ -44,7 +45,6 @@ def test_storm(binary: Binary) -> None:
     assert not storm.complaints, story
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", ANOTHER, ids=lambda binary: binary.name)
 def test_masters_that_die_with_what_they_acknowledged(binary: Binary) -> None:

@@ -37,6 +37,7 @@ def tls(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
         cluster.until(lambda node: {port for *_, (_, port, *_) in node.ask("CLUSTER", "SLOTS")} == ports, "their own")
 
 
+@pytest.mark.slow
 def test_by_tls(tls: tuple[str, list[str]], colour: str, cluster: Cluster) -> None:
     """Queues and a worker on all nodes; without the certificate of the authority none is reached."""
     url, names = tls

@@ -86,6 +86,7 @@ def test_a_part_has_room_or_none_of_it_goes_in(connect) -> None:
     assert [receipt.added for receipt in queue.enqueue_many([b"x"] * 2)] == [True] * 2
 
 
+@pytest.mark.ci
 def test_no_room_in_time(connect) -> None:
     """`block` waits as long as the call may take, or the queue's."""
     queue = connect("q", max_waiting=1, full="block", timeout=0.2)

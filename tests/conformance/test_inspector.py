@@ -216,7 +216,7 @@ def test_trends(look: Look, server: Server) -> None:
         assert [one.at for one in found.points] == sorted(one.at for one in found.points)
         usual = [one for one in found.points if one.seconds == 60 and one.waiting]
         assert {
-            (one.enqueued, one.completed, one.removed, one.leased, one.delayed, one.dead, one.lag) for one in usual
+            (one.enqueued, one.completed, one.removed, one.leased, one.later, one.dead, one.lag) for one in usual
         } == {(10, 9, 0, 2, 3, 4, 5.5)}
         (gap,) = [one for one in found.points if one.seconds > 120]
         assert (gap.seconds, gap.enqueued, gap.waiting) == (660, 110, 29)

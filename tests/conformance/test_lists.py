@@ -121,6 +121,7 @@ def test_time_of_jobs_that_have_not_ended(look: Look, queue: Queue) -> None:
     assert listed(look(), "waiting", since=at + 60) == listed(look(), "waiting", until=at - 60) == []
 
 
+@pytest.mark.slow
 def test_a_search_is_bounded(look: Look, queue: Queue) -> None:
     """In jobs and in bytes: then it says how many it looked at, and where to go on."""
     number = LOOKED_AT_MOST + 500

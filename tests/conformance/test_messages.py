@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace import ConfigurationError, Queue
+from headrace import AsyncQueue, ConfigurationError, Flow, Queue, Worker
+from headrace._cli.relay import _engine
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, PROGRAM, Program, environment, refused
 from tests.support.servers import Server
@@ -49,8 +51,13 @@ def test_schedules_name_options(within: Program, options: list[str], words: str)
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://:s3cr/et@h:1/0", "redis://:s3cr#et@h:1/0", "redis://u:12/s3cret@h", "rediss://:s3cr?et@h/0"]
-)
+    "url",
+    [
+        "redis://:s3cr/et@h:1/0", "redis://:s3cr#et@h:1/0", "redis://u:12/s3cret@h", "rediss://:s3cr?et@h/0",
+        "redis+cluster://u:s3cret/@h", "rediss+cluster://u:s3cr/et@a:1,b:2", "redis+cluster://u:12/s3cret@h",
+        "redis+cluster://:s3cr#et@a,b", "unix://u:s3cr/et@/run/redis.sock", "unix://u:s3cret/@/run/redis.sock",
+    ],
+)  # fmt: skip
 def test_a_password_that_is_not_encoded(url: str) -> None:
     """What is wrong is said without a part of it."""
     with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
@@ -60,10 +67,31 @@ def test_a_password_that_is_not_encoded(url: str) -> None:
 
 
 def test_urls_that_are_legible() -> None:
-    for url in "redis://h:1/0?client_name=a@b", "redis://u:p%2Fw@[::1]:1/0", "redis+cluster://a:1,b:2", "redis://h":
+    for url in (
+        "redis://h:1/0?client_name=a@b", "redis://u:p%2Fw@[::1]:1/0", "redis+cluster://a:1,b:2", "redis://h",
+        "redis+cluster://u:p%2Fw@[::1]:1,b", "unix:///run/a@b.sock", "unix://u:p%2Fw@/run/redis.sock",
+    ):  # fmt: skip
         Queue("q", url=url)
 
 
+def test_no_error_of_a_url_has_its_password() -> None:
+    """Nor what a traceback would show of its causes."""
+    for url in (
+        "redis+cluster://u:s3cret@h:port", "http://u:s3cret@h", "//h?password=s3cret", "redis://u:s3cret@h:port",
+        "redis//u:s3c\nret@h",
+    ):  # fmt: skip
+        for kind in (Queue, AsyncQueue, Worker, Flow):
+            with pytest.raises(ConfigurationError) as caught:
+                kind("f", url=url) if kind is not Worker else kind(url=url)
+            assert "s3c" not in str(caught.value)
+            assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    for database in "postgresql://u:s3cret", "u:s3cret":
+        with pytest.raises(ConfigurationError) as caught:
+            _engine(database)
+        assert "s3cret" not in "".join(traceback.format_exception(caught.value)[-1:])
+
+
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("stderr", ["closed", "unread", "full"])
 def test_work_goes_on_without_standard_error(newest: Server, queue: Queue, tmp_path: Path, stderr: str) -> None:
@@ -97,6 +125,7 @@ def test_work_goes_on_without_standard_error(newest: Server, queue: Queue, tmp_p
             process.kill()
 
 
+@pytest.mark.slow
 def test_modes_of_a_directory(tmp_path: Path) -> None:
     """For this user alone; for the group's, where the directory is."""
     code = """

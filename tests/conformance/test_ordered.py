@@ -8,8 +8,10 @@ import pytest
 import redis
 
 from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Rate, Worker
+from headrace.errors import RunSuspended
 from headrace.inspect import Repairs
 from tests.support.awaiting import until
+from tests.support.servers import Server
 
 
 @pytest.fixture
@@ -139,6 +141,157 @@ def test_a_retry_that_spends_nothing(queue: Any) -> None:
         assert lease.job.attempt == attempt
         assert queue._run(queue.ops.retry([(lease.claim, None, spend, "")])) == [True]
     assert queue.lease().job.attempt == 2
+
+
+def retried(queue: Any, times: int, delay: float = 0) -> None:
+    """Let the first job of key a fail so often, and wait for *delay* seconds then."""
+    queue.enqueue_many(of("a", times=2))
+    for attempt in range(1, times + 1):
+        lease = queue.lease()
+        assert (lease.job.id, lease.job.attempt) == ("a0", attempt)
+        assert lease.retry(delay, ValueError(f"no {attempt}"))
+
+
+def reasons(state: Any) -> list[str]:
+    """The reasons of its attempts."""
+    return [one.reason for one in state.attempts]
+
+
+NO = ["ValueError: no 1", "ValueError: no 2"]
+
+
+@pytest.mark.parametrize("delay", [0, 600])
+def test_a_job_that_stays_in_its_place_keeps_its_attempts(connect: Any, delay: float) -> None:
+    """Its entry stays, and can't be changed. Wherever one looks, the job is as one of another queue."""
+    queue = connect(ordered=True, history=10, tracebacks=True)
+    retried(queue, 1)
+    lease = queue.lease()
+    assert reasons(next(queue.admin.running())) == NO[:1]
+    with pytest.raises(ValueError, match="no 2") as failed:
+        int("no 2")
+    assert lease.retry(delay, failed.value)
+    why = "ValueError: invalid literal for int() with base 10: 'no 2'"
+    listed = queue.admin.delayed() if delay else queue.admin.waiting()
+    for state in (queue.find("a0"), next(iter(listed))):
+        assert (state.job.id, state.reason, reasons(state)) == ("a0", why, [*NO[:1], why])
+        assert [one.error for one in state.attempts] == ["builtins.ValueError"] * 2
+        assert 'int("no 2")' in state.traceback
+    assert reasons(queue.find("a1")) == []
+
+
+@pytest.mark.parametrize("how", ["complete", "cancel", "cancel_payload", "dead_letter", "last attempt", "bury"])
+def test_a_job_that_ends_has_the_attempts_that_it_had_in_its_place(connect: Any, client: redis.Redis, how: str) -> None:
+    queue = connect(ordered=True, history=10, max_attempts=2 if how == "bury" else 3)
+    before = NO[:1] if how == "bury" else NO
+    retried(queue, len(before))
+    after: list[Any] = []
+    if how in ("cancel", "cancel_payload"):
+        assert queue.cancel("a0") if how == "cancel" else queue.admin.cancel_payload(b"a0")
+    else:
+        lease = queue.lease()
+        if how == "complete":
+            assert lease.complete()
+            after = [None]
+        elif how == "bury":
+            assert queue.admin.expire() == 1
+            assert queue.lease().complete()
+        else:
+            assert lease.dead_letter(ValueError("no 3")) if how == "dead_letter" else lease.retry(0, ValueError("no 3"))
+            after = ["ValueError: no 3"]
+    (state,) = [one for one in queue.admin.ended() if one.job.id == "a0"]
+    assert reasons(state) == reasons(queue.find("a0")) == before + after
+    if state.state == "dead":
+        assert reasons(next(iter(queue.admin.dead()))) == before + after
+        assert queue.admin.purge_dead() == 1
+        assert reasons(queue.find("a0")) == before + after
+    for lease in queue.lease_many(10):
+        assert lease.complete()
+    assert nothing_left(client, queue)
+
+
+@pytest.mark.parametrize("how", ["move", "redrive", "reschedule", "repair", "release"])
+def test_a_job_keeps_its_attempts_however_it_goes_on(connect: Any, client: redis.Redis, how: str) -> None:
+    queue = connect("g/a", ordered=True, history=10)
+    before = NO
+    if how == "reschedule":
+        before = NO[:1]
+        retried(queue, 1, delay=600)
+    else:
+        retried(queue, 2)
+    other = queue
+    if how == "move":
+        other = connect("g/b", ordered=True, history=10)
+        assert queue.admin.move("g/b") == 2
+        assert nothing_left(client, queue)
+    elif how == "redrive":
+        assert queue.lease().dead_letter(ValueError("no 3"))
+        assert queue.admin.redrive() == 1
+        before = [*NO, "ValueError: no 3"]
+    elif how == "reschedule":
+        assert queue.admin.reschedule("a0", None)
+    elif how == "repair":
+        assert queue.admin.repair().leftovers == 0
+    else:
+        assert queue.lease().release()
+    assert reasons(other.find("a0")) == before
+    ids: list[str] = []
+    while lease := other.lease():
+        ids.append(lease.job.id)
+        if lease.job.id == "a0":
+            assert lease.dead_letter(ValueError("last"))
+        else:
+            assert lease.complete()
+    assert sorted(ids) == ["a0", "a1"]
+    assert reasons(other.find("a0")) == [*before, "ValueError: last"]
+    assert nothing_left(client, other)
+
+
+@pytest.mark.parametrize("release_key", [False, True])
+def test_a_run_that_sleeps_keeps_the_attempts_that_it_had(server: Server, release_key: bool) -> None:
+    """Also where it gives up its turn meanwhile."""
+    with server.queue("q", ordered=True, history=10) as queue:
+        retried(queue, 2)
+        lease = queue.lease()
+        with pytest.raises(RunSuspended):
+            lease.job.sleep("night", 0.001, release_key=release_key)
+        assert reasons(queue.find("a0"))[:2] == NO
+        done: list[bool] = []
+
+        def both_are_done() -> bool:
+            done.extend(lease.complete() for lease in queue.lease_many(2))
+            return len(done) == 2
+
+        until(both_are_done)
+        assert all(done)
+        assert reasons(queue.find("a0"))[:2] == NO
+
+
+def test_attempts_in_place_leave_with_jobs_that_are_purged(connect: Any, client: redis.Redis) -> None:
+    queue = connect(ordered=True, history=10)
+    retried(queue, 2)
+    assert queue.admin.purge() == 2
+    assert nothing_left(client, queue)
+
+
+def test_attempts_in_place_are_bounded(connect: Any) -> None:
+    queue = connect(ordered=True, history=10, max_attempts=None)
+    queue.enqueue(b"x", id="often", key="a")
+    for attempt in range(1, 61):
+        assert queue.lease().retry(0, ValueError(f"{attempt} " + "y" * 600))
+    numbers = [one.number for one in queue.find("often").attempts]
+    assert (numbers[0], numbers[-1]) == (1, 60)
+    assert 20 < len(numbers) < 40
+
+
+@pytest.mark.differs("keys")
+def test_repair_forgets_attempts_of_what_is_gone(connect: Any, client: redis.Redis) -> None:
+    queue = connect(ordered=True, history=10)
+    retried(queue, 1)
+    client.hset(queue.ops.keys.key("turns"), "a1-1", b"no list")
+    assert queue.admin.repair(dry_run=True).leftovers == 1
+    assert queue.admin.repair().leftovers == 1
+    assert not client.hexists(queue.ops.keys.key("turns"), "a1-1")
+    assert reasons(queue.find("a0")) == NO[:1]
 
 
 @pytest.mark.differs("keys", "XDEL")

@@ -144,6 +144,21 @@ def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: 
     assert store.sweep(3600) == 0
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("options", [{}, {"shards": 2}, {"fair": "tenant"}, {"history": 9}, {"priorities": 2}], ids=str)
+def test_what_is_completed_by_its_lease_leaves_no_payload(
+    newest_connect: Connect, tmp_path: Path, sealed: bool, options: dict[str, Any]
+) -> None:
+    """One job, several, and of queues whose leases are of other scripts."""
+    codec = Encrypted(JSONCodec(Mail), KEYS) if sealed else JSONCodec(Mail)
+    for name in ("", "named"):
+        queue = newest_connect(codec=Offloaded(codec, DirectoryStore(tmp_path), over=0), **options)
+        queue.enqueue_many([NewJob(MAILS[1], id=f"{name}{at}" if name else None) for at in range(5)])
+        leases = [queue.lease(at_most_once=True), *queue.lease_many(9, at_most_once=True)]
+        assert [lease.job.payload for lease in leases] == [MAILS[1]] * 5
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 @pytest.mark.parametrize("codec", [lambda codec: codec, lambda codec: Encrypted(codec, KEYS)], ids=["plain", "sealed"])
 @pytest.mark.parametrize("id", ["a", None], ids=["named", "unnamed"])
 def test_a_mended_payload_leaves_no_old_one(

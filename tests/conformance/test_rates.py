@@ -169,6 +169,7 @@ def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, 
     assert not client.exists(queue.ops.keys.key("limited"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("burst", [1, 3])
 def test_takers_that_come_late_change_no_order(server, client, seed, burst):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace import ConfigurationError, Counts, NewJob
+from headrace import ConfigurationError, Counts, JobFailed, NewJob
 from headrace.codecs import JSONCodec
 from headrace.errors import CodecError
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
@@ -218,7 +218,8 @@ def test_result_of_the_loser(queue):
     lease = leased(queue, id="a")
     queue.cancel("a")
     assert lease.complete(b"late", then=[NewJob(b"next")]) is False
-    assert queue.result("a") is None
+    with pytest.raises(JobFailed, match="cancelled"):
+        queue.result("a")
     assert queue.counts() == Counts(enqueued=1, cancelled=1)
 
 

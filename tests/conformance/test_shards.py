@@ -487,6 +487,7 @@ def test_events_of_new_shards(connect: Any, queue: Any) -> None:
             producing.join()
 
 
+@pytest.mark.slow
 def test_events_on_the_command_line(newest: Server) -> None:
     arguments = ("events", "q", "--limit", "6", "--timeout", f"{PATIENCE:g}", "--json")
     with newest.queue("q", shards=SHARDS) as queue, newest.client() as client:

@@ -119,6 +119,7 @@ def test_woken_when_there_is_room(connect: Any, server: Server, meanwhile: Any, 
     assert 0 <= time.monotonic() - moment[0] < 5
 
 
+@pytest.mark.slow
 def test_no_number_of_producers_gets_more_in(server: Server, large: bool) -> None:
     """Threads that add one by one, and parts, with keys and without, while others lease: no shard ever has more."""
     share, total = 20, 2400 if large else 800
@@ -152,6 +153,7 @@ def test_no_number_of_producers_gets_more_in(server: Server, large: bool) -> Non
     assert set(found.values()) == {1}
 
 
+@pytest.mark.slow
 def test_many_coroutines_wait_for_several_shards(server: Server, large: bool) -> None:
     """Those that wait for a shard that stays full do not keep those of others waiting."""
     number = 200 if large else 60

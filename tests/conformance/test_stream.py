@@ -16,6 +16,7 @@ from headrace.errors import StreamStopped
 from tests.support.servers import Server
 
 
+@pytest.mark.slow
 def test_in_order_and_in_constant_memory(connect: Any, large: bool) -> None:
     """What has been taken from the iterable and is not in the queue is a part at most."""
     parts = 2 if large else 1

@@ -112,6 +112,7 @@ def working(newest: Server, tmp_path: Path) -> Iterator[Working]:
             one.process.kill()  # its processes see that, and end
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("worker")
 @WORKERS
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -127,6 +128,7 @@ def test_an_end_with_status_0_is_a_death(working: Working, queue: Queue, worker:
     assert queue.counts() == Counts(enqueued=2, completed=2)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("worker")
 @WORKERS
 @pytest.mark.parametrize("processes", [1, 2])
@@ -150,6 +152,7 @@ def test_a_signal_to_one_process(
     assert queue.counts() == Counts(enqueued=2, completed=2)
 
 
+@pytest.mark.slow
 @WORKERS
 def test_a_program_that_stops_its_worker(working: Working, queue: Queue, worker: str) -> None:
     """It was told to: nothing is started again, and all is well."""
@@ -160,6 +163,7 @@ def test_a_program_that_stops_its_worker(working: Working, queue: Queue, worker:
     assert "has stopped by itself" in work.said
 
 
+@pytest.mark.slow
 def test_an_end_while_it_is_told_to_stop(working: Working, queue: Queue, tmp_path: Path) -> None:
     """A handler that ends its process then has died, too: that is said, and its job is back at once."""
     app = APP.replace('if word == "exit"', 'if word == "hold"')
@@ -175,6 +179,7 @@ def test_an_end_while_it_is_told_to_stop(working: Working, queue: Queue, tmp_pat
     assert queue.counts().leased == 0
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("end", "words"),
@@ -200,6 +205,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_more_descriptors_than_select_takes(working: Working, queue: Queue) -> None:
     work = working("app:threads", program=[sys.executable, "-c", MANY_FILES])
     receipt = queue.enqueue(b"x")

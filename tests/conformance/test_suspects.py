@@ -24,52 +24,61 @@ def retried(lease):
 
 
 def test_a_suspect_is_leased_alone(connect):
-    """After one death they are leased together, after two one by one, and others only when it has ended."""
-    queue = connect(lease=LONG)
+    """After one death they are leased together, after two one by one, and after all others."""
+    queue, other = connect(lease=LONG), connect(lease=LONG)
     queue.enqueue_many([b"a", b"b", b"c"])
     dies(queue, 3)
     together = queue.lease_many(3)
     assert payloads_of(together) == [b"a", b"b", b"c"]
     assert all(lease.release() for lease in together)
     dies(queue, 3)
-    queue.enqueue(b"new")
-    assert present(queue) == {"parked": 3, "waiting": 1}
-    assert payloads(queue.admin.waiting()) == [b"a", b"b", b"c", b"new"]
+    queue.enqueue_many([b"new", b"last"])
+    assert present(queue) == {"parked": 3, "waiting": 2}
+    assert payloads(queue.admin.waiting()) == [b"a", b"b", b"c", b"new", b"last"]
+    assert payloads_of(other.lease_many(3)) == [b"new", b"last"]
     (alone,) = queue.lease_many(3)
     assert (alone.job.payload, alone.job.attempt) == (b"a", 3)
+    queue.enqueue(b"newer")
     assert queue.lease() is None
-    assert alone.complete()
-    assert queue.lease().job.payload == b"new"  # by turns
+    assert other.lease().job.payload == b"newer"
+    assert other.lease().job.payload == b"b"
 
 
-def test_a_worker_makes_room(connect):
-    """One that holds others gets no suspect, and nothing else, until it holds nothing; another goes on meanwhile."""
-    queue, other = connect(lease=LONG), connect(lease=LONG)
+def test_a_suspect_that_waited_for_a_lease_comes_first(connect):
+    """Others may come for ever."""
+    queue = connect(lease=0.05)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
-    queue.enqueue_many([b"c", b"d", b"e"])
-    assert queue.lease().complete()  # a suspect
-    held = queue.lease()
-    assert held.job.payload == b"c"
+    queue.enqueue_many([b"new"] * 500)
+    until(lambda: queue.lease().job.payload == b"a", "the suspect")
+    assert queue.counts().waiting > 0
+
+
+def test_nothing_beside_a_suspect(connect):
+    """Whoever holds one gets no other job, however many others it has held since before."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"a", b"b"])
+    dies(queue, 2, times=2)
+    queue.enqueue(b"c")
+    assert payloads_of([queue.lease(), queue.lease()]) == [b"c", b"a"]
+    queue.enqueue(b"d")
     assert queue.lease() is None
-    assert other.lease().job.payload == b"b"
-    assert other.lease() is None
-    assert held.complete()
-    assert queue.lease().job.payload == b"d"
 
 
-def test_only_deaths_while_alone_count(connect):
-    """Innocent jobs are run again as often as it takes, the others die, each with its reason."""
-    queue = connect(lease=LONG, max_attempts=2)
+def test_poison_ends(connect):
+    """Deaths spend no attempt, and twenty of them are the end. So innocents beside poison keep all their attempts."""
+    queue = connect(lease=LONG, max_attempts=1)
     queue.enqueue_many([b"poison", b"good"])
     dies(queue, 2, times=2)
-    dies(queue, 1, times=2)
-    last = queue.lease()
+    dies(queue, 1)
+    last = queue.lease()  # before the one that has died more often
     assert (last.job.payload, last.job.attempt) == (b"good", 3)
     assert last.complete()
+    dies(queue, 1, times=17)
+    assert queue.lease() is None
     (letter,) = queue.admin.dead()
-    assert (letter.job.payload, letter.job.attempt) == (b"poison", 4)
-    assert letter.reason == "no attempts left: it ended its process 2 times while alone"
+    assert (letter.job.payload, letter.job.attempt) == (b"poison", 20)
+    assert letter.reason == "no attempts left: its process died 20 times while it ran"
 
 
 def test_an_end_of_its_own_acquits(connect):
@@ -77,12 +86,12 @@ def test_an_end_of_its_own_acquits(connect):
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
-    assert [retried(queue.lease()) for _ in range(3)] == [b"a", b"a", b"b"]
-    assert payloads_of(queue.lease_many(5)) == [b"a", b"b"]
+    assert retried(queue.lease()) == b"a"
+    assert payloads_of(queue.lease_many(5)) == [b"a"]
 
 
-def test_deaths_beside_are_free(connect):
-    """An innocent has all its attempts left for failures of its own, however many others died beside it."""
+def test_deaths_spend_no_attempt(connect):
+    """A job has all its attempts left for failures of its own, however often its process died."""
     queue = connect(lease=LONG, max_attempts=2)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
@@ -97,39 +106,37 @@ def test_deaths_beside_are_free(connect):
     assert (letter.reason, letter.job.attempt) == ("twice", 2)
 
 
-def dies_in_a_process(queue, *, alone):
-    """A worker of several queues dies as it holds one job of this; how long it was told to run nothing else."""
-    assert queue._run(queue.ops.beat("ghost", 0.001, register=True))
-    assert queue._run(queue.ops.company("ghost", beside=True))
-    grant = queue._run(queue.ops.lease("ghost", 9))
-    assert len(grant.claims) == 1
-    if alone:
-        assert queue._run(queue.ops.company("ghost", beside=False))
-    declare(queue, workers=1, moved=1)
-    return grant.alone_for
-
-
-def test_alone_in_its_process(connect):
-    """A worker of several queues says whether anything else runs; only a death while nothing does counts."""
-    queue = connect(lease=LONG, max_attempts=2)
+def test_a_job_that_had_not_begun(connect):
+    """It reached a worker in the instant of its death: the only attempt is not spent."""
+    queue = connect(lease=LONG, max_attempts=1)
     queue.enqueue(b"x")
-    told = [dies_in_a_process(queue, alone=False) for _ in range(5)]
-    assert told == [None, None, 0, LONG, 2 * LONG]
-    assert [dies_in_a_process(queue, alone=True) for _ in range(2)] == [3 * LONG, 3 * LONG]
-    assert queue.lease() is None
-    (letter,) = queue.admin.dead()
-    assert letter.reason == "no attempts left: it ended its process 2 times while alone"
+    dies(queue, 1)
+    assert queue.lease().complete()
 
 
-def test_never_alone(connect):
-    """Something else may run for ever in each process that there is."""
-    queue = connect(lease=LONG, max_attempts=2)
-    queue.enqueue(b"x")
-    for _ in range(22):
-        dies_in_a_process(queue, alone=False)
-    assert queue.lease() is None
-    (letter,) = queue.admin.dead()
-    assert letter.reason == "no attempts left: its workers died, or let its leases expire"
+def test_a_worker_asks_for_no_second_suspect(connect):
+    """Its calls say whether a suspect may come; one that does says how often its holders died."""
+    queue = connect(lease=LONG)
+    queue.enqueue_many([b"a", b"b"])
+    dies(queue, 2, times=2)
+    queue.enqueue(b"c")
+    assert queue._run(queue.ops.beat("w", LONG, register=True))
+    first, second, third = (queue._run(queue.ops.lease("w", 9, apart=apart)).claims for apart in (2, 0, 1))
+    assert [(claim.job.payload, claim.deaths) for claim in (*first, *second, *third)] == [
+        (b"a", 2),
+        (b"c", 0),
+        (b"b", 2),
+    ]
+
+
+def test_without_an_end_there_are_none(connect):
+    """Endless jobs, as persistent ones, are handed out together however often their holders died."""
+    queue = connect(lease=LONG, max_attempts=None)
+    queue.enqueue_many([b"a", b"b", b"c"])
+    dies(queue, 3, times=3)
+    leases = queue.lease_many(2)
+    assert [lease.claim.deaths for lease in leases] == [0, 0]
+    assert payloads_of([*leases, *queue.lease_many(2)]) == [b"a", b"b", b"c"]
 
 
 def test_given_back_it_stays_one(connect):
@@ -142,8 +149,19 @@ def test_given_back_it_stays_one(connect):
         assert alone.release()
 
 
-def test_leases_by_hand_that_expire_together(connect):
-    """Its holder may have died: they count as deaths beside others, if it is another that takes them back."""
+def test_a_lease_that_runs_out_alone(connect):
+    """Its holder lives, and held nothing else: the job spent an attempt."""
+    queue = connect(lease=0.05, max_attempts=2)
+    queue.enqueue(b"hangs")
+    for _ in range(2):
+        assert queue.lease(block=60)
+    assert queue.lease(block=1.0) is None
+    (letter,) = queue.admin.dead()
+    assert letter.reason == "no attempts left: its workers died, or let its leases expire"
+
+
+def test_leases_that_run_out(connect):
+    """Their holder may have died where no peer saw it: leases beside each other count as deaths."""
     queue = connect(lease=0.05, max_attempts=1)
     queue.enqueue_many([b"a", b"b"])
     for _ in range(2):

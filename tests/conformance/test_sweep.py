@@ -41,20 +41,12 @@ def older(client: Any, *leases: Any, idle: float = LONG) -> None:
     client.xclaim(key("jobs"), "workers", leases[0].worker, 0, entries, idle=round(idle * 1000), justid=True)
 
 
-def with_heartbeat(client: Any, worker: str) -> None:
-    """Register the holder of leases by hand as a worker that has a heartbeat."""
-    known = client.hget(key("registered"), worker)
-    assert known.endswith(b" hand")
-    client.hset(key("registered"), worker, known.removesuffix(b" hand"))
-
-
 @pytest.mark.differs("keys")
 def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, client: Any) -> None:
     """In order, with their counts: one that was delivered twice is delivered a third time."""
-    queue = connect(lease=60.0)
+    queue, *others = (connect(lease=60.0) for _ in range(4))
     queue.enqueue_many([b"%d" % i for i in range(6)])
-    leases = queue.lease_many(4)
-    with_heartbeat(client, leases[0].worker)
+    leases = [one.lease() for one in (queue, *others)]  # alone: leases beside others that run out are deaths
     older(client, leases[0])
     sweep(queue, 1)
     leases = [queue.lease(), *leases[1:]]
@@ -99,7 +91,6 @@ def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, 
     ]
     long = {"idle": 600_000, "justid": True}
     client.xclaim(key("jobs"), "workers", row["consumer"], 0, [row["message_id"]], **long)
-    with_heartbeat(client, expired.worker)
     older(client, expired, idle=600.0)
     sweep(queue, 1)
     for _ in range(3):
@@ -128,7 +119,7 @@ def test_one_cursor_for_all(connect: Any, client: Any) -> None:
     """Callers do not repeat each other: who comes while another sweeps goes on where that one is, or takes no step."""
     queue = connect(lease=60.0)
     queue.enqueue_many([b"x"] * 12_000)
-    with_heartbeat(client, queue.lease_many(12_000)[0].worker)
+    queue.lease_many(12_000)
     names = [f"sweeper-{i}" for i in range(5)]
     client.hdel(key("stats"), "sweep")  # its own lease calls have begun one
     client.config_resetstat()
@@ -157,7 +148,6 @@ def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any,
     with server.queue("q", lease=600.0) as queue, server.queue("q", lease=300.0) as other:
         queue.enqueue_many([b"x"] * (depth + 1))
         leases = queue.lease_many(depth + 1)
-        with_heartbeat(client, leases[-1].worker)
         if differ:
             other.lease()
         older(client, leases[-1])

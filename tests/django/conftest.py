@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ with pytest.MonkeyPatch.context() as patch:  # not for the processes that other 
     patch.setenv("DJANGO_SETTINGS_MODULE", "tests.django.project")
     django.setup()
 
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
@@ -25,7 +28,25 @@ from headrace.django import worker
 from tests.support.awaiting import until
 from tests.support.servers import Server
 
+Make = Callable[..., Any]
 BACKEND = "headrace.django.TaskBackend"
+ROOT = Path(__file__).parents[2]
+SETTINGS = """
+from tests.django.project import *
+
+DATABASES["default"]["NAME"] = {database!r}
+TASKS = {{
+    "default": {{"BACKEND": "headrace.django.TaskBackend", "QUEUES": ["default", "mail"], "OPTIONS": {options!r}}}
+}}
+"""
+MANAGE = """
+import os, sys
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "own_settings"
+from django.core.management import execute_from_command_line
+
+execute_from_command_line(sys.argv)
+"""
 
 
 @pytest.fixture(scope="session")
@@ -39,8 +60,6 @@ def database(migrated: None) -> Iterator[None]:
     """The database, empty afterwards."""
     yield
     call_command("flush", verbosity=0, interactive=False)
-    with connections["default"].cursor() as cursor:
-        cursor.execute("DELETE FROM headrace_outbox")
     connections.close_all()
 
 
@@ -63,6 +82,23 @@ def backend(newest: Server) -> Iterator[Callable[..., Any]]:
         for one in reversed(overrides):
             one.disable()
         close()
+
+
+@pytest.fixture
+def manage(backend: Make, database: None, newest: Server, tmp_path: Path) -> Callable[..., list[str]]:
+    """Write a project with these options, on this test's database; return the command of its `manage.py`."""
+
+    def write(**options: Any) -> list[str]:
+        made = backend(**options)
+        assert made.settings.url == newest.url
+        name = str(settings.DATABASES["default"]["NAME"])
+        (tmp_path / "own_settings.py").write_text(
+            SETTINGS.format(database=name, options={"url": newest.url, **options})
+        )
+        (tmp_path / "manage.py").write_text(MANAGE)
+        return [sys.executable, str(tmp_path / "manage.py")]
+
+    return write
 
 
 @pytest.fixture

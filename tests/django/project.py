@@ -47,4 +47,7 @@ TEMPLATES = [
 DATABASES: dict[str, Any] = {
     "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": f"{_folder}/db", "OPTIONS": {"timeout": 20}}
 }
+TASKS: dict[str, Any] = {  # tests override it; with it, tasks are of the backend's class
+    "default": {"BACKEND": "headrace.django.TaskBackend", "QUEUES": ["default", "mail"]}
+}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -97,3 +98,54 @@ def queries(number: int) -> int:
 
     Group.objects.create(name=f"group {number}")
     return Group.objects.count()
+
+
+@task
+def surrogate() -> str:
+    """Return text that is no Unicode."""
+    return "\ud800"
+
+
+@task
+def bills(customer: str, amount: int = 1) -> str:
+    return f"{customer}: {amount}"
+
+
+@task(takes_context=True)
+def steps(context: Any, order: int) -> dict[str, Any]:
+    """A run of steps: what is recorded does not run again."""
+    job = context.job
+    paid = job.step("pay", ran.append, f"paid {order}")
+    job.progress(0.5, "paid")
+    who = job.wait_for("approved")
+    return {"paid": paid, "who": who, "attempt": context.attempt, "id": job.id == context.task_result.id}
+
+
+@task(takes_context=True)
+def endless(context: Any) -> str:
+    """Run until somebody cancels it."""
+    while not context.job.lost:
+        time.sleep(0.01)
+    ran.append("lost")
+    return "lost"
+
+
+@task(retry={"attempts": 3, "wait": 0})
+def persists() -> None:
+    raise LookupError("as ever")
+
+
+@task(takes_context=True, deadline=0.2)
+def dawdles(context: Any) -> None:
+    while not context.job.lost:
+        time.sleep(0.01)
+
+
+@task
+def tick() -> None:
+    ran.append("tick")
+
+
+@task
+def says(text: str) -> None:
+    logging.getLogger("django.shop").warning(text)

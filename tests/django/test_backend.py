@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import redis
+from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.test import override_settings
@@ -20,6 +22,7 @@ from headrace._django import contract
 from headrace._django.backend import TaskBackend
 from headrace._django.options import Options
 from headrace.django import worker
+from headrace.errors import QueueFull
 from tests.django import tasks
 from tests.django.conftest import await_end, working
 from tests.sql.databases import postgresql
@@ -83,6 +86,59 @@ def test_an_outbox_is_of_the_transaction(backend: Make, database: None, newest: 
     with connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM headrace_outbox")
         assert cursor.fetchone() == (0,)
+
+
+@pytest.fixture
+def own_server(newest: Server) -> Iterator[Server]:
+    """A server that the test may break."""
+    with Server(newest.binary) as server:
+        yield server
+
+
+def test_a_server_that_is_away_at_a_commit(
+    backend: Make, database: None, own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request waits for it once, and goes on: its data is committed, and later hooks run. The tasks are logged."""
+    backend(url=own_server.url, timeout=0.5)
+    tasks.note.enqueue("connects")
+    own_server.suspend()
+    ran: list[bool] = []
+    began = time.monotonic()
+    with transaction.atomic():
+        Group.objects.create(name="committed")
+        lost = [tasks.note.enqueue(n) for n in range(10)]
+        transaction.on_commit(lambda: ran.append(True))
+    took = time.monotonic() - began
+    own_server.wake()
+    assert Group.objects.filter(name="committed").exists()
+    assert ran == [True]
+    assert 0.4 < took < 5, took  # ten would be 5 s by themselves
+    logged = [one for one in caplog.records if getattr(one, "event", "") == "task_not_sent"]
+    assert [one.job_id for one in logged] == [one.id for one in lost]  # type: ignore[attr-defined]
+    assert "tests.django.tasks.note" in logged[0].getMessage()
+    assert {one.enqueued_at for one in lost} == {None}
+
+
+def test_a_server_that_is_away_outside_of_a_transaction(backend: Make, own_server: Server) -> None:
+    backend(url=own_server.url, timeout=0.3)
+    own_server.suspend()
+    began = time.monotonic()
+    with pytest.raises(redis.exceptions.RedisError):
+        tasks.note.enqueue("never sent")
+    with pytest.raises(redis.exceptions.RedisError):
+        tasks.note.get_result("unknown")
+    assert time.monotonic() - began < 5
+    own_server.wake()
+
+
+def test_an_outbox_needs_no_server(backend: Make, database: None, own_server: Server, finished: Make) -> None:
+    """What the page promises of a server that is away at a commit."""
+    backend(url=own_server.url, outbox=True, timeout=0.5)
+    own_server.suspend()
+    with transaction.atomic():
+        result = tasks.note.enqueue("kept")
+    own_server.wake()
+    assert finished(result).return_value == "kept"
 
 
 @pytest.fixture
@@ -214,6 +270,43 @@ def test_a_task_may_give_up(backend: Make, finished: Make) -> None:
     assert result.errors[0].exception_class_path == "headrace.DeadLetter"
 
 
+def test_the_signal_says_what_the_result_says(backend: Make, finished: Make) -> None:
+    """Also where a value can't be kept."""
+    backend()
+    said: list[tuple[str, int]] = []
+
+    def on_finish(task_result: Any, **_: Any) -> None:
+        said.append((str(task_result.status), len(task_result.errors)))
+
+    signals = contract.FIRST.signals()
+    signals.task_finished.connect(on_finish)
+    try:
+        results = [finished(tasks.surrogate.enqueue()), finished(tasks.returns_no_json.enqueue())]
+    finally:
+        signals.task_finished.disconnect(on_finish)
+    assert said == [(str(one.status), len(one.errors)) for one in results] == [("FAILED", 1), ("FAILED", 1)]
+
+
+def test_arguments_tell_tasks_apart(backend: Make, newest: Server, finished: Make) -> None:
+    """The arguments that `fair`, `limits` and `rate` name are headers, however a call gives them."""
+    made = backend(fair="customer", limits={"limit": 1, "key": "customer"}, rate={"limit": 1000, "key": "amount"})
+    calls = [tasks.bills.enqueue("ada"), tasks.bills.enqueue(amount=5, customer="bob"), tasks.note.enqueue(1)]
+    found = [made.queue("default").find(one.id).job.headers for one in calls]
+    assert [(one.get("customer"), one.get("amount")) for one in found] == [("ada", "1"), ("bob", "5"), (None, None)]
+    assert finished(*calls).return_value == "ada: 1"
+    for wrong in ({"customer": ["ada"]}, {"customer": "ada", "colour": 1}):
+        with pytest.raises(TypeError, match=r"customer|colour"):
+            tasks.bills.enqueue(**wrong)
+
+
+def test_more_tasks_than_may_wait(backend: Make) -> None:
+    backend(max_waiting=2)
+    for number in range(2):
+        tasks.note.enqueue(number)
+    with pytest.raises(QueueFull):
+        tasks.note.enqueue(3)
+
+
 def test_a_running_task_is_seen(backend: Make) -> None:
     backend()
     result = tasks.takes.enqueue(0.5)
@@ -226,13 +319,33 @@ def test_a_running_task_is_seen(backend: Make) -> None:
         await_end(result)
 
 
-def test_a_cancelled_task_has_failed(backend: Make, newest: Server) -> None:
-    backend()
-    result = tasks.note.enqueue("cancelled")
-    with newest.queue("default", priorities=5) as queue:
-        assert queue.cancel(result.id)
-    with pytest.raises(contract.TaskResultDoesNotExist):  # no payload is kept of it, and so no task
-        result.refresh()
+@pytest.mark.parametrize("later", [0, 60])
+def test_a_cancelled_task_has_failed(backend: Make, later: int) -> None:
+    """With the reason, whether it waited or was to run later; not with a result of an earlier job of its id."""
+    made = backend()
+    result = tasks.note.using(run_after=timezone.now() + timedelta(seconds=later) if later else None).enqueue("x")
+    assert made.queue("default").cancel(result.id)
+    result.refresh()
+    assert (result.status, result.args, result.is_finished) == (contract.FIRST.Status.FAILED, ["x"], True)
+    assert [error.traceback for error in result.errors] == ["the job was cancelled\n"]
+    with pytest.raises(ValueError, match="Task failed"):
+        _ = result.return_value
+
+
+def test_a_task_that_is_cancelled_after_an_earlier_one_of_its_id(backend: Make, finished: Make) -> None:
+    """The result that the earlier one has left is not its own."""
+    made = backend()
+    queue = made.queue("default")
+    first = finished(tasks.note.enqueue("first"))
+    assert first.return_value == "first"
+    state = queue.find(first.id)
+    assert state is not None
+    assert queue.enqueue(state.job.payload, id=first.id, headers=state.job.headers).added
+    assert queue.cancel(first.id)
+    again = tasks.note.get_result(first.id)
+    assert again.status == contract.FIRST.Status.FAILED
+    assert again._return_value is None
+    assert again.errors[-1].traceback == "the job was cancelled\n"
 
 
 def test_connections_are_closed_between_tasks(backend: Make, database: None, finished: Make) -> None:
@@ -258,6 +371,29 @@ def test_a_task_that_is_not_importable_is_kept(backend: Make, newest: Server) ->
         assert "holds no arguments of a task" in reasons["no arguments"]
         assert "'os.getcwd' is no task, but of type builtin_function_or_method" in reasons["no task"]
         assert queue.admin.redrive() == 3
+
+
+def test_results_after_a_server_was_emptied(backend: Make, newest: Server, finished: Make) -> None:
+    """As between the tests of a project, in one process."""
+    backend()
+    for number in range(6):
+        results = [tasks.note.using(queue_name=name).enqueue(number) for name in ("default", "mail")]
+        finished(*results)
+        assert [tasks.note.get_result(one.id).return_value for one in results] == [number, number]
+        newest.ask("FLUSHDB")
+
+
+def test_each_task_has_the_rate_of_its_kind(backend: Make) -> None:
+    """With the key `kind`: tasks of one kind wait, others do not."""
+    made = backend(rate={"limit": 2, "per": 3600, "key": "kind"})
+    tasks.ran.clear()
+    some = [tasks.note.enqueue(number) for number in range(5)]
+    other = tasks.answer.enqueue()
+    with working():
+        assert await_end(other).return_value == 42
+        until(lambda: made.queue("default").counts().delayed == 3, "three tasks to wait for their rate")
+    assert tasks.ran == [0, 1]
+    assert [tasks.note.get_result(one.id).is_finished for one in some] == [True, True, False, False, False]
 
 
 def test_any_queue(backend: Make, newest: Server) -> None:

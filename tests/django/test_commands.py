@@ -4,55 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 
 from headrace._django import contract
 from tests.django import tasks
-from tests.django.conftest import await_end
-from tests.support.servers import Server
-
-Make = Callable[..., Any]
-ROOT = Path(__file__).parents[2]
-SETTINGS = """
-from tests.django.project import *
-
-DATABASES["default"]["NAME"] = {database!r}
-TASKS = {{
-    "default": {{"BACKEND": "headrace.django.TaskBackend", "QUEUES": ["default", "mail"], "OPTIONS": {options!r}}}
-}}
-"""
-MANAGE = """
-import os, sys
-
-os.environ["DJANGO_SETTINGS_MODULE"] = "own_settings"
-from django.core.management import execute_from_command_line
-
-execute_from_command_line(sys.argv)
-"""
-
-
-@pytest.fixture
-def manage(backend: Make, database: None, newest: Server, tmp_path: Path) -> Callable[..., list[str]]:
-    """Write a project with these options, on this test's database; return the command of its `manage.py`."""
-
-    def write(**options: Any) -> list[str]:
-        made = backend(**options)
-        assert made.settings.url == newest.url
-        name = str(settings.DATABASES["default"]["NAME"])
-        (tmp_path / "own_settings.py").write_text(
-            SETTINGS.format(database=name, options={"url": newest.url, **options})
-        )
-        (tmp_path / "manage.py").write_text(MANAGE)
-        return [sys.executable, str(tmp_path / "manage.py")]
-
-    return write
+from tests.django.conftest import ROOT, await_end
 
 
 @contextmanager
@@ -104,3 +65,31 @@ def test_a_burst_of_one_queue(manage: Any) -> None:
         check=False,
     )  # fmt: skip
     assert unknown.returncode == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [False, True], ids=["Django's logging", "a LOGGING"])
+def test_each_line_is_logged_once(manage: Any, tmp_path: Path, own: bool) -> None:
+    """Also with DEBUG, under which Django writes the lines of its own loggers, too."""
+    command = manage()
+    with (tmp_path / "own_settings.py").open("a") as settings:
+        settings.write("DEBUG = True\n")
+        if own:
+            settings.write(LOGGING)
+    tasks.says.enqueue("once and for all")
+    done = subprocess.run(
+        [*command, "headrace_worker", "--burst"], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("once and for all") == 1, done.stderr
+
+
+LOGGING = """
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"own": {"class": "logging.StreamHandler"}},
+    "loggers": {"headrace": {"handlers": ["own"], "level": "INFO"}},
+}
+"""

@@ -35,7 +35,7 @@ def client_of(*permissions: str, staff: bool = True, everything: bool = False) -
     user = User.objects.create_user("ada", password="x", is_staff=staff, is_superuser=everything)
     names = [name.removeprefix("headrace.") for name in permissions]
     user.user_permissions.set(Permission.objects.filter(codename__in=names))
-    client = Client()
+    client = Client(enforce_csrf_checks=True)  # as a browser meets it
     assert client.login(username="ada", password="x")
     return client
 

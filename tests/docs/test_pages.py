@@ -55,7 +55,7 @@ with redis.Redis.from_url(URL) as client:
     client.flushall()
 """
 BESIDE: Mapping[str, Mapping[int, str]] = {
-    "docs/how-to/come-from-another-queue.md": dict.fromkeys((1, 2, 3, 4), EMPTIED),  # each section is a program
+    "docs/how-to/come-from-another-queue.md": dict.fromkeys((1, 2, 3, 4, 5), EMPTIED),  # each section is a program
     "docs/how-to/listen-to-events.md": {0: TELLS},
     "docs/how-to/wait-for-results.md": {0: SERVED, 3: STOPPED, 4: SERVED},
     "docs/tutorial/first-worker.md": {1: WORKS},
@@ -93,6 +93,18 @@ def test_a_page_runs(page: Path, server: Server, tmp_path: Path) -> None:
             return
         _, complaints = running.communicate(timeout=WITHIN_S)
         assert running.returncode == 0, complaints.decode()
+
+
+@pytest.mark.slow
+def test_the_first_steps_in_one_folder(tmp_path: Path) -> None:
+    """The README's program, then the first tutorial, which is given up in its middle, and followed twice."""
+    tutorial = code(DOCS / "tutorial" / "first-queue.md")
+    half = "\n".join([*tutorial[:4], "emails.close()"])
+    for program in ("\n".join(code(ROOT / "README.md")[:1]), half, "\n".join(tutorial), "\n".join(tutorial)):
+        (tmp_path / "page.py").write_text(program, "utf-8")
+        with Script("import page", cwd=tmp_path, options=["-u", "-W", "error"]) as running:
+            _, complaints = running.communicate(timeout=WITHIN_S)
+            assert running.returncode == 0, complaints.decode()
 
 
 def test_what_is_run_elsewhere_is_there() -> None:

@@ -45,8 +45,9 @@ class Slots:
 
     def lease(self, limit: int = 10, worker: str = "w", *, ordered: bool = False) -> list[str]:
         """Lease jobs; their entries."""
+        self.lua("declare_terms", "force", "", STRUCTURE, json.dumps({**self.terms, "rates": [], "words": {}}))
         order = ["headrace-key", 0, 1] if ordered else []
-        args = ["", TERM, 70_000, 3, 1000, 0, "", STRUCTURE, json.dumps(self.terms), 1, 0, *order]
+        args = ["", TERM, 70_000, 3, 1000, 0, "", 1, 1, 0, *order]
         return [row[0] for row in self.lua("lease_fair", worker, limit, *args)[2]]
 
     def leased(self, *tenants: str, worker: str = "w", ids: bool = True, fields: tuple[str, ...] = ()) -> list[str]:

@@ -39,6 +39,7 @@ LEFT = {
     "registered",
     "dead",
     "control",
+    "cancels",  # for the time of a result
     "terms",
     "busy",
     "jobs:1",
@@ -165,7 +166,7 @@ class Machine(RuleBasedStateMachine):
         self.setting = SETTINGS[number]
         self.ops = Ops(Keys.of("q"), self.setting.settings())
         self.queue = self.setting.model()
-        assert self.send(fair_ops.declare(self.ops, "w")) == (False, None)
+        self.declared()
         self.send(self.ops.declare(serving=True))
         self.send(self.ops.beat("w", TERM_S, register=True))
         assert not self.leased(1)
@@ -205,9 +206,14 @@ class Machine(RuleBasedStateMachine):
     def lease(self, limit: int, same: bool, woken: bool, batch: int) -> None:
         self.leased(limit, same and self.setting.fair is not None, woken, batch)
 
+    def declared(self) -> None:
+        """Declare the terms, which become the queue's."""
+        answer = self.send(fair_ops.declare(self.ops, "w"))
+        assert (answer.again, answer.structure) == (False, self.ops.settings.terms.structure)
+
     def leased(self, limit: int, same: bool = False, woken: bool = False, batch: int = 1) -> int:
         """Lease, and follow it in the model. Answer the number of jobs."""
-        grant = self.send(self.ops.lease("w", limit, ttl=TERM_S, woken=woken, same=same, batch=batch))
+        grant = self.send(self.ops.lease("w", limit, ttl=TERM_S, woken=woken, same=same, batch=batch, fair=True))
         assert (grant.died, grant.undecodable, grant.paused, grant.unread) == ([], [], False, False)
         self.texts = self.client.hgetall(self.key("held"))
         self.follow()
@@ -301,7 +307,7 @@ class Machine(RuleBasedStateMachine):
         ]
         self.setting = evolve(self.setting, limits=limits)
         self.ops = evolve(self.ops, settings=self.setting.settings())
-        assert self.send(fair_ops.declare(self.ops, "w")) == (False, None)
+        self.declared()
         self.queue.limits = [Limit(number, key) for number, key in limits]
 
     @rule()

@@ -89,7 +89,7 @@ class Storm(storm.Storm):
     """A storm over slots and shares."""
 
     NAME = QUEUE
-    LEFT = frozenset({"jobs", "wake", "stats", "workers", "registered", "dead", "control", "terms", "busy"})
+    LEFT = frozenset({"jobs", "wake", "stats", "workers", "registered", "dead", "control", "cancels", "terms", "busy"})
     PATIENCE = 40.0
     TICK = 0.03
     HURTS = 0.05

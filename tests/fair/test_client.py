@@ -9,7 +9,6 @@ import pytest
 import redis
 
 from headrace import ConfigurationError, Debounce, Limit, NewJob, Rate
-from headrace.errors import TermsMismatch
 from headrace.inspect import Share
 
 FAIR = {"fair": "tenant"}
@@ -235,17 +234,6 @@ def test_conditions_work_on_jobs_in_lines(connect: Any) -> None:
 # -- the declaration ---------------------------------------------------------------------------------------------
 
 
-def test_another_structure_is_refused_while_workers_live(connect: Any) -> None:
-    queue = connect(**FAIR)
-    queue.enqueue_many(of("a", 3))
-    assert queue.lease() is not None
-    for other in (connect(), connect(fair="org"), connect(fair="tenant", limits=Limit(5))):
-        with pytest.raises(TermsMismatch, match="`fair=tenant limits= rates=`"):
-            other.lease()
-    assert connect().enqueue(b"x").added
-    assert queue.lease() is not None
-
-
 def test_numbers_may_differ_and_the_latest_count(connect: Any) -> None:
     queue = connect(limits=Limit(1))
     queue.enqueue_many(of("a", 3))
@@ -275,10 +263,8 @@ def test_an_operator_changes_the_structure(connect: Any) -> None:
     (lease,) = queue.lease_many(1)
     queue.admin.redeclare(fair="org", limits=Limit(3))
     assert lease.complete()
-    with pytest.raises(TermsMismatch):
-        connect(limits=Limit(3)).lease()
-    again = queue.lease_many(9)
-    assert len(again) == 3
+    assert len(connect(limits=Limit(9)).lease_many(1)) == 1
+    assert len(queue.lease_many(9)) == 2
     assert connect(fair="org", limits=Limit(4)).lease() is not None
     queue.admin.redeclare()
     assert len(connect().lease_many(9)) == 4
@@ -305,3 +291,33 @@ def test_shares_of_the_busiest_values(connect: Any) -> None:
     assert sum(share.waiting for share in shares.values()) == 4
     assert shares["a"].value == ("a",)
     assert connect("other").admin.shares() == []
+
+
+@pytest.mark.parametrize("after", [{}, {"fair": "org"}], ids=["none", "others"])
+def test_levels_stay_when_terms_change(connect: Any, after: dict[str, Any]) -> None:
+    """Jobs of a later level that are in lines do not come before the first level's."""
+    queue = connect(limits=Limit(1, key="tenant"), priorities=3)
+
+    def add(level: int) -> None:
+        queue.enqueue_many([NewJob(b"%d" % level, priority=level, headers={"tenant": "a"})] * 3)
+        queue.lease_many(9)
+
+    for level in (2, 1, 0):
+        add(level)
+    queue.admin.redeclare(**after)
+    assert [lease.job.payload for lease in queue.lease_many(9)] == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 2
+    assert queue.counts().lost == 0
+
+
+def test_shares_count_no_job_that_was_cancelled(connect: Any, large: bool) -> None:
+    queue = connect(fair="tenant", limits=Limit(1, key="tenant"))
+    number = 600 if large else 100
+    for tenant in "ab":
+        queue.enqueue_many([NewJob(b"x", id=f"{tenant}{at}", headers={"tenant": tenant}) for at in range(number)])
+    assert len(queue.lease_many(9)) == 2
+    assert {share.value[0]: share.waiting for share in queue.admin.shares()} == {"a": number - 1, "b": number - 1}
+    for state in list(queue.admin.waiting()):
+        if state.job.id not in ("a7", "b8", "b9"):
+            assert queue.cancel(state.job.id)
+    assert {share.value[0]: share.waiting for share in queue.admin.shares()} == {"a": 1, "b": 2}
+    assert queue.counts().parked + queue.counts().waiting == 3

@@ -45,6 +45,7 @@ class Run:
         self.free += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handlers", [1, 10])
 @settings(max_examples=4, deadline=None)
 @given(
@@ -170,6 +171,7 @@ def test_many_values_of_one_organisation(path):
     assert order.count("few") == (16 if len(path) == 2 else 1)
 
 
+@pytest.mark.slow
 def test_a_flood_does_not_delay_others():
     """A flood of one tenant, and jobs of ten others now and then: these jobs wait for one job, not for the flood."""
     queue = FairQueue()

@@ -30,6 +30,7 @@ def ran_by(program: Any) -> list[str]:
     return [line.removeprefix("ran ") for line in lines if line.startswith("ran ")]
 
 
+@pytest.mark.slow
 def test_an_older_worker_beside_lines(old: Path, newest: Server) -> None:
     """It takes no job of a line, however long that waits; it takes others beside the limits. Each job runs once."""
     beside_lines(old, newest)

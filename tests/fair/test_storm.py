@@ -16,11 +16,12 @@ from tests.fair.mutants import MUTANTS
 from tests.fair.storm import Storm, judged
 from tests.support.servers import binaries
 
+pytestmark = pytest.mark.ci
+
 SEED = int(os.environ.get("CHAOS_SEED", "29"))
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "10"))
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 def test_storm(tmp_path: Path) -> None:
     """Never more than n leased of a value; slots are the leased jobs; nothing starves, is lost, or is left."""
@@ -34,7 +35,6 @@ def test_storm(tmp_path: Path) -> None:
     assert not lacking, (story, lacking)
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug_of_a_storm(mutant: str, tmp_path: Path) -> None:

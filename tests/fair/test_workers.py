@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from headrace import DeadLetter, Flow, Limit, NewJob, Queue, Release, Retry, RetryLater, Tasks, Worker
-from headrace.errors import TermsMismatch
 from headrace.testing import run
 from tests.support.awaiting import until
 from tests.support.engines import Running
@@ -154,28 +153,6 @@ def test_a_stage_of_a_flow_has_terms_of_its_own(newest: Server) -> None:
     with worker, flow:
         until(lambda: len(most.done) == 5)
     assert most.most["a"] == 1
-
-
-def test_a_worker_of_another_structure_ends(newest_queue: Queue[bytes], newest: Server) -> None:
-    first, second = Worker(newest.url), Worker(newest.url)
-    first.handler("q", fair="tenant")(lambda job: None)
-    second.handler("q", fair="org")(lambda job: None)
-    newest_queue.enqueue_many(of("a", 1))
-    with first:
-        until(lambda: newest_queue.counts().completed == 1)
-        with pytest.raises(TermsMismatch, match=r"`fair=tenant limits= rates=`.*`fair=org limits= rates=`"):
-            second.run()
-
-
-def test_a_worker_without_terms_ends(newest_queue: Queue[bytes], newest: Server) -> None:
-    first, second = Worker(newest.url), Worker(newest.url)
-    first.handler("q", fair="tenant")(lambda job: None)
-    second.handler("q")(lambda job: None)
-    newest_queue.enqueue_many(of("a", 1))
-    with first:
-        until(lambda: newest_queue.counts().completed == 1)
-        with pytest.raises(TermsMismatch, match="`none`"):
-            second.run()
 
 
 def test_a_header_that_no_job_has_is_reported(

@@ -360,6 +360,7 @@ def cut_everywhere(bench: Bench, case: Case, **options: Any) -> None:
     assert bench.cuts > 50 / bench.step
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("binary", ENDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

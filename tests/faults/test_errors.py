@@ -577,6 +577,7 @@ def test_restart_under_a_blocked_lease(binary: Binary, colour: str, durable: boo
         assert other.counts() == Counts(enqueued=1, completed=1)
 
 
+@pytest.mark.slow
 def test_restart_under_load(binary: Binary, colour: str) -> None:
     """Jobs enqueued and completed while the server crashes and comes back: each once, none lost."""
     total = 600

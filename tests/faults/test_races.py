@@ -240,6 +240,7 @@ def moments(server: Server, pytestconfig: pytest.Config) -> int:
     return 30 if pytestconfig.option.full else 15 if server.binary == binaries()[0] else 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("once", [False, True])
 def test_wide_leases_that_are_cancelled(
     server: Server, moments: int, once: bool, monkeypatch: pytest.MonkeyPatch
@@ -314,6 +315,7 @@ def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None
     answers.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
 def test_leases_that_are_interrupted(server: Server, moments: int, once: bool) -> None:

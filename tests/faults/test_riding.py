@@ -74,6 +74,7 @@ def rider(request: pytest.FixtureRequest, own: Server, proxy: Proxy) -> Iterator
     rider.close()
 
 
+@pytest.mark.slow
 def test_cut_at_every_byte(rider: Rider, pytestconfig: pytest.Config) -> None:
     """A job that ends a blocked read is leased once, by this call or by that which follows it."""
 

@@ -18,6 +18,8 @@ from tests.support.program import Script
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.ci
+
 CHILD = """
 import asyncio, sys
 from headrace import AsyncQueue, HeadraceError, Queue

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,14 +17,18 @@ import pytest
 import redis
 
 from headrace import AsyncQueue, Counts, Flow, Queue
+from headrace._core.shards.transfer import WITHIN_S
 from headrace._net.base.sockets import set_timeout
 from headrace._net.sync.pool import exchanged, send
 from headrace._protocol.op import pack
 from headrace.errors import StreamStopped
 from tests.faults.test_errors import ONE, Asked, admin, asked, asking, colour, counts, enqueue
+from tests.support.colours import Connect
 from tests.support.program import PATIENCE, Script
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
+
+pytestmark = pytest.mark.ci
 
 __all__ = ["admin", "asked", "colour"]
 SHORT_S = 0.4
@@ -342,3 +347,19 @@ def test_a_time_out_while_a_socket_s_path_is_opened(own: Server, monkeypatch: py
     monkeypatch.setattr(redis.UnixDomainSocketConnection, "_connect", connect)
     with Queue("q", url=own.url, timeout=0.3) as queue, pytest.raises(redis.exceptions.TimeoutError):
         queue.enqueue(b"x")
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_lease_waits_for_a_frozen_server(newest: Server, newest_connect: Connect, shards: int) -> None:
+    """Until its time is over, with and without shards: longer than one shard is waited for while others answer."""
+    queue = newest_connect("q", shards=shards)
+    queue.enqueue(b"x")
+    os.kill(newest.pid, signal.SIGSTOP)
+    wake = threading.Timer(WITHIN_S + 2.0, os.kill, (newest.pid, signal.SIGCONT))
+    wake.start()
+    try:
+        lease = queue.lease(block=1.0)
+    finally:
+        wake.join()
+    assert lease.job.payload == b"x"
+    assert lease.complete() is True

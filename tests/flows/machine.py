@@ -48,8 +48,12 @@ for _, name in ipairs({'o', 'p'}) do
         live, known[queue .. id] = live + 1, how
         if score < 0 or other ~= tonumber(nonce) then say(id, at, 'is not in flows:', score) end
         if what == 0 and not entry then say(id, at, 'is in no queue') end
+        if (what == 0 or what == 4) and redis.call('ZSCORE', queue .. 'cancels', id) then
+          say(id, at, 'counts as cancelled')
+        end
         if what == 0 and (how == 'blocked') ~= (entry == 'blocked') then say(id, at, 'and its entry is', entry) end
       end
+      if how == 'dead' and (run['why:' .. id] or '') == '' then say(id, at, 'does not say why') end
       if how == 'blocked' then
         local pending, failed, fanout = 0, 0, run['fanout:' .. id]
         for _, child in ipairs(cmsgpack.unpack(run['children:' .. id])) do
@@ -227,7 +231,9 @@ class Machine(RuleBasedStateMachine):
             return
         name = sorted(self.jobs)[pick % len(self.jobs)]
         if not outside:
-            self.flows.flow.cancel(name)
+            if self.flows.flow.cancel(name):
+                stage = self.flows.flow.state(name).stage
+                assert self.redis.zscore(f"{BASE}/{stage}:cancels", name) is not None, name
         else:
             for queue in self.flows.queues.values():
                 queue.cancel(name)

@@ -27,6 +27,16 @@ MUTANTS: dict[str, Sequence[Edit]] = {
             "ended(run, id, job) -- it was",
         )
     ],
+    "a job is dead without a reason": [
+        ("flow_advance", "reasons.keep(run, id, why)\n      set(run, id, job, 'dead')", "set(run, id, job, 'dead')")
+    ],
+    "a new job of a cancelled id is taken for cancelled": [
+        ("flow_advance", "redis.call('ZREM', q.cancels, unpack(ids))\n", ""),
+        ("flow_start", "redis.call('ZREM', q.cancels, id)\n", ""),
+    ],
+    "nobody hears that a job was cancelled": [
+        ("flow_advance", "    cancellations.note(q.cancels, {id}, result_ttl)\n  end", "  end")
+    ],
     "nobody hears of a purge": [("purge", "retire(q, entry, own.id, REMOVED)", "retire(q, entry, own.id)")],
     "what is redriven has failed all the same": [
         ("flow_advance", "redis.call('HINCRBY', run, 'failed:' .. parent, -1)\n", "")

@@ -68,7 +68,7 @@ def test_a_parent_whose_children_failed(flows: Flows, caplog: pytest.LogCaptureF
     assert child.dead_letter("no")
     assert flows.flow.state("o").state == "failed"
     assert flows.flow.state("o").state == "failed"
-    assert said(caplog) == [("o/1/0", "", "no"), ("o", "order", "1 of 1 children failed, the last o/1/0")]
+    assert said(caplog) == [("o/1/0", "", "no"), ("o", "order", "1 of 1 children failed, the first o/1/0: no")]
 
 
 def test_children_have_names_stages_delays_and_headers(flows: Flows) -> None:

@@ -119,7 +119,10 @@ def test_a_key_of_another_type_in_the_place_of_a_run_ends_no_worker(newest: Serv
 
 @pytest.mark.parametrize("what", ["children", "job", "index"])
 def test_a_run_that_somebody_wrote_into_ends(flows: Flows, client: redis.Redis, what: str) -> None:
-    """What can't be read is nothing; nothing is half done, and nobody waits for ever."""
+    """An unreadable part counts as missing, or comes from the record of the wait.
+
+    Nothing is half done, and nobody waits for ever.
+    """
     flows.flow.start(b"x", id="o", attributes={"tag": "t"})
     assert flows.done("pick", FanOut([b"1"], join="bill", stage="pack"))
     field = {"children": "children:o", "job": "job:o", "index": "index"}[what]
@@ -128,13 +131,9 @@ def test_a_run_that_somebody_wrote_into_ends(flows: Flows, client: redis.Redis, 
         assert state(flows.flow, "o") == "blocked"
     assert flows.done("pack")
     assert flows.done("weigh")
-    if what == "job":  # it can't enter its next stage any more
-        assert state(flows.flow, "o") == "failed"
-        assert flows.now() == {}
-    else:
-        assert flows.done("bill", None)
-        assert flows.done("send")
-        assert state(flows.flow, "o") == "completed"
+    assert flows.done("bill", None)
+    assert flows.done("send")
+    assert state(flows.flow, "o") == "completed"
 
 
 def state(flow: Any, name: str) -> str | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 import redis
 
-from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, NewJob, Next
+from headrace import AsyncFlow, ConfigurationError, FanOut, Flow, FlowJob, JobFailed, NewJob, Next
+from headrace._model.flow import Results
 from headrace._net.sync.executor import Executor
 from headrace._protocol.keys import FLOW
 from headrace.codecs import JSONCodec
+from headrace.errors import CodecError
 from tests.flows.conftest import Flows
 from tests.support.steps import expire
 
@@ -229,7 +232,8 @@ def test_a_run_is_cancelled_wherever_it_is(flows: Flows, where: str, client: red
     assert not flows.flow.cancel(name)
     assert flows.now() == {}
     assert flows.flow.state(name).state == "cancelled"
-    assert flows.flow.result(name, timeout=5) is None
+    with pytest.raises(JobFailed, match="is cancelled"):
+        flows.flow.result(name, timeout=5)
     if lease is not None:
         assert not flows.flow.complete(lease)
         assert not lease.retry()
@@ -272,7 +276,8 @@ def test_a_dead_stage_is_redriven_and_the_run_goes_on(flows: Flows, how: str, cl
     assert flows.now() == {"bill": {"dead": 1}}
     state = flows.flow.state(name)
     assert (state.state, state.stage, state.results) == ("failed", "bill", {"pick": b"picked"})
-    assert flows.flow.result(name, timeout=5) is None
+    with pytest.raises(JobFailed, match=r"is dead: (why|no attempts left)"):
+        flows.flow.result(name, timeout=5)
     assert flows.flow.find(customer="ada") == []
     assert client.ttl(key) > 0
     assert not flows.flow.cancel(name)
@@ -347,7 +352,33 @@ def test_a_codec_s_payloads_and_results(newest_flows: Flows) -> None:
     assert flows.flow.complete(lease, FanOut([{"b": 2}, NewJob([3], id="c")], result={"n": 2}))
     queue = newest_flows.connect("shop/two", codec=JSONCodec())
     assert [lease.job.payload for lease in queue.lease_many(9)] == [{"b": 2}, [3]]
-    assert flows.flow.state("o").results == {"one": b'{"n":2}'}
+    assert flows.flow.state("o").results == {"one": {"n": 2}}
+
+
+def test_a_handler_reads_the_results_of_children(newest_flows: Flows) -> None:
+    """They are of the codec's types; a result that does not decode raises where it is read."""
+    flows = Flows(newest_flows.connect, codec=JSONCodec())
+    flows.stage("one", next="three", children="two")
+    flows.stage("two")
+    flows.stage("three")
+    flows.flow.start({"a": 1}, id="o")
+    first, second, third = (newest_flows.connect(f"shop/{name}", codec=JSONCodec()) for name in ("one", "two", "three"))
+    assert flows.flow.complete(first.lease(), FanOut([NewJob({"b": n}, id=f"c{n}") for n in range(3)], result=[0]))
+    leases = second.lease_many(3)
+    for lease in leases[:2]:
+        assert flows.flow.complete(lease, {"was": lease.job.payload})
+    assert flows.flow.complete(leases[2])
+    job = FlowJob.of(third.lease().job, flows.flow.state("o"))
+    assert dict(job.children) == {"c0": {"was": {"b": 0}}, "c1": {"was": {"b": 1}}, "c2": None}
+    assert dict(job.results) == {"one": [0]}
+    assert pickle.loads(pickle.dumps(job)).children == job.children
+    plain = Flows(newest_flows.connect)
+    for name in ("one", "two", "three"):
+        plain.stage(name)
+    assert plain.flow.state("o").results == {"one": b"[0]"}
+    bad = Results({"c": b"{"}, JSONCodec().decode)
+    with pytest.raises(CodecError, match="the result of 'c' does not decode"):
+        _ = bad["c"]
 
 
 BAD: dict[str, tuple[Any, str]] = {

@@ -184,6 +184,7 @@ class Storm:
         raise AssertionError(self.flows.now())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_storm(flows: Flows, seed: int, server: Server) -> None:
     storm = Storm(flows, seed)

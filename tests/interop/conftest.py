@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from headrace import Queue
 from tests.support.program import PATIENCE, Started
 from tests.support.servers import Server
 
@@ -127,6 +128,9 @@ class Agent(Started):
         self.wait(PATIENCE)
 
 
+Agents = Callable[..., Agent]
+
+
 @pytest.fixture(scope="session")
 def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Node:
     """Node, with the client library and the programs of this folder."""
@@ -146,7 +150,20 @@ def node(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def agents(node: Node) -> Iterator[Callable[..., Agent]]:
+def agents(node: Node) -> Iterator[Agents]:
     """Starts agents."""
     with ExitStack() as stack:
         yield lambda *args, **settings: stack.enter_context(node.agent(*args, **settings))
+
+
+@pytest.fixture
+def agent(agents: Agents, newest: Server) -> Agent:
+    """Node's end of it."""
+    return agents(newest)
+
+
+@pytest.fixture
+def python(newest: Server) -> Iterator[Queue]:
+    """Python's end of the queue `q`."""
+    with Queue("q", url=newest.url) as queue:
+        yield queue

@@ -6,7 +6,7 @@ import random
 import re
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -18,7 +18,7 @@ import redis
 from headrace import Job, NewJob, Queue, Worker
 from headrace._protocol.script import script
 from headrace.errors import RunSuspended
-from tests.interop.conftest import Agent, Node
+from tests.interop.conftest import Agent, Agents, Node
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, Started
 from tests.support.proxy import Proxy
@@ -26,26 +26,12 @@ from tests.support.servers import Server
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PREFIX = "headrace:{q}:q:"
-Agents = Callable[..., Agent]
-
-
-@pytest.fixture
-def python(newest: Server) -> Iterator[Queue]:
-    """Python's end of the queue `q`."""
-    with Queue("q", url=newest.url) as queue:
-        yield queue
 
 
 @pytest.fixture
 def admin(newest: Server) -> Iterator[redis.Redis]:
     with redis.Redis(unix_socket_path=newest.path, decode_responses=True) as client:
         yield client
-
-
-@pytest.fixture
-def agent(agents: Agents, newest: Server) -> Agent:
-    """Node's end of it."""
-    return agents(newest)
 
 
 def run(queue: Queue, op: Any) -> Any:

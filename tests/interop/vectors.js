@@ -75,6 +75,7 @@ for (const { operation, keys, argv, ...given } of vectors.operations) {
   await check(`operation ${operation} ${JSON.stringify(given)}`, async () => {
     const mute = new Queue(redis, protocol, 'shop/orders', { budget: -1 });
     mute.lanes.push({ name: 'l', calls: 0 });
+    mute.check = async () => {}; // only the operation is sent
     let sent;
     mute.send = async command => {
       sent = command;

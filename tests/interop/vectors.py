@@ -207,6 +207,7 @@ LEASE = {
     "dead_limit": 1000,
     "woken": 0,
     "heir_of": "",
+    "apart": 1,
 }
 LATER = 3_600_000
 
@@ -282,7 +283,7 @@ def stories() -> dict[str, list[Step]]:
         "a delay": [
             full("d", f"+{LATER}", "data", "1", "id", "d"), {**call("find", id="d", cursor=""), "loose": [[1, 6]]},
             lease(loose=[[1]]), full("p", "@1", "data", "2", "id", "p"), full("d", "", "data", "3", "id", "d"),
-            call("cancel", id="d"), call("cancel", id="d"), lease(),
+            call("cancel", id="d", ttl=1000), call("cancel", id="d", ttl=1000), lease(),
         ],
         "the fence": [
             enqueue("one"), lease(),
@@ -318,12 +319,12 @@ def stories() -> dict[str, list[Step]]:
             call("release", "<e2>", 1, worker="w", pause=0), enqueue("3"), lease(more=level), call("levels"),
         ],
         "a result, and a job that follows": [
-            enqueue("one"), lease(), call("result", id="<e1>"), apart,
+            enqueue("one"), lease(), call("result", "<e1>", id="<e1>"), apart,
             complete(
                 "<e1>", 1, LATER, b"\xffdone", 1, "f", "", 0, 4, "data", "2", "id", "f",
                 results=1, follows=1, more=[KEYS.prefix + "result:<e1>", *follow],
             ),
-            call("result", id="<e1>"),
+            call("result", "<e1>", id="<e1>"),
             {"command": ["XRANGE", follow[0], "-", "+"]}, {"command": ["HGET", follow[2], "f"]},
         ],
         "a call that is sent again": [

@@ -48,6 +48,7 @@ PARTS = {
     "wake",
     "stats",
     "taken",
+    "cancels",  # for the time of a result
     "dead",
     "deaths",  # until the next sweep
     "workers",
@@ -295,7 +296,7 @@ class Machine(RuleBasedStateMachine):
         """A copy of the last call arrives late: the same answer; for a lease, what is still held of it."""
         op, reply = self.stammering.op, self.stammering.reply
         assert op is not None
-        if op.name == "lease" and reply[0] == 3:  # it made room for a suspect: nothing was done, nothing is recorded
+        if op.name == "lease" and reply[0] == 2:  # it holds a suspect: nothing was done, nothing is recorded
             return
         again = self.stammering.again()
         if op.name != "lease":
@@ -323,7 +324,7 @@ class Machine(RuleBasedStateMachine):
         assert won == self.model.complete(held, result, fenced=self.fenced if fenced is None else fenced)
         for new, job in made if won else ():
             (self.next if new.queue else self.model).enqueue(job)
-        assert kept_result(self.queues[client], str(held.job.id)) == self.model.results.get(str(held.job.id))
+        assert kept_result(self.queues[client], str(held.job.id)) == self.model.result(str(held.job.id))
         if repeat is not None and UNIQUE in held.job.headers:
             self.enqueue_if(client, (repeat, None, None, None, 0), str(held.job.id), "unique_for")
         elif repeat is not None:
@@ -516,7 +517,7 @@ class Machine(RuleBasedStateMachine):
         assert (one is None) == (job is None)
         if one is not None and job is not None:
             agree(one, job)
-        assert kept_result(queue, name) == self.model.results.get(name)
+        assert kept_result(queue, name) == self.model.result(name)
         first, waiting = queue.admin.peek(), self.model.waiting()
         assert (first is None) == (not waiting)
         if first is not None:

@@ -13,6 +13,7 @@ it goes to the back again, is delayed, or dies. Nearly every rule is about these
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from attrs import define, field, frozen
@@ -23,6 +24,8 @@ UNIQUE = "headrace-unique"
 NO_ATTEMPTS = "no attempts left: "
 GRACE = 60_000  # ms after which a tick counts as missed
 EXPIRED = "its workers died, or let its leases expire"
+MOST_DEATHS = 20
+DIED = f"its process died {MOST_DEATHS} times while it ran"
 
 
 @define(eq=False)
@@ -46,17 +49,15 @@ class Job:
     due: float = 0.0
     reason: str = ""
     """Why it died, or went round again the last time."""
-    beside: int = 0
-    """How often its holder died with other jobs, since it got its place."""
-    alone: int = 0
-    """How often with none."""
+    deaths: int = 0
+    """How often its holder died, or its lease ran out, since it got its place."""
     own_term: bool = False
     """Whether its lease has a duration of its own."""
 
     @property
     def suspect(self) -> bool:
         """Whether it is handed out alone: its holder has died twice."""
-        return self.beside + self.alone >= 2
+        return self.deaths >= 2
 
     @property
     def level(self) -> int:
@@ -108,20 +109,15 @@ class Model:
     alive: dict[str, bool] = field(factory=dict[str, bool])
     """The registered workers; `False`: silent for longer than it may be, and nobody has said so yet."""
     results: dict[str, bytes] = field(factory=dict[str, bytes])
+    """By id: the results of the completions that gave one."""
+    cancelled: set[str] = field(factory=set[str])
+    """Ids whose last job was cancelled. A dead letter's redrive, and a new job, take the id away."""
     taken: set[str] = field(factory=set[str])
     """Ids that are taken for a while, by throttle or after a unique job."""
     gone: dict[str, int] = field(
         factory=lambda: dict.fromkeys(("enqueued", "completed", "cancelled", "deleted", "dead_trimmed"), 0)
     )
     schedules: dict[str, Recurring] = field(factory=dict[str, Recurring])
-    by_hand: set[str] = field(factory=set[str])
-    """The workers without a heartbeat."""
-    had_more: set[str] = field(factory=set[str])
-    """Those that had several jobs when some were taken from them."""
-    others_turn: bool = False
-    """Where suspects wait: whether the next turn is that of others."""
-    makes_room: str = ""
-    """The worker that gets nothing until it holds nothing, as a suspect is to be its next job."""
     _places: int = 0
 
     # -- what can be seen ----------------------------------------------------------------------------------------
@@ -167,6 +163,10 @@ class Model:
         """That one, or else the one that died last."""
         return self.named(name) or next((job for job in reversed(self.in_state("dead")) if job.id == name), None)
 
+    def result(self, name: str) -> bytes | None:
+        """The result that was kept of the last job of an id. A cancelled job has none."""
+        return None if name in self.cancelled else self.results.get(name)
+
     def completable(self, held: Held) -> bool:
         """Whether the job is still where it was leased, whoever has it now."""
         return held.job.place == held.place
@@ -181,7 +181,7 @@ class Model:
 
     def _move(self, job: Job, state: str) -> None:
         self._places += 1
-        job.place, job.state, job.beside, job.alone = self._places, state, 0, 0
+        job.place, job.state, job.deaths = self._places, state, 0
 
     def _park(self, job: Job) -> None:
         job.state, job.expired = "parked", False
@@ -215,6 +215,7 @@ class Model:
             return False
         self._move(job, "delayed" if job.due > self.now else "waiting")
         self.jobs.append(job)
+        self.cancelled.discard(str(job.id))
         self.gone["enqueued"] += 1
         return True
 
@@ -297,9 +298,6 @@ class Model:
 
     def lease(self, worker: str, n: int, *, at_most_once: bool = False) -> list[Held]:
         """Hand out *n* jobs. A job without attempts left, or without a payload, dies on the way."""
-        if not self.alive.get(worker):
-            self.by_hand.add(worker)
-            self.had_more.discard(worker)
         self.alive[worker] = True
         self.promote()
         handed: list[Held] = []
@@ -318,44 +316,22 @@ class Model:
         return handed
 
     def _hand_out(self, worker: str, n: int) -> list[Held]:
-        """One script's worth, whether it can be read or not. A suspect is handed out alone, by turns with others."""
-        mine = [job for job in self.in_state("leased") if job.holder == worker]
-        suspects = [job for job in self.in_state("parked") if job.suspect]
-        others = [job for job in self.waiting() if job not in suspects]
-        if any(job.suspect for job in mine) or (mine and suspects and self._room_by(worker)):
+        """One script's worth, whether it can be read or not. A suspect is handed out alone, after all others."""
+        endless = not self.max_attempts  # without an end, none is a suspect
+        if any(job.suspect and not endless for job in self.in_state("leased") if job.holder == worker):
             return []
-        if mine or not suspects:
-            return self._take(worker, others, n)
-        others_first = self.others_turn
-        handed = self._take(worker, others, n) if others_first else self._take_suspect(worker, suspects)
-        if not handed:
-            return self._take_suspect(worker, suspects) if others_first else self._take(worker, others, n)
-        if others_first:
-            self.others_turn = False
-            self._room_by(worker)
-        return handed
-
-    def _room_by(self, worker: str) -> bool:
-        """Whether it is this worker that makes room for a suspect."""
-        if not self.alive.get(self.makes_room):
-            self.makes_room = worker
-        return self.makes_room == worker
-
-    def _take_suspect(self, worker: str, suspects: list[Job]) -> list[Held]:
-        handed = self._take(worker, suspects, 1)
-        if handed:
-            self.others_turn = True
-            self.makes_room = "" if self.makes_room == worker else self.makes_room
-        return handed
+        suspects = [job for job in self.in_state("parked") if job.suspect and not endless]
+        others = [job for job in self.waiting() if job not in suspects]
+        return self._take(worker, others, n) or self._take(worker, sorted(suspects, key=lambda job: job.deaths), 1)
 
     def _take(self, worker: str, jobs: list[Job], n: int) -> list[Held]:
         handed: list[Held] = []
         for job in jobs:
             if len(handed) == n:
                 break
-            if self.max_attempts and job.deliveries - job.unspent - job.beside >= self.max_attempts:
-                times = f"{job.alone} time{'s' if job.alone > 1 else ''}"
-                why = NO_ATTEMPTS + (f"it ended its process {times} while alone" if job.alone else EXPIRED)
+            spent = job.deliveries - job.unspent - job.deaths
+            if self.max_attempts and (spent >= self.max_attempts or job.deaths >= MOST_DEATHS):
+                why = NO_ATTEMPTS + (DIED if job.deaths >= MOST_DEATHS else EXPIRED)
                 known = job.reason and not job.reason.startswith(NO_ATTEMPTS[:16])
                 self._bury(job, f"{why}; before that: {job.reason}" if known else why, worker)
                 continue
@@ -391,10 +367,10 @@ class Model:
         if not self.mine(held):
             return False
         job = held.job
-        if spend and self.max_attempts and job.attempt - job.beside >= self.max_attempts:
+        if spend and self.max_attempts and job.attempt - job.deaths >= self.max_attempts:
             self._bury(job, reason, held.worker)
             return True
-        job.unspent += job.beside + (not spend)
+        job.unspent += job.deaths + (not spend)
         job.due, job.expired, job.reason = due, False, reason
         self._move(job, "delayed" if due > self.now else "waiting")
         return True
@@ -420,9 +396,6 @@ class Model:
         """A sign of life; in vain from one that is not known (any more)."""
         if worker not in self.alive and not register:
             return False
-        if not self.alive.get(worker):
-            self.by_hand.discard(worker)
-            self.had_more.discard(worker)
         self.alive[worker] = True
         return True
 
@@ -434,35 +407,17 @@ class Model:
         silent = [name for name, alive in self.alive.items() if judges and not alive]
         back = [job for job in self.in_state("leased") if job.expired or job.holder in silent]
         for name in silent:
-            dead = [job for job in back if job.holder == name]
-            for job, beside in zip(dead, [self._company(name)] * len(dead), strict=True):
-                job.beside, job.alone = job.beside + beside, job.alone + (not beside)
+            for job in [job for job in back if job.holder == name]:
+                job.deaths += 1
                 self._park(job)
-            self._forget(name)
+            self.alive.pop(name)
         for job in [job for job in back if job.own_term and job.state == "leased"]:
             self._park(job)
-        expired = [job for job in back if job.state == "leased"]
-        for job in expired:
-            if job.holder in self.by_hand and job.holder != worker:  # it may have died
-                beside = self._company(job.holder)
-                job.alone += job.suspect and not beside
-                job.beside += beside
-        for job in expired:
+        held = Counter(job.holder for job in self.in_state("leased"))
+        for job in [job for job in back if job.state == "leased"]:
+            job.deaths += held[job.holder] > 1 or not self.alive.get(job.holder, True)  # its holder may have died
             self._park(job)
-        if not any(job.beside or job.alone for job in self.in_state("leased", "parked")):
-            self.others_turn, self.makes_room = False, ""
         return len(back), len(silent), self.promote()
-
-    def _company(self, worker: str) -> bool:
-        """Whether it has several jobs, or had them when some were taken from it."""
-        if sum(job.holder == worker for job in self.in_state("leased")) > 1:
-            self.had_more |= {worker} & self.alive.keys()
-        return worker in self.had_more
-
-    def _forget(self, worker: str) -> None:
-        self.alive.pop(worker, None)
-        self.by_hand.discard(worker)
-        self.had_more.discard(worker)
 
     def leave(self, worker: str) -> int:
         """A worker goes: what it holds is released."""
@@ -470,9 +425,7 @@ class Model:
         for job in held:
             job.unspent += 1
             self._park(job)
-        self._forget(worker)
-        if not self.in_state("leased", "parked"):
-            self.others_turn, self.makes_room = False, ""
+        self.alive.pop(worker, None)
         return len(held)
 
     # -- the whole queue -----------------------------------------------------------------------------------------
@@ -480,11 +433,15 @@ class Model:
     def cancel(self, name: str) -> bool:
         """Remove a job, whoever has it."""
         job = self.named(name)
-        return job is not None and self._remove([job], "cancelled") == 1
+        return job is not None and self._cancel([job]) == 1
 
     def cancel_payload(self, payload: bytes) -> int:
         """Remove all jobs of a payload but dead ones."""
-        return self._remove([job for job in self.jobs if job.payload == payload and job.state != "dead"], "cancelled")
+        return self._cancel([job for job in self.jobs if job.payload == payload and job.state != "dead"])
+
+    def _cancel(self, jobs: list[Job]) -> int:
+        self.cancelled |= {job.id for job in jobs if job.id is not None}
+        return self._remove(jobs, "cancelled")
 
     def purge(self) -> int:
         """Remove the waiting jobs."""
@@ -498,7 +455,7 @@ class Model:
         """Remove everything."""
         self.schedules.clear()
         self.taken.clear()
-        self.others_turn, self.makes_room = False, ""
+        self.cancelled.clear()
         return self._remove(self.jobs, "deleted")
 
     def redrive(self, names: Iterable[str] = (), payload: bytes | None = None) -> int:
@@ -509,6 +466,7 @@ class Model:
                 job.unspent = job.deliveries
                 job.payload = job.payload if payload is None else payload
                 self._move(job, "waiting")
+                self.cancelled.discard(job.id)
                 back += 1
         return back
 

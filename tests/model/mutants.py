@@ -28,6 +28,10 @@ MUTANTS: dict[str, Sequence[Edit]] = {
             "worker == true and held_by(jobs, worker, entries,",
         )
     ],
+    "an earlier result answers for a cancelled job": [("result", "if kept and noted and", "if noted == true and")],
+    "a new job of a cancelled id has no result": [
+        ("*", "if q.anew then redis.call('ZREM',", "if false then redis.call('ZREM',")
+    ],
     "the loser's result is kept": [("complete", "if reply[tonumber(number)] == 1 then", "if reply then")],
     "the loser's follow-ups are enqueued": [("complete", "if reply[job.of] == 1 then", "if reply then")],
     "no record of calls": [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")],
@@ -41,29 +45,26 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "what rang is not adopted": [("lease", "  q.front('bell')\n", ""), UNRUNG],
     "a job has one delivery too many": [
-        ("lease", "suspects.FORGIVEN) > q.max_attempts then", "suspects.FORGIVEN) > q.max_attempts + 1 then")
+        ("lease", "(attempt - deaths > q.max_attempts or", "(attempt - deaths > q.max_attempts + 1 or")
     ],
     "innocents die beside a poison job": [
         (
             "lease",
-            "attempt - math.min(beside, suspects.FORGIVEN) > q.max_attempts then",
-            "attempt > q.max_attempts then",
+            "(attempt - deaths > q.max_attempts or",
+            "(attempt > q.max_attempts or",
         )
     ],
-    "a retry spends the deaths beside others": [
-        ("retry", "deliveries - free >= max_attempts", "deliveries - releases >= max_attempts")
-    ],
+    "a retry spends deaths": [("retry", "deliveries - free >= max_attempts", "deliveries - releases >= max_attempts")],
     "a death is not counted": [
         ("*", "if #changed > 0 then redis.call('HSET', deaths,", "if false then redis.call('HSET', deaths,")
     ],
-    "others run beside a suspect": [("lease", "if q.holds and suspects.is_one(", "if false and suspects.is_one(")],
-    "a suspect is one of several": [("lease", "    limit = 1\n    q.front(SUSPECTS)", "    q.front(SUSPECTS)")],
-    "others wait for all suspects": [
-        ("lease", "  suspects.keep_turn(q, 'o', chosen, since)", "  suspects.keep_turn(q, 's', chosen, since)")
+    "others run beside a suspect": [
+        ("lease", "if suspects.deaths(q.deaths, row[1], q", "if suspects.deaths(q.deaths, '', q")
     ],
-    "no worker makes room for a suspect": [
-        ("lease", "  if left then return {3, left", "  if false then return {3, left")
-    ],
+    "poison never ends": [("lease", "or deaths >= suspects.AT_MOST) then", "or false) then")],
+    "suspects come before others": [("lease", "apart == '2' and 0 or lease", "0")],
+    "a suspect is one of several": [("lease", "    limit = 1\n    for _ = 1, row", "    for _ = 1, row")],
+    "poison comes before innocents": [("lease", "if number < fewest then", "if not first or number >= fewest then")],
     "due jobs are promoted the last first": [
         (
             "*",
@@ -81,7 +82,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "an expired lease stays": [
         (
             "reclaim",
-            "local ids = park(q, expired, budget, heard, died)\n",
+            "local ids = park(q, expired, budget, heard)\n",
             "local ids = {}\n",
         )
     ],
@@ -114,8 +115,8 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "a purge leaves ids behind": [
         (
             "purge",
-            "  redis.call('HDEL', q.ids, id)\n  if what == REMOVED then runs.forget(",
-            "  if what == REMOVED then runs.forget(",
+            "  redis.call('HDEL', q.ids, id)\n  if what == REMOVED then runs.leave(",
+            "  if what == REMOVED then runs.leave(",
         )
     ],
 }
@@ -226,6 +227,10 @@ ORDERED: dict[str, Sequence[Edit]] = {
     "a retried job goes to the back": [("retry", "redis.call('HGET', turns, 'e' .. entry)", "false")],
     "a retry in its place spends nothing": [
         ("retry", "elseif stays then\n", "elseif stays then\n      free = free + 1\n")
+    ],
+    "a retry in its place forgets earlier attempts": [("retry", "    tried.add(turns, entry, own_fields)\n", "")],
+    "a completed job forgets its attempts": [
+        ("complete", "read[i] = tried.fields(turns, entries[i], read[i])", "read[i] = read[i]")
     ],
     "one that is behind keeps its place when it is cancelled": [
         ("*", "  in_parts(left, function(...) redis.call('ZREM', q.behind, ...) end)\n", "")

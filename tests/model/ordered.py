@@ -29,6 +29,7 @@ class Job:
     state: str = "waiting"
     claims: list[Claim] = field(factory=list[Claim])
     spent: int = 0  # attempts; UNKNOWN: a claim tells
+    tried: list[str] = field(factory=list[str])  # the reasons of its attempts
 
 
 @define(eq=False)
@@ -51,14 +52,14 @@ class Walk:
 
     def run(self, steps: int) -> None:
         """Walk. Raises `AssertionError` with what was done."""
-        self.queue = Queue("q", url=self.server.url, ordered=True, max_attempts=ATTEMPTS)
+        history = 1000 * (self.seed % 2)  # without one, attempts are not kept, and some calls take a shorter way
+        self.queue = Queue("q", url=self.server.url, ordered=True, max_attempts=ATTEMPTS, history=history)
         self.ops = self.queue.ops
         try:
             with self.queue, redis.Redis(unix_socket_path=self.server.path) as self.redis:
                 names = [name.removeprefix("do_") for name in dir(self) if name.startswith("do_")]
-                weights = [
-                    6 if name in ("enqueue", "lease", "complete") else 4 if name == "expire" else 1 for name in names
-                ]
+                often = {"enqueue": 6, "lease": 6, "complete": 6, "expire": 4, "retry": 3}
+                weights = [often.get(name, 1) for name in names]
                 for name in self.random.choices(names, weights, k=steps):
                     self.log.append(name)
                     getattr(self, f"do_{name}")()
@@ -92,6 +93,24 @@ class Walk:
         found = counts.waiting + counts.parked + counts.delayed  # any call may promote what is due
         assert (found, counts.leased) == (len(self.jobs) - leased, leased), counts
         assert (counts.dead, counts.lost) == (len(self.dead), 0)
+        self.remembers(self.jobs)
+        self.remembers(self.dead)
+
+    def remembers(self, jobs: list[Job]) -> None:
+        """Any of these jobs has all its attempts."""
+        for job in self.random.sample(jobs, min(1, len(jobs))):
+            self.remembered(job)
+
+    def remembered(self, job: Job) -> None:
+        """Its state has the reasons of all its attempts."""
+        if self.ops.settings.history:
+            found = [one.reason for one in self.queue.find(job.id).attempts if one.reason]
+            assert found == job.tried, f"the attempts of {job} are {found}"
+
+    def why(self) -> str:
+        """A reason that no other attempt has."""
+        self.number += 1
+        return f"why {self.number}"
 
     # -- steps -------------------------------------------------------------------------------------------------
 
@@ -108,7 +127,7 @@ class Walk:
         who, most = self.random.choice(CLIENTS), limit or self.random.choice((1, 2, 5, 100))
         while (grant := self.lease(who, most)).more:
             pass
-        if len(grant.claims) < most and not grant.alone:
+        if len(grant.claims) < most and not grant.paused:
             apart = self.suspects()
             left = [job.id for job in self.jobs if job.state in ("waiting", "due") and self.first(job)]
             left = [name for name in left if name not in apart]
@@ -170,6 +189,7 @@ class Walk:
         for (job, _, _), gone in zip(pairs, won, strict=True):
             if gone:
                 self.go(job)
+                self.remembered(job)
 
     def do_release(self) -> None:
         found = self.settle()
@@ -185,10 +205,10 @@ class Walk:
         found = self.settle()
         if found:
             job, claim, holds = found
-            delay, spend = self.random.choice((None, FOREVER_S)), self.random.choice((1, 1, 0))
-            deaths = self.redis.hget(self.ops.keys.key("deaths"), claim.entry) or b"0 0"
-            forgiven = int(deaths.split()[0])  # of holders that had others beside it
-            assert self.queue._run(self.ops.retry([(claim, delay, spend, "why")])) == [holds]
+            delay, spend, reason = self.random.choice((None, FOREVER_S)), self.random.choice((1, 1, 0)), self.why()
+            forgiven = int(self.redis.hget(self.ops.keys.key("deaths"), claim.entry) or 0)  # of its holders
+            assert self.queue._run(self.ops.retry([(claim, delay, spend, reason)])) == [holds]
+            job.tried += [reason] if holds and spend else []
             if holds and spend and job.spent - forgiven >= ATTEMPTS:
                 self.go(job)
                 self.dead.append(job)
@@ -199,9 +219,10 @@ class Walk:
     def do_dead_letter(self) -> None:
         found = self.settle()
         if found:
-            job, claim, holds = found
-            assert self.queue._run(self.ops.dead_letter([(claim, "why")])) == [holds]
+            (job, claim, holds), reason = found, self.why()
+            assert self.queue._run(self.ops.dead_letter([(claim, reason)])) == [holds]
             if holds:
+                job.tried.append(reason)
                 self.go(job)
                 self.dead.append(job)
 
@@ -218,6 +239,7 @@ class Walk:
         if job:
             assert self.queue.cancel(job.id)
             self.go(job)
+            self.remembered(job)
 
     def do_expire(self) -> None:
         job = self.some("leased")

@@ -39,6 +39,7 @@ def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatc
         hunt(lambda: Machine(newest), STEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("mutant", SCHEDULES)
 def test_planted_bug_of_schedules(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:

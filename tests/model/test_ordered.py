@@ -39,6 +39,7 @@ def test_server_agrees(server: Server, large: bool) -> None:
     walks(server, range(start, start + (WALKS if large else WALKS // 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ORDERED)
 def test_planted_bug(newest: Server, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few walks find it."""

@@ -22,6 +22,7 @@ STEPS = int(os.environ.get("RESHARDING_STEPS", "50"))
 SEED = int(os.environ.get("RESHARDING_SEED", "1"))
 
 
+@pytest.mark.slow
 def test_what_holds(server: Server, large: bool) -> None:
     """Other examples for each server, and more on the newest."""
     run_on(server, Machine, SEED, EXAMPLES, STEPS, large=large)

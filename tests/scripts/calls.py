@@ -82,8 +82,8 @@ def agrees(reply: Any, expected: Any) -> bool:
 
 OPS = Ops(Keys.of("shop/orders"))
 SHARD = ShardOps(OPS.keys)
-FAIR = Ops(OPS.keys, QueueSettings(fair="tenant", weights={"a": 2.0}, rate=Rate(1)))
-TERMS = ("fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[]}')
+FAIR = Ops(OPS.keys, QueueSettings(fair="tenant", weights={"a": 2.0}, ordered=True))
+TERMS = ("fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[],"rates":[],"words":{"fair":"tenant"}}')
 FLOW = Stages("shop", "headrace", None, ["a"], 1000, 60.0, False)
 FLOW.stage("orders", next="bills")
 FLOW.stage("bills")
@@ -113,22 +113,25 @@ CALLS: dict[str, Calls] = {
     ),
     "cancel": Calls(
         sample=OPS.cancel("i"),
-        nothing=[(["i"], 0), (["5-0"], 0), (["99999999999999999999-0"], 0)],
-        filled=[(["i"], 0), (["late"], 0)],
+        nothing=[(["i", TERM], 0), (["5-0", TERM], 0), (["99999999999999999999-0", TERM], 0)],
+        filled=[(["i", TERM], 0), (["late", TERM], 0)],
     ),
     "cancel_payload": Calls(
         sample=OPS.cancel_payload(b"x", "jobs", "-"),
-        nothing=[(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["a", "delayed", "0", 500], [0, "", "0"])],
-        filled=[(["a", "jobs", "-", 500], [0, "delayed", "0"]), (["z", "delayed", "0", 500], [0, "", "0"])],
+        nothing=[
+            (["a", "jobs", "-", 500, TERM], [0, "delayed", "0"]),
+            (["a", "delayed", "0", 500, TERM], [0, "", "0"]),
+        ],
+        filled=[
+            (["a", "jobs", "-", 500, TERM], [0, "delayed", "0"]),
+            (["z", "delayed", "0", 500, TERM], [0, "", "0"]),
+        ],
     ),
     "close": Calls(
         sample=transfer_ops.close(OPS, [INTENT.nonce]),
         nothing=[([], 0), (["n"], 1)],
         filled=[(["m"], 1)],
         payloads="nonces, at most 1,000",
-    ),
-    "company": Calls(
-        sample=OPS.company("w", beside=True), nothing=[(["w", 1], 0), (["w", 0], 0)], payloads="one field of one worker"
     ),
     "complete": Calls(
         sample=OPS.complete(CLAIMS),
@@ -148,8 +151,12 @@ CALLS: dict[str, Calls] = {
     ),
     "declare_terms": Calls(
         sample=fair_ops.declare(FAIR, "w"),
-        nothing=[(["serve", "w", *TERMS], [1, TERMS[0]]), (["force", "w", "", ""], [1, ""])],
-        payloads="at most 10,000 weights; jobs are moved unread",
+        nothing=[
+            (["serve", "w", *TERMS], [1, TERMS[0], 1]),
+            (["again", "w", "", fair_ops.NONE], [0, TERMS[0], 1]),
+            (["force", "w", "", fair_ops.NONE], [1, "", 2]),
+        ],
+        payloads="at most 10,000 weights, and the names of live workers; jobs are moved unread",
     ),
     "delete": Calls(sample=OPS.delete(), nothing=[([], [0, 0])], filled=[([], [0, 0])]),
     "drained": Calls(sample=SHARD.drained(), nothing=[([], [-1, *[0] * 6])], payloads="numbers"),
@@ -209,12 +216,8 @@ CALLS: dict[str, Calls] = {
         ],
     ),
     "lease_fair": Calls(
-        sample=Ops(Keys.of("shop/orders"), QueueSettings(rate=Rate(1), fair="tenant")).lease("w", 10),
-        nothing=[
-            (["w", 10, "", TERM, TERM, 0, 1000, 0, "", *TERMS, 1, 0], [1, -1, [], [], 1, ANY, 0, [], 0, ""]),
-            (["w", 10, "", TERM, TERM, 0, 1000, 1, "", *TERMS, 1, 0], [1, -1, [], [], ANY, ANY, 0, [], 0, TERMS[0]]),
-            (["v", 10, "", TERM, 0, 0, 1000, 0, "", *TERMS, 1, 0], [0, -1, [], [], ANY, ANY]),
-        ],
+        sample=Ops(Keys.of("shop/orders"), QueueSettings(fair="tenant", ordered=True)).lease("w", 10, fair=True),
+        nothing=[(["w", 10, "", TERM, TERM, 0, 1000, 0, "", 1, 1, 0], [5, -1, [], [], 0, ANY, 0, [], 0, ""])],
     ),
     "lease_of": Calls(
         sample=view_ops.lease_of(OPS, "1-0"), nothing=[(["5-0"], [])], payloads="one row of a pending list"
@@ -308,8 +311,8 @@ CALLS: dict[str, Calls] = {
     ),
     "report": Calls(
         sample=presence_ops.report(OPS, "w", {"host": "h"}),
-        nothing=[(["w", "{}"], "")],
-        filled=[(["w", "{}"], "")],
+        nothing=[(["w", 0, "{}"], "")],
+        filled=[(["w", 0, "{}"], ""), (["w", 1, "{}"], "quiet")],
         payloads="names of workers",
     ),
     "repair": Calls(
@@ -327,7 +330,7 @@ CALLS: dict[str, Calls] = {
         nothing=[(["w", 60_000], -1)],
         payloads="one row a worker, at most 101, and one of a pending list",
     ),
-    "result": Calls(sample=OPS.result("i"), nothing=[([], [None])]),
+    "result": Calls(sample=OPS.result("i"), nothing=[(["i"], [None])]),
     "retry": Calls(
         sample=OPS.retry([(claim, None, True, "why") for claim in CLAIMS]),
         nothing=[(["w", 0, 1000, "5-0", 1, "", 1, "why"], [0])],
@@ -370,9 +373,9 @@ CALLS: dict[str, Calls] = {
         filled=[([3600, 100], [1, 0, 0, 0, [0, 0, 0, 0]])],
     ),
     "signal": Calls(
-        sample=step_ops.signal(OPS, "i", "approved", b"x"),
-        nothing=[(["i", "approved", "x"], 0), (["5-0", "approved"], 0)],
-        filled=[(["i", "approved", "x"], 1), (["late", "approved"], 1)],
+        sample=step_ops.signal(OPS, "i", "approved", "ada", b"x"),
+        nothing=[(["i", "approved", "ada", "x"], 0), (["5-0", "approved", "ada"], 0)],
+        filled=[(["i", "approved", "ada", "x"], 1), (["late", "approved", "ada"], 1)],
         payloads="one job, for the time of its enqueue, and its records",
     ),
     "step": Calls(
@@ -387,10 +390,10 @@ CALLS: dict[str, Calls] = {
         payloads="the records of one run, at most 1,000 and 1 MiB",
     ),
     "suspend": Calls(
-        sample=step_ops.suspend(OPS, CLAIMS[0], 0, "night", "sleep", "+5"),
-        nothing=[(["w", "5-0", 1, 1, "i", "5", 0, "night", "sleep", "+60000", 1, 0], [0])],
-        filled=[(["w", ENTRY, 1, 1, "i", "5", 0, "night", "sleep", "+60000", 1, 0], [0])],
-        payloads="one row of a run",
+        sample=step_ops.suspend(OPS, CLAIMS[0], [1]),
+        nothing=[(["w", "5-0", 1, 1, "i", "5", 0, "+5", 1], [0])],
+        filled=[(["w", ENTRY, 1, 1, "i", "5", 0, "+5", 1], [0])],
+        payloads="rows of a run",
     ),
     "take_schedule": Calls(
         sample=SHARD.take_schedule("s", 5, b"x", [b"set"]),
@@ -408,6 +411,12 @@ CALLS: dict[str, Calls] = {
         payloads="a part of one string, 104 kB",
     ),
     "unschedule": Calls(sample=OPS.unschedule("s"), nothing=[(["s"], 0)], filled=[(["s"], 0)], payloads="one schedule"),
+    "wait": Calls(
+        sample=step_ops.wait(OPS, CLAIMS[0], "night", "sleep", "+5"),
+        nothing=[(["w", "5-0", 1, "i", "5", "night", "sleep", "+60000", 1, ""], [0])],
+        filled=[(["w", ENTRY, 1, "i", "5", "night", "sleep", "+60000", 1, ""], [1, 2, ANY])],
+        payloads="one row of a run",
+    ),
     "wipe": Calls(sample=SHARD.wipe(), nothing=[([], 0)], payloads="names of keys, and of fields of the stats"),
     "workers": Calls(sample=OPS.workers(), nothing=[([], [ANY])], payloads="one row a worker"),
 }

@@ -46,8 +46,9 @@ class Lua:
         """The reply of a script, bytes as text. *extra*: keys after the declared ones, in full."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
-            extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:8], "steps"]]
-        keys = [*extra] if name in {"result", "flow_read"} else [*(PREFIX + part for part in parts), *extra]
+            extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:8], "steps", "cancels"]]
+        whole = {"result": "result", "flow_read": "flow"}.get(name)  # a key that *extra* names in full
+        keys = [*(PREFIX + part for part in parts if part != whole), *extra]
         if keys != self._keys:
             self._acl("SETUSER", "script", "resetkeys", *(f"~{key}" for key in keys))
             self._keys = keys

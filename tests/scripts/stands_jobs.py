@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.scripts.calls import TERMS
 from tests.scripts.conftest import TERM, Lua
 from tests.scripts.stands import (
     MANY,
@@ -91,12 +92,12 @@ def _(lua: Lua) -> None:
 
 @stand("lease_fair")
 def _(lua: Lua) -> None:
-    terms = ("fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[]}', 1, 0)
     for levels in each_way(lua):
         for fill in [an_heritage, a_lost_group, a_level][: 3 if levels else 2]:
             jobs, handed, due = fill(lua, levels), 0, 0
+            lua("declare_terms", "force", "", *TERMS)
             while due == 0:
-                args = ["w", 250, "", TERM, 70_000, 0, 9, 0, "old", *terms]
+                args = ["w", 250, "", TERM, 70_000, 0, 9, 0, "old", 1, 1, 0]
                 known, due, taken, *_ = lua("lease_fair", *args, extra=levels)
                 assert known == 1
                 handed += len(taken)
@@ -107,7 +108,7 @@ def _(lua: Lua) -> None:
 
 @stand("line_up")
 def _(lua: Lua) -> None:
-    lua("declare_terms", "serve", "w", "fair=tenant limits= rates=", '{"path":["tenant"],"keys":[],"limits":[]}')
+    lua("declare_terms", "serve", "w", *TERMS)
     large(lua)
     lua.redis.xgroup_create(lua.key("jobs"), "workers", "0")
     while lua("line_up", 1000):
@@ -204,7 +205,9 @@ def _(lua: Lua) -> None:
 
 @stand("complete")
 def _(lua: Lua) -> None:
-    keys = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")]
+    keys = [
+        lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
+    ]
     for entry in large_leased(lua):
         result = [lua.key(f"result:{entry}")]
         assert lua("complete", "", 1, 0, 1, 0, entry, 1, 60_000, PAYLOAD, extra=result) == [1]
@@ -215,7 +218,7 @@ def _(lua: Lua) -> None:
 @stand("cancel")
 def _(lua: Lua) -> None:
     for name in [*large_leased(lua), *large_delayed(lua), *large(lua)]:
-        assert lua("cancel", name) == 1
+        assert lua("cancel", name, TERM) == 1
 
 
 @stand("reschedule")

@@ -124,7 +124,7 @@ def _(lua: Lua) -> None:
     large_delayed(lua)
     place, cursor, gone = "jobs", "-", 0
     while place:
-        more, place, cursor = lua("cancel_payload", PAYLOAD, place, cursor, 500)
+        more, place, cursor = lua("cancel_payload", PAYLOAD, place, cursor, 500, TERM)
         gone += more
     assert gone == 2 * MANY
 
@@ -216,6 +216,6 @@ def _(lua: Lua) -> None:
     keys = [lua.key(f"result:{i}") for i in range(MANY)]
     for key in keys[1:]:
         lua.redis.set(key, PAYLOAD)
-    answers = lua("result", extra=keys)
+    answers = lua("result", *map(str, range(MANY)), extra=keys)
     assert answers == [None, PAYLOAD, PAYLOAD, *[0] * (MANY - 3)]
-    assert lua("result", extra=keys[-1:]) == [PAYLOAD]
+    assert lua("result", str(MANY - 1), extra=keys[-1:]) == [PAYLOAD]

@@ -110,7 +110,7 @@ def test_full_batches_with_results_and_followers(lua: Lua) -> None:
     (entry,) = lua.leased("x")
     follow = [1, "", "", 0, 2, "data", "y"] * JOBS_PER_SCRIPT
     parts = [
-        lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")
+        lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
     ] * JOBS_PER_SCRIPT
     assert lua("complete", "", 1, 0, 0, JOBS_PER_SCRIPT, entry, *follow, extra=parts) == [1]
     assert lua.counts() == {
@@ -187,7 +187,7 @@ def test_more_of_a_payload_than_a_page(lua: Lua) -> None:
         lua("enqueue", "full", *[x for i in range(PAGE) for x in (f"i{start + i}", "+60000", 2, "data", "x")])
     place, cursor, gone = "jobs", "-", 0
     while place:
-        more, place, cursor = lua("cancel_payload", "x", place, cursor, PAGE)
+        more, place, cursor = lua("cancel_payload", "x", place, cursor, PAGE, TERM)
         gone += more
     assert gone == 2 * JOBS_PER_SCRIPT
     assert lua.counts() == {"enqueued": 2 * JOBS_PER_SCRIPT, "cancelled": 2 * JOBS_PER_SCRIPT}

@@ -64,6 +64,7 @@ def problems(costs: list[Cost]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(STANDS))
 def test_a_script_is_bounded_by_bytes(lua: Lua, name: str) -> None:
     lua.costs = []
@@ -99,7 +100,7 @@ def test_a_payload_that_goes_on_coming_is_cancelled_to_the_end_that_there_was(lu
     lua.add(*["x"] * 3)
     place, cursor, gone, calls = "jobs", "-", 0, 0
     while place == "jobs":
-        more, place, cursor = lua("cancel_payload", "x", place, cursor, 1)
+        more, place, cursor = lua("cancel_payload", "x", place, cursor, 1, 1000)
         lua.add("x")
         gone, calls = gone + more, calls + 1
         assert calls < 10

@@ -38,9 +38,11 @@ KINDS = {  # by the name of an argument; one that has none here fails the test
     "delay": "delay",
     "cursor": "cursor place state which",
     "text": "call worker id payload name form seen timing missed heir_of stage attributes prefix woken with_ids"
-    " from_step register decide serving idle entry set together sharded hourly queue known queues schedule beside enq"
-    " fraction text ended release_key kind traced mode structure offered one_value newest paused dry request timed",
-    "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets...",
+    " from_step register decide serving idle entry set together sharded hourly queue known queues schedule enq"
+    " fraction text ended release_key kind traced mode structure offered one_value newest paused dry request timed"
+    " quiet apart by began",
+    "items": "items... value... wanted... buckets... fields... kinds... moments... names... nonces... rows... sets..."
+    " waits...",
 }
 NUMBERS_OF_ITEMS = {"limit", "stages", "results", "follows", "members", "come", "over"}
 KIND = {name: kind for kind, names in KINDS.items() for name in names.split()}
@@ -106,8 +108,9 @@ def operation(name: str, claims: list[Claim]) -> Op[Any]:
         "release": lambda: OPS.release(claims, pause=5.0),
         "renew": lambda: OPS.renew(claims, duration=5.0, ttl=5.0),
         "step": lambda: step_ops.record(OPS, claims[0], 0, "n", b"v", ended=True, took=0.5, ttl=5.0),
-        "suspend": lambda: step_ops.suspend(OPS, claims[0], 0, "n", "sleep", "+5000"),
+        "suspend": lambda: step_ops.suspend(OPS, claims[0], [1]),
         "retry": lambda: OPS.retry([(claim, 5.0, 1, "why") for claim in claims], max_attempts=1),
+        "wait": lambda: step_ops.wait(OPS, claims[0], "n", "sleep", "+5000"),
     }
     return made[name]() if name in made else CALLS[name].sample
 
@@ -145,6 +148,7 @@ def test_every_argument_is_of_some_kind() -> None:
     assert {argument for _, _, argument in CASES} == set(KIND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "number", "argument"),
     [pytest.param(*case, id=f"{case[0]}-{case[2]}") for case in CASES if KIND[case[2]] not in {"items", "text"}],

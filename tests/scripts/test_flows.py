@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 import redis
 
-from tests.scripts.conftest import Lua, dumps, restore
+from tests.scripts.conftest import TERM, Lua, dumps, restore
 from tests.scripts.test_out_of_memory import FULL, fill
 
 PARTS = [
     "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
     "control", "limited", "asleep", "steps", "held", "slots", "settled", "stopped",
+    "cancels", "ends", "ended",
 ]  # fmt: skip
 UNHELD = ("slots", "settled", "stopped")  # of leases that hold a slot: `tests/fair`
+KEPT = ("ends", "ended")  # of queues with a history
 CHANNELS = ("events", "control")  # no keys: nobody can have one of another type
-BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
+BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events", "cancels"]
 RUN = "headrace:{q}:q:flow:o"
 
 
@@ -84,7 +86,7 @@ def redriven(flow: Flow) -> list[Any]:
 
 def cancelled(flow: Flow) -> list[Any]:
     flow.advance(*fan(flow.leased()))
-    flow.lua("cancel", "o")
+    flow.lua("cancel", "o", TERM)
     return ["event", "o", "a"]
 
 
@@ -181,7 +183,7 @@ def test_a_full_server_lets_flows_go_on(flow: Flow, case: str) -> None:
 def test_nothing_is_half_done(flow: Flow, case: str) -> None:
     """With any of the keys somebody else's, of another type; the run's is for `tests/flows/test_foreign.py`."""
     refused = 0
-    stages = [key for key in flow.stages if not key.endswith((*CHANNELS, *UNHELD))]
+    stages = [key for key in flow.stages if not key.endswith((*CHANNELS, *UNHELD, *KEPT))]
     keys = [*stages, flow.lua.key("index"), *([RUN] if case == "cancel" else [])]
     items = CASES[case](flow)
     prepared = dumps(flow.lua.redis)
@@ -196,7 +198,20 @@ def test_nothing_is_half_done(flow: Flow, case: str) -> None:
             flow.advance(*items, call=1)
         refused += 1
         assert not before or flow.state() == before, key
-    assert refused == len(keys) >= 2 * (len(PARTS) - 5) + 1
+    assert refused == len(keys) >= 2 * (len(PARTS) - 7) + 1
+
+
+@pytest.mark.parametrize("part", KEPT)
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_half_done_where_a_history_is_foreign(flow: Flow, case: str, part: str) -> None:
+    items = CASES[case](flow)
+    for stage in (flow.lua.key(""), "headrace:{q}:q/b:"):
+        flow.lua.redis.hset(stage + "stats", "history", "10 1000")
+    flow.lua.redis.set(f"headrace:{{q}}:q/b:{part}", "mine")
+    before = flow.state()
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        flow.advance(*items, call=1)
+    assert flow.state() == before
 
 
 def test_a_start_is_not_half_done(flow: Flow) -> None:
@@ -215,13 +230,13 @@ def test_when_a_job_left_its_stages_and_fanned_out(flow: Flow) -> None:
     entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], "o/1/c0")
     assert flow.advance("move", "o/1/c0", "b", entry, 1, 0, "", "", "", 0) == [1]
     assert flow.read()[8] == ["c0", "done b ", 0, "", "c1", "active b ", 0, ""]
-    assert flow.read()[11:] == ["1", []]
+    assert flow.read()[11:] == ["1", [], ""]
     (row,) = flow.lua("flow_read", 2, "", 1, "a", "b", "o", extra=[RUN])
     (began, fanned, *left), ended = row[12], row[8][1].removeprefix("done b ")
     assert (row[8][5], left) == ("active b ", ["", ""])
     assert before <= int(began) <= int(fanned) <= int(ended)
     (row,) = flow.lua("flow_read", 2, "", 1, "a", "b", "o/1/c0", extra=[RUN])
-    assert row[11:] == ["", [fanned, "", "", ended]]
+    assert row[11:] == ["", [fanned, "", "", ended], ""]
     flow.lua.redis.hdel(RUN, "left:b:o/1/c0", "fanned:o/1/")
     (row,) = flow.lua("flow_read", 2, "", 1, "a", "b", "o", extra=[RUN])
     assert (row[8][1], row[12]) == ("done b ", [began, "", "", ""])

@@ -65,7 +65,7 @@ def worn_out(lua: Lua) -> None:
 
 def moved(lua: Lua) -> None:
     enqueue(lua, "i")
-    parts = ("wake", "jobs", "ids", "released", "delayed", "bodies", "stats", "events")
+    parts = ("wake", "jobs", "ids", "released", "delayed", "bodies", "stats", "events", "steps", "cancels")
     extra = [f"headrace:{{q}}:q/to:{part}" for part in parts]
     assert lua("move", "-", 200, "i", extra=extra)[0] == 1
 
@@ -79,10 +79,10 @@ CASES: dict[str, tuple[Callable[[Lua], object], str]] = {
     "dead": (lambda lua: lua("dead_letter", "w", 10, *held(lua, "i"), 1, b"why\xfftrace"), "dead 1 0 w why"),
     "dead after its last attempt": (retried, "dead 1 0 w why"),
     "dead as it is leased": (worn_out, "dead 1 0 - no attempts left: its workers died, or let its leases expire"),
-    "cancelled": (lambda lua: (enqueue(lua, "i"), lua("cancel", "i")), "cancelled 0 0 - "),
-    "cancelled late": (lambda lua: (enqueue(lua, "i", delay="+60000"), lua("cancel", "i")), "cancelled 0 0 - "),
+    "cancelled": (lambda lua: (enqueue(lua, "i"), lua("cancel", "i", TERM)), "cancelled 0 0 - "),
+    "cancelled late": (lambda lua: (enqueue(lua, "i", delay="+60000"), lua("cancel", "i", TERM)), "cancelled 0 0 - "),
     "cancelled by its payload": (
-        lambda lua: (enqueue(lua, "i"), lua("cancel_payload", "x", "jobs", "-", 500)), "cancelled 0 0 - ",
+        lambda lua: (enqueue(lua, "i"), lua("cancel_payload", "x", "jobs", "-", 500, TERM)), "cancelled 0 0 - ",
     ),
     "purged": (lambda lua: (enqueue(lua, "i"), lua("purge", "-", 500)), "deleted 0 0 - "),
     "moved": (moved, "deleted 0 0 - moved to q/to"),
@@ -105,7 +105,7 @@ def test_each_end_is_kept(lua: Lua, case: str) -> None:
         assert (row[2], row[1][1]) == ("dead", reason)
     else:
         fields = dict(zip(row[1][::2], row[1][1::2], strict=True))
-        assert (fields.get("data"), "enq" in fields) == (("x", True) if state == "completed" else (None, False))
+        assert (fields.get("data"), "enq" in fields) == (("x", True) if state != "deleted" else (None, False))
         expected = ["i", ["id", "i", "headrace-reason", reason], f"ended:{state}", int(end.split(" ")[1]), 0]
         row[1] = row[1][:4]
         assert [*row[:5], row[5] or "-", cursor] == [*expected, worker, ""]
@@ -140,7 +140,7 @@ def test_a_job_that_is_there_has_not_ended(lua: Lua) -> None:
     """Whatever became of an earlier one of its id."""
     history(lua)
     enqueue(lua, "i")
-    lua("cancel", "i")
+    lua("cancel", "i", TERM)
     enqueue(lua, "i", "late", delay="+60000")
     assert lua("ended", "i", "late", "nobody") == [0, 0, 1]
     assert lua("find", "i", "")[1][2] == "delayed"
@@ -161,7 +161,7 @@ def test_it_is_bounded_in_number(lua: Lua) -> None:
     lua("declare", 1, "history", 5, "history_ttl", 86_400)
     for left in (295, 194, 93, 5):  # a hundred and one at a time
         enqueue(lua, "i")
-        lua("cancel", "i")
+        lua("cancel", "i", TERM)
         assert lua.redis.hlen(lua.key("ends")) == lua.redis.zcard(lua.key("ended")) == left
 
 
@@ -173,7 +173,7 @@ def test_it_is_bounded_in_time(lua: Lua) -> None:
     assert lua("ended", "old") == [1]
     assert lua("find", "old", "")[1] == []
     enqueue(lua, "i")
-    lua("cancel", "i")
+    lua("cancel", "i", TERM)
     assert ends(lua) == {"i": "cancelled 0 0 - "}
 
 
@@ -186,9 +186,9 @@ def test_a_reason_is_bounded(lua: Lua) -> None:
 def test_a_repeated_call_keeps_one_end(lua: Lua) -> None:
     history(lua)
     enqueue(lua, "i")
-    assert lua("cancel", "i", call=1) == 1
+    assert lua("cancel", "i", TERM, call=1) == 1
     before = lua.state()
-    assert lua("cancel", "i", call=1) == 1
+    assert lua("cancel", "i", TERM, call=1) == 1
     assert lua.state() == before
 
 
@@ -199,8 +199,8 @@ def test_a_full_server_keeps_ends(lua: Lua) -> None:
     fill(lua)
     try:
         assert lua("complete", "", 1, 1, 0, 0, entry, "i", "1 w") == [1]
-        assert lua("cancel", "j") == 1
-        assert lua("cancel_payload", "x", "jobs", "-", 500)[0] == 2
+        assert lua("cancel", "j", TERM) == 1
+        assert lua("cancel_payload", "x", "jobs", "-", 500, TERM)[0] == 2
         with pytest.raises(redis.ResponseError, match=FULL):
             enqueue(lua, "i")
     finally:
@@ -224,11 +224,11 @@ def test_a_key_of_another_type_is_refused_before_anything_is_written(lua: Lua, c
 def test_delete_takes_it_along(lua: Lua) -> None:
     history(lua)
     enqueue(lua, "i", "j")
-    lua("cancel", "i")
+    lua("cancel", "i", TERM)
     lua("delete")
     assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
     enqueue(lua, "i")
-    lua("cancel", "i")  # the queue goes on as it was declared
+    lua("cancel", "i", TERM)  # the queue goes on as it was declared
     assert ends(lua) == {"i": "cancelled 0 0 - "}
 
 
@@ -236,19 +236,19 @@ def test_none_is_declared(lua: Lua) -> None:
     """0 ends it, at once."""
     history(lua)
     enqueue(lua, "i", "j")
-    lua("cancel", "i")
+    lua("cancel", "i", TERM)
     lua("declare", 0, "history", 0)
     assert ends(lua) != {}  # a producer does not overrule what counts
     lua("declare", 1, "history", 0)
     assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
-    lua("cancel", "j")
+    lua("cancel", "j", TERM)
     assert not lua.redis.exists(lua.key("ends"), lua.key("ended"))
 
 
 def test_repair_mends_halves(lua: Lua) -> None:
     history(lua)
     enqueue(lua, "i")
-    lua("cancel", "i")
+    lua("cancel", "i", TERM)
     lua.redis.hset(lua.key("ends"), "half", KEPT)
     lua.redis.zadd(lua.key("ended"), {"other": 5})
     place, cursor, leftovers = "jobs", "-", 0

@@ -63,7 +63,9 @@ def handed_out(lua: Lua, levels: list[str], *rates: Any, heir: str = "") -> list
     """The sizes of what lease calls hand out until there is no more, each of them bounded."""
     found: list[int] = []
     while True:
-        known, due, taken, fresh, *_ = lua("lease", "w", 250, "", TERM, 70_000, 0, 1000, 0, heir, *rates, extra=levels)
+        known, due, taken, fresh, *_ = lua(
+            "lease", "w", 250, "", TERM, 70_000, 0, 1000, 0, heir, 1, *rates, extra=levels
+        )
         assert known == 1
         sizes = [len(fields[fields.index("data") + 1]) for _, fields, *_ in taken] + [len(p) for p in fresh[1::2]]
         assert sum(sizes) <= 1.5 * MIB or len(sizes) <= 2
@@ -76,6 +78,7 @@ def handed_out(lua: Lua, levels: list[str], *rates: Any, heir: str = "") -> list
         heir = ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_call_is_bounded_by_bytes(lua: Lua, place: str, sizes: list[int]) -> None:

@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from headrace._protocol.script import script
-from tests.scripts.calls import TERMS
 from tests.scripts.conftest import TERM, Lua, dumps, restore
 from tests.scripts.test_out_of_memory import FULL, fill
 
@@ -76,13 +75,13 @@ CALLS: dict[str, list[Any]] = {
     "enqueue": ["full", "", "", 4, "data", "x", LEVEL, "2"],
     "enqueue_if": [0, 0, 0, "", "", "", 4, "data", "x", LEVEL, "2"],
     "lease": ["w", 100, "", TERM, 70_000, 0, 1000, 0, ""],
-    "lease_fair": ["w", 100, "", TERM, 70_000, 0, 1000, 0, "", *TERMS, 1, 0],
+    "lease_fair": ["w", 100, "", TERM, 70_000, 0, 1000, 0, "", 1, 1, 0],
     "reclaim": ["v", 10_000, TERM, 500, 1],
     "redrive": ["-", 500, "", ""],
     "reschedule": [f"{LATER}1", ""],
-    "cancel": [f"{LATER}1"],
-    "signal": [f"{LATER}1", "approved", "x"],
-    "cancel_payload": ["2", "level:2", "-", 500],
+    "cancel": [f"{LATER}1", TERM],
+    "signal": [f"{LATER}1", "approved", "ada", "x"],
+    "cancel_payload": ["2", "level:2", "-", 500, TERM],
     "purge": ["-", 500],
     "delete": [],
     "repair": ["jobs", "-", 500, TERM],

@@ -155,12 +155,14 @@ def test_every_other_end_leaves_nothing_either(lua: Lua, end: str) -> None:
     elif end == "delete":
         lua("delete")
     elif end == "cancel":
-        assert [lua("cancel", name) for name in names] == [1] * len(names)
+        assert [lua("cancel", name, TERM) for name in names] == [1] * len(names)
     else:
-        lua("cancel_payload", "x", "jobs", "-", 500)
-        lua("cancel_payload", "x", "delayed", "0", 500)
+        lua("cancel_payload", "x", "jobs", "-", 500, TERM)
+        lua("cancel_payload", "x", "delayed", "0", 500, TERM)
     lua("leave", "w", 500)
-    assert set(lua.state()) == {"jobs", "wake", "stats", "holders"}
+    told = {"cancels"} if end.startswith("cancel") else set[str]()  # for the time of a result
+    assert set(lua.state()) == {"jobs", "wake", "stats", "holders", *told}
+    assert not told or 0 < lua.redis.pttl(lua.key("cancels")) <= TERM
     assert lua.redis.xlen(lua.key("jobs")) == 0
     assert lua.holders() == {}
 
@@ -198,8 +200,8 @@ def test_the_record_outlives_every_repetition() -> None:
 
 
 LEAVE: dict[str, Callable[[Lua, str], Any]] = {
-    "cancel": lambda lua, entry: lua("cancel", "i"),
-    "cancel_payload": lambda lua, entry: lua("cancel_payload", "x", "jobs", "-", 500),
+    "cancel": lambda lua, entry: lua("cancel", "i", TERM),
+    "cancel_payload": lambda lua, entry: lua("cancel_payload", "x", "jobs", "-", 500, TERM),
     "complete": lambda lua, entry: lua("complete", "", 1, 0, 0, 0, entry),  # by one who had it before
     "move": lambda lua, entry: lua("move", "-", 500),
     "purge": lambda lua, entry: lua("purge", "-", 500),

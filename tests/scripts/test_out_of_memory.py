@@ -80,7 +80,9 @@ def test_a_full_server_keeps_jobs_and_drops_results(lua: Lua, history: bool) -> 
     if history:
         lua.redis.hset(lua.key("stats"), "history", "10 60000")
     extra = [lua.key(f"result:{name}") for name in "abc"]
-    follow = [lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")]
+    follow = [
+        lua.key(part) for part in ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
+    ]
     lua("complete", "", 1, 0, 0, 0, c)
     args = ["", 3, 0, 3, 1, a, b, c, 1, 60_000, "ra", 2, 60_000, "rb", 3, 60_000, "rc", 1, "", "", 0, 2, "data", "then"]
     fill(lua)
@@ -110,7 +112,6 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
     assert lua("beat", "w", 600_000, TERM, 0) == 1
     assert lua("beat", "v", 600_000, TERM, 1) == 1
     assert lua("rest", "v", 600_000) == 0
-    assert lua("company", "v", 1) == 1
     assert lua.lease(ttl=0, call=1)[3][::2] == entries
     a, b, c, d, e, f, g, h = entries
     for number, (name, arguments, reply) in enumerate(
@@ -123,7 +124,7 @@ def test_leasing_and_every_settlement_go_on(lua: Lua) -> None:
             ("retry", ["w", 0, 1000, e, 1, "+60000", 1, "why"], [1]),
             ("retry", ["w", 1, 1000, f, 1, "", 1, "why"], [2]),
             ("dead_letter", ["w", 1000, g, 1, "why"], [1]),
-            ("cancel", [h], 1),
+            ("cancel", [h, TERM], 1),
             ("reclaim", ["v", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0]),
             ("reschedule", [e, "+70000"], 1),
             ("redrive", ["-", 1, "", ""], [1, "("]),
@@ -159,7 +160,7 @@ def test_who_loses_hears_so(lua: Lua) -> None:
         ]
     ):
         assert lua(name, *arguments, call=number) == [0], name
-    assert lua("cancel", "nobody", call=9) == 0
+    assert lua("cancel", "nobody", TERM, call=9) == 0
     assert lua.holders() == {a: ("w", 1)}
 
 

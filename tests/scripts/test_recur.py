@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.scripts.conftest import TERM, Lua
 
 
@@ -105,6 +107,7 @@ def test_delete_forgets_it(lua: Lua) -> None:
     assert recur(lua, "a1", "A", "t/x") == (1, [])
 
 
+@pytest.mark.slow
 def test_a_thousand_schedules_and_many_workers(lua: Lua, large: bool) -> None:
     """All that there may be of one version goes, in one call."""
     some = [f"t/{i}" for i in range(1000)]

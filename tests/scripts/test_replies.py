@@ -238,13 +238,13 @@ def test_complete_with_results_and_followers(lua: Lua) -> None:
     a, b = lua.leased("a", "b")
     other = "headrace:{q}:q/next:"
     extra = [lua.key("result:a"), lua.key("result:b")]
-    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs")
+    parts = ("jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs")
     extra += [base + part for base in (lua.key(""), other) for part in parts]
     lua("complete", "", 1, 0, 0, 0, b)
     args = ["", 2, 0, 2, 2, a, b, 1, 5000, "ra", 2, 5000, "rb"]
     args += [1, "n", LATER, 0, 2, "data", "next", 1, "", "", 0, 2, "data", "then"]
     assert lua("complete", *args, extra=extra) == [1, 0]
-    assert lua("result", extra=extra[:2]) == ["ra", None]
+    assert lua("result", "a", "b", extra=extra[:2]) == ["ra", None]
     assert 0 < lua.redis.pttl(extra[0]) <= 5000
     assert lua.counts() == {"delayed": 1, "enqueued": 3, "completed": 2}
     assert [fields for _, fields in lua.redis.xrange(other + "jobs")] == [{"data": "then"}]
@@ -522,10 +522,10 @@ def test_facts_leave_with_their_worker(lua: Lua) -> None:
     """The last worker takes all facts with it: also what a killed one has left."""
     for worker in ("v.1", "w.1"):
         lua("beat", worker, 10_000, TERM, 1)
-        lua("report", worker, "{}")
-    lua("report", "killed.1", "{}")
+        lua("report", worker, 0, "{}")
+    lua("report", "killed.1", 0, "{}")
     assert lua("ask_worker", "v", "quiet") == [1, 0]
-    assert lua("report", "v.1", "{}") == "quiet"
+    assert lua("report", "v.1", 0, "{}") == "quiet"
     lua("leave", "v.1", 500)
     assert set(lua.redis.hgetall(lua.key("facts"))) == {"w.1", "killed.1"}
     lua("leave", "w.1", 500)
@@ -536,7 +536,7 @@ def test_facts_are_bounded(lua: Lua) -> None:
     """Facts of workers that have left without a word go, once there are many."""
     lua("beat", "w.1", 10_000, TERM, 1)
     for number in range(40):
-        lua("report", f"gone.{number}", "{}")
+        lua("report", f"gone.{number}", 0, "{}")
     assert lua.redis.hlen(lua.key("facts")) <= 25
 
 
@@ -569,8 +569,8 @@ def test_cancel(lua: Lua) -> None:
     (running,) = lua.leased("c")
     (waiting,) = lua.add("d")
     for job in ("i", "late", running, waiting):
-        assert lua("cancel", job) == 1
-        assert lua("cancel", job) == 0
+        assert lua("cancel", job, TERM) == 1
+        assert lua("cancel", job, TERM) == 0
     assert lua.counts() == {"enqueued": 4, "cancelled": 4}
     assert lua.holders() == {}
 
@@ -579,8 +579,8 @@ def test_cancel_leaves_others_alone(lua: Lua) -> None:
     """The entry of a job with an id of its own is not that job's id."""
     lua("enqueue", *full(("i", "", {"data": "a", "id": "i"})))
     ((entry, _),) = lua.redis.xrange(lua.key("jobs"))
-    assert lua("cancel", entry) == 0
-    assert lua("cancel", "nobody") == 0
+    assert lua("cancel", entry, TERM) == 0
+    assert lua("cancel", "nobody", TERM) == 0
     assert lua.counts() == {"waiting": 1, "enqueued": 1}
 
 
@@ -588,10 +588,10 @@ def test_cancel_payload(lua: Lua) -> None:
     """Page by page: first the stream, then what is delayed."""
     lua("enqueue", *full(("i", "", {"data": "x", "id": "i"}), ("late", LATER, {"data": "x", "id": "late"})))
     lua.leased("x", "y")
-    gone, place, cursor = lua("cancel_payload", "x", "jobs", "-", 2)
+    gone, place, cursor = lua("cancel_payload", "x", "jobs", "-", 2, TERM)
     assert (gone, place) == (2, "jobs")
-    assert lua("cancel_payload", "x", place, cursor, 2) == [0, "delayed", "0"]
-    assert lua("cancel_payload", "x", "delayed", "0", 2) == [1, "", "0"]
+    assert lua("cancel_payload", "x", place, cursor, 2, TERM) == [0, "delayed", "0"]
+    assert lua("cancel_payload", "x", "delayed", "0", 2, TERM) == [1, "", "0"]
     assert lua.counts() == {"leased": 1, "enqueued": 4, "cancelled": 3}
 
 
@@ -738,11 +738,15 @@ def test_find(lua: Lua) -> None:
 
 def test_result(lua: Lua) -> None:
     keys = [lua.key("result:a"), lua.key("result:b")]
-    assert lua("result", extra=keys) == [None, None]
+    assert lua("result", "a", "b", extra=keys) == [None, None]
     lua.redis.set(keys[1], "x")
-    assert lua("result", extra=keys) == [None, "x"]
+    assert lua("result", "a", "b", extra=keys) == [None, "x"]
     lua.redis.lpush(keys[0], "x")  # of another type: as if it were not there
-    assert lua("result", extra=keys) == [None, "x"]
+    assert lua("result", "a", "b", extra=keys) == [None, "x"]
+    lua.redis.zadd(lua.key("cancels"), {"a": 10**14, "b": 1})
+    assert lua("result", "a", "b", extra=keys) == [None, "x"]
+    lua.redis.zadd(lua.key("cancels"), {"b": 10**14})  # the result is of an earlier job
+    assert lua("result", "a", "b", extra=keys) == [None, None]
 
 
 # -- errors --------------------------------------------------------------------------------------------

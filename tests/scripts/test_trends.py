@@ -55,7 +55,7 @@ def test_a_record_is_what_the_counts_are(lua: Lua) -> None:
     lua("dead_letter", "w", 1000, b, 1, "why")
     lua("complete", "", 1, 0, 0, 0, c)
     lua("enqueue", "full", "i", "+60000", 4, "data", "x", "id", "i", "j", "", 4, "data", "x", "id", "j")
-    lua("cancel", "j")
+    lua("cancel", "j", TERM)
     lua("reclaim", *SWEEP)
     (record,) = records(lua)
     assert records(lua, hourly=True) == [record]

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from attrs import frozen
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -105,3 +105,46 @@ def emptied(made: Database) -> Database:
         create_tables(connection)
         connection.exec_driver_sql("CREATE TABLE orders (name TEXT PRIMARY KEY)")
     return made
+
+
+@contextmanager
+def pooler(url: str) -> Iterator[int]:
+    """Run a pooler in transaction mode in front of a server; yield its port."""
+    program = shutil.which("pgbouncer", path=os.pathsep.join([*FOLDERS, "/usr/sbin"]))
+    if program is None:
+        pytest.skip("no pgbouncer, neither on PATH nor in /usr/sbin: apt-get install pgbouncer")
+    folder = Path(tempfile.mkdtemp(prefix="headrace-pgbouncer-"))
+    port = free_port()
+    behind = make_url(url)
+    (folder / "pgbouncer.ini").write_text(POOLER.format(host=behind.host, behind=behind.port, port=port))
+    (folder / "users.txt").write_text('"postgres" ""\n')
+    user: dict[str, Any] = {}
+    if os.geteuid() == 0:  # as which it does not run
+        for path in (folder, *folder.iterdir()):
+            shutil.chown(path, "postgres", "postgres")
+        user = {"user": "postgres", "group": "postgres", "extra_groups": []}
+    command = [program, "-q", str(folder / "pgbouncer.ini")]
+    log: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": folder}
+    pool = subprocess.Popen(command, **log, **user, preexec_fn=_die_with_parent())  # noqa: PLW1509
+    try:
+        until(lambda: answers(port), "pgbouncer", 30)
+        yield port
+    finally:
+        pool.terminate()
+        pool.wait(30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+POOLER = """
+[databases]
+* = host={host} port={behind} user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = trust
+auth_file = users.txt
+pool_mode = transaction
+default_pool_size = 5
+ignore_startup_parameters = extra_float_digits
+"""

@@ -32,7 +32,6 @@ def queue(newest: Server) -> Iterator[Queue[bytes]]:
 def test_effects_are_committed_once(database: Database) -> None:
     engine = database.engine()
     with Session(engine) as session:
-        session.begin()
         assert inbox(session, JOB)
         session.execute(ORDER, {"name": "17"})
         session.rollback()
@@ -72,6 +71,28 @@ def test_the_job_of_all_deliveries_is_one(database: Database, queue: Queue[bytes
         assert inbox(connection, lease.job)
 
 
+@pytest.mark.parametrize("delay", [0, 3600])
+def test_a_job_that_was_moved_is_the_same(database: Database, newest: Server, delay: int) -> None:
+    """Twice, and back; a job of the same id, enqueued elsewhere at the same time, is another."""
+    with newest.queue("g/a") as source, newest.queue("g/b") as target:
+        source.enqueue(b"a", id="17")
+        lease = source.lease()
+        assert lease is not None
+        with database.engine().begin() as connection:
+            assert inbox(connection, lease.job)
+            twin = Job("17", b"", "g/c", {}, 1, lease.job.enqueued_at)
+            assert inbox(connection, twin)
+        lease.retry(delay, reason="again")
+        for here, there in ((source, target), (target, source), (source, target)):
+            assert here.admin.move(str(there.name)) == 1
+        assert delay == 0 or target.admin.reschedule("17", 0)
+        lease = target.lease()
+        assert lease is not None
+        assert (lease.job.attempt, lease.job.headers["headrace-from"]) == (2, "g/a")
+        with database.engine().begin() as connection:
+            assert not inbox(connection, lease.job)
+
+
 def test_a_delivery_waits_for_another_to_commit(database: Database) -> None:
     answers: list[bool] = []
 
@@ -103,8 +124,11 @@ def test_for_asyncio(database: Database) -> None:
 
 
 def test_bad_use(database: Database) -> None:
-    with database.engine().connect() as connection, pytest.raises(ConfigurationError, match="in no transaction"):
-        inbox(connection, JOB)
+    with (
+        Session(database.engine(), autobegin=False) as session,
+        pytest.raises(ConfigurationError, match="in no transaction"),
+    ):
+        inbox(session, JOB)
     job = Job("18", b"", "q", {}, 1, JOB.enqueued_at)
     job.lost.set()
     with database.engine().begin() as connection:

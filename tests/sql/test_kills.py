@@ -12,6 +12,8 @@ from tests.sql import kills
 from tests.sql.databases import Database
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture
 def runs(pytestconfig: pytest.Config) -> int:

@@ -107,9 +107,6 @@ def test_both_colours_are_one_implementation(database: Database, newest: Server)
                 receipt = await outbox.enqueue(session, b"one")
             async with engine.begin() as connection:
                 await outbox.enqueue(connection, b"two")
-            with pytest.raises(ConfigurationError, match="in no transaction"):
-                async with AsyncSession(engine) as session:
-                    await outbox.enqueue(session, b"three")
             async with engine.connect() as connection:
                 assert await relay_once_async(connection, outbox) == 2
                 assert await relay_once_async(connection, outbox) == 0
@@ -179,12 +176,52 @@ def test_a_delay_counts_from_the_row(database: Database, queue: Queue[bytes]) ->
     assert abs(found.due - found.job.enqueued_at - 3000) < 60
 
 
+def test_the_first_statement_begins_the_transaction(database: Database, queue: Queue[bytes]) -> None:
+    """The session, or connection, begins by itself, as for any other statement. `commit()` commits the row."""
+    engine = database.engine()
+    outbox = Outbox(queue)
+    with Session(engine) as session:
+        for payload in (b"one", b"two"):
+            assert outbox.enqueue(session, payload).added
+            session.execute(ORDER, {"name": payload.decode()})
+            session.commit()
+        outbox.enqueue(session, b"lost")
+    with engine.connect() as connection:
+        outbox.enqueue(connection, b"rolled back")
+        connection.rollback()
+        outbox.enqueue(connection, b"three")
+        connection.commit()
+        outbox.enqueue(connection, b"lost")
+    assert database.rows("payload") == [b"one", b"two", b"three"]
+    assert database.ask("SELECT name FROM orders") == ["one", "two"]
+
+
+def test_the_first_statement_begins_the_transaction_for_asyncio(database: Database, queue: Queue[bytes]) -> None:
+    outbox = Outbox(queue)
+
+    async def story() -> None:
+        engine = database.async_engine()
+        async with AsyncSession(engine) as session:
+            assert (await outbox.enqueue(session, b"one")).added
+            await session.commit()
+            await outbox.enqueue(session, b"lost")
+        async with engine.connect() as connection:
+            await outbox.enqueue(connection, b"two")
+            await connection.commit()
+            await outbox.enqueue(connection, b"lost")
+        await engine.dispose()
+
+    asyncio.run(story())
+    assert database.rows("payload") == [b"one", b"two"]
+
+
 def test_sessions_without_a_transaction_are_refused(database: Database, queue: Queue[bytes]) -> None:
     outbox = Outbox(queue)
-    with Session(database.engine()) as session, pytest.raises(ConfigurationError, match="in no transaction"):
+    with (
+        Session(database.engine(), autobegin=False) as session,
+        pytest.raises(ConfigurationError, match="in no transaction"),
+    ):
         outbox.enqueue(session, b"")
-    with database.engine().connect() as connection, pytest.raises(ConfigurationError, match="in no transaction"):
-        outbox.enqueue(connection, b"")
     with (
         database.engine(isolation_level="AUTOCOMMIT").begin() as connection,
         pytest.raises(ConfigurationError, match="AUTOCOMMIT"),

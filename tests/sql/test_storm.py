@@ -20,6 +20,8 @@ from tests.sql.relays import live_and_die
 from tests.support.awaiting import PATIENCE
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.ci
+
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))
 Log = dict[str, list[bytes]]  # payloads by the keys of their jobs
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
+from alembic import command
+from alembic.config import Config
 from sqlalchemy.orm import Session
 
 from headrace import ConfigurationError, Queue
@@ -34,16 +35,58 @@ def moved(database: Database, outbox: Outbox) -> int:
         return sum(iter(lambda: relay_once(connection, outbox), 0))
 
 
-def test_the_page_s_revision_of_alembic(database: Database, queue: Queue[bytes]) -> None:
+ENVIRONMENT = """
+from alembic import context
+from sqlalchemy import Column, Integer, MetaData, Table, create_engine, pool
+own = MetaData()
+Table("customers", own, Column("id", Integer, primary_key=True))
+url = context.config.get_main_option("sqlalchemy.url")
+if context.is_offline_mode():
+    context.configure(url=url, target_metadata=own, literal_binds=True)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    with create_engine(url, poolclass=pool.NullPool).connect() as connection:
+        context.configure(connection=connection, target_metadata=own)
+        with context.begin_transaction():
+            context.run_migrations()
+"""
+
+
+def test_the_page_s_revision_of_alembic(database: Database, queue: Queue[bytes], tmp_path: Path) -> None:
+    """Also as SQL; Alembic's check finds nothing to do afterwards, and a revision that it writes drops nothing."""
     code = next(part for part in PAGE.read_text("utf-8").split("```") if "def upgrade" in part).removeprefix("py\n")
-    revision: dict[str, Any] = {}
-    exec(compile(code, str(PAGE), "exec"), revision)
-    with database.engine().begin() as connection, Operations.context(MigrationContext.configure(connection)):
-        revision["downgrade"]()
-        revision["upgrade"]()
+    folder, printed = tmp_path / "revisions", io.StringIO()
+    (folder / "versions").mkdir(parents=True)
+    (folder / "env.py").write_text(ENVIRONMENT)
+    (folder / "script.py.mako").write_text("def upgrade():\n    ${upgrades}\nrevision = '2'\ndown_revision = '1'\n")
+    (folder / "versions" / "1_tables.py").write_text(f"{code}\nrevision, down_revision = '1', None\n")
+    config = Config(output_buffer=printed)
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("sqlalchemy.url", database.url)
+    for table in ("headrace_outbox", "headrace_inbox", "orders"):
+        database.ask(f"DROP TABLE {table}")
+    command.upgrade(config, "head", sql=True)
+    assert printed.getvalue().count("CREATE TABLE headrace_") == 2
+    command.upgrade(config, "head")
     with database.engine().begin() as connection:
         assert Outbox(queue).enqueue(connection, b"one").added
-    assert moved(database, Outbox(queue)) == 1
+    database.ask("CREATE TABLE customers (id INTEGER NOT NULL PRIMARY KEY)")
+    try:
+        command.check(config)
+        database.ask("DROP TABLE customers")
+        written: Any = command.revision(config, autogenerate=True, rev_id="2")
+        text = Path(written.path).read_text()
+        assert "create_table('customers'" in text
+        assert "headrace" not in text
+        Path(written.path).unlink()
+        assert moved(database, Outbox(queue)) == 1
+        command.downgrade(config, "base")
+        with database.engine().begin() as connection, pytest.raises(ConfigurationError, match="no table"):
+            Outbox(Queue("q")).enqueue(connection, b"")
+    finally:
+        database.ask("DROP TABLE IF EXISTS customers")
+        database.ask("DROP TABLE alembic_version")
 
 
 def test_a_payload_over_the_limit_of_the_column(database: Database, queue: Queue[bytes]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from attrs import define
 
 from tests.scripts.conftest import TERM, Lua
+from tests.support.awaiting import until
 from tests.support.servers import Server
 
 DAY = 86_400_000  # ms that no test lasts
@@ -33,7 +34,7 @@ class Runs:
     def lease(self, *, ordered: bool = False) -> str:
         """Lease one job; its entry."""
         order = ["headrace-key", 0, 1] if ordered else []
-        taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", *order)
+        taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", 1, *order)
         rows = [*(row[0] for row in taken[2]), *taken[3][:1]]
         assert len(rows) == 1, taken
         return str(rows[0])
@@ -47,16 +48,31 @@ class Runs:
         """The deliveries of an entry."""
         return self.lua.holders()[entry][1]
 
-    def step(self, entry: str, name: str, value: str = "cv", id: str = "i") -> int:
-        """Record a step."""
-        return int(
-            self.lua("step", "w", entry, self.count(entry), self.count(entry), "", 0, id, "", 0, name, 1, 1, 0, value)
-        )
+    def step(self, entry: str, name: str, value: str = "cv", id: str = "i", took: int = 0) -> int:
+        """Record a step that took so many ms."""
+        count = self.count(entry)
+        return int(self.lua("step", "w", entry, count, count, "", 0, id, "", 0, name, 1, 1, took, value))
+
+    def pass_ms(self) -> None:
+        """Wait until the server's clock has another ms."""
+        now = self.ms()
+        until(lambda: self.ms() > now, "another ms")
+
+    def ms(self) -> int:
+        """The server's clock."""
+        seconds, micros = self.lua.redis.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def wait(self, entry: str, name: str, kind: str, due: str, id: str = "i") -> Any:
+        """Record a sleep or wait."""
+        return self.lua("wait", "w", entry, self.count(entry), id, "", name, kind, due, 1, "")
 
     def suspend(self, entry: str, name: str, kind: str, due: str, id: str = "i", release_key: int = 0) -> Any:
-        """Suspend a run."""
-        count = self.count(entry)
-        return self.lua("suspend", "w", entry, count, count, id, "", 0, name, kind, due, 1, release_key, "")
+        """Suspend a run, if the sleep or wait is not over."""
+        count, answer = self.count(entry), self.wait(entry, name, kind, due, id)
+        if answer[0] != 1:
+            return answer
+        return self.lua("suspend", "w", entry, count, count, id, "", release_key, "+5", answer[1])
 
     def sleeps(self, id: str = "i", due: str = f"+{DAY}") -> str:
         """A run that has one step, and sleeps; its entry."""

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace import NewJob
 from headrace._codecs.recorded import Recorded
-from headrace._core.effects import Send, Step
+from headrace._core.effects import HeldJob, Send, Sleep, Step
 from headrace._core.steps.run import Run
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
@@ -37,7 +37,17 @@ IDS = ("one", "two")
 WORKERS = ("ann", "bob", "cy")
 NAMES = ("a", "b", "c")
 SUSPENDED = {"sleep": "delayed", "wait": "blocked"}
-LEFT = {"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control"}  # keys of an empty queue
+LEFT = {
+    "jobs",
+    "wake",
+    "stats",
+    "taken",
+    "workers",
+    "registered",
+    "dead",
+    "control",
+    "cancels",
+}  # keys of an empty queue
 
 # All runs: {id, number, bytes, records}...; the number of fields that belong to no run; and `asleep`.
 LOOK = r"""
@@ -47,7 +57,7 @@ for id, kept in pairs(fields) do
   if not string.find(id, '\t', 1, true) then
     local run, rows = cmsgpack.unpack(kept), {}
     for i = 1, run[1] do rows[i] = fields[id .. '\t' .. i] and cmsgpack.unpack(fields[id .. '\t' .. i]) or 'lost' end
-    known = known + 1 + #rows + (fields[id .. '\tp'] and 1 or 0)
+    known = known + 1 + #rows + (fields[id .. '\tp'] and 1 or 0) + (fields[id .. '\td'] and 1 or 0)
     runs[#runs + 1] = {id, run[1], run[2], rows}
   end
 end
@@ -93,6 +103,8 @@ class Record:
     value: bytes | None = None
     ended: bool = False
     due: int = 0
+    began: int = 0  # number of scripts that had run when it began
+    done: int = 0  # and when the server knew of its beginning
 
     def over(self, leased_at: float) -> bool:
         return self.ended or 0 < self.due <= leased_at * 1000
@@ -143,6 +155,10 @@ class Delivery:
     known: dict[str, Record] | None = None
     asked: set[str] = field(factory=set[str])
     running: dict[str, bool] = field(factory=dict[str, bool])  # by the name of the step: is it once=True?
+    began: dict[str, int] = field(factory=dict[str, int])  # when these steps began
+    waits: dict[str, str] = field(factory=dict[str, str])  # its sleeps and waits that are not over: name and kind
+    beside: dict[str, Step[Any]] = field(factory=dict[str, Step[Any]])  # those of them beside which steps run
+    leaving: bool = False  # one of them has ended the handler, or will
     ended: bool = False
 
     @property
@@ -153,6 +169,15 @@ class Delivery:
 def value_of() -> bytes:
     """Stand for the function of every step."""
     raise AssertionError("the machine says what it returns")
+
+
+class Beside(Exception):
+    """A sleep or wait stays for now: a step runs beside it."""
+
+
+def departs(claim: Claim) -> None:
+    """Do as a worker does with a job that has left it."""
+    setattr(claim, "ended", True)  # noqa: B010 - a held job
 
 
 Which = tuple[int, bool]  # a delivery: its number, and whether it is a zombie
@@ -203,22 +228,27 @@ class Machine(RuleBasedStateMachine):
             assert self.redis.execute_command(*wire) == reply
         return op.decode(reply)
 
-    def drive(self, call: Step[Any]) -> Any:
-        """Run a generator of a run to its end."""
+    def drive(self, call: Step[Any], turns: int = 20) -> Any:
+        """Run a generator of a run to its end. Raises `Beside` if it only waits, for so many turns."""
         answers: Any = None
         while True:
             try:
                 effect = call.send(answers)
             except StopIteration as done:
                 return done.value
-            assert isinstance(effect, Send)
-            answers = [self.send(op) for op in effect.ops]
+            if isinstance(effect, Sleep):
+                answers, turns = None, turns - 1
+                if not turns:
+                    raise Beside
+            else:
+                assert isinstance(effect, Send)
+                answers = [self.send(op) for op in effect.ops]
 
     def outcome(self, call: Step[Any]) -> Any:
         """Return the answer of a call, or the class of its exception."""
         try:
             return self.drive(call)
-        except (RunLost, RunSuspended, InDoubt, ConfigurationError, TimeoutError) as error:
+        except (RunLost, RunSuspended, InDoubt, ConfigurationError, TimeoutError, Beside) as error:
             return type(error)
 
     def key(self, part: str) -> str:
@@ -256,6 +286,12 @@ class Machine(RuleBasedStateMachine):
     def put(self, delivery: Delivery, record: Record) -> None:
         """Record: attempts count from here, this one included."""
         delivery.job.spent, delivery.job.failed = 1, False
+        self.adds(delivery, record)
+
+    def adds(self, delivery: Delivery, record: Record) -> None:
+        """Record. What began without a script began after those that had run."""
+        record.done = self.calls
+        record.began = record.began or self.calls
         self.own(delivery.job).records.append(record)
 
     def knows(self, delivery: Delivery) -> dict[str, Record]:
@@ -327,7 +363,7 @@ class Machine(RuleBasedStateMachine):
         self.leased(worker, limit)
 
     def leased(self, worker: str, limit: int) -> list[Delivery]:
-        grant = self.send(self.ops.lease(worker, limit, ttl=HOUR))
+        grant = self.send(self.ops.lease(worker, limit, ttl=HOUR, kind=HeldJob))
         assert grant is not None
         for died in grant.died:
             job = self.live(died.id)
@@ -345,7 +381,8 @@ class Machine(RuleBasedStateMachine):
             assert claim.job.attempt == job.spent, f"{job}: attempt {claim.job.attempt}"
             job.forgiven = False
             assert self.max_attempts is None or job.spent <= self.max_attempts, f"{job} has no attempts left"
-            delivery = Delivery(job, claim, Run(self.ops, self.values, claim), job.spent)
+            run = Run(self.ops, self.values, claim, departs, handled=True)
+            delivery = Delivery(job, claim, run, job.spent)
             job.state, job.holder, job.entry, job.due = "leased", delivery, claim.entry, False
             made.append(delivery)
         self.deliveries += made
@@ -459,12 +496,35 @@ class Machine(RuleBasedStateMachine):
             self.kept[job.key] = self.kept.pop(job.letter)
         job.letter = ""
         if first is not None:
-            for one in rows[first:]:
-                job.ran.pop(one.name, None)
-            del rows[first:]
+            self.forgets(job, rows, rows[first])
         self.lease("ann", 1)
 
     redrive_ = redrive
+
+    @rule(which=which, pick=picks)
+    def dies_and_comes_back(self, which: Which, pick: int) -> None:
+        """An operator lets it begin again with one of its steps."""
+        delivery = self.one(which)
+        if delivery is None or not delivery.holds or not self.dead_limit:
+            return
+        steps = [one.name for one in self.own(delivery.job).records if one.kind != "signal"]
+        self.dead_letter(which)
+        self.redrive(self.letters.index(delivery.job), steps[pick % len(steps)] if steps else None)
+
+    dies_and_comes_back_ = dies_and_comes_back
+
+    def forgets(self, job: Job, rows: list[Record], step: Record) -> None:
+        """It forgets a step, and what began after it. Of what ran beside it, the server's ms decide."""
+        left = {(row[0].decode(), row[1].decode()) for row in self.look()[0][job.key][2]}
+        for one in list(rows):
+            stays = (one.name, one.kind) in left
+            if one.kind == "signal" or (one is not step and one.done <= step.began):
+                assert stays, f"{one} is forgotten, and came before {step}"
+            if one is step or (one.kind != "signal" and step.done <= one.began):
+                assert not stays, f"{one} is kept, and came after {step}"
+            if not stays:
+                job.ran.pop(one.name, None)
+                rows.remove(one)
 
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
@@ -556,10 +616,11 @@ class Machine(RuleBasedStateMachine):
         delivery = self.one(which)
         if delivery is None:
             return
+        before = self.calls
         got = self.outcome(delivery.run.begin(name, value_of, once=once))
         assert got == self.begun(delivery, name, once)
         if got == (False, None):
-            delivery.running[name] = once
+            delivery.running[name], delivery.began[name] = once, before
 
     begin_, begin__ = begin, begin
 
@@ -581,7 +642,7 @@ class Machine(RuleBasedStateMachine):
 
     def asks(self, delivery: Delivery, name: str, *kinds: str) -> tuple[Any, Record | None]:
         """Say why a step of these kinds is refused, or give the record that the delivery knows."""
-        if delivery.ended:
+        if delivery.ended or (delivery.leaving and "step" in kinds):
             return RunLost, None
         if name in delivery.asked:
             return ConfigurationError, None
@@ -607,7 +668,7 @@ class Machine(RuleBasedStateMachine):
             return
         assert got == value
         assert delivery.known is not None
-        done = Record(name, "once" if once else "step", delivery.attempt, data, ended=True)
+        done = Record(name, "once" if once else "step", delivery.attempt, data, ended=True, began=delivery.began[name])
         delivery.known[name] = evolve(done)
         if once:
             (begun,) = [one for one in self.own(delivery.job).records if (one.name, one.kind) == (name, "once")]
@@ -617,15 +678,16 @@ class Machine(RuleBasedStateMachine):
 
     end_, end__ = end, end
 
-    @rule(which=which, name=names, duration=st.sampled_from([0, HOUR, HOUR]))
-    def sleep(self, which: Which, name: str, duration: float) -> None:
+    @rule(which=which, name=names, duration=st.sampled_from([0, HOUR, HOUR]), leaves=flags)
+    def sleep(self, which: Which, name: str, duration: float, leaves: bool) -> None:
         """It has an end."""
         delivery = self.one(which)
         if delivery is None:
             return
-        before = self.now()
-        got = self.outcome(delivery.run.sleep(name, duration, release_key=False))
+        before, call = self.now(), delivery.run.sleep(name, duration, release_key=False)
+        got = self.outcome(call)
         assert got == self.slept(delivery, name, before, int(duration * 1000))
+        self.stays(delivery, name, call, got, leaves)
 
     def slept(self, delivery: Delivery, name: str, before: int, duration: int) -> Any:
         refused, found = self.asks(delivery, name, "sleep")
@@ -633,22 +695,22 @@ class Machine(RuleBasedStateMachine):
             return refused
         if found is not None and found.over(delivery.claim.leased_at):
             return None
-        if not delivery.holds:
+        if found is None and not delivery.holds:
             return self.lose(delivery)
-        assert found is None, "it was leased before its time had come"
-        return self.suspends(delivery, name, "sleep", before, duration)
+        return self.waits(delivery, name, "sleep", before, duration)
 
-    @rule(which=which, name=names, timeout=st.sampled_from([None, 0, HOUR, HOUR]))
-    def wait_for(self, which: Which, name: str, timeout: float | None) -> None:
+    @rule(which=which, name=names, timeout=st.sampled_from([None, 0, HOUR, HOUR]), leaves=flags)
+    def wait_for(self, which: Which, name: str, timeout: float | None, leaves: bool) -> None:
         """The signal was there, or comes later, or never."""
         delivery = self.one(which)
         if delivery is None:
             return
-        before = self.now()
-        got = self.outcome(delivery.run.wait_for(name, timeout, release_key=False))
+        before, call = self.now(), delivery.run.wait_for(name, timeout, release_key=False)
+        got = self.outcome(call)
         assert got == self.waited(delivery, name, before, None if timeout is None else int(timeout * 1000))
+        self.stays(delivery, name, call, got, leaves)
 
-    wait_for_ = wait_for
+    wait_for_, wait_for__ = wait_for, wait_for
 
     def waited(self, delivery: Delivery, name: str, before: int, timeout: int | None) -> Any:
         refused, found = self.asks(delivery, name, "wait")
@@ -656,30 +718,84 @@ class Machine(RuleBasedStateMachine):
             return refused
         if found is not None and found.over(delivery.claim.leased_at):
             return self.values.decoded("", found.value) if found.ended else TimeoutError
-        if not delivery.holds:
+        if found is None and not delivery.holds:
             return self.lose(delivery)
-        assert found is None, "it was leased before its signal or its time had come"
         signal = self.own(delivery.job).open(name)
-        if signal is not None:
+        if found is None and signal is not None:
             signal.kind, signal.ended, signal.attempt = "wait", True, delivery.attempt
+            signal.began = signal.done = self.calls
             return self.values.decoded("", signal.value)
-        return self.suspends(delivery, name, "wait", before, timeout)
+        return self.waits(delivery, name, "wait", before, timeout)
 
-    def suspends(self, delivery: Delivery, name: str, kind: str, before: int, duration: int | None) -> Any:
-        """Note the effects of a suspension, with the due time of the server if that is possible."""
-        job, spent = delivery.job, delivery.job.spent
-        record = Record(name, kind, delivery.attempt)
-        self.put(delivery, record)
-        if duration is not None:
-            said = [row for row in self.look()[0][job.key][2] if (row[0], row[1]) == (name.encode(), kind.encode())]
-            record.due = said[-1][6]
-            assert before + duration <= record.due <= self.now() + duration
-        if duration == 0:
-            job.spent = spent  # it goes on in this delivery
-            return TimeoutError if kind == "wait" else None
-        job.state, job.holder, job.spent, job.due = kind, None, 0, False
-        delivery.ended = True
-        return RunSuspended
+    def waits(self, delivery: Delivery, name: str, kind: str, before: int, duration: int | None) -> Any:
+        """Record a sleep or wait, with the due time of the server if that is possible, unless it is known."""
+        assert delivery.known is not None
+        if name not in delivery.known:
+            record = Record(name, kind, delivery.attempt)
+            self.adds(delivery, record)
+            if duration is not None:
+                said = [
+                    row
+                    for row in self.look()[0][delivery.job.key][2]
+                    if (row[0], row[1]) == (name.encode(), kind.encode())
+                ]
+                record.due = said[-1][6]
+                assert before + duration <= record.due <= self.now() + duration
+            delivery.known[name] = evolve(record)
+            if duration == 0:
+                return TimeoutError if kind == "wait" else None
+        delivery.waits[name] = kind
+        return Beside if delivery.running else RunSuspended
+
+    def stays(self, delivery: Delivery, name: str, call: Step[Any], got: Any, leaves: bool) -> None:
+        """Keep a call beside which steps run; or let its handler end."""
+        if got is Beside:
+            delivery.beside[name] = call
+        if got is RunSuspended:
+            delivery.leaving = True
+            if leaves:
+                self.leaves_now(delivery)
+
+    @rule(which=which, leaves=flags)
+    def look_again(self, which: Which, leaves: bool) -> None:
+        """A sleep or wait looks whether steps run beside it."""
+        delivery = self.one(which)
+        if delivery is None or not delivery.beside:
+            return
+        name = min(delivery.beside)
+        call = delivery.beside.pop(name)
+        got = self.outcome(call)
+        if delivery.ended:
+            assert got is RunLost
+            return
+        assert got is (Beside if delivery.running else RunSuspended)
+        self.stays(delivery, name, call, got, leaves)
+
+    @rule(which=which)
+    def handler_ends(self, which: Which) -> None:
+        """A sleep or wait has ended it."""
+        delivery = self.one(which)
+        if delivery is not None and delivery.leaving and not delivery.running:
+            self.leaves_now(delivery)
+
+    handler_ends_ = handler_ends
+
+    def leaves_now(self, delivery: Delivery) -> None:
+        """Suspend the run until the first of its sleeps and waits is over, if it is still ours."""
+        if delivery.ended:
+            return
+        delivery.ended, job, end = True, delivery.job, RunSuspended("i", "s")
+        assert self.drive(delivery.run.leave(end)) is end
+        if not delivery.holds:
+            assert delivery.run.claim.job.lost
+            return
+        rows = [one for one in self.own(job).records if one.name in delivery.waits and one.kind in ("sleep", "wait")]
+        job.state = "wait" if "wait" in delivery.waits.values() else "sleep"
+        job.holder, job.spent, job.failed = None, 0, False
+        job.due = any(one.ended for one in rows)
+        due = self.redis.zscore(self.key("asleep"), job.entry)
+        first = min([one.due for one in rows if one.due and not one.ended], default=float("inf"))
+        assert due <= self.now() if job.due else due == first, f"{job} is due at {due}, and not at {first}"
 
     @rule(pick=picks, name=names)
     def signal(self, pick: int, name: str) -> None:
@@ -688,7 +804,7 @@ class Machine(RuleBasedStateMachine):
         if job is None:
             return
         value = self.values.encoded("", self.fresh())
-        code = self.send(step_ops.signal(self.ops, job.key, name, value))
+        code = self.send(step_ops.signal(self.ops, job.key, name, "ada", value))
         assert step_ops.SIGNAL_OUTCOMES[code] == self.signalled(self.live(job.key), name, value)
 
     signal_, signal__ = signal, signal
@@ -707,9 +823,9 @@ class Machine(RuleBasedStateMachine):
             return "present"
         if 0 < found.due <= self.now():
             return "unknown"
-        found.value, found.ended, job.due = value, True, True
-        assert job.state == "wait"
-        return "woke"
+        found.value, found.ended = value, True
+        job.due = job.state in SUSPENDED
+        return "woke" if job.due else "kept"
 
     @rule(which=which)
     def progress(self, which: Which) -> None:
@@ -789,7 +905,8 @@ class Machine(RuleBasedStateMachine):
         if job.state == "wait" and self.redis.zscore(self.key("asleep"), job.entry) == float("inf"):
             names = [one.name for one in self.own(job).records if one.kind == "wait" and not one.ended and not one.due]
             assert names, f"{job} waits for nothing"
-            code = self.send(step_ops.signal(self.ops, job.key, names[-1], None))
-            assert step_ops.SIGNAL_OUTCOMES[code] == self.signalled(job, names[-1], None)
+            data = self.values.encoded("", None)
+            code = self.send(step_ops.signal(self.ops, job.key, names[-1], "ada", data))
+            assert step_ops.SIGNAL_OUTCOMES[code] == self.signalled(job, names[-1], data)
             return
         self.pass_time([one for one in self.jobs if one.state in (*SUSPENDED, "late")].index(job))

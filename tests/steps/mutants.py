@@ -11,9 +11,11 @@ from tests.support.planted import Edit
 UNPROVEN = "if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer"
 MUTANTS: dict[str, Sequence[Edit]] = {
     "a zombie's step is recorded": [("step", f"{UNPROVEN}(0) end\n", "")],
+    "a zombie waits": [("wait", f"{UNPROVEN}({{0}}) end\n", "")],
     "a zombie suspends the run": [("suspend", f"{UNPROVEN}({{0}}) end\n", "")],
     "a repeated call records again": [
         ("step", "local known = recorded()\nif known then return known end\n", ""),
+        ("wait", "local known = recorded()\nif known then return known end\n", ""),
         ("suspend", "local known = recorded()\nif known then return known end\n", ""),
         ("signal", "local known = recorded()\nif known then return known end\n", ""),
     ],
@@ -22,19 +24,20 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     ],
     "a record gives an attempt too many": [("step", "released, entry, token - 1)", "released, entry, token)")],
     "a sleep spends an attempt": [("suspend", "redis.call('HSET', released, entry, token)\n", "")],
-    "a sleep has no end": [
-        (
-            "suspend",
-            "delay == '' and 'inf' or string.format('%.0f', moment)",
-            "kind and 'inf' or string.format('', moment)",
-        )
+    "a sleep has no end": [("suspend", "moment == math.huge and 'inf' or", "moment and 'inf' or")],
+    "a run sleeps for as long as its last sleep": [
+        ("suspend", "moment = math.min(moment, record[7])", "moment = record[7]")
+    ],
+    "a signal that came before the suspension wakes nobody": [("suspend", "    moment = now\n", "")],
+    "only the first of several waits counts": [
+        ("suspend", "for i = waits, #ARGV do\n  local record", "for i = waits, waits do\n  local record")
     ],
     "a suspended run is handed out before its time": [
         ("lease", "'ZRANGEBYSCORE', asleep, '-inf', now,", "'ZRANGEBYSCORE', asleep, '-inf', '+inf',")
     ],
-    "a signal before its wait is lost": [("suspend", "if there[2] == 'signal' then", "if false then")],
-    "a signal is taken twice": [("suspend", "attempt, there[6], 0}, false)", "attempt, there[6], 0})")],
-    "a wait is not noted": [("suspend", "run, number, record, kind == 'wait' or nil)", "run, number, record)")],
+    "a signal before its wait is lost": [("wait", "if there[2] == 'signal' then", "if false then")],
+    "a signal is taken twice": [("*", "  run.open[signal[1]] = nil\n", "")],
+    "a wait is not noted": [("wait", "run, open, record, kind == 'wait' or nil)", "run, open, record)")],
     "the second signal stays": [("signal", "if record[2] == 'signal' then return answer(1) end\n", "")],
     "a signal comes after the timeout": [
         ("signal", "if record[7] > 0 and record[7] <= now then return answer(0) end\n", "")
@@ -50,13 +53,22 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "the plain way keeps the records": [
         ("complete", "limited, turns, steps, held, with_ids", "limited, turns, held, with_ids")
     ],
-    "a cancelled job leaves its records": [("cancel", "    runs.forget(q.steps, id)\n", "")],
+    "a cancelled job leaves its records": [("cancel", "    runs.leave(q, id)\n", "")],
     "a dead letter loses its records": [
         ("*", "    if run then runs.carry(steps, own.id, run, steps, runs.of_letter(entry)) end\n", "")
     ],
     "a dead letter that is not kept leaves records": [("*", "    runs.forget(steps, own.id)\n", "")],
-    "a redriven run forgets a record less": [
-        ("redrive", "runs.cut(steps, kept, run, first)", "runs.cut(steps, kept, run, first + 1)")
+    "a redriven run keeps its step": [
+        ("redrive", "if record[2] == 'signal' or", "if i == from[1] or record[2] == 'signal' or")
+    ],
+    "a redriven run forgets what was recorded later": [
+        ("redrive", "runs.began_before({i, record}, from)", "i < from[1]")
+    ],
+    "a redriven run forgets signals": [("redrive", "if record[2] == 'signal' or", "if")],
+    "a wait begins with its signal": [("*", "'wait', now, now, attempt", "'wait', signal[3], now, attempt")],
+    "a redriven run has too many bytes": [("*", "  run.bytes = 0\n", "")],
+    "the waits of a redriven run are closed": [
+        ("*", "  run.number, run.open = n, open\n", "  run.number, run.open = n, {}\n")
     ],
     "nobody sweeps up records": [("reclaim", "\nforget_stale_runs(q, 10)\n", "\n")],
     "nobody sweeps up due times": [("reclaim", "\nforget_stale_dues(q, 10)\n", "\n")],
@@ -67,12 +79,19 @@ IN_MODULES: dict[str, tuple[ModuleType, str, str]] = {
     "a step that runs once is recorded at its end only": (run, "            if once:\n", "            if False:\n"),
     "a step in doubt is answered": (
         run,
-        "if not record.ended:\n            raise InDoubt",
-        "if False:\n            raise InDoubt",
+        "if not record.ended:\n                raise InDoubt",
+        "if False:\n                raise InDoubt",
     ),
     "a zombie goes on": (run, "if number <= LOST:", "if number < LOST:"),
     "the records are not read": (run, "if self.claim.token == 1 else", "if self.claim.token else"),
     "the end of a step is another record": (run, "before.number if before else 0", "0"),
-    "a run goes on after it was suspended": (run, "if self.ended is not None:", "if False:"),
+    "a run goes on after it was suspended": (run, "if stopped is not None:", "if False:"),
+    "a step runs after a wait": (run, '(self.leaving if what == "step" else None)', "None"),
+    "a wait leaves the steps beside it": (
+        run,
+        "        while self.running and not self.lost:\n            while",
+        "        while False:\n            while",
+    ),
+    "only the last of several waits counts": (run, "list(self.waits.values())", "list(self.waits.values())[-1:]"),
     "a step of another kind is answered": (run, "if record.kind not in kinds:", "if False:"),
 }

@@ -122,7 +122,7 @@ class Storm(storm.Storm):
     """A storm over runs that take steps, sleep and wait."""
 
     NAME = QUEUE
-    LEFT = frozenset({"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control"})
+    LEFT = frozenset({"jobs", "wake", "stats", "taken", "workers", "registered", "dead", "control", "cancels"})
     PATIENCE = 90.0
     TICK = 0.05
     HURTS = 0.1

@@ -9,6 +9,7 @@ import pytest
 from headrace._protocol import step_ops
 from tests.steps.conftest import DAY, Runs
 from tests.support.colours import Connect
+from tests.support.steps import suspend
 
 LEASED, PARKED = 2, 1  # places in the reply of `counts`
 
@@ -46,11 +47,13 @@ def test_a_suspended_run_is_found(runs: Runs, kind: str, state: str, id: str) ->
     runs.step(entry, "charge", "cpaid", name)
     assert runs("progress", "w", entry, 1, name, "", "0.5", "half") == 1
     now = runs.suspend(entry, "later", kind, f"+{DAY}", name)[1] - DAY
-    _, row, cursor, records, progress = runs("find", name, "")
+    _, row, cursor, records, progress, deliveries = runs("find", name, "")
     assert (row[0], row[2], row[5], cursor) == (entry, state, "", "")
     assert now + DAY - 5000 <= row[6] <= now + DAY
     assert [(one[0], one[1], one[5]) for one in records] == [("charge", "step", "cpaid"), ("later", kind, None)]
     assert progress.split(" ", 1)[1] == "0.5 half"
+    (ran, delivered) = deliveries.split("\x1e")
+    assert (ran, delivered.split("\x1f")[0::3]) == ("5", ["1", "w"])
 
 
 def test_a_run_without_an_end_is_found(runs: Runs) -> None:
@@ -129,7 +132,7 @@ def test_the_steps_of_a_job(connect: Connect) -> None:
         queue._run(step_ops.record(ops, claim, 0, name, value, ended=True, took=0.5, ttl=0.0))
     queue._run(step_ops.record(ops, claim, 0, "e", None, ended=False, took=0.0, ttl=0.0))
     queue._run(step_ops.progress(ops, claim, 0.25, "a quarter of it"))
-    assert queue._run(step_ops.suspend(ops, claim, 0, "nap", "sleep", f"+{DAY}")).state == "suspended"
+    suspend(queue, claim, "nap", "sleep", f"+{DAY}")
     found = queue.find("i")
     assert (found.state, found.entry, found.worker) == ("delayed", None, None)
     assert [(one.name, one.state, one.result) for one in found.steps] == [
@@ -148,7 +151,7 @@ def test_a_run_that_waits_is_blocked(connect: Connect, timeout: float | None) ->
     queue.enqueue(b"x", id="i")
     claim = queue._run(queue.ops.lease("w", 1, ttl=60.0)).claims[0]
     moment = "" if timeout is None else f"+{timeout * 1000:.0f}"
-    queue._run(step_ops.suspend(queue.ops, claim, 0, "go", "wait", moment))
+    suspend(queue, claim, "go", "wait", moment)
     (listed,) = queue.admin.blocked()
     found = queue.find("i")
     assert found.state == listed.state == "blocked"

@@ -10,7 +10,7 @@ import redis
 from headrace import FanOut, Flow
 from headrace._protocol import step_ops
 from tests.support.colours import Connect
-from tests.support.steps import key
+from tests.support.steps import key, suspend
 
 
 class Stage:
@@ -38,8 +38,7 @@ class Stage:
 
     def suspend(self, lease: Any, kind: str) -> None:
         """Let it sleep, or wait."""
-        op = step_ops.suspend(self.queue.ops, lease.claim, 0, "later", kind, "+86400000")
-        assert self.queue._run(op).state == "suspended"
+        suspend(self.queue, lease.claim, "later", kind, "+86400000")
 
     def steps(self, name: str) -> list[str]:
         """The names of its records."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.scripts.conftest import TERM
 from tests.steps.conftest import DAY, Runs
 
 KINDS = pytest.mark.parametrize("kind", ["sleep", "wait"])
@@ -13,10 +14,10 @@ KINDS = pytest.mark.parametrize("kind", ["sleep", "wait"])
 @pytest.mark.parametrize("id", ["i", ""])
 def test_a_suspended_run_is_cancelled(runs: Runs, kind: str, id: str) -> None:
     entry = runs.suspended(kind, id)
-    assert runs("cancel", id or entry) == 1
+    assert runs("cancel", id or entry, TERM) == 1
     assert runs.counts() == {}
     assert runs.left() == []
-    assert runs("cancel", id or entry) == 0
+    assert runs("cancel", id or entry, TERM) == 0
 
 
 @pytest.mark.parametrize("state", ["leased", "parked", "delayed", "waiting"])
@@ -33,7 +34,7 @@ def test_a_run_in_any_state_is_cancelled(runs: Runs, state: str) -> None:
             assert runs("retry", "w", 3, 1000, entry, 1, f"+{DAY}", "1", "why") == [1]
     assert runs.counts() == {state: 1}
     assert runs.names() == ["a"]
-    assert runs("cancel", "i") == 1
+    assert runs("cancel", "i", TERM) == 1
     assert not runs.lua.redis.exists(runs.lua.key("steps"))
 
 
@@ -43,8 +44,8 @@ def test_jobs_of_a_payload_are_cancelled(runs: Runs, kind: str) -> None:
     entry = runs.begin("d")
     runs.step(entry, "a", id="d")
     assert runs("retry", "w", 3, 1000, entry, 1, f"+{DAY}", "1", "why") == [1]
-    assert runs("cancel_payload", "x", "jobs", "-", 100)[0] == 1
-    assert runs("cancel_payload", "x", "delayed", "0", 100)[0] == 1
+    assert runs("cancel_payload", "x", "jobs", "-", 100, TERM)[0] == 1
+    assert runs("cancel_payload", "x", "delayed", "0", 100, TERM)[0] == 1
     assert runs.counts() == {}
     assert runs.left() == []
 
@@ -53,7 +54,7 @@ def test_a_second_job_of_an_id_takes_no_records_along(runs: Runs) -> None:
     """A foreign producer has added it."""
     runs.sleeps("i")
     runs.lua.redis.xadd(runs.lua.key("jobs"), {"data": "y", "id": "i"})
-    assert runs("cancel_payload", "y", "jobs", "-", 100)[0] == 1
+    assert runs("cancel_payload", "y", "jobs", "-", 100, TERM)[0] == 1
     assert runs.names() == ["charge", "nap"]
 
 

@@ -147,7 +147,7 @@ def test_a_run_with_records_has_begun(runs: Runs, condition: str, delay: str) ->
 @pytest.mark.parametrize("delay", ["", f"+{DAY}"])
 def test_a_job_that_has_only_signals_has_not_begun(runs: Runs, delay: str) -> None:
     runs("enqueue", "full", "i", delay, 4, "data", "x", "id", "i")
-    assert runs("signal", "i", "go", "v") == 2
+    assert runs("signal", "i", "go", "ada", "v") == 2
     assert runs("enqueue_if", 0, 0, 0, "i", "", "replace=1", 4, "data", "new", "id", "i")[2:] == ["i", 2]
     assert runs.names() == ["go"]  # the signal stays
 
@@ -162,13 +162,13 @@ def test_a_suspended_run_keeps_its_key(runs: Runs, kind: str, release_key: int) 
     for _ in range(2):
         assert repair(runs) == {}
         runs("reclaim", "v", 10_000, TERM, 500, 1)
-        taken = runs("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", "headrace-key", 0, 1)
+        taken = runs("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", 1, "headrace-key", 0, 1)
         if release_key:
             break
     assert len(taken[2]) == release_key
     if not release_key:
-        assert runs("cancel", "i") == 1
-        taken = runs("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", "headrace-key", 0, 1)
+        assert runs("cancel", "i", TERM) == 1
+        taken = runs("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", 1, "headrace-key", 0, 1)
         assert len(taken[2]) == 1
 
 
@@ -182,7 +182,7 @@ def test_foreign_bytes_stop_nothing(runs: Runs, name: str) -> None:
         assert runs("find", "i", "")[1][2] == "leased"
         assert [row[0] for row in runs("steps", "i", "")] == ([] if name == "i" else ["", "b"])
     assert runs.step(entry, "c") > 0
-    assert runs("signal", "i", "go", "v") == 2
+    assert runs("signal", "i", "go", "ada", "v") == 2
     assert runs("complete", "w", 1, 1, 0, 0, entry, 1, "i") == [1]
     repair(runs)
     assert not runs.lua.redis.exists(runs.lua.key("steps"))

@@ -21,6 +21,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return older.source(tmp_path_factory.mktemp("old"))
 
 
+@pytest.mark.slow
 def test_an_older_worker_leases_no_suspended_run(old: Path, newest: Server) -> None:
     program = older.begin(old, newest)
     try:

@@ -58,7 +58,44 @@ def test_a_wait_that_is_forgotten_is_open_no_more(runs: Runs) -> None:
     assert runs("redrive", "-", 10, "go", "", "i") == [1, ""]
     runs.lease()
     assert runs.names() == ["a"]
-    assert runs("signal", "i", "go", "v") == 2  # kept for the wait to come
+    assert runs("signal", "i", "go", "ada", "v") == 2  # kept for the wait to come
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["in the same ms", "later"])
+def test_a_step_before_a_wait_stays_where_the_signal_came_first(runs: Runs, slow: bool) -> None:
+    """The wait has the number of its signal, the first."""
+    entry = runs.begin("i")
+    assert runs("signal", "i", "go", "ada", "v") == 2
+    assert runs("signal", "i", "later", "ada", "v") == 2
+    if slow:
+        runs.pass_ms()
+    runs.step(entry, "charge")
+    assert runs.wait(entry, "go", "wait", "") == [2, 1, "v"]
+    runs.step(entry, "ship")
+    assert runs("dead_letter", "w", 1000, entry, 1, "why") == [1]
+    assert runs("redrive", "-", 10, "go", "", "i") == [1, ""]
+    entry = runs.lease()
+    assert runs.names() == ["later", "charge"]
+    assert runs("signal", "i", "later", "ada", "v") == 1
+    assert runs("signal", "i", "go", "ada", "w") == 2
+    assert runs.wait(entry, "go", "wait", "") == [2, 3, "w"]
+    assert runs("dead_letter", "w", 1000, entry, runs.count(entry), "why") == [1]
+    assert runs("redrive", "-", 10, "charge", "", "i") == [1, ""]
+    assert runs.names() == ["later"]
+
+
+def test_a_step_that_began_before_another_stays_though_it_ended_later(runs: Runs) -> None:
+    entry = runs.begin("i")
+    assert runs.wait(entry, "go", "wait", "")[0] == 1
+    for _ in range(3):
+        runs.pass_ms()
+    assert runs.step(entry, "quick") == 2
+    assert runs.step(entry, "slow", took=3_600_000) == 3
+    assert runs("dead_letter", "w", 1000, entry, 1, "why") == [1]
+    assert runs("redrive", "-", 10, "quick", "", "i") == [1, ""]
+    assert runs.names() == ["go", "slow"]
+    assert runs("signal", "i", "go", "ada", "w") == 2
+    assert [row[5] for row in runs("steps", "i", "")] == ["w", "cv"]  # the wait was open, and took it
 
 
 def _again(runs: Runs, entry: str) -> str:

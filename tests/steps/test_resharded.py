@@ -10,6 +10,7 @@ import redis
 from headrace._protocol import step_ops
 from tests.conformance.test_resharding import OLD, gone
 from tests.support.colours import Connect
+from tests.support.steps import suspend
 
 NEW = 6
 DAY = "+86400000"
@@ -22,7 +23,7 @@ def test_a_suspended_run_stays_in_its_shard(connect: Connect, client: redis.Redi
     lease = queue.lease()
     ops = queue._verbs.at(lease.claim)
     queue._run(step_ops.record(ops, lease.claim, 0, "charge", b"jnull", ended=True, took=0.0, ttl=0.0))
-    queue._run(step_ops.suspend(ops, lease.claim, 0, "go", kind, DAY))
+    suspend(queue, lease.claim, "go", kind, DAY)
     assert queue.admin.reshard(NEW).left == 1
     found = gone(queue, client)
     assert (found.draining, found.left, found.done) == (1, 1, False)

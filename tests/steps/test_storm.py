@@ -16,11 +16,12 @@ import pytest
 from tests.steps.storm import Storm, judged
 from tests.support.servers import binaries
 
+pytestmark = pytest.mark.ci
+
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "8"))
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 def test_storm(tmp_path: Path) -> None:
     """Each record is of a function that ran to its end; once=True never twice; nothing of a zombie; nothing left."""
@@ -34,7 +35,6 @@ def test_storm(tmp_path: Path) -> None:
     assert not lacking, story
 
 
-@pytest.mark.storm
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "complaint"),

@@ -1,7 +1,8 @@
 """The choice of the cases of a test that run: servers, colours and protocols.
 
-Both colours send the same bytes, and servers differ by what scripts meet there. So the newest server runs every body in
-both colours; each other server runs one case of each body, in one colour. The option `--full` runs all cases.
+Sync verbs are generated from the async ones, and servers differ only in how they run scripts. So by default each body
+runs on the newest server in one colour, and in both where their code is written by hand. The oldest server runs the
+bodies of `scripts`. The ring `others` has the rest. The option `--full` runs all cases.
 
 A body that does not hold on three masters says so: `@pytest.mark.differs(reason)`, or `differs(reason, part, ...)` for
 its cases whose ids have one of these parts. The closest mark decides, and `None` means that the body holds. Such cases
@@ -12,7 +13,7 @@ mark of a body that holds by now.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -33,6 +34,10 @@ ON_CLUSTER, ON_MASTERS = {"conformance", "fair", "flows"}, {"conformance"}  # fo
 OFF_CLUSTERS = {
     "test_enqueue_in_a_transaction", "test_by_hash", "test_what_holds", "test_purge_and_move_take_them_all",
 }  # fmt: skip
+# Folders of the pages, SQL, Django and JavaScript: they run only where they are named, as by `poe guests`.
+GUESTS = ("web", "top", "sql", "django", "interop")
+ON_OLDEST = {"scripts"}  # folders whose bodies run on the oldest server by default
+IN_BOTH_COLOURS = {"workers", "faults", "cluster"}  # folders where the code of the colours differs by hand
 COLOURS = ("sync", "async", "threads", "tasks", "plain")  # and the kinds of workers
 # Where a body runs in both colours; bodies without a choice of servers run in the ring of the newest server.
 BY_COLOUR: Sequence[Binary | None] = [None, NEWEST]
@@ -40,7 +45,7 @@ SAMPLED = {"quick": BY_COLOUR, "ends": [*BY_COLOUR, binaries()[-1]]}  # the ring
 RINGS: Mapping[str, Sequence[Binary | None]] = {
     **SAMPLED,
     "newest": BY_COLOUR,
-    "others": [*BY_COLOUR, *binaries()[1:-1], CLUSTER],  # on the newest: cases that others leave out
+    "others": [*BY_COLOUR, *binaries()[1:], CLUSTER],  # on the newest and the oldest: cases that others leave out
     "all": [*BY_COLOUR, *binaries()[1:], CLUSTER],
     "masters": [MASTERS, SHARDED],
     **{binary.name: [binary] for binary in [*binaries(), *CLUSTERS]},
@@ -141,11 +146,11 @@ def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
             yield from once_on_masters(by_server)
             continue
         for binary, cases in by_server.items():
-            default = by_default(cases) if ring in SAMPLED or ring == "others" else cases
+            default = by_default(binary, cases) if ring in SAMPLED or ring == "others" else cases
             if full or (binary in CLUSTERS and ring == binary.name):
                 yield from cases
             elif binary not in BY_COLOUR:
-                candidates = in_one_colour(default if ring in SAMPLED else cases)
+                candidates = in_one_colour(default if ring in SAMPLED else left_out_of_ends(binary, cases))
                 yield from [by_name(candidates, f"{binary.name} ")] if candidates else []
             elif ring == "others":
                 yield from (item for item in cases if item not in default)
@@ -153,32 +158,50 @@ def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
                 yield from default
 
 
-def by_default(cases: Sequence[Any]) -> Sequence[Any]:
+def left_out_of_ends(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
+    """Return the cases of a body on a server that do not run by default; all, if it runs on none of that server."""
+    if binary not in RINGS["ends"] or not in_folder(cases[0], ON_OLDEST):
+        return cases
+    return [item for item in cases if left_to_ci(item)]
+
+
+def left_to_ci(item: Any) -> bool:
+    """Tell whether a body never runs by default: it takes seconds, or needs a machine that is not busy."""
+    return any(item.get_closest_marker(name) is not None for name in ("ci", "slow"))
+
+
+def in_folder(item: Any, folders: Collection[str]) -> bool:
+    """Tell whether a body stands in one of these folders of tests."""
+    return not set(folders).isdisjoint(item.path.parts)
+
+
+def by_default(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
     """Choose the cases of a body on a server that run by default.
 
     Of a body that is marked `sampled` this is one case, and with `sampled("kind")` one for each value of that
-    parameter; none, if it is marked `storm`. Other bodies run no case twice on the newest server.
+    parameter; none, if it is marked `ci` or `slow`. Other bodies run no case twice on the newest server. On the oldest
+    server, the bodies of `scripts` run.
     """
+    if binary not in BY_COLOUR and not in_folder(cases[0], ON_OLDEST):
+        return []
     groups: dict[Any, list[Any]] = {}
     for item in cases:
-        if not item.get_closest_marker("storm"):
+        if not left_to_ci(item):
             mark = item.get_closest_marker("sampled")
             group = mark and tuple(str(item.callspec.params[name]) for name in mark.args)
             groups.setdefault(group, []).append(item)
     plain = groups.pop(None, [])
-    if plain and binary_of(plain[0]) in BY_COLOUR:
-        plain = in_both_colours(plain)
+    if plain and binary_of(plain[0]) in BY_COLOUR and all(hasattr(item, "callspec") for item in plain):
+        plain = by_turns(plain, both=in_folder(plain[0], IN_BOTH_COLOURS))
     return [*plain, *map(by_name, groups.values())]
 
 
-def in_both_colours(cases: Sequence[Any]) -> list[Any]:
-    """Return each case in one colour: the colours take turns, and each has a case at least.
+def by_turns(cases: Sequence[Any], *, both: bool) -> list[Any]:
+    """Return each case in one colour: the colours take turns. With *both*, each has a case at least.
 
-    Under asyncio a handler is a coroutine or a plain function, as the name of the body chooses.
+    Under asyncio a handler is then a coroutine or a plain function, as the name of the body chooses.
     """
-    if not all(hasattr(item, "callspec") for item in cases):
-        return [*cases]
-    if {"tasks", "plain"} <= {colour_of(item) for item in cases}:
+    if both and {"tasks", "plain"} <= {colour_of(item) for item in cases}:
         left_out = ("tasks", "plain")[crc32(cases[0].originalname.encode()) % 2]
         cases = [item for item in cases if colour_of(item) != left_out]
     in_colour: dict[str, list[Any]] = {}
@@ -188,7 +211,8 @@ def in_both_colours(cases: Sequence[Any]) -> list[Any]:
         with_values.setdefault(other_values(item), []).append(item)
     first = crc32(f"first {cases[0].originalname}".encode())
     kept = [found[(first + number) % len(found)] for number, found in enumerate(with_values.values())]
-    return kept + [by_name(found) for found in in_colour.values() if not any(item in kept for item in found)]
+    missing = [by_name(found) for found in in_colour.values() if not any(item in kept for item in found)]
+    return [*kept, *missing] if both else kept
 
 
 def colour_of(item: Any) -> str:

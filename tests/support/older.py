@@ -9,9 +9,9 @@ import io
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -38,11 +38,11 @@ with worker:
 
 def source(folder: Path) -> Path:
     """Unpack the source of the older version."""
-    archive = subprocess.run(["git", "archive", COMMIT, "src"], cwd=ROOT, capture_output=True, check=False)
+    command = ["git", "archive", "--format=zip", COMMIT, "src"]
+    archive = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         pytest.skip(f"no commit {COMMIT} here: {archive.stderr.decode()[:200]}")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
+    ZipFile(io.BytesIO(archive.stdout)).extractall(folder)
     return folder / "src"
 
 

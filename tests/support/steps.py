@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from headrace import Event, JobState, Queue, QueueFull
+from headrace._protocol import step_ops
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import RunSuspended
 from tests.support.awaiting import PATIENCE, until
@@ -148,6 +149,14 @@ def write_trends(queue: Queue | Ops, server: Server, minutes: Iterable[int], sta
             record = struct.pack(">9I", at, *sums, ago, 2, 3, 4, 5500)
             client.setrange(key, 36 * (at // 60 % 2880), record)
             client.setrange(key, 36 * (2880 + at // 3600 % 2160), record)
+
+
+def suspend(queue: Any, claim: Any, name: str, kind: str, due: str) -> None:
+    """Suspend the run of a job that was leased."""
+    ops = queue._verbs.at(claim)
+    answer = queue._run(step_ops.wait(ops, claim, name, kind, due))
+    assert answer.state == "waiting"
+    assert queue._run(step_ops.suspend(ops, claim, [answer.number]))[0]
 
 
 def waiting_run(queue: Any, id: str, payload: Any = b"x") -> None:

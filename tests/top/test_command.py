@@ -10,6 +10,7 @@ from attrs import asdict
 
 from headrace import Queue
 from headrace._cli.app import app
+from headrace._installing import install_command
 from tests.support.program import on_a_terminal
 from tests.support.servers import Server
 
@@ -54,7 +55,7 @@ def test_refusals(newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setitem(sys.modules, "textual.app", None)
     code, out, err = once(newest.url, capfd=capfd)
     assert (code, out) == (2, "")
-    assert err == "headrace: headrace top is an extra: python -m pip install 'headrace[top]'\n"
+    assert err == f"headrace: headrace top is an extra: {install_command('top')}\n"
 
 
 def test_on_a_terminal(newest: Server, queue: Queue) -> None:

@@ -147,6 +147,7 @@ def test_the_life_of_a_worker(work: Work, queue: Queue, caplog: pytest.LogCaptur
     assert levels == {"INFO", "ERROR"}  # nothing of the job that ended well
 
 
+@pytest.mark.slow
 def test_the_dead_and_what_they_held(
     work: Work, queue: Queue, caplog: pytest.LogCaptureFixture, newest: Server, tmp_path: Path
 ) -> None:
@@ -322,6 +323,7 @@ def printed(newest: Server, rest: str) -> str:
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Worker", "AsyncWorker"])
 def test_run_speaks(newest: Server, kind: str) -> None:
     text = printed(newest, f"run({kind})")
@@ -333,6 +335,7 @@ def test_run_speaks(newest: Server, kind: str) -> None:
     assert text.count("ValueError: once") == 2  # the line, and its traceback: nothing is said twice
 
 
+@pytest.mark.slow
 def test_inside_a_program_warnings_reach_the_last_resort(newest: Server) -> None:
     """As under uvicorn, which sets up loggers of its own, and no root."""
     text = printed(newest, "asyncio.run(in_app())")
@@ -341,6 +344,7 @@ def test_inside_a_program_warnings_reach_the_last_resort(newest: Server) -> None
     assert "worker_started" not in text
 
 
+@pytest.mark.slow
 def test_a_program_that_has_set_up_logging_is_left_alone(newest: Server) -> None:
     text = printed(newest, "logging.basicConfig(format='mine %(message)s', level=logging.ERROR)\nrun(Worker)")
     assert re.findall(r"(?m)^mine (\w+)", text) == ["job_dead_lettered"]
@@ -358,6 +362,7 @@ def test_a_program_that_sets_up_logging_later_takes_over(newest: Server) -> None
     assert "INFO:headrace:worker_stopped" not in text
 
 
+@pytest.mark.slow
 def test_an_import_sets_up_nothing() -> None:
     program = "import logging, headrace; print(logging.root.handlers, logging.getLogger('headrace').handlers)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=60)

@@ -28,7 +28,7 @@ from headrace import (
 # -- making one ----------------------------------------------------------------------------------------
 
 Queue()  # type: ignore[call-overload]
-Queue("q", "redis://localhost")  # type: ignore[call-overload]
+Queue("q", 6379)  # type: ignore[call-overload]
 Queue("q", urll="redis://localhost")  # type: ignore[call-overload]
 Queue("q", lease="60")  # type: ignore[call-overload]
 Queue("q", max_attempts=1.5)  # type: ignore[call-overload]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -91,7 +93,7 @@ def advancing(job: FlowJob) -> bytes:
 
 def crawled(page: Any, root: str) -> Iterator[str]:
     """Open each page that links lead to, once for each tab and not for each job, and those that forms lead to."""
-    todo = ["", "find?id=dead", "matching?name=q&state=waiting&action=cancel"]
+    todo = ["", "find?id=nowhere", "matching?name=q&state=waiting&action=cancel"]
     known = set[tuple[str, ...]]()
     while todo:
         address = todo.pop(0)
@@ -134,8 +136,46 @@ def test_pages(filled: None, page: Any) -> None:
 
 
 WEIGHT_BYTES = 40_000
+SCROLLED = """[...document.querySelectorAll(".table:has(table)")].filter(one => one.scrollWidth > one.clientWidth).map(
+    one => `${one.getAttribute("aria-label")} is ${one.scrollWidth - one.clientWidth} px wider than its card`
+)"""
 FILES = "[...document.querySelectorAll('script[src], link[rel=stylesheet]')].map(one => one.src || one.href)"
 REACHABLE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+
+
+def test_no_table_is_wider_than_its_card(newest: Server, page: Any) -> None:
+    """Of a usual window, with names and reasons of usual length in every column."""
+    page.set_viewport_size({"width": 1280, "height": 800})
+    kinds = itertools.cycle(("newsletter", "receipt"))
+    worker = Worker(url=newest.url, name="mailer-of-a-shop")
+
+    @worker.handler("emails", retry=Retry(attempts=2, wait=0.0), history=100, tracebacks=True)
+    def send(job: Job) -> bytes:
+        if job.payload.endswith(b"1}"):
+            raise TimeoutError("no answer from the mail server within 2.4 s, and its twin refused the connection")
+        return b"250 OK"
+
+    with Queue("emails", url=newest.url) as queue:
+        headers = [{"kind": next(kinds), "tenant": "ada"} for _ in range(12)]
+        payload = '{"to": "somebody.with.a.long.name@mail.example.org", "order": %d}'
+        queue.enqueue_many([NewJob(payload % n, headers=one) for n, one in enumerate(headers)])
+        with worker:
+            until(lambda: queue.counts().completed == 10)
+            until(lambda: queue.counts().dead == 2)
+        queue.enqueue_many([NewJob(payload % n, headers=one, delay=LONG) for n, one in enumerate(headers)])
+        queue.enqueue_many([NewJob(payload % n, headers=one) for n, one in enumerate(headers)])
+        queue.lease()
+        reasons = re.findall(r'href="(letters[^"]*)"', page.request.get(f"{page.url}dead?name=emails").text())
+        states = [f"queue?name=emails&state={one}" for one in ("waiting", "running", "delayed", "dead", "ended")]
+        for address in ("", "workers", "dead", *map(unescape, reasons), *states):
+            page.goto(program_root(page) + address)
+            assert page.evaluate(SCROLLED) == [], address
+
+
+def program_root(page: Any) -> str:
+    """The address of the overview."""
+    parts = urlsplit(page.url)
+    return f"{parts.scheme}://{parts.netloc}/"
 
 
 @pytest.mark.slow
@@ -235,7 +275,7 @@ def test_live_and_actions(page: Any, queue: Queue) -> None:
     page.get_by_placeholder("Job id").focus()
     page.keyboard.type("late")
     page.keyboard.press("Enter")
-    page.get_by_role("link", name="late").click()
+    page.wait_for_url("**/job?*id=late")  # a search that finds one job goes there
     page.get_by_label("Due in so many seconds").fill("0")
     page.get_by_role("button", name="Reschedule").click()
     page.get_by_role("status").get_by_text("another due time").wait_for()

@@ -96,13 +96,41 @@ def test_the_graph_of_one_run(site: Any, shop: Flow, newest: Server) -> None:
     for lease in leases[:50]:
         shop.complete(lease, b"done")
     shown = text(site().get("run", flow="shop", id="waits"))
-    assert re.search(r"order blocked · \d+ (ms|s) .*item 50 completed · 10 running 10 waiting · 50 going on", shown)
+    assert re.search(r"order blocked · [\d.]+ (ms|s) .*item 50 completed · 10 running 10 waiting · 50 going on", shown)
     assert "70 go on, 50 completed." in shown
     assert "70 are shown." in shown
     page = site().get("run", flow="shop", id="waits").text
     assert page.count("job?queue=shop%2Fitem") == 3 + 20
     shown = text(site().get("run", flow="shop", id="waits/1/c0"))
-    assert re.search(r"order not reached bill not reached item completed · \d+ (ms|s) ", shown)
+    assert re.search(r"order not reached bill not reached item completed · [\d.]+ (ms|s|min) ", shown)
+
+
+def test_a_run_that_has_failed_says_why(site: Any, shop: Flow, newest: Server) -> None:
+    """As a redaction shows it."""
+    shown = site().get("run", flow="shop", id="bad")
+    assert "Why it has failed ZeroDivisionError: division by zero" in text(shown)
+    (waits,) = leased_in(newest, "order")
+    shop.complete(waits, FanOut([NewJob(b"x", "c")]))
+    assert shop.cancel("waits")
+    assert "Why it was cancelled its parent was cancelled" in text(site().get("run", flow="shop", id="waits/1/c"))
+    assert "Why" not in text(site().get("run", flow="shop", id="waits"))
+    hidden = site(redact=lambda what, shown, job: f"[{what} of {job.id}]")
+    assert "Why it has failed [reason of bad]" in text(hidden.get("run", flow="shop", id="bad"))
+
+
+def test_an_ended_job_with_its_children(site: Any, shop: Flow, newest: Server) -> None:
+    """As the history of its queue has them."""
+    (waits,) = leased_in(newest, "order")
+    with Queue("shop/order", url=newest.url, history=10) as queue:
+        assert queue.lease() is None
+    shop.complete(waits, FanOut([NewJob(b"x", "c1"), NewJob(b"x", "c2")], failed="continue"))
+    first, second = leased_in(newest, "item", 2)
+    assert first.dead_letter("no")
+    assert shop.complete(second)
+    assert shop.state("waits").stage == "bill"
+    shown = text(site().get("job", queue="shop/order", id="waits"))
+    assert "Children 1 completed, 1 failed." in shown
+    assert "waits/1/c1 failed item waits/1/c2 completed item" in shown
 
 
 def leased_in(server: Server, stage: str, limit: int = 1) -> list[Lease[Any]]:

@@ -152,6 +152,7 @@ SEEN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize("kind", ["threads", "blocking", "tasks"])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -177,6 +178,7 @@ def test_children_of_handlers(
             worker.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "method"), [("threads", "fork"), ("tasks", "fork"), ("tasks", "spawn")])
 def test_children_under_the_program(newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str) -> None:

@@ -271,6 +271,7 @@ def serve(url: str) -> None:
     worker.run()
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_in_the_middle_change_nothing(newest: Server) -> None:
     running = []
     with build(newest.url) as flow:

@@ -311,6 +311,7 @@ def test_an_awaitable_result_is_a_failure_under_a_worker(newest: Server, queue: 
     assert not seen
 
 
+@pytest.mark.slow
 def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -> None:
     """However far ahead it leases, and with however many calls under way."""
     worker = work()
@@ -326,6 +327,7 @@ def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -
     assert record.started == list(range(4000))
 
 
+@pytest.mark.slow
 def test_a_flood_in_one_queue_starves_no_other(work: Work, newest: Server) -> None:
     """Each handler has slots of its own: jobs of a small queue run while thousands wait in another."""
     worker = work()

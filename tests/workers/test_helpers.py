@@ -61,6 +61,31 @@ def test_run_until_empty_says_what_is_left(headrace_url: str) -> None:
             run_until_empty(worker, queue, timeout=0.1)
 
 
+def test_run_says_when_a_job_is_due(headrace_url: str) -> None:
+    """And how not to wait for it."""
+    worker = Worker(url=headrace_url)
+
+    @worker.handler("q")
+    def handle(job: Job) -> bytes:
+        job.sleep("cooling-off", 14 * 86_400)
+        job.wait_for("go")
+        return b"done"
+
+    with Queue("q", url=headrace_url) as queue:
+        receipt = queue.enqueue(b"x")
+        due = r"still 1 jobs to run; job '.*' of queue 'q' is due in 1,209,\d{3} s: .*until_empty=False"
+        with pytest.raises(TimeoutError, match=due):
+            run(worker, headrace_url, timeout=2.0)
+        run(worker, headrace_url, until_empty=False, timeout=PATIENCE)
+        travel(headrace_url, 14 * 86_400)
+        run(worker, headrace_url, until_empty=False, timeout=PATIENCE)
+        with pytest.raises(TimeoutError, match="waits for a signal"):
+            run(worker, headrace_url, timeout=1.0)
+        assert queue.signal(receipt.id, "go") == "woke"
+        run(worker, headrace_url, timeout=PATIENCE)
+        assert receipt.result() == b"done"
+
+
 def test_run_empties_all_shards(headrace_url: str) -> None:
     """It asks the shards that the handlers name for what is left."""
     worker, done = Worker(url=headrace_url), list[bytes]()
@@ -211,6 +236,7 @@ with freeze_time("2030-01-01", **cures[cure]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("colour")
 @pytest.mark.parametrize("cure", ["ignore", "tick"])
 def test_time_limits_end_under_freezegun(newest: Server, colour: str, cure: str) -> None:
@@ -267,6 +293,7 @@ unittest.main()
 """
 
 
+@pytest.mark.slow
 def test_another_test_runner_needs_no_pytest(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", UNITTEST, str(tmp_path / "data")],

@@ -288,6 +288,74 @@ def test_exceptions_through_middleware_are_the_handler_s(work: Work, kind: str, 
     assert sorted(caught) == ["LookupError", "NoneType", "OSError", "OSError"]
 
 
+@pytest.mark.parametrize("traced", [False, True], ids=["plain", "inside async"])
+def test_plain_middleware_of_an_async_worker(newest: Server, queue: Queue, traced: bool) -> None:
+    """It surrounds plain functions, in the thread and with the context variables of each, inside async middleware."""
+    worker, said = AsyncWorker(newest.url), list[tuple[str, bool, str]]()
+
+    def note(what: str) -> None:
+        said.append((what, threading.current_thread() is threading.main_thread(), WHERE.get()))
+
+    @worker.middleware
+    def inner(job: Job, call: Callable[[], Any]) -> Any:
+        note("enter")
+        WHERE.set(f"{WHERE.get()} inner")
+        thread = threading.get_ident()
+        try:
+            result = call()
+            assert (thread, result) == (threads[-1], b"plain")
+        finally:
+            note("leave")
+        return result + b"!"
+
+    if traced:
+
+        @worker.middleware
+        async def outer(job: Job, call: Callable[[], Any]) -> Any:
+            WHERE.set("outer")
+            return await call()
+
+    threads: list[int] = []
+
+    @worker.handler("q", kind="plain")
+    def plain(job: Job) -> bytes:
+        threads.append(threading.get_ident())
+        note("plain")
+        return b"plain"
+
+    @worker.handler("q", kind="async")
+    async def coroutine(job: Job) -> bytes:
+        note("async")
+        return b"async"
+
+    async def story() -> list[Any]:
+        receipts = [queue.enqueue(b"x", headers={"kind": kind}) for kind in ("plain", "async")]
+        async with worker:
+            return [await asyncio.to_thread(one.result, timeout=20) for one in receipts]
+
+    assert asyncio.run(story()) == [b"plain!", b"async"]
+    where = "outer" if traced else "nowhere"
+    assert [one for one in said if one[0] != "async"] == [
+        ("enter", False, where), ("plain", False, f"{where} inner"), ("leave", False, f"{where} inner"),
+    ]  # fmt: skip
+    assert [one for one in said if one[0] == "async"] == [("async", True, where)]
+
+
+def test_plain_middleware_around_nothing_is_refused(newest: Server) -> None:
+    """An async worker of coroutines would never call it."""
+    worker = AsyncWorker(newest.url)
+
+    @worker.middleware
+    def plain(job: Job, call: Callable[[], Any]) -> Any:
+        return call()
+
+    @worker.handler("q")
+    async def coroutine(job: Job) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"plain is a plain def.*make it async"):
+        worker.run()
+
+
 def test_what_middleware_swallows_is_complete(work: Work, kind: str, queue: Queue) -> None:
     running = work()
     running.worker.middleware(around(kind, lambda job: None, lambda result: b"instead"))
@@ -434,10 +502,6 @@ def test_a_halt_gives_back_what_middleware_surrounds(
 def test_middleware_that_is_refused() -> None:
     async def coroutine(job: Any, call: Any) -> None: ...
 
-    def plain(job: Any, call: Any) -> None: ...
-
-    with pytest.raises(ConfigurationError, match="plain must be async"):
-        AsyncWorker().middleware(plain)
     with pytest.raises(ConfigurationError, match="coroutine must be a plain def"):
         Worker().middleware(coroutine)
     with pytest.raises(TypeError, match="middleware must be callable"):

@@ -128,6 +128,7 @@ def test_what_is_no_longer_kept_lasts_as_long_as_any(server: Server) -> None:
         assert other.renew()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("colour")
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("colour", ["sync", "async"])

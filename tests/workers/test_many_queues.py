@@ -214,6 +214,7 @@ def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: R
         assert (counts.waiting, counts.leased, counts.delayed, counts.lost) == (0, 0, 0, 0)
 
 
+@pytest.mark.slow
 @ENGINES
 def test_a_full_queue_starves_no_other(work: Work, queues: list[Queue], record: Recorder) -> None:
     """One has thousands of jobs, the others one: these do not wait until that one is empty."""

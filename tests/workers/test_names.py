@@ -85,12 +85,21 @@ def test_a_killed_worker_resumes(
         assert len([x for x in queue.admin.workers() if x.name.startswith("w1.")]) == 1
 
 
-def test_poison_under_a_name(processes: Processes, queue: Queue) -> None:
-    """A job that kills its process each time is dead after `max_attempts`, though it is resumed at once."""
+def die_often(server: Server, queue: Queue) -> None:
+    """Let the only job have eighteen deaths."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        (row,) = client.xpending_range(queue.ops.keys.key("jobs"), "workers", "-", "+", 1)
+        client.hset(queue.ops.keys.key("deaths"), row["message_id"], 18)
+
+
+def test_poison_under_a_name(processes: Processes, queue: Queue, newest: Server) -> None:
+    """A job that kills its process each time is dead after 20 deaths, though it is resumed at once."""
     queue.enqueue(b"die")
-    for _ in range(3):
+    for number in range(3):
         if queue.counts().dead:
             break
+        if number == 1:
+            die_often(newest, queue)
         process = processes.start("w1", concurrency=1, heartbeat=0.2, timeout=NEVER, max_attempts=2)
         until(lambda process=process: queue.counts().dead or not process.is_alive())
     assert [note.attempt for note in processes.notes("began")] == [1, 2]

@@ -58,6 +58,7 @@ class Judge:
             self.cancelled.add((key, number))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("seed", [1])
@@ -150,6 +151,7 @@ def test_a_hot_key_keeps_no_other_waiting(server: Server, kind: str, gate: threa
     assert done[2:] == [b"%d" % n for n in range(len(done) - 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_killed_worker(processes: Processes, newest: Server) -> None:
     """Its job comes first elsewhere, and no other job of its key before it."""

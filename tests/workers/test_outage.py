@@ -28,6 +28,8 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Recorder, Running
 from tests.support.servers import Server
 
+pytestmark = pytest.mark.ci
+
 Work = Callable[..., Running]
 AWAY = pytest.mark.parametrize("away", ["gone", "frozen"])
 

@@ -255,6 +255,7 @@ def test_the_holder_is_cut_off(
     assert queue.counts() == Counts(leased=1, enqueued=1)
 
 
+@pytest.mark.slow
 def test_a_holder_that_stops_has_let_go_before_the_next(
     processes: Processes, queue: Queue, clock: Callable[[], float]
 ) -> None:

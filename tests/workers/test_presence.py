@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+import redis
 
 import headrace
 from headrace import HeadraceError, Job, Queue
@@ -72,6 +73,7 @@ def test_a_quiet_worker_finishes_its_job_and_leases_no_other(
         assert record.ended == ["first", "third"]
 
 
+@pytest.mark.slow
 def test_stop(processes: Processes, queue: Queue) -> None:
     """The program of the worker stops as by a signal: its job finishes first, and its run ends well."""
     program = processes.start("w", concurrency=1)
@@ -114,6 +116,36 @@ def test_an_idle_worker_that_is_quiet_leases_nothing(work: Work, queue: Queue, r
         assert queue.admin.resume_worker(name)
         record.await_ended(1)
     assert record.ended == ["third"]
+
+
+@pytest.mark.slow
+def test_a_quiet_worker_stays_quiet(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
+    """Until it is told to resume: over a new name, as after a freeze, and where its request is lost at rest."""
+    worker = work()
+
+    @worker.handler("q")
+    def handle(job: Job) -> None:
+        with record(job.id):
+            pass
+
+    def quiet_under(name: str) -> list[str]:
+        return [one.name for one in queue.admin.workers() if one.facts and one.asked == "quiet" and one.name != name]
+
+    with worker:
+        name = registered(queue).name
+        assert queue.admin.quiet_worker(name)
+        until(lambda: worker.engine.lifecycle.consumers[0].leasing.quiet, "it obeys")
+        queue.admin.fail_worker(name)
+        queue.enqueue(b"x", id="first")
+        until(lambda: quiet_under(name), "it is back, and quiet")
+        client.delete(queue.ops.keys.key("facts"))
+        until(lambda: quiet_under(name), "the request is noted again")
+        assert queue.counts().waiting + queue.counts().parked == 1
+        assert not record.started
+        assert queue.admin.resume_worker(quiet_under(name)[0])
+        record.await_ended(1)
+        until(lambda: [one.asked for one in queue.admin.workers()] == [""], "nothing is asked any more")
+    assert record.ended == ["first"]
 
 
 def test_a_quiet_worker_stops_without_resuming(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:

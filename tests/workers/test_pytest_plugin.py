@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "test-your-handlers.md"
 TESTS = """
 import asyncio, sys, threading
@@ -119,10 +121,12 @@ def pytest_of_a_user(folder: Path, *texts: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_fixtures(tmp_path: Path) -> None:
     assert re.search(r"^16 passed in", said := pytest_of_a_user(tmp_path, TESTS), re.MULTILINE), said
 
 
+@pytest.mark.slow
 def test_the_page(tmp_path: Path) -> None:
     """Its examples are tests, and pass."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)

@@ -32,6 +32,7 @@ def queue(server: Server) -> Any:
         yield queue
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize("concurrency", [1, 3, 40])
 def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concurrency: int) -> None:
@@ -57,6 +58,7 @@ def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concu
     assert [one for one in queue.admin.workers() if not one.name.startswith("queue-")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: int) -> None:
@@ -82,6 +84,7 @@ def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: i
     assert min(early[shard] for shard in range(SHARDS)) >= each / 8, early
 
 
+@pytest.mark.slow
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize(("shards", "rounds"), [(2, 8), (6, 6), (64, 2)])
 def test_a_shard_with_a_backlog_starves_no_other(newest: Server, kind: str, shards: int, rounds: int) -> None:
@@ -91,6 +94,7 @@ def test_a_shard_with_a_backlog_starves_no_other(newest: Server, kind: str, shar
     starving(newest, kind, shards, rounds, lambda worker, queue: worker.handler(queue, concurrency=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [2, 6])
 def test_a_backlog_of_batches_starves_no_other_shard(newest: Server, kind: str, shards: int) -> None:
     def register(worker: Running, queue: Any) -> Any:
@@ -372,6 +376,7 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
         worker.close()
 
 
+@pytest.mark.ci
 def test_persistent_jobs_have_one_holder_in_every_shard(server: Server, queue: Any, kind: str) -> None:
     """They go to another worker when one stops, at once; nothing is leased ahead, over all shards."""
     record = Recorder()

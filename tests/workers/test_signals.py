@@ -82,6 +82,7 @@ print("ended in good order")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["threads", "tasks"])
 def test_a_signal_before_the_start(newest: Server, queue: Queue, engine: str) -> None:
     """It is not too early: the worker starts, and stops."""
@@ -91,3 +92,46 @@ def test_a_signal_before_the_start(newest: Server, queue: Queue, engine: str) ->
     assert (done.returncode, done.stdout) == (0, "ended in good order\n"), done.stderr
     assert "Traceback" not in done.stderr
     assert queue.admin.workers() == []
+
+
+OWN = """
+import asyncio, os, signal, sys
+from headrace import AsyncWorker, Worker
+
+def own(*_): print("own handler", flush=True)
+
+def worker(kind):
+    made = kind(url=sys.argv[2])
+    made.handler("q")(print)
+    made.on_start(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    return made
+
+async def serve(of_loop):
+    loop = asyncio.get_running_loop()
+    if of_loop:
+        loop.add_signal_handler(signal.SIGTERM, own)
+    await worker(AsyncWorker).serve()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.sleep(0.1)
+
+how = sys.argv[1]
+if how == "loop":
+    asyncio.run(serve(True))
+else:
+    signal.signal(signal.SIGTERM, own)
+    if how == "serve":
+        asyncio.run(serve(False))
+    else:
+        worker(Worker if how == "threads" else AsyncWorker).run()
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["threads", "run", "serve", "loop"])
+def test_the_handlers_of_the_program_are_restored(newest: Server, how: str) -> None:
+    """Those of `signal.signal`, and those of the event loop."""
+    done = subprocess.run(
+        [sys.executable, "-c", OWN, how, newest.url], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "own handler\n"), done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -193,6 +194,39 @@ def test_attempts_count_from_the_last_record(work: Work, kind: str, queue: Queue
     assert calls[4:] == [("page", 2), ("page", 3)]
 
 
+def test_a_run_took_what_its_handlers_ran(work: Work, kind: str, newest: Server) -> None:
+    """In all deliveries: neither its suspensions, nor the time that it waited in a worker for a handler."""
+    worker = work()
+
+    @worker.handler("q", concurrency=1, retry=Retry(wait=0), history=10)
+    def handle(job: Any) -> Any:
+        if job.payload == b"long":
+            time.sleep(0.3)
+            return
+        yield partial(job.sleep, "nap", 0.2)
+        time.sleep(0.05)
+        if job.attempt == 1:
+            raise RuntimeError("again")
+
+    with newest.queue("q", history=10) as queue:
+        queue.enqueue(b"long")
+        queue.enqueue(b"x", id="a")
+        with worker:
+            until(lambda: (state := queue.find("a")) is not None and state.ended)
+        state = queue.find("a")
+        assert state is not None
+        assert [(one.number, one.suspended, one.failed) for one in state.attempts] == [
+            (1, True, False), (2, False, True), (3, False, False),
+        ]  # fmt: skip
+        assert state.deliveries == 3
+        assert state.took is not None
+        assert state.took >= 0.1
+        assert state.took < state.since - state.enqueued_at - 0.2
+        first = state.attempts[0]
+        assert first.began is not None
+        assert first.began >= state.enqueued_at + 0.25  # it waited for the slot of the long one
+
+
 def test_a_step_that_runs_once_is_in_doubt_after_a_failure(work: Work, kind: str, queue: Queue, calls: Calls) -> None:
     doubts: list[str] = []
     worker = work()
@@ -244,9 +278,9 @@ def test_after_its_suspension_a_handler_takes_no_step(work: Work, kind: str, que
 
     @worker.handler("q", retry=ONCE)
     def handle(job: Any) -> Any:
-        for name in ("one", "two"):
+        for take in (partial(job.sleep, "night", 3600), partial(job.step, "ship", calls.of(kind, "ship"))):
             try:
-                yield partial(job.sleep, name, 3600)
+                yield take
             except BaseException as error:
                 ends.append(type(error))
         return "kept by nobody"
@@ -256,6 +290,7 @@ def test_after_its_suspension_a_handler_takes_no_step(work: Work, kind: str, que
         until(lambda: len(ends) == 2)
         until(lambda: queue.counts() == Counts(delayed=1, enqueued=1))
     assert ends == [RunSuspended, RunLost]
+    assert calls == []
     state = queue.find("a")
     assert state is not None
     assert state.state == "delayed"
@@ -382,6 +417,28 @@ def test_values_travel_by_the_codec(codec: Any, work: Work, kind: str, newest: S
             await_end(queue, "a")
         assert gone(queue)
     assert seen == 2 * [{"paid": [3]}, {"by": "ada"}]
+
+
+@pytest.mark.parametrize("codec", [None, JSONCodec()])
+def test_a_step_whose_annotation_is_not_found(codec: Any, work: Work, kind: str, newest: Server, calls: Calls) -> None:
+    """It is refused before it runs, with the name."""
+    pay = calls.of(kind, "pay", {"n": 1})
+    pay.__annotations__["return"] = "Invoice"
+    queue: Any = Queue("q", url=newest.url, codec=codec)
+    worker = work()
+
+    @worker.handler(queue, retry=ONCE)
+    def handle(job: Any) -> Any:
+        yield partial(job.step, "pay", pay)
+
+    with queue:
+        queue.enqueue(b"x" if codec is None else "x", id="a")
+        with worker:
+            until(lambda: queue.counts().dead == 1)
+        (letter,) = queue.admin.dead()
+    assert "step 'pay': name 'Invoice' is not defined" in letter.reason
+    assert "at the top of tests.workers.test_steps" in letter.reason
+    assert calls == []
 
 
 def test_a_task_takes_steps(work: Work, kind: str, newest: Server, calls: Calls) -> None:

@@ -8,10 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import redis
 
 from headrace import Counts, NewJob, Queue
 from tests.support.awaiting import until
-from tests.support.program import PATIENCE, Started, started
+from tests.support.program import PATIENCE, Script, Started, started
 from tests.support.servers import Server
 
 APP = """
@@ -66,7 +67,61 @@ batches.batch_handler("second", max_size=30, max_wait=0.01, max_attempts=3)(work
 def other(job):
     time.sleep(0.001)
 """
-INNOCENT, ATTEMPTS = 20, 3
+INNOCENT, DEATHS = 20, 20
+DIED = f"no attempts left: its process died {DEATHS} times while it ran"
+
+# A supervisor that starts a worker again and again. Its processes die before a heartbeat was missed.
+LOOP = """
+import asyncio, ctypes, os, signal, sys, time
+from headrace import AsyncWorker, Worker
+
+kind, rest, url = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+
+def act(jobs):
+    for job in jobs:
+        with open("log", "a") as log:
+            log.write(f"{os.getpid()} {job.queue} {job.id}\\n")
+    poison = any(job.payload == b"poison" for job in jobs)
+    return poison, 0.02 if poison else 0.1
+
+def work(job):
+    poison, takes = act([job])
+    time.sleep(takes)
+    if poison:
+        os._exit(1)
+
+async def work_async(job):
+    poison, takes = act([job])
+    await asyncio.sleep(takes)
+    if poison:
+        os._exit(1)
+
+def work_all(jobs):
+    poison, takes = act(jobs)
+    time.sleep(takes)
+    if poison:
+        os._exit(1)
+
+def serve():
+    times = dict(url=url, heartbeat=0.2, timeout=0.6)
+    worker = AsyncWorker(**times) if kind == "tasks" else Worker(**times)
+    for name in ("q", "other"):
+        options = dict(lease=1, max_attempts=1)
+        if kind == "batches":
+            worker.batch_handler(name, max_size=10, max_wait=0.01, **options)(work_all)
+        else:
+            worker.handler(name, concurrency=10, **options)(work_async if kind == "tasks" else work)
+    worker.run()
+
+while True:
+    child = os.fork()
+    if not child:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with its supervisor
+        serve()
+        os._exit(0)
+    os.waitpid(child, 0)
+    time.sleep(rest)
+"""
 
 
 @pytest.fixture
@@ -99,17 +154,25 @@ def test_innocents_beside_poison(
         queue.enqueue_many(jobs)
         other.enqueue_many([b"x"] * 50)
         process = work(worker, processes)
-        until(lambda: queue.counts().dead + queue.counts().completed == INNOCENT + 1, "an end of all", PATIENCE)
+        until(lambda: queue.counts().completed == INNOCENT, "an end of the innocent", PATIENCE)
+        nearly_dead(newest)
+        until(lambda: queue.counts().dead == 1, "an end of poison", PATIENCE)
         assert queue.counts() == Counts(enqueued=INNOCENT + 1, completed=INNOCENT, dead=1)
         (letter,) = queue.admin.dead()
         assert letter.job.payload == b"poison"
-        assert "ended its process 3 times while alone" in str(letter.reason)
+        assert str(letter.reason) == DIED
         until(lambda: other.counts() == Counts(enqueued=50, completed=50))
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    beside = runs_of_poison(tmp_path)
-    assert beside[-ATTEMPTS:] == [1] * ATTEMPTS
-    assert len(beside) <= ATTEMPTS + 2
+    assert set(runs_of_poison(tmp_path)[2:]) <= {1}
+
+
+def nearly_dead(server: Server) -> None:
+    """Count deaths of the jobs that are left: with the pauses of `headrace work`, twenty take minutes."""
+    with redis.Redis(unix_socket_path=server.path) as client:
+        for key in client.scan_iter("*:deaths"):
+            for entry in client.hkeys(key):
+                client.hset(key, entry, DEATHS - 1)
 
 
 def runs_of_poison(folder: Path) -> list[int]:
@@ -132,16 +195,37 @@ def test_innocents_of_other_queues_and_shards(
         second.enqueue_many([b"good"] * 5)
         process = work(worker, shards=f"shards={shards}")
         until(lambda: second.counts().dead + second.counts().completed == 5, "an end of the second queue", PATIENCE)
-        until(lambda: queue.counts().dead + queue.counts().completed == 2 * shards + 1, "an end of all", PATIENCE)
+        until(lambda: queue.counts().completed == 2 * shards, "an end of the innocent", PATIENCE)
+        nearly_dead(newest)
+        until(lambda: queue.counts().dead == 1, "an end of poison", PATIENCE)
         assert second.counts() == Counts(enqueued=5, completed=5)
         assert queue.counts() == Counts(enqueued=2 * shards + 1, completed=2 * shards, dead=1)
         (letter,) = queue.admin.dead()
         assert letter.job.payload == b"poison"
-        assert "ended its process 3 times while alone" in str(letter.reason)
+        assert str(letter.reason) == DIED
         second.enqueue(b"good")  # the others go on
         until(lambda: second.counts().completed == 6)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    beside = runs_of_poison(tmp_path)
-    assert beside.count(1) >= ATTEMPTS
-    assert len(beside) <= ATTEMPTS + 4
+    assert set(runs_of_poison(tmp_path)[2:]) <= {1}
+
+
+@pytest.mark.sampled("worker")
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", ["threads", "tasks", "batches"])
+@pytest.mark.parametrize("rest", [0.0, 1.0], ids=["at once", "slowly"])
+@pytest.mark.parametrize("poisons", [1, 4])
+def test_a_crash_loop(newest: Server, tmp_path: Path, worker: str, rest: float, poisons: int) -> None:
+    """Processes die before a heartbeat is missed, so no peer sees it: each poison job ends, and none beside it."""
+    good = {"q": [f"a{n}" for n in range(8)], "other": [f"b{n}" for n in range(8)]}
+    with Queue("q", url=newest.url) as queue, Queue("other", url=newest.url) as other:
+        for place in queue, other:
+            place.enqueue_many([NewJob(b"good", id=name) for name in good[place.name]])
+        for number in range(poisons):
+            (queue, other)[number % 2].enqueue(NewJob(b"poison", id=f"p{number}"))
+        with Script(LOOP, [worker, str(rest), newest.url], cwd=tmp_path):
+            until(lambda: queue.counts().dead + other.counts().dead >= poisons, "an end of poison", PATIENCE)
+            until(lambda: queue.counts().completed + other.counts().completed == 16, "an end of the good", PATIENCE)
+        letters = [*queue.admin.dead(), *other.admin.dead()]
+        assert sorted(letter.job.id for letter in letters) == [f"p{number}" for number in range(poisons)]
+        assert {str(letter.reason) for letter in letters} == {DIED}

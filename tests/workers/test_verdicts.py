@@ -693,3 +693,26 @@ def test_a_codec_that_panics_quarantines(work: Work, newest: Server, queue: Queu
         lease = other.lease()
         assert lease is not None
         assert (lease.job.payload, other.counts().dead) == (b"good", 3)
+
+
+class Lying(Exception):
+    """An exception that can't be inspected."""
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("no class")
+
+
+def test_an_exception_whose_class_raises(work: Work, queue: Queue) -> None:
+    """Its job fails as any other, and its slot takes the next job."""
+    worker = work()
+
+    @worker.handler("q", concurrency=1, retry=Retry(attempts=1))
+    def handle(job: Job) -> None:
+        if job.id == "first":
+            raise Lying
+
+    with worker:
+        queue.enqueue(b"x", id="first")
+        queue.enqueue(b"x", id="second")
+        until(lambda: queue.counts() == Counts(enqueued=2, completed=1, dead=1))

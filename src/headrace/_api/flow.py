@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
-from headrace._api.queue import BaseLease, Delay
+from headrace._api.guide import Guided
+from headrace._api.queue import BaseLease, Delay, behind_progress
 from headrace._core.effects import Step, send, settle
 from headrace._core.flows.calls import FlowVerbs
 from headrace._core.flows.sharded import ShardedFlow
-from headrace._engine.hooks import refuse_generator, refuse_parameters
+from headrace._engine.hooks import refuse_bare, refuse_generator, refuse_parameters
 from headrace._model import checks
 from headrace._model.codec import Codec
 from headrace._model.job import Claim, NewJob
@@ -31,7 +32,7 @@ from headrace.errors import ConfigurationError, NotDurable
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Stages:
+class Stages(Guided):
     """The base of both flows: the declaration of their stages."""
 
     def __init__(
@@ -60,6 +61,8 @@ class Stages:
         tell jobs apart by headers, which they have from the jobs before. Decorates the stage's handler, which takes a
         `FlowJob`; a program that runs none needs only the call.
         """
+        if not isinstance(name, str):
+            refuse_bare("@flow.stage", "a name", name)
         settings = evolve(
             self.ops.settings, lease=lease, max_attempts=max_attempts, rate=rate, tracebacks=tracebacks, fair=fair,
             weights=weights, limits=limits,
@@ -70,6 +73,8 @@ class Stages:
         def register(function: F) -> F:
             if stage.functions:
                 raise ConfigurationError(f"stage {name!r} of flow {self.name!r} has a handler already")
+            if not callable(function):
+                raise TypeError(f"a handler must be callable, {function!r:.200} is not")
             refuse_generator(function)
             refuse_parameters(function, 1, "a job alone")
             stage.functions.append(function)
@@ -117,7 +122,8 @@ class BaseFlow(Connected, Stages):
         place = Place(claim.job.queue, self._settings, claim.worker)
         settling = SettleSpan(place, "complete", [claim.job]) if wanted() else None
         headers = None if settling is None else settling.headers
-        return self._completing(claim, outcome, fenced, durable, headers), settling
+        completing = self._completing(claim, outcome, fenced, durable, headers)
+        return behind_progress([claim], completing), settling
 
     def _completing(
         self, claim: Claim, outcome: Any, fenced: bool | None, durable: str | None, headers: Any

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from attrs import field, frozen
 
+from headrace._api.guide import OF_LEASES, OF_QUEUES, Guided
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._codecs.recorded import Recorded, with_results
 from headrace._core.effects import Step, send, settle
@@ -18,13 +19,14 @@ from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.shards.leasing import ShardedLeaser
 from headrace._core.shards.map import OneShard, ShardMap
 from headrace._core.shards.verbs import QueueVerbs, ShardedQueue
-from headrace._core.steps.run import Run
+from headrace._core.steps.run import Run, note_last
+from headrace._engine.facts import program
 from headrace._forks import cached_property
 from headrace._model import checks
 from headrace._model.checks import refuse_unknown
 from headrace._model.codec import BytesCodec, Codec, chosen
 from headrace._model.event import kinds as checked_kinds
-from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new, with_steps
+from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new, run_of, with_steps
 from headrace._model.policy import Conditions, Durability, Full, conditional
 from headrace._model.policy import full as checked_full
 from headrace._model.receipt import BaseReceipt, Receipt, added, bind
@@ -50,13 +52,17 @@ Q = TypeVar("Q", bound="BaseQueue")
 
 
 @frozen(eq=False)
-class BaseLease(Unpicklable, Generic[Q, T]):
+class BaseLease(Guided, Unpicklable, Generic[Q, T]):
     """The base of both leases."""
 
+    _elsewhere = OF_LEASES
     _instead = "send its job, and settle it here"
 
     claim: Claim
     _queue: Q = field(repr=False)
+
+    def _beside(self) -> Mapping[str, Any]:
+        return {"lease.job": self.job}
 
     @property
     def job(self) -> Job[T]:
@@ -81,9 +87,23 @@ Delay = float | timedelta | datetime | None
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 
-class BaseQueue(Connected):
+def last_progress(claims: Sequence[Claim]) -> Step[None] | None:
+    """Make the call that notes the progress of these jobs, before their leases end; `None` if all was sent."""
+    runs = [run for claim in claims if (run := run_of(claim.job)) is not None and run.progress is not None]
+    return note_last(runs) if runs else None
+
+
+def behind_progress(claims: Sequence[Claim], call: Step[R]) -> Step[R]:
+    """Make a call that ends leases, behind the call that notes their last progress."""
+    if (noting := last_progress(claims)) is not None:
+        yield from noting
+    return (yield from call)
+
+
+class BaseQueue(Guided, Connected):
     """The base of both queues: settings, and arguments turned into operations and calls, with their spans."""
 
+    _elsewhere = OF_QUEUES
     _receipt: type[BaseReceipt[Any]]  # of its colour
 
     def __init__(
@@ -103,7 +123,7 @@ class BaseQueue(Connected):
         self._within = bounding(settings.timeout)
         self._admission = Admission(self.ops)
         self._undeclared = True
-        self._short = alone and self._within is None and settings.max_waiting is None and settings.durable is None
+        self._short = not settings.keeps and self._may_be_short()
         self._untouched = type(codec) is BytesCodec  # payloads that are bytes
         self._leaser: DirectLeaser | ShardedLeaser = self._verbs.leaser()
         self._pid = os.getpid()
@@ -112,22 +132,42 @@ class BaseQueue(Connected):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
+    def _beside(self) -> Mapping[str, Any]:
+        return {"queue.admin": cast("Any", self).admin}
+
     def _parting(self) -> list[Op[Any]]:
         """Make the operations to send on closing. They end our registration, which is the parent's after a fork."""
         return self._leaser.leaving() if self._pid == os.getpid() else []
 
     def _declarations(self) -> list[Op[Declaration]]:
-        """Make the operations that declare this queue; none if this process has declared it so.
-
-        A history, or trends, begin with the declaration. It is then repeated: it costs little, and others may have
-        removed the queue.
-        """
+        """Make the operations that declare this queue; none if this process has declared it so, or `_recorded` does."""
+        if self.ops.settings.keeps:
+            return []
         self._undeclared = False
         said = self._said()
-        if said in _DECLARED and not self.ops.settings.keeps:
+        if said in _DECLARED:
             return []
         _DECLARED.add(said)
         return self._verbs.declarations()
+
+    def _recorded(self, call: Step[R]) -> Step[R]:
+        """Make a call, and before the first one declare a history, or trends, with which they begin: its job may end
+        at once. Each queue object declares them, as others may have removed the queue.
+        """
+        if self._undeclared and self.ops.settings.keeps:
+            answers, complete = yield from self._verbs.declare()
+            if complete:
+                self._undeclared = False
+                self._short = self._may_be_short()
+            for answer in answers:
+                self._declares(answer)
+        return (yield from call)
+
+    def _may_be_short(self) -> bool:
+        """Tell whether a job that is only a payload goes the short way."""
+        settings = self.ops.settings
+        free = self._within is None and settings.max_waiting is None and settings.durable is None
+        return free and settings.shards == 1
 
     def _said(self) -> Hashable:
         return (os.getpid(), place(self._executor.pool), self.ops.keys.key("jobs"), *self._ours().items())
@@ -196,13 +236,14 @@ class BaseQueue(Connected):
         if about_id or settings.max_waiting is not None:
             admission, limit = self._admission.with_durability(lasts), self._limit(full, timeout)
             item = admission.item(job, context)
-            return self._added_by(self._verbs.admit(job, admission, item, limit, asks=about_id)), sending
+            call = self._verbs.admit(job, admission, item, limit, asks=about_id)
+            return self._recorded(self._added_by(call)), sending
         plain = self.ops.item(job, context)
 
         def add(ops: Ops) -> Step[list[Receipt]]:
             return send(with_durability(ops.enqueue([plain]), lasts))
 
-        return self._added_by(self._verbs.enqueue(job, add, asks=False)), sending
+        return self._recorded(self._added_by(self._verbs.enqueue(job, add, asks=False))), sending
 
     def _added_by(self, call: Step[list[Receipt]]) -> Step[Any]:
         """Make a call that adds a job. Return the receipt."""
@@ -237,10 +278,10 @@ class BaseQueue(Connected):
             )
         if asks or settings.max_waiting is not None:
             whole, admission = timeout is not None, self._admission.with_durability(durability)
-            return self._verbs.admit_many(
-                admission, jobs, limit, whole=whole, context=context, bind=self._bound
-            ), sending
-        return self._verbs.enqueue_many(jobs, context, self._bound, durability), sending
+            call = self._verbs.admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound)
+        else:
+            call = self._verbs.enqueue_many(jobs, context, self._bound, durability)
+        return self._recorded(call), sending
 
     def _leasing(
         self, limit: int, block: float | timedelta | None, duration: float | timedelta | None, once: bool
@@ -256,7 +297,7 @@ class BaseQueue(Connected):
             self._leaser, self._pid = self._verbs.leaser(), os.getpid()
         self._place.client = self._leaser.name  # also if it had to take another
         receiving = ReceiveSpan(self._place, batch=limit > 1) if wanted() else None
-        return self._leaser.lease(limit, wait, term, once), receiving
+        return self._recorded(self._leaser.lease(limit, wait, term, once)), receiving
 
     def _complete(
         self,
@@ -289,7 +330,7 @@ class BaseQueue(Connected):
         kept = {claim.place: self.ops.result_bytes(result) for claim, result in each if result is not None}
         jobs = [claim.job for claim in claims]
         settling = SettleSpan(self._place, "complete", jobs, batch=True) if claims and wanted() else None
-        return self._verbs.complete_many(claims, fenced, kept, durability), settling
+        return behind_progress(claims, self._verbs.complete_many(claims, fenced, kept, durability)), settling
 
     def _cause(self, reason: object) -> Any:
         """Describe an exception that is given as a reason. The checks handle any other value."""
@@ -309,7 +350,7 @@ class BaseQueue(Connected):
         self, op: Callable[[Ops, Claim], Op[Verdicts]], lease: BaseLease[Any, Any]
     ) -> tuple[Step[Verdicts], SettleSpan | None]:
         made, span = self._settle(op, lease)
-        return settle(made), span
+        return behind_progress([lease.claim], settle(made)), span
 
     @cached_property
     def _place(self) -> Place:
@@ -330,10 +371,11 @@ class BaseQueue(Connected):
         found = yield from self._verbs.find(id, key)
         return None if found is None else with_results(self.ops.bound, found)
 
-    def _signal(self, id: str, name: str, data: Any, key: str | None) -> Step[str]:
+    def _signal(self, id: str, name: str, data: Any, by: str | None, key: str | None) -> Step[str]:
         label = step_name(name)
+        sender = program() if by is None else step_name(by, "by", "the sender")
         value = Recorded(self.ops.bound).encoded(f"signal {label!r}", data)
-        outcome = yield from self._verbs.signal(id, key, label, value)
+        outcome = yield from self._verbs.signal(id, key, label, sender, value)
         if outcome == "kept":
             log_event(
                 "signal_kept", STEP_WORDS["signal_kept"], id, self.name, label, queue=self.name, job_id=id, step=label

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from headrace._api.guide import OF_DECLARATIONS, OF_TASKS, Guided
 from headrace._api.results import Decode, value_of
 from headrace._codecs.annotated import TypeMismatch, loaded
 from headrace._codecs.signature import Signature
@@ -45,8 +46,10 @@ _RUNNING: ContextVar[Job] = ContextVar("headrace_task")
 Register = Callable[["BaseTask[..., Any, Any]"], None]
 
 
-class BaseTask(Generic[P, R, C]):
+class BaseTask(Guided, Generic[P, R, C]):
     """A function whose calls are jobs: calling it runs it, `enqueue` makes a job of the call."""
+
+    _elsewhere = OF_TASKS
 
     def __init__(
         self,
@@ -66,6 +69,9 @@ class BaseTask(Generic[P, R, C]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r} of {self._tasks!r})"
+
+    def _beside(self) -> Mapping[str, Any]:
+        return {"tasks": self._tasks, **self._tasks._beside()}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function, here and now."""
@@ -133,14 +139,16 @@ class BaseTask(Generic[P, R, C]):
         try:
             return dict(argument_headers(terms.names, {**self._signature.defaults, **packed}))
         except TypeError as error:
-            raise TypeError(f"task {self.name!r}: {error}") from None
+            raise TypeError(f"task {self.name!r}: {error}; or give the header, by options(headers=…)") from None
 
 
 K = TypeVar("K", bound=BaseTask[..., Any, Any])
 
 
-class BaseTasks:
+class BaseTasks(Guided):
     """The base of both: tasks by their names, and the workers that run them."""
+
+    _elsewhere = OF_DECLARATIONS
 
     def __init__(self, queue: BaseQueue) -> None:
         _require_bytes(queue.ops.codec)
@@ -151,6 +159,9 @@ class BaseTasks:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.queue.name!r})"
+
+    def _beside(self) -> Mapping[str, Any]:
+        return {"tasks.queue": self.queue, "tasks.queue.admin": self.queue.admin}
 
     @property
     def job(self) -> Job:
@@ -347,7 +358,7 @@ def _look_at(task: BaseTask[..., Any, Any]) -> None:
     try:
         _ = task._signature.shapes
         _ = task._signature.answer
-    except NameError:  # of something that is declared later; looked at again by `check`
+    except (NameError, AttributeError):  # of something that is declared later; looked at again by `check`
         pass
     except ConfigurationError as error:
         if "shapes" not in vars(task._signature):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -12,6 +13,7 @@ from attrs import evolve
 from tenacity import wait_exponential_jitter
 
 from headrace._api.flow import Stages
+from headrace._api.guide import OF_WORKERS, Guided
 from headrace._api.queue import BaseQueue
 from headrace._api.tasks import BaseTask, BaseTasks, check, declared, encoder, serve
 from headrace._api.tasks import handler as task_handler
@@ -21,7 +23,7 @@ from headrace._core.shards.roles import ShardSlots
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.variants import KindConsumer, PersistentConsumer
-from headrace._engine.hooks import Hooked, called, is_async, refuse_generator, refuse_parameters
+from headrace._engine.hooks import Hooked, called, is_async, refuse_bare, refuse_generator, refuse_parameters
 from headrace._model import checks, settings
 from headrace._model.codec import BytesCodec, Codec, chosen, warn_of_results
 from headrace._model.job import Job
@@ -48,6 +50,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 ClientT = TypeVar("ClientT")
 Seconds = float | timedelta
 DEFAULT_WAIT = wait_exponential_jitter(initial=1, max=3600)
+
+
+def new_worker_name() -> str:
+    """Make a name for a worker that was given none."""
+    return f"worker-{secrets.token_hex(4)}"
 
 
 def routed(kinds: Mapping[str | None, HandlerSettings], job: Job) -> Any:
@@ -123,6 +130,10 @@ def _flow_consumer(handler: HandlerSettings, worker: str, ops: Ops, **options: A
 class Relaying(Protocol):
     """A relay, as its worker runs it. One for asyncio is ended by an `await`."""
 
+    def join(self, other: object) -> bool:
+        """Do the work of *other*, too, on the same session; `False` if that is of another engine."""
+        ...
+
     def begin(self, where: Address) -> None:
         """Begin. *where*: the server for a queue that names none."""
 
@@ -138,9 +149,10 @@ class Relayed(Protocol):
         ...
 
 
-class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
+class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
     """The base of both workers: their handlers and settings."""
 
+    _elsewhere = OF_WORKERS
     _client_type: ClassVar[type]
     _slots = 100
     _running: Any = None  # the engine of its last run
@@ -160,7 +172,7 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
     ) -> None:
         super().__init__()
         self.settings = WorkerSettings(heartbeat, timeout, max_outage, durable)
-        self.name = worker_name(name) if name is not None else f"worker-{secrets.token_hex(4)}"
+        self.name = worker_name(name) if name is not None else new_worker_name()
         self.named = name is not None
         self.namespace = namespace
         self.trace_parent = trace_parent
@@ -170,6 +182,7 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         self.handlers: dict[str, HandlerSettings] = {}
         self._tasks: list[BaseTasks] = []
         self._relays: list[Relaying] = []
+        self._pid = os.getpid()
         self._signalled = False  # whether a signal has ended the last run
         self._address = self._own = Address.of(url, client, self._client_type, self)
         Keys.of("any", namespace)
@@ -263,8 +276,10 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
     ) -> tuple[str, QueueSettings, Codec | None]:
         """Return the name, the options and the codec of a handler's queue."""
         settings = QueueSettings.of(getattr(self, caller), options, kind)
-        if not isinstance(queue, BaseQueue):
+        if isinstance(queue, str):
             return queue, settings, codec
+        if not isinstance(queue, BaseQueue):
+            refuse_bare(f"@worker.{caller}", "a queue, or its name", queue)
         given = sorted([*(options.keys() - {"ordered"}), *(["codec"] if codec is not None else [])])
         if given:
             raise ConfigurationError(
@@ -308,7 +323,8 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
         relay: Relaying = made(engine, poll)
         if self._threads_only and is_async(relay.end):
             raise ConfigurationError("an engine for asyncio: give it to an AsyncWorker, or this worker one for threads")
-        self._relays.append(relay)
+        if not any(one.join(relay) for one in self._relays):
+            self._relays.append(relay)
 
     def flow(self, flow: Stages, *stages: str) -> None:
         """Register the handlers of a flow's stages: of all stages with a handler, or of the named stages."""
@@ -392,11 +408,33 @@ class BaseWorker(Hooked, Unpicklable, Generic[ClientT]):
             check(tasks)
         if not self.handlers:
             raise ConfigurationError("this worker has no handlers: register one with @worker.handler(queue)")
+        self._refuse_middleware_of_nothing()
         self._address = self._own if url is None else Address(given(url))
         self._address.join()
 
+    def _forget_parents(self) -> None:
+        """Forget the run of the parent in a forked child, which has none of its threads and event loops."""
+        if self._pid != os.getpid():
+            self._running = None
+            self._pid = os.getpid()
+            if not self.named:
+                self.name = new_worker_name()
+
+    def _refuse_middleware_of_nothing(self) -> None:
+        """Raise `ConfigurationError` for plain middleware if all handlers are coroutines, as it would never run."""
+        plain = [one for one in self._around if not is_async(one)]
+        if not plain or self._threads_only:
+            return
+        each = [one for handler in self.handlers.values() for one in (*handler.kinds.values(), handler)]
+        if all(is_async(one.function) for one in each if not one.kinds):
+            raise ConfigurationError(
+                f"middleware {called(plain[0])} is a plain def, which surrounds plain functions in their threads, and "
+                "all handlers of this worker are coroutines: make it async"
+            )
+
     def _request_stop(self, wait: bool) -> Any:
         """Ask the engine to stop. Return it if the caller should *wait* for its end; a handler never does."""
+        self._forget_parents()
         engine = self._running
         if engine is None:
             return None

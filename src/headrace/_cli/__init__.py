@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 
@@ -14,6 +15,7 @@ from headrace.errors import ConfigurationError, requiring
 def main() -> None:
     """Run the command line."""
     _open_streams()
+    _read_arguments()
     for stream in sys.stdout, sys.stderr:  # characters that the terminal, or a locale without UTF-8, can't take
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -25,6 +27,13 @@ def main() -> None:
         sys.exit(f"headrace: {error}")
     logging.getLogger("headrace").addHandler(logging.NullHandler())  # commands report errors in lines of their own
     app(prog_name="headrace")
+
+
+def _read_arguments() -> None:
+    """Decode the arguments as UTF-8, whatever the locale is: ids and payloads on the server are."""
+    for place, argument in enumerate(sys.argv):
+        with suppress(UnicodeError):  # bytes of another encoding stay as the locale reads them
+            sys.argv[place] = os.fsencode(argument).decode()
 
 
 def _open_streams() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import getpass
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -13,11 +14,13 @@ import attrs
 import typer
 
 from headrace._api.sync.queue import Queue
-from headrace._cli.console import opened, reported, say
+from headrace._cli.console import bytes_of, opened, reported, say
 from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm, on_queue
 from headrace._cli.output import all_of, changed, outcome, print_json, print_out, show, succeed
+from headrace._model.job import KEY
 from headrace._model.state import Repairs
-from headrace._model.steps import signal_data
+from headrace._model.steps import NAME_CHARACTERS, signal_data
+from headrace._model.terms import Limit
 from headrace._protocol.keys import worker_name
 from headrace.errors import ConfigurationError, HeadraceError
 
@@ -77,7 +80,7 @@ def cancel(
             if payload is None:
                 each(ids or (), queue.cancel, "cancelled", in_json, f"no such job in {name}, or it is dead")
                 return
-            changed(name, "cancelled", queue.admin.cancel_payload(os.fsencode(payload)), in_json)
+            changed(name, "cancelled", queue.admin.cancel_payload(bytes_of(payload)), in_json)
 
 
 def reschedule(
@@ -122,6 +125,14 @@ def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = Fals
     changed(queue.name, "expired", number, in_json, ids, f"no such job is leased in {queue.name}")
 
 
+def _user() -> str | None:
+    """Return the name of the user, and of the machine; `None` where the system knows no user."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"[:NAME_CHARACTERS]
+    except (ImportError, KeyError, OSError):
+        return None
+
+
 @on_queue
 def signal(
     queue: Queue,
@@ -134,7 +145,7 @@ def signal(
 
     Prints woke, kept (it came before the wait), present (the job has one), or unknown (there is no such job).
     """
-    answer = queue.signal(id, signal, None if data is None else signal_data(data))
+    answer = queue.signal(id, signal, None if data is None else signal_data(data), by=_user())
     outcome(in_json, answer, {"queue": queue.name, "id": id, "signal": signal, "outcome": answer})
     succeed(answer in ("woke", "kept"))
 
@@ -327,6 +338,58 @@ def reshard(
         return
     left = f"; {found.left} jobs are in {found.draining} older ones" if found.draining else ""
     print_out(f"{found.shards} shards{left}")
+
+
+@on_queue
+def redeclare(
+    queue: Queue,
+    fair: Annotated[
+        str | None, typer.Option(metavar="HEADER", help="Whose values take turns: tenant, org/user.")
+    ] = None,
+    weight: Annotated[
+        list[str] | None, typer.Option(metavar="VALUE=NUMBER", help="The weight of a value of --fair, one an option.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[HEADER=]NUMBER", help="Leased jobs of the queue, or of each value of a header, at most."
+        ),
+    ] = None,
+    per_shard: Annotated[bool, typer.Option("--per-shard", help="Divide the limits among the shards.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Take all terms off.")] = False,
+    in_json: Json = False,
+) -> None:
+    """Change the terms of a queue: its shares and limits.
+
+    The given terms replace all that it has, at once, whatever its workers declare. They count until all workers that
+    live now have been replaced. Rate limits stay.
+    """
+    if none == bool(fair or weight or limit):
+        raise ConfigurationError("give --fair or --limit, or --none alone to take all terms off")
+    limits = [_limit(text, per_shard) for text in limit or ()]
+    queue.admin.redeclare(fair=fair, weights=dict(_weight(text, fair) for text in weight or ()) or None, limits=limits)
+    declared = {} if none else attrs.evolve(queue.ops.settings, fair=fair, limits=limits).declared()
+    given = {name: declared.get(name) for name in ("fair", "limits")}
+    text = ", ".join(f"{name} {value}" for name, value in given.items() if value) or "none"
+    outcome(in_json, f"terms of {queue.name}: {text}", {"queue": queue.name, **given})
+
+
+def _limit(text: str, per_shard: bool) -> Limit:
+    """Read a limit: `20`, or `tenant=5`. Raises `ConfigurationError`."""
+    key, _, number = text.rpartition("=")
+    if not number.isascii() or not number.isdigit():
+        raise ConfigurationError(f"--limit {text!r}: give a number, or a header and a number, such as tenant=5")
+    return Limit(int(number), key=key or None, per_shard=per_shard and key != KEY)
+
+
+def _weight(text: str, fair: str | None) -> tuple[tuple[str, ...], float]:
+    """Read a weight: `gold=3`, or `acme/ada=0.5` if *fair* has two headers. Raises `ConfigurationError`."""
+    value, equals, number = text.rpartition("=")
+    try:
+        weight = float(number if equals else "")
+    except ValueError:
+        raise ConfigurationError(f"--weight {text!r}: give a value of --fair and a number, such as gold=3") from None
+    return (tuple(value.split("/", 1)) if fair and "/" in fair else (value,)), weight
 
 
 def is_bulk(ids: object, *filters: str) -> bool:

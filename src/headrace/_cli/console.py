@@ -34,6 +34,7 @@ from headrace._net.sync.executor import meet
 from headrace._protocol.keys import Keys, pattern, queue_of
 from headrace._protocol.replies import text
 from headrace._telemetry.log import JsonLines
+from headrace._ui.texts import without_place
 from headrace.errors import ConfigurationError, HeadraceError
 
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141  # exit codes
@@ -120,11 +121,11 @@ def _options() -> tuple[dict[str, str], set[str]]:
 
 
 @contextmanager
-def terminated() -> Generator[None, None, None]:
-    """Handle SIGTERM like Ctrl-C: clean up, then end."""
+def terminated(code: int = 128 + signal.SIGTERM) -> Generator[None, None, None]:
+    """Handle SIGTERM like Ctrl-C: clean up, then end with this exit code."""
 
     def interrupt(_number: int, _frame: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
+        raise SystemExit(code)
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -159,7 +160,7 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
             client.ping()  # pyright: ignore[reportUnknownMemberType]
             yield client
         except (redis.RedisError, RedisClusterException) as error:
-            raise HeadraceError(f"{name}: {error}") from error
+            raise HeadraceError(f"{name}: {without_place(str(error))}") from error
 
 
 @contextmanager
@@ -241,6 +242,19 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
     raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))
+
+
+# -- arguments ------------------------------------------------------------------------------------------
+
+
+def bytes_of(argument: str) -> bytes:
+    """Return an argument as the bytes that were typed."""
+    return argument.encode("utf-8", "surrogateescape")
+
+
+def path_of(argument: str) -> Path:
+    """Return the path that an argument names, in the encoding of the file system."""
+    return Path(os.fsdecode(bytes_of(argument)))
 
 
 # -- objects that a command names -----------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import redis
@@ -12,7 +10,7 @@ import typer
 from headrace._api.sync.inspector import Inspector
 from headrace._api.sync.queue import Queue
 from headrace._cli.change import all_matching, is_bulk
-from headrace._cli.console import open_queue, require
+from headrace._cli.console import bytes_of, open_queue, path_of, require
 from headrace._cli.options import Ids, Json, Jsonl, Kind, Limit, Name, Reason, Yes, confirm, on_queue, on_server, verbs
 from headrace._cli.output import bounded, changed, clock, show_jobs, show_values
 from headrace._core.queue.bulk import Match
@@ -83,9 +81,9 @@ def redrive(
 def contents(text: str) -> bytes:
     """Return the bytes of a text, or of a file if it begins with @. Raises `ConfigurationError`."""
     if not text.startswith("@"):
-        return os.fsencode(text)
+        return bytes_of(text)
     try:
-        return Path(text[1:]).read_bytes()
+        return path_of(text[1:]).read_bytes()
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"--payload {text}: {error}") from None
 

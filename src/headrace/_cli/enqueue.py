@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 from typing import IO, Annotated, Any, cast
 
 import attrs
@@ -24,7 +23,7 @@ from attrs import define, evolve
 
 import headrace
 from headrace._api.sync.queue import Queue
-from headrace._cli.console import INTERRUPTED, opened, reported, say
+from headrace._cli.console import INTERRUPTED, bytes_of, opened, path_of, reported, say
 from headrace._cli.options import Create, Json, Name, Namespace, Url
 from headrace._cli.output import print_json, print_out
 from headrace._model.job import NewJob
@@ -293,7 +292,7 @@ def enqueue(
             nullcontext() if payloads else _opened(file) as stream,
             opened(name, url, namespace, create=create, new_levels=priority + 1, **options) as queue,
         ):
-            jobs = [attrs.evolve(template, payload=os.fsencode(text)) for text in payloads or ()]
+            jobs = [attrs.evolve(template, payload=bytes_of(text)) for text in payloads or ()]
             _check(queue, jobs or [template])
             if stream is None:
                 Enqueuing(queue, ids, in_json).run([Batch(jobs)])
@@ -341,7 +340,7 @@ def _opened(file: str | None) -> Generator[IO[bytes], None, None]:
     if file is not None and file != "-":
         with ExitStack() as stack:
             try:
-                stream = stack.enter_context(Path(file).open("rb"))
+                stream = stack.enter_context(path_of(file).open("rb"))
             except OSError as error:
                 raise ConfigurationError(f"{file}: {error.strerror}") from None
             yield stream

@@ -142,6 +142,7 @@ def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[
         "stage": run.stage,
         "started_at": run.started_at,
         "ended_at": run.ended_at,
+        "reason": run.reason,
         "attributes": dict(run.attributes),
         "pending": run.pending,
         "failed": list(run.failed),
@@ -170,6 +171,7 @@ def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object
     yield "stage", run.stage
     yield "started", clock(run.started_at)
     yield "ended", clock(run.ended_at)
+    yield "reason", None if run.reason is None else plain(run.reason)
     yield "children", len(run.children) + len(run.failed) + run.pending or None
     yield "not ended", run.pending or None
     yield "failed", ", ".join(map(plain, run.failed[:20]))

@@ -39,6 +39,7 @@ from headrace._cli.output import (
     start_of,
     succeed,
 )
+from headrace._core.views.attention import other_terms
 from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, Finding, examine, relays
 from headrace._model.event import KINDS
 from headrace._model.state import Attempt, Counts, JobState, WorkerFacts, WorkerState
@@ -50,7 +51,7 @@ from headrace.errors import ConfigurationError, HeadraceError, JobFailed
 
 EXAMINED_AT_MOST = 1000  # queues, of which each takes a few round trips
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
-COLUMNS = ("waiting", "parked", "leased", "delayed", "dead", "completed", "workers", "notes")  # on a terminal
+COLUMNS = ("waiting", "parked", "leased", "later", "dead", "completed", "workers", "notes")  # on a terminal
 RATES = {"in/s": "enqueued", "done/s": "completed"}
 
 
@@ -104,12 +105,19 @@ def _stats(inspector: Inspector, view: QueueView, *, rates: bool = False) -> dic
     alive = [worker for worker in view.workers if worker.alive]
     workers = [attrs.asdict(worker, filter=lambda field, _: field.name != "queue") for worker in alive]
     due = next(iter(inspector.jobs(view.name, "delayed", limit=1).jobs), None) if counts.delayed else None
-    more: dict[str, Any] = {"reason": None if due is None else due.reason}  # of the next due job: why it was retried
+    more: dict[str, Any] = {"reason": None if due is None else due.told}  # of the next due job: why it was retried
     if view.outbox is not None:
         more["outbox"] = attrs.asdict(view.outbox)
     if rates:
         more |= {"lag": round(view.lag, 3), "rates": {name: round(value, 3) for name, value in view.rates.items()}}
-    return {**attrs.asdict(counts), "lost": counts.lost, "paused": view.paused, "workers": workers, **more}
+    return {
+        **attrs.asdict(counts),
+        "later": counts.later,
+        "lost": counts.lost,
+        "paused": view.paused,
+        "workers": workers,
+        **more,
+    }
 
 
 def _cell(value: Any) -> object:
@@ -192,13 +200,18 @@ def shards(queue: Queue, in_json: Json = False) -> None:
     show_values(found, in_json, head, cells, right=("shard", "slot", *columns))
 
 
-@on_queue
-def shares(queue: Queue, in_json: Json = False) -> None:
+@on_server
+def shares(client: redis.Redis, namespace: str, name: Name, in_json: Json = False) -> None:
     """List the busiest values of a fair queue.
 
     Running and waiting jobs, and how long their jobs waited.
     """
-    found = queue.admin.shares()
+    require(client, name, namespace)
+    with Inspector(client=client, namespace=namespace) as inspector:
+        page = inspector.queue(name)
+    if not page.fair:
+        raise HeadraceError(f"{name} is not fair: declare it with fair=, in the worker that serves it")
+    found = page.shares
     columns = ("value", "running", "waiting", "p50", "p95", "used")
     cells = ([plain(x.name), x.running, x.waiting, *map(_seconds, (x.p50, x.p95, x.used))] for x in found)
     show_values(found, in_json, columns, cells, right=columns[1:])
@@ -315,7 +328,8 @@ def _show_queue(client: redis.Redis, namespace: str, name: str, in_json: bool) -
 def _whole_as_json(state: JobState, position: int | None) -> dict[str, Any]:
     steps = [{**attrs.asdict(step), "result": None, **_result_as_json(step)} for step in state.steps]
     progress = None if state.progress is None else attrs.asdict(state.progress)
-    return {**job_as_json(state), "position": position, "progress": progress, "steps": steps}
+    run = {"deliveries": state.deliveries, "took": state.took, "overcome": state.overcome}
+    return {**job_as_json(state), **run, "position": position, "progress": progress, "steps": steps}
 
 
 def _result_as_json(step: Step) -> dict[str, str]:
@@ -325,16 +339,21 @@ def _result_as_json(step: Step) -> dict[str, str]:
 def _step_line(step: Step) -> str:
     """Write all of a step on a line, its result shortened."""
     took = None if step.ended is None else f"took {step.ended - step.began:.3g} s"
+    sender = f" by {plain(step.by)}" if step.by else ""
+    sent = None if step.sent is None else f"sent {clock(step.sent)}{sender}"
     due = None if step.due is None or step.ended is not None else f"due {clock(step.due)}"
     result = None if step.result is None else one_line(text_of(step.result)[1])
-    parts = (step.state, f"attempt {step.attempt}" if step.attempt else None, clock(step.began), took, due, result)
+    omitted = f"its value of {step.omitted:,} bytes is not kept" if step.omitted else None
+    attempt = f"attempt {step.attempt}" if step.attempt else None
+    began = clock(step.began) if step.began else None
+    parts = (step.state, attempt, began, took, due, sent, result, omitted)
     return f"{plain(step.name)}: {', '.join(part for part in parts if part)}"
 
 
 def _attempt_line(one: Attempt) -> str:
     """Write all of an attempt that has ended on a line, but its traceback."""
-    took = None if one.began is None else f"took {one.ended - one.began:.3g} s"
-    why = one_line(one.reason or one.error or "") or "completed"
+    took = None if one.took is None else f"took {one.took:.3g} s"
+    why = "suspended" if one.suspended else one_line(one.reason or one.error or "") or "completed"
     return ", ".join(filter(None, (str(one.number), clock(one.ended), took, plain(one.worker or ""), why)))
 
 
@@ -343,6 +362,8 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
     yield "id", plain(job.id)
     yield "state", state.state
     yield "attempt", job.attempt
+    yield "deliveries", state.deliveries or None if state.steps else None
+    yield "took", None if state.took is None else f"{state.took:.3g} s"
     yield "priority", job.priority or None
     yield "before it", None if position is None else f"{position} jobs"
     yield "enqueued", clock(state.enqueued_at)
@@ -355,9 +376,16 @@ def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object
         yield "step", _step_line(step)
     for one in state.attempts:
         yield "attempted", _attempt_line(one)
-    yield "reason", plain(state.reason or "")
-    for line in (state.traceback or "").splitlines():
-        yield "traceback", plain(line)
+    if (children := state.children) is not None:
+        yield "children", children.told
+        for place in children.places:
+            yield "child", f"{plain(place.id)}: {place.state} in {place.stage}"
+    if state.overcome:
+        yield "failed before", one_line(state.reason or "")
+    else:
+        yield "reason", plain(state.reason or "")
+        for line in (state.traceback or "").splitlines():
+            yield "traceback", plain(line)
     for header, text in job.headers.items():
         yield plain(header), plain(text)
     long = f" ({len(payload)} bytes; --json shows all)" if len(payload) > SHOWN_WHOLE_BYTES else ""
@@ -476,8 +504,8 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
 
 
 def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
-    """Yield notes on queues: slots that do not fit the leased jobs, and headers of `fair` that no job of the busiest
-    values has.
+    """Yield notes on queues: slots that do not fit the leased jobs, workers that declare other terms, and headers of
+    `fair` that no job of the busiest values has.
     """
     with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
         for name in islice(discovery.queues(client, namespace=namespace), EXAMINED_AT_MOST):
@@ -486,6 +514,8 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
                 yield Finding(
                     "slots", "note", f"queue {name}: {page.queue.imbalance}; `headrace repair {name}` mends them"
                 )
+            if text := other_terms(page.queue, page.now):
+                yield Finding("terms", "note", f"queue {name}: {text}; `headrace redeclare {name}` changes the queue's")
             for at, header in enumerate(page.fair if page.shares else ()):
                 if all(share.value[at] is None for share in page.shares):
                     yield Finding(

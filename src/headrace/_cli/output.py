@@ -224,6 +224,7 @@ def job_as_json(state: JobState) -> dict[str, Any]:
         "reason": state.reason,
         "traceback": state.traceback,
         "attempts": [attrs.asdict(one) for one in state.attempts],
+        "children": None if state.children is None else attrs.asdict(state.children),
     }
 
 
@@ -241,18 +242,17 @@ def show_jobs(states: Iterable[JobState], json_lines: bool, columns: Sequence[st
 def _cells(state: JobState) -> dict[str, object]:
     """Return the cells of a job by column."""
     job = state.job
-    last = state.attempts[-1] if state.attempts else None
     return {
         "id": plain(job.id),
         "state": state.state,
         "kind": plain(job.headers.get(KIND, "")),
         "attempt": job.attempt,
-        "took": "" if last is None or last.began is None else took(max(0.0, last.ended - last.began)),
+        "took": "" if state.took is None else took(state.took),
         "when": when(state.due or state.since or state.enqueued_at),
         "enqueued": clock(state.enqueued_at),
         "since": clock(state.since),
         "due": clock(state.due),
         "worker": plain(state.worker or ""),
-        "reason": plain(state.reason or ""),
+        "reason": "" if state.overcome else plain(state.reason or ""),
         "payload": start_of(bytes_of(job.payload)),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headrace._api.sync.queue import Queue
-from headrace._cli.console import opened, reported
+from headrace._cli.console import bytes_of, opened, reported
 from headrace._cli.enqueue import header_of
 from headrace._cli.options import Create, Json, Name, Namespace, Url, on_queue, verbs
 from headrace._cli.output import clock, missing, outcome, plain, show_values
@@ -71,7 +70,7 @@ def add(
         headers = dict(map(header_of, header or ())) or None
         new = queue.admin.schedule(
             schedule,
-            os.fsencode(payload),
+            bytes_of(payload),
             every=every,
             cron=cron,
             timezone=timezone,

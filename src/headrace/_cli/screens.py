@@ -39,7 +39,7 @@ def web(
 ) -> None:
     """Watch queues, jobs and workers in the browser, and act.
 
-    The address that is printed opens the pages once, in one browser.
+    The address that is printed opens the pages as long as the program runs: each browser that has it may act.
     """
     with reported(), ExitStack() as stack:
         stack.enter_context(terminated())
@@ -62,7 +62,7 @@ def web(
         pages = Pages({"url": address}, namespace, auth.access, hide, auth=auth)
         print_out(f"http://{name}:{auth.port}/?token={auth.token}")
         sys.stdout.flush()  # a reader of a pipe or a file would get it at the end only
-        say("serves the pages there, to one browser; Ctrl-C ends it")
+        say("serves the pages there; Ctrl-C ends it")
         _log_actions()
         config: Any = uvicorn.Config(
             pages, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from headrace._codecs.annotated import PLAIN, TypeCodec, TypeMismatch, dumped, loaded
-from headrace._codecs.signature import Signature
+from headrace._codecs.signature import Signature, unreadable
 from headrace._model.codec import BytesCodec, Codec, as_bytes, untyped
 from headrace._model.state import JobState
 from headrace._model.steps import STEP_BYTES
@@ -29,6 +29,13 @@ class Recorded:
     """Writes and reads recorded values with the codec of a queue. *what* names a value in messages."""
 
     codec: Codec[Any]
+
+    def check(self, what: str, function: Callable[..., Any]) -> None:
+        """Raise `ConfigurationError` if the annotation of a step's function names something that can't be found."""
+        try:
+            _shape(function)
+        except (NameError, AttributeError) as error:
+            raise ConfigurationError(f"{what}: {unreadable(_plain(function), error)}") from None
 
     def encoded(self, what: str, value: Any, function: Callable[..., Any] | None = None) -> bytes | None:
         """Write a value of *function*; `None` stands for no value.
@@ -100,16 +107,21 @@ def _annotated(function: Callable[..., Any]) -> TypeCodec | None:
     try:
         hints: dict[str, Any] = getattr(function, "__annotations__", None) or {}
         return Signature(function, "").answer if "return" in hints else None
-    except (ConfigurationError, NameError, TypeError, ValueError):
+    except (ConfigurationError, TypeError, ValueError):
         return None  # of a type that JSON can't carry: the codec may
 
 
 def _shape(function: Callable[..., Any]) -> TypeCodec | None:
     """Return the shape of a function's results by its annotation; `None` if it has none that JSON can carry."""
+    try:
+        return _annotated(_plain(function))
+    except TypeError:  # it can't be hashed
+        return None
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function inside of partials, decorators and methods."""
     while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)
-    try:
-        return _annotated(getattr(function, "__func__", function))
-    except TypeError:  # it can't be hashed
-        return None
+    return getattr(function, "__func__", function)

@@ -27,8 +27,7 @@ class Signature:
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
-        function = inspect.unwrap(self._function)
-        return typing.get_type_hints(function if hasattr(function, "__annotations__") else type(function).__call__)
+        return typing.get_type_hints(_annotated(self._function), localns=_enclosing(self._function))
 
     @cached_property
     def shapes(self) -> Mapping[str, TypeCodec]:
@@ -46,7 +45,10 @@ class Signature:
     @cached_property
     def answer(self) -> TypeCodec:
         """The shape of the result. Raises the same errors as `shapes`."""
-        hint = self._hints.get("return", Any)
+        inner = _annotated(self._function)
+        alone = types.SimpleNamespace(__annotations__={"return": inner.__annotations__.get("return", Any)})
+        names: dict[str, Any] = getattr(inner, "__globals__", {})
+        hint = typing.get_type_hints(alone, names, _enclosing(self._function))["return"]
         if typing.get_origin(hint) in {typing.Union, types.UnionType}:
             members = [one for one in typing.get_args(hint) if not _is_verdict(one)]
             hint = either(members) if members else Any
@@ -57,11 +59,10 @@ class Signature:
     def check(self) -> None:
         """Raise `ConfigurationError` if an annotation is missing, or names a type that JSON can't carry."""
         try:
+            _ = self._hints  # of the result, too
             _ = self.shapes
-        except NameError as error:
-            raise ConfigurationError(
-                f"task {self._name!r}: {error}: annotations are read where it is enqueued and run, so import them there"
-            ) from None
+        except (NameError, AttributeError) as error:
+            raise ConfigurationError(f"task {self._name!r}: {unreadable(self._function, error)}") from None
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
@@ -135,6 +136,32 @@ class Signature:
     def unpack_result(self, data: bytes) -> Any:
         """Read a result. Raises `TypeMismatch` for one that is not of the annotated type."""
         return self.answer.unpack(loaded(data))
+
+
+def unreadable(function: Callable[..., Any], error: NameError | AttributeError) -> str:
+    """Describe an annotation of *function* that can't be read, and say where its name has to be."""
+    module = getattr(_annotated(function), "__module__", "its module")
+    return (
+        f"{error}: an annotation has this name, and is read where the function runs: define {error.name!r}, or import "
+        f"it, at the top of {module}, and not for type checkers only"
+    )
+
+
+def _annotated(function: Any) -> Any:
+    """Return the function that has the annotations: inside of decorators, or the `__call__` of an object."""
+    function = inspect.unwrap(function)
+    return function if hasattr(function, "__annotations__") else type(function).__call__
+
+
+def _enclosing(function: Any) -> dict[str, Any]:
+    """Return the names that *function* takes from functions around it, where a class may be defined."""
+    inner = _annotated(function)
+    names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
+    found: dict[str, Any] = {}
+    for name, cell in zip(names, getattr(inner, "__closure__", None) or (), strict=False):
+        with suppress(ValueError):  # not assigned yet
+            found[name] = cell.cell_contents
+    return found
 
 
 def _take(

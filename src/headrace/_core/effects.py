@@ -246,6 +246,11 @@ class Join(Immediate):
 
 
 @frozen
+class LineUp(Immediate):
+    """Start the role that obeys the terms of this consumer's queue, which the worker had not declared."""
+
+
+@frozen
 class Describe(Immediate, Answered[Mapping[str, str | int]]):
     """Ask for the facts of this process: its machine, versions and memory."""
 

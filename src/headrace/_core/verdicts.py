@@ -14,6 +14,7 @@ from attrs import evolve, field, frozen
 from headrace import errors
 from headrace._model.checks import FOREVER_S, LAST_MOMENT_S
 from headrace._model.checks import delay as checked_delay
+from headrace._model.checks import seconds as checked_seconds
 from headrace._model.job import Cause, Claim, Postponed
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings
@@ -115,8 +116,15 @@ def overran(deadline: float | None) -> str:
     return f"the handler ran past its deadline of {deadline:g} s"
 
 
+def asked_delay(delay: Any) -> float | datetime:
+    """Check a delay that a handler, or a codec, asks for. Raises `TypeError` or `ValueError`, as each duration does."""
+    return bounded_delay(delay) if isinstance(delay, datetime) else checked_seconds("delay", delay)
+
+
 def bounded_delay(delay: Any) -> float | datetime:
-    """Bring a delay into the range of the scripts: strategies and handlers may compute negative or infinite delays."""
+    """Bring a delay into the range of the scripts: strategies may compute negative or infinite delays."""
+    if isinstance(delay, bool) or not isinstance(delay, (int, float, timedelta, datetime)):
+        raise TypeError(f"a delay must be seconds, a timedelta or a datetime, not {type(delay).__name__}")
     if isinstance(delay, datetime):
         checked_delay(delay)  # refuses a naive one
         return datetime.fromtimestamp(
@@ -157,7 +165,9 @@ def released(claim: Claim) -> Settlement:
 
 def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settlement:
     """Retry after the delay that the handler asks for, but not at once after many retries that spent no attempt."""
-    delay, spend, row = bounded_delay(asked.delay), int(bool(asked.spend)), 0
+    delay = asked_delay(asked.delay)
+    spend = int(bool(asked.spend))
+    row = 0
     if not spend:
         often = claim.token - claim.job.attempt + 1
         least = min(RETRY_PAUSE_AT_MOST_S, patience(often))
@@ -281,7 +291,7 @@ def undecoded(claim: Claim, reason: str) -> Settlement:
     """Settle a job whose payload does not decode: a dead letter, or later, where its codec asked for that."""
     if isinstance(reason, Postponed):
         try:
-            return Settlement("retry", claim, delay=bounded_delay(reason.delay), spend=0, reason=reason)
+            return Settlement("retry", claim, delay=asked_delay(reason.delay), spend=0, reason=reason)
         except Exception as wrong:  # what was asked for is no delay
             reason = f"{reason}: {describe_error(wrong)}"
     return Settlement("dead", claim, reason=reason)

@@ -14,16 +14,20 @@ from typing import Any
 from headrace import _forks
 from headrace._api.sync.queue import Queue
 from headrace._django import contract, results
+from headrace._django.commit import sent_on_commit
 from headrace._django.options import Options
+from headrace._django.tables import schema
+from headrace._django.tasks import Task, scheduled
 from headrace._model.job import Job, NewJob
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
 from headrace._net.base.address import given
 from headrace._protocol.keys import Keys
+from headrace._sql.dialects import DIALECTS, table_name
 from headrace.errors import ConfigurationError, JobFailed, without_extra
 
 APP = "headrace.django"
-FROM_OUTBOX = "SELECT queue, payload, headers, refused FROM headrace_outbox WHERE namespace = %s AND job_id = %s"
+FROM_OUTBOX = "SELECT queue, payload, headers, refused FROM {} WHERE namespace = %s AND job_id = %s"
 _queues: dict[tuple[Options, str], Queue[bytes]] = {}  # of all backends: Django makes one of each in every thread
 _lock = _forks.lock()
 
@@ -37,11 +41,7 @@ def queue_of(options: Options, name: str) -> Queue[bytes]:
                 name,
                 url=options.url,
                 namespace=options.namespace,
-                priorities=options.priorities,
-                history=options.history,
-                history_ttl=options.result_ttl,
-                result_ttl=options.result_ttl,
-                tracebacks=True,
+                **options.of_queue(),
             )
         return found
 
@@ -62,6 +62,11 @@ def tables() -> Any:
     return import_module("headrace.sql")
 
 
+def outbox_of(options: Options, queue: Queue[bytes]) -> Any:
+    """Return the outbox of a queue."""
+    return tables().Outbox(queue, schema=options.schema)
+
+
 class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
     """Django's tasks as jobs: `TASKS = {"default": {"BACKEND": "headrace.django.TaskBackend", …}}`.
 
@@ -70,6 +75,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     the first call.
     """
 
+    task_class = Task
     supports_defer = True
     supports_async_task = True
     supports_get_result = True
@@ -103,12 +109,12 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
 
         In a transaction of the option `database`, it is sent when that is committed, and never if it is rolled back; or
         with the option `outbox` it is a row of the transaction. Raises Django's `InvalidTask`, and `TypeError` for
-        arguments that JSON can't carry. If the server is away, raises an error of redis after 45 seconds.
+        arguments that JSON can't carry. If the server is away, raises an error of redis after the option `timeout`;
+        after a commit that is logged instead (`task_not_sent`), and later hooks of the transaction run.
         """
         self.validate_task(task)
         began = time.time()
         name = secrets.token_hex(12)
-        headers = results.headers_of(task, began)
         names = contract.contract_of(task)
         result = names.TaskResult(
             task=task,
@@ -125,6 +131,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             worker_ids=[],
         )
         payload = results.payload_of(result.args, result.kwargs)
+        headers = results.headers_of(task, began, results.told_apart(task, args, kwargs, self.settings.told_apart))
         after = task.run_after
         if after is not None and after.tzinfo is None:
             after = after.astimezone()  # naive only without USE_TZ: then it is local
@@ -133,7 +140,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             self._write(task.queue_name, job)
             self._enqueued(result, began)
         elif self.settings.on_commit and (transaction := self._transaction()) is not None:
-            transaction.on_commit(partial(self._send, job, result, began, task.queue_name))
+            sent_on_commit(transaction, partial(self._send, job, result, began, task.queue_name), task, result.id)
         else:
             self._send(job, result, began, task.queue_name)
         return result
@@ -144,14 +151,14 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         connection = db.connections[self.settings.database]
         return connection if connection.in_atomic_block else None
 
-    def _send(self, job: NewJob[bytes], result: Any, began: float, queue: str) -> None:
-        self.queue(queue).enqueue(job)
+    def _send(self, job: NewJob[bytes], result: Any, began: float, queue: str, timeout: float | None = None) -> None:
+        self.queue(queue).enqueue(job, timeout=timeout)
         self._enqueued(result, began)
 
     def _write(self, queue: str, job: NewJob[bytes]) -> None:
         """Write a job as a row: of the transaction under way, or of one of its own."""
-        outbox, transaction = tables().Outbox(self.queue(queue)), import_module("django.db.transaction")
-        with transaction.atomic(using=self.settings.database):
+        outbox = outbox_of(self.settings, self.queue(queue))
+        with import_module("django.db.transaction").atomic(using=self.settings.database):
             outbox.enqueue(self.settings.database, job)
 
     def _enqueued(self, result: Any, began: float) -> None:
@@ -216,8 +223,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     def _in_outbox(self, id: str) -> Any:
         """Return the result of a task that is a row of the outbox yet; `None` if it is none."""
         db: Any = import_module("django.db")
+        table = table_name("headrace_outbox", self.settings.schema)
         with db.connections[self.settings.database].cursor() as cursor:
-            cursor.execute(FROM_OUTBOX, [self.settings.namespace, id])
+            cursor.execute(FROM_OUTBOX.format(table), [self.settings.namespace, id])
             row = cursor.fetchone()
         if row is None:
             return None
@@ -249,14 +257,48 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
                 Keys.of(name, options.namespace)
             except ValueError as error:
                 yield checks.Error(f"{where}['QUEUES']: {error}", id="headrace.E002")
+        yield from self._check_aliases(checks, where, options)
+        try:
+            for task, _schedule in scheduled(options):
+                self.validate_task(task)
+        except (ConfigurationError, contract.InvalidTask) as error:
+            yield checks.Error(f"{where}['OPTIONS']: {error}", id="headrace.E008")
         db: Any = import_module("django.db")
-        if options.database not in db.connections.settings:
-            text = f"{where}['OPTIONS']['database']: there is no database {options.database!r}"
-            yield checks.Error(text, hint="Name one of DATABASES.", id="headrace.E003")
-        elif options.outbox:
-            yield from self._check_outbox(checks, db, where, options.database)
+        for name, alias in {"database": options.database, "relay_database": options.relayed_by()}.items():
+            if alias not in db.connections.settings:
+                text = f"{where}['OPTIONS'][{name!r}]: there is no database {alias!r}"
+                yield checks.Error(text, hint="Name one of DATABASES.", id="headrace.E003")
+                return
+        if options.outbox:
+            yield from self._check_outbox(checks, db, where, options)
 
-    def _check_outbox(self, checks: Any, db: Any, where: str, database: str) -> Iterator[Any]:
+    def _check_aliases(self, checks: Any, where: str, options: Options) -> Iterator[Any]:
+        """Yield an error for each other alias, before this one in `TASKS`, with a queue of ours and other options."""
+        for other in contract.task_backends().all():
+            if other.alias == self.alias:
+                return
+            if not isinstance(other, TaskBackend):
+                continue
+            try:
+                theirs = other.settings
+                if options.place() != theirs.place():
+                    continue
+            except (ConfigurationError, ValueError):  # its own check says so
+                continue
+            differing = options.differing(theirs)
+            shared = self._shared(other)
+            if shared and differing:
+                text = f"{where} and TASKS[{other.alias!r}] share {shared}, and differ in {', '.join(differing)}"
+                hint = "A worker of either runs the tasks of both: give them other QUEUES, or the same OPTIONS."
+                yield checks.Error(text, hint=hint, id="headrace.E007")
+
+    def _shared(self, other: TaskBackend) -> str:
+        """Name the queues that two backends share; '' for none."""
+        if self.queues and other.queues:
+            return ", ".join(f"queue {name!r}" for name in sorted(map(str, self.queues & other.queues)))
+        return "all queues, as an empty QUEUES allows any"
+
+    def _check_outbox(self, checks: Any, db: Any, where: str, options: Options) -> Iterator[Any]:
         try:
             tables()
         except ConfigurationError as error:
@@ -264,10 +306,16 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         if not import_module("django.apps").apps.is_installed(APP):
             text = f"{where}: an outbox has a table, of which Django knows nothing"
             yield checks.Error(text, hint=f"Add {APP!r} to INSTALLED_APPS, and migrate.", id="headrace.E005")
-        vendor = db.connections[database].vendor
-        if vendor not in ("postgresql", "sqlite"):
-            text = f"{where}: an outbox is for PostgreSQL and SQLite, and {database!r} is {vendor}"
+        vendor = db.connections[options.database].vendor
+        if vendor not in DIALECTS:
+            text = f"{where}: an outbox is for PostgreSQL and SQLite, and {options.database!r} is {vendor}"
             yield checks.Error(text, hint="Leave out 'outbox': tasks are sent on commit.", id="headrace.E006")
+        elif options.schema is not None and vendor != "postgresql":
+            text = f"{where}: a schema is for PostgreSQL, and {options.database!r} is {vendor}"
+            yield checks.Error(text, hint="Leave out 'schema'.", id="headrace.E009")
+        elif options.schema != schema():
+            text = f"{where}: the tables are in schema {schema()!r}, as another alias has it, not in {options.schema!r}"
+            yield checks.Error(text, hint="Give each alias that has an outbox the same 'schema'.", id="headrace.E009")
 
 
 def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[Any]:
@@ -279,10 +327,10 @@ def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[
             continue
         options = backend.settings
         if options.outbox and options.database in (databases or ()):
-            with db.connections[options.database].cursor() as cursor:
-                names = db.connections[options.database].introspection.table_names(cursor)
-            if "headrace_outbox" not in names:
-                text = f"database {options.database!r} has no table headrace_outbox: no task can be enqueued"
+            connection: Any = import_module("headrace._sql.django").connection_of(db.connections[options.database])
+            if not connection.columns("headrace_outbox", options.schema):
+                missing = table_name("headrace_outbox", options.schema)
+                text = f"database {options.database!r} has no table {missing}: no task can be enqueued"
                 yield checks.Warning(text, hint="Run manage.py migrate headrace.", id="headrace.W001")
 
 

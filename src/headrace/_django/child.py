@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+from typing import Any
 
 from headrace._django.commands import VARIABLE
 from headrace._django.running import worker_of
+from headrace._telemetry.log import log
+
+
+def write_once() -> None:
+    """Take away the handler with which Django's defaults write lines under DEBUG, if the process is about to write all
+    lines: each would stand there twice.
+    """
+    others = [one for one in (*log.handlers, *logging.root.handlers) if not isinstance(one, logging.NullHandler)]
+    django = logging.getLogger("django")
+    handlers: list[Any] = [] if others else list(django.handlers)
+    for handler in handlers:
+        if handler.__class__ is logging.StreamHandler:  # not one that sends mails
+            django.removeHandler(handler)
+
 
 worker = worker_of(**json.loads(os.environ.get(VARIABLE, "{}")))
+write_once()

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from headrace._django.backend import backend_of
-from headrace._django.running import worker_of
-from headrace.errors import requiring
+from headrace._django.backend import backend_of, outbox_of
+from headrace._django.running import queues_of, worker_of
+from headrace.errors import ConfigurationError, requiring
 
 VARIABLE = "HEADRACE_DJANGO_WORKER"  # of the environment: the arguments of `worker_of`, in JSON
 TARGET = "headrace._django.child:worker"
@@ -27,6 +27,25 @@ def work(alias: str, queues: Sequence[str], concurrency: int | None, processes: 
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]  # the folder of manage.py
     os.environ |= {VARIABLE: json.dumps(given), "PYTHONPATH": os.pathsep.join(paths)}
     return Supervisor([TARGET], processes, Options(**options), reload, health_port).run()
+
+
+def relay(alias: str, queues: Sequence[str], *, refused: bool, retry_refused: bool, json: bool) -> None:
+    """Relay the outboxes of a backend, or list the rows that were set aside, or let these be tried again.
+
+    Raises `ConfigurationError` for a backend without an outbox, and for a queue that it does not have.
+    """
+    with requiring("headrace_relay", "cli", "typer", "rich"):
+        from headrace._cli.relay import serve, set_aside
+    backend = backend_of(alias)
+    options = backend.settings
+    wanted = queues_of(backend, queues)
+    if not options.outbox:
+        raise ConfigurationError(f"TASKS[{alias!r}]['OPTIONS'] has no outbox: give it 'outbox': True")
+    outboxes = [outbox_of(options, backend.queue(name)) for name in wanted]
+    if refused or retry_refused:
+        set_aside(outboxes, options.relayed_by(), retry_refused, json)
+    else:
+        serve(outboxes, options.relayed_by(), options.poll)
 
 
 def program(arguments: Sequence[str]) -> None:

@@ -26,17 +26,25 @@ class Contract:
     TaskResult: Any = field(init=False)
     Status: Any = field(init=False)
     exceptions: Any = field(init=False)
+    _context: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         base: Any = import_module(f"{self.package}.base")
         for name in ("Task", "TaskContext", "TaskError", "TaskResult"):
             object.__setattr__(self, name, getattr(base, name))
+        object.__setattr__(self, "_context", type("TaskContext", (base.TaskContext,), {"__slots__": ("job",)}))
         object.__setattr__(self, "Status", base.TaskResultStatus)
         object.__setattr__(self, "exceptions", import_module(f"{self.package}.exceptions"))
 
     def error(self, name: str) -> Any:
         """Return an exception: the backport adds `Error` to some names."""
         return getattr(self.exceptions, name, None) or getattr(self.exceptions, f"{name}Error")
+
+    def context(self, result: Any, job: Any) -> Any:
+        """Make the context of a task that runs: Django's, and the job."""
+        made = self._context(task_result=result)
+        object.__setattr__(made, "job", job)
+        return made
 
     def signals(self) -> Any:
         """Return the module of the signals. It is imported late: the backport's needs the settings."""

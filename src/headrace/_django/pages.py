@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace._ui.web.bridge import Bridge
 
 RIGHTS = "headrace.rights"  # of the scope: what the user of a request may do
+_csrf: Any = import_module("django.views.decorators.csrf")
 _lock = _forks.lock()
 
 
@@ -100,6 +101,9 @@ def scope_of(request: Any, path: str) -> dict[str, Any]:
     }
 
 
+# The exemption stands on the view, as the admin protects each view that it wraps.
+# The pages take a form only from their own origin.
+@_csrf.csrf_exempt  # type: ignore[untyped-decorator]  # pyright: ignore[reportUntypedFunctionDecorator]
 def view(request: Any, path: str) -> Any:
     """Show the page *path*. A view of Django: put it behind staff rights."""
     http: Any = import_module("django.http")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
@@ -13,6 +14,7 @@ from headrace._django import contract
 from headrace._model.job import Job
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
+from headrace._model.terms import parameters
 
 PRIORITY, RUN_AFTER, ENQUEUED = "django-priority", "django-run-after", "django-enqueued-at"  # headers
 UNKNOWN_WORKER = "unknown"  # of an attempt whose worker died
@@ -48,9 +50,26 @@ def task_of(path: str) -> Any:
     return found
 
 
-def headers_of(task: Any, enqueued: float) -> dict[str, str]:
-    """Return the headers of a task's job, from which `new` makes the task again."""
-    found = {KIND: task.module_path, ENQUEUED: f"{enqueued:.6f}"}
+def told_apart(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Return the headers that a call has for these *names* of arguments. Raises `TypeError` for a value that is no
+    text, number or bool, and for arguments that the task does not take.
+    """
+    if not names:
+        return {}
+    context = (None,) if task.takes_context else ()
+    bound = inspect.signature(task.func).bind(*context, *args, **kwargs)
+    bound.apply_defaults()
+    return dict(parameters(names, {**bound.arguments, **kwargs}))
+
+
+def headers_of(task: Any, enqueued: float | None, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a task's job, from which `new` makes the task again, and *more*.
+
+    *enqueued*: seconds since the epoch; `None` if the server knows it.
+    """
+    found = {**more, KIND: task.module_path}
+    if enqueued is not None:
+        found[ENQUEUED] = f"{enqueued:.6f}"
     if task.priority:
         found[PRIORITY] = str(task.priority)
     if task.run_after is not None:
@@ -60,7 +79,12 @@ def headers_of(task: Any, enqueued: float) -> dict[str, str]:
 
 def payload_of(args: list[Any], kwargs: Mapping[str, Any]) -> bytes:
     """Encode the arguments of a call."""
-    return json.dumps({"args": args, "kwargs": kwargs}, separators=(",", ":"), ensure_ascii=False).encode()
+    return value_of({"args": args, "kwargs": kwargs})
+
+
+def value_of(value: Any) -> bytes:
+    """Encode a value that JSON can carry. Raises `ValueError` for text that is no Unicode."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _call(payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:

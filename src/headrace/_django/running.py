@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from headrace._api.sync.worker import Worker
 from headrace._core.effects import Phase
 from headrace._django import contract, results
-from headrace._django.backend import TaskBackend, backend_of, tables
+from headrace._django.backend import TaskBackend, backend_of, outbox_of
+from headrace._django.tasks import OWN, discovered, recurring
 from headrace._model.job import Job
 from headrace._model.settings import KIND
 from headrace._net.base.address import given
@@ -27,8 +28,9 @@ def _fresh_connections() -> None:
 class Runner:
     """The runner of the tasks of one queue in one worker."""
 
-    def __init__(self, backend: TaskBackend, queue: str, worker: Worker) -> None:
+    def __init__(self, backend: TaskBackend, queue: str, worker: Worker, own: Collection[str] = ()) -> None:
         self._backend, self._queue, self._worker = backend, queue, worker
+        self._own = own  # paths of the tasks whose own options the worker knows
 
     def run(self, job: Job[bytes]) -> bytes | None:
         """Call the task of a job. Returns its value as JSON; `None` for `None`. Raises as the task does."""
@@ -48,10 +50,11 @@ class Runner:
         signals = names.signals()
         signals.task_started.send(sender=sender, task_result=result)
         try:
-            context = [names.TaskContext(task_result=result)] if result.task.takes_context else []
+            context = [names.context(result, job)] if result.task.takes_context else []
             value = names.normalized(result.task.call(*context, *result.args, **result.kwargs))
+            kept = None if value is None else results.value_of(value)
         except BaseException as error:
-            if self._final(job, error):
+            if self._final(job, error, result.task):
                 found = names.TaskError(exception_class_path=class_path(error), traceback=traced(error))
                 result.errors.append(found)
                 results.change(result, finished_at=results.now(), status=names.Status.FAILED)
@@ -59,11 +62,18 @@ class Runner:
             raise
         results.change(result, finished_at=results.now(), status=names.Status.SUCCESSFUL, _return_value=value)
         signals.task_finished.send_robust(sender, task_result=result)
-        return None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return kept
 
     def _begun(self, job: Job[bytes]) -> Any:
         """Make the result of a job that begins now. Raises `ImportError` if its task can't be imported."""
-        result = results.new(self._backend.alias, job, results.task_of(job.headers.get(KIND, "")))
+        path = job.headers.get(KIND, "")
+        task = results.task_of(path)
+        if path in OWN and path not in self._own:
+            raise ConfigurationError(
+                f"task {path!r} has options of its own, and was imported after the worker had started: let its module "
+                "be named tasks in an app, or import it there"
+            )
+        result = results.new(self._backend.alias, job, task)
         if job.attempt > 1:
             state = self._backend.queue(self._queue).find(job.id)
             if state is not None:
@@ -79,7 +89,7 @@ class Runner:
         )
         return result
 
-    def _final(self, job: Job[bytes], error: BaseException) -> bool:
+    def _final(self, job: Job[bytes], error: BaseException, task: Any) -> bool:
         """Tell whether the task has failed for good: it has no attempts left."""
         engine = self._worker._running  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         stopping = engine is not None and engine.lifecycle.phase is not Phase.RUNNING
@@ -89,8 +99,20 @@ class Runner:
             return False  # the worker stops, and the task runs elsewhere
         if isinstance(error, Verdict):
             return isinstance(error, DeadLetter)
-        attempts = self._backend.settings.retry.attempts
+        attempts = (getattr(task, "retry", None) or self._backend.settings.retry).attempts
         return attempts is not None and job.attempt >= attempts
+
+
+def queues_of(backend: TaskBackend, queues: Sequence[str]) -> list[str]:
+    """Return the names of *queues*, or of all. Raises `ConfigurationError` for one that `QUEUES` does not name."""
+    where = f"TASKS[{backend.alias!r}]['QUEUES']"
+    named = sorted(map(str, backend.queues))
+    wanted = list(dict.fromkeys(queues)) or named
+    if not wanted:
+        raise ConfigurationError(f"{where} is empty, which allows any queue: name some with --queue")
+    if named and (unknown := [name for name in wanted if name not in named]):
+        raise ConfigurationError(f"{where} has no {unknown[0]!r}: it has {', '.join(named)}")
+    return wanted
 
 
 def worker_of(alias: str = "default", queues: Sequence[str] = (), concurrency: int | None = None) -> Worker:
@@ -100,30 +122,30 @@ def worker_of(alias: str = "default", queues: Sequence[str] = (), concurrency: i
     its table.
     """
     backend = backend_of(alias)
-    options, named = backend.settings, sorted(map(str, backend.queues))
-    wanted = list(dict.fromkeys(queues)) or named
-    if not wanted:
-        raise ConfigurationError(f"TASKS[{alias!r}]['QUEUES'] is empty, which allows any queue: name some with --queue")
-    if named and (unknown := [name for name in wanted if name not in named]):
-        raise ConfigurationError(f"TASKS[{alias!r}]['QUEUES'] has no {unknown[0]!r}: it has {', '.join(named)}")
+    options = backend.settings
+    wanted = queues_of(backend, queues)
     given(options.url)
     if options.outbox:
-        _require_table(options.database)
+        for database in {options.database, options.relayed_by()}:
+            _require_table(database, options.schema)
     worker = Worker(options.url, namespace=options.namespace)
+    own = discovered()
+    slots = options.concurrency if concurrency is None else concurrency
     for name in wanted:
-        runner, queue = Runner(backend, name, worker), backend.queue(name)
-        register: Callable[[Any], Any] = worker.handler(
-            queue, concurrency=concurrency or options.concurrency, retry=options.retry, deadline=options.deadline
-        )
-        register(runner.run)
+        runner = Runner(backend, name, worker, own)
+        queue = backend.queue(name)
+        register: Callable[..., Any] = partial(worker.handler, queue, concurrency=slots)
+        register(retry=options.retry, deadline=options.deadline)(runner.run)
+        for path, task in own.items():
+            deadline = options.deadline if task.deadline is None else task.deadline
+            register(retry=task.retry or options.retry, deadline=deadline, kind=path)(runner.run)
+        worker._tasks.append(recurring(queue, options))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         if options.outbox:
-            worker.relay(tables().Outbox(queue), options.database)
+            worker.relay(outbox_of(options, queue), options.relayed_by(), poll=options.poll)
     return worker
 
 
-def _require_table(database: str) -> None:
-    db: Any = import_module("django.db")
-    outboxes: Any = import_module("headrace._sql.django"), import_module("headrace._sql.tables")
-    connection = outboxes[0].connection_of(database)
-    outboxes[1].require_table(connection, "headrace_outbox")
-    db.connections[database].close()
+def _require_table(database: str, schema: str | None) -> None:
+    connection: Any = import_module("headrace._sql.django").connection_of(database)
+    import_module("headrace._sql.tables").require_table(connection, "headrace_outbox", schema)
+    import_module("django.db").connections[database].close()

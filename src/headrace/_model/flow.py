@@ -4,13 +4,14 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from attrs import field, frozen
 
 from headrace._model.job import Job, shortened
+from headrace.errors import CodecError, describe_error
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 Attributes = Mapping[str, "str | list[str]"]
@@ -47,18 +48,50 @@ class FanOut:
     result: Any = field(default=None, repr=shortened)
 
 
+class Results(Mapping[str, Any]):
+    """Results by name, each of which is decoded as it is read.
+
+    Reading one that does not decode raises `CodecError`; the others can be read all the same.
+    """
+
+    __slots__ = ("_data", "_decode")
+
+    def __init__(self, data: Mapping[str, bytes | None], decode: Callable[[bytes], Any]) -> None:
+        self._data = data
+        self._decode = decode
+
+    def __getitem__(self, name: str) -> Any:
+        data = self._data[name]
+        if data is None:
+            return None
+        try:
+            return self._decode(data)
+        except Exception as error:
+            raise CodecError(f"the result of {name!r} does not decode: {describe_error(error)}") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._data))
+
+
 @frozen(eq=False)
 class FlowJob(Job[Any]):
     """A `Job` as the handler of a flow's stage sees it.
 
-    `attributes` belong to the run. `results` are the results of earlier stages, by stage, as bytes (a child sees its
-    parents', too). After a fan-out `children` has the results of the children that completed, by name (`None` for one
-    without a result), and `failed` the names of the others.
+    `attributes` belong to the run. `results` are the results of earlier stages, by stage (a child sees its parents',
+    too). After a fan-out `children` has the results of the children that completed, by name (`None` for one
+    without a result), and `failed` the names of the others. The flow's codec decodes results; without one
+    they are bytes.
     """
 
     attributes: Attributes = field(default=NOTHING, repr=shortened)
-    results: Mapping[str, bytes] = field(default=NOTHING, repr=shortened)
-    children: Mapping[str, bytes | None] = field(default=NOTHING, repr=shortened)
+    results: Mapping[str, Any] = field(default=NOTHING, repr=shortened)
+    children: Mapping[str, Any] = field(default=NOTHING, repr=shortened)
     failed: tuple[str, ...] = field(default=(), repr=shortened)
 
     @classmethod
@@ -81,20 +114,23 @@ class FlowState:
 
     `state` is running, blocked (it waits for children), completed, failed (dead, until it is redriven) or cancelled,
     and `stage` where that is, or was. The rest is as in `FlowJob`; `pending` children have not ended yet.
-    `started_at` and `ended_at` are the run's, in server seconds.
+    `started_at` and `ended_at` are the run's, in server seconds. `reason` says why it has failed, as its dead letter
+    does, at most 500 bytes of it; or why it was cancelled, if not by its own `cancel`.
     """
 
     id: str
     state: str
     stage: str
     attributes: Attributes = field(default=NOTHING, repr=shortened)
-    results: Mapping[str, bytes] = field(default=NOTHING, repr=shortened)
-    children: Mapping[str, bytes | None] = field(default=NOTHING, repr=shortened)
+    results: Mapping[str, Any] = field(default=NOTHING, repr=shortened)
+    children: Mapping[str, Any] = field(default=NOTHING, repr=shortened)
     failed: tuple[str, ...] = field(default=(), repr=shortened)
     pending: int = 0
     started_at: float | None = None
     ended_at: float | None = field(default=None)
+    reason: str | None = field(default=None)
 
     def __reduce__(self) -> tuple[Any, ...]:  # like a job's
         more = (dict(self.attributes), dict(self.results), dict(self.children), self.failed)
-        return FlowState, (self.id, self.state, self.stage, *more, self.pending, self.started_at, self.ended_at)
+        last = (self.pending, self.started_at, self.ended_at, self.reason)
+        return FlowState, (self.id, self.state, self.stage, *more, *last)

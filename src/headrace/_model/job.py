@@ -36,6 +36,7 @@ Plain = bytes | bytearray | memoryview | str  # the payloads of a queue of bytes
 PRIORITY = "headrace-priority"  # the header of a job's level, unless that is 0
 KEY = "headrace-key"  # the header of its key, if it has one
 COST = "headrace-cost"  # the header of its cost, if it has one
+FROM = "headrace-from"  # the header of the queue of its first enqueue, if it was moved
 SHOWN_CHARACTERS = 200  # of a payload, or of another value, in a repr
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -224,12 +225,13 @@ class Job(_Open[T_co]):
 
     def sleep(self, name: str, duration: float | timedelta | datetime, *, release_key: bool = False) -> Any:
         """End this delivery, and begin the next one when the time has come: then it returns at once. `await` it in an
-        async handler.
+        async handler. Steps beside it are recorded first.
 
         *duration*: seconds, a `timedelta`, or an aware `datetime`. Meanwhile the job has no lease, no slot and no
         worker; `find` and `counts` say `delayed`. It spends no attempt. A job of an `ordered` queue keeps its key,
         unless *release_key*. Raises `RunSuspended`, a `BaseException`, to leave the handler: let it pass. Raises
-        `ValueError` for a duration that is negative, or ends after the year 9999; else as `step`. suspend.lua, 25 µs.
+        `ValueError` for a duration that is negative, or ends after the year 9999; else as `step`. wait.lua and
+        suspend.lua, 20 µs each.
         """
         return self._taker().sleep(name, duration, release_key=release_key)
 
@@ -239,8 +241,9 @@ class Job(_Open[T_co]):
         """Return the data of the signal *name*, which `queue.signal` sends: `await` it in an async handler.
 
         If it has not come, this ends the delivery as `sleep` does, until it comes, or *timeout* has passed (`None`: no
-        limit; 0: look once). Then this raises `TimeoutError`, now and in each later delivery. Meanwhile the job is
-        `blocked`. Raises `CodecError` if the data does not decode; else as `sleep`. suspend.lua, 25 µs.
+        limit; 0: look once). Then this raises `TimeoutError`, now and in each later delivery. Of several waits and
+        sleeps side by side, the first that is over begins the next delivery. Meanwhile the job is `blocked`. Raises
+        `CodecError` if the data does not decode; else as `sleep`. wait.lua and suspend.lua, 20 µs each.
         """
         return self._taker().wait_for(name, timeout, release_key=release_key)
 
@@ -248,8 +251,8 @@ class Job(_Open[T_co]):
         """Note how far the job has come: *fraction* from 0 to 1, and up to 200 characters. `find`, events and pages
         show it.
 
-        Notes are sent once a second at most, the latest one (progress.lua). Never awaited, and never an error of the
-        server's. Raises `TypeError` or `ValueError`.
+        Notes are sent once a second at most, the latest one, and at the end of a handler or lease (progress.lua). Never
+        awaited, and never an error of the server's. Raises `TypeError` or `ValueError`.
         """
         self._taker().progress(fraction, text)
 
@@ -275,6 +278,12 @@ def with_steps(job: Job[T], make: Callable[[Job[Any]], Any]) -> Job[T]:
     if job._steps is None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
         object.__setattr__(job, "_steps", make)
     return job
+
+
+def run_of(job: Job[Any]) -> Any:
+    """Return the run of *job*; `None` if it has taken no step, and noted no progress."""
+    steps = job._steps  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
+    return None if steps is None or callable(steps) else steps.run
 
 
 def make_job(
@@ -357,7 +366,7 @@ class Claim(Traceable):
     is the fence), `token` grows with every delivery of the job: hand it to your own database to refuse stale writers.
     `duration` is seconds, or `None` for the worker's own; `leased_at` the server's time, in seconds. `named`: the job
     was enqueued with an id, which becomes free at its end. (Such an id may equal the name of the entry.) `size` is the
-    number of bytes of its fields.
+    number of bytes of its fields. `deaths` counts the holders of a suspect that have died; of any other job it is 0.
     """
 
     job: Job[Any]
@@ -369,6 +378,7 @@ class Claim(Traceable):
     leased_at: float = 0.0
     named: bool = False
     size: int = 0
+    deaths: int = field(default=0, kw_only=True)
 
     @property
     def began(self) -> str:

@@ -10,7 +10,17 @@ from typing import Any, Literal, TypedDict
 
 from attrs import field, frozen
 
-from headrace._model.checks import JOBS_PER_S_AT_MOST, count, delay, flag, headers, millis, seconds, show_options
+from headrace._model.checks import (
+    JOBS_PER_S_AT_MOST,
+    count,
+    delay,
+    flag,
+    headers,
+    millis,
+    names_meant,
+    seconds,
+    show_options,
+)
 from headrace._model.job import Claim, NewJob
 from headrace.errors import Complete, ConfigurationError, DeadLetter, Release, RetryLater, Verdict
 
@@ -27,6 +37,7 @@ def per(value: object) -> float:
     return seconds("per", value, least=0.001)
 
 
+@names_meant
 @frozen
 class Rate:
     """A rate limit: *limit* jobs in *per* seconds, by the server's clock, over all workers of the queue.
@@ -106,6 +117,7 @@ def _period(value: object) -> int:
     return millis(seconds("seconds", value, zero=False))
 
 
+@names_meant
 @frozen
 class Debounce:
     """A condition of an enqueue: put off a job of the same id that has not begun. `Debounce(5, max_wait=60)`.
@@ -134,6 +146,7 @@ class Debounce:
         return terms | {"replace": 1} if self.replace else terms
 
 
+@names_meant
 @frozen
 class Throttle:
     """A condition of an enqueue: add one job of an id, and drop later ones for *seconds*, which may be a `timedelta`.
@@ -152,6 +165,7 @@ class Throttle:
         return {"throttle": _period(self.seconds)}
 
 
+@names_meant
 @frozen
 class Replace:
     """A condition of an enqueue: replace a job of the same id that has not begun.
@@ -192,6 +206,7 @@ def _on(value: On | None) -> On:
     return dict(value)
 
 
+@names_meant
 @frozen
 class Retry:
     """A policy for retrying failures of a handler, in tenacity's own strategy objects.

@@ -46,6 +46,11 @@ class Counts:
         return self.waiting + self.parked + self.leased + self.delayed + self.blocked + self.dead
 
     @property
+    def later(self) -> int:
+        """Jobs whose turn comes later: delayed ones, and blocked ones."""
+        return self.delayed + self.blocked
+
+    @property
     def lost(self) -> int:
         """Jobs that are missing by the law of conservation; not 0 only if foreign commands removed or added entries."""
         gone = self.completed + self.cancelled + self.deleted + self.dead_trimmed
@@ -97,12 +102,42 @@ class Repairs:
 
 
 @frozen
+class Place:
+    """The place of a child when its parent left a stage of a flow: its last `stage`, and its `state` as a run's."""
+
+    id: str
+    stage: str
+    state: str
+
+
+@frozen
+class Children:
+    """The children for which a flow's job has waited: of a queue that keeps a `history`.
+
+    It counts children that have `completed`, have `failed` and were `cancelled`, and has the `places` of the first
+    children, 16 KiB of them.
+    """
+
+    completed: int
+    failed: int
+    cancelled: int
+    places: tuple[Place, ...] = field(default=(), repr=shortened)
+
+    @property
+    def told(self) -> str:
+        """Its numbers in words."""
+        numbers = ((self.completed, "completed"), (self.failed, "failed"), (self.cancelled, "cancelled"))
+        return ", ".join(f"{number:,} {state}" for number, state in numbers if number) or "none has ended"
+
+
+@frozen
 class Attempt:
     """An attempt at a job that has ended: of a queue that keeps a `history`.
 
     `began` and `ended` are the server's times, in seconds; `began` is `None` where it is not known. `error` is the path
     of the exception's class, such as `builtins.ValueError`, and `None` for an attempt that completed the job, or whose
-    handler raised nothing. `reason` describes the failure, and `traceback` is there if the queue keeps `tracebacks`.
+    handler raised nothing. `reason` describes the failure, and `traceback` is there if the queue keeps `tracebacks`. A
+    delivery of a run that was `suspended` is an attempt, too, and its `number` counts all deliveries.
     """
 
     number: int
@@ -112,6 +147,17 @@ class Attempt:
     error: str | None = None
     reason: str | None = field(default=None, repr=shortened)
     traceback: str | None = field(default=None, repr=False)
+    suspended: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it neither completed the job, nor was suspended."""
+        return bool(self.reason or self.error)
+
+    @property
+    def took(self) -> float | None:
+        """The seconds that it took; `None` where it is not known when it began."""
+        return None if self.began is None else max(0.0, self.ended - self.began)
 
 
 @frozen
@@ -124,10 +170,16 @@ class JobState(Generic[T_co]):
     says why a job died, or was last retried (at most 500 bytes of it), and `traceback` where, if its queue keeps
     `tracebacks`. A job that can't be decoded has its bytes for a payload, and the cause in `reason`. An ended job has
     `since` (its end), and the `worker`, if known; `job.attempt` is 0 if that is not known. Its `job` is whole if it was
-    completed or died, and its fields have no more than 64 KiB; otherwise `payload` is `None`, and mostly `enqueued_at`.
+    completed, cancelled or died, and its fields have no more than 64 KiB; otherwise `payload` is `None`, and mostly
+    `enqueued_at`.
     `enqueued_at` is the job's (server seconds), `None` also where a foreign producer wrote none that can be read.
     `attempts` have ended, and reported how, in a queue with a history: an attempt whose worker died is not among them.
     `steps` and `progress` are the records of its handler; only `find` reads them.
+
+    `deliveries` counts the times that it was handed out; 0: not known. `took` is how many seconds its handler ran, as
+    far as it has reported that: of a run in all deliveries, without its suspensions, of another job in its last
+    attempt. A run that sleeps, or waits for a signal, is `suspended`. An ended job of a flow has the `children` for
+    which it has waited.
     """
 
     job: Job[T_co]
@@ -141,6 +193,16 @@ class JobState(Generic[T_co]):
     steps: Sequence[Step] = field(default=(), repr=False)
     progress: Progress | None = field(default=None, repr=False)
     attempts: Sequence[Attempt] = field(default=(), repr=False)
+    deliveries: int = field(default=0, repr=False)
+    took: float | None = field(default=None, repr=False)
+    suspended: bool = field(default=False, repr=False)
+    children: Children | None = field(default=None, repr=False)
+
+    @property
+    def overcome(self) -> bool:
+        """Whether `reason` tells of an attempt before the last delivery: that one was suspended."""
+        last = self.deliveries - 1 if self.state == "leased" else 0
+        return self.suspended or any(one.suspended and one.number == last for one in self.attempts)
 
     @property
     def began(self) -> float | None:
@@ -180,11 +242,21 @@ class WorkerFacts:
 
 
 @frozen
+class OtherTerms:
+    """Terms that a worker declares while its queue has others: the `structure` in words, '' for none, and `since` when
+    it differs, in server seconds.
+    """
+
+    structure: str
+    since: float
+
+
+@frozen
 class WorkerState:
     """A registered worker of a queue: alive until `deadline` (server seconds) unless it beats again.
 
     `facts` are there if it reported some in the last day, and `asked` is the request of an operator: `quiet`, `stop`
-    or empty.
+    or empty. `differs`: it declares other terms than the queue has, and obeys the queue's.
     """
 
     name: str
@@ -195,6 +267,7 @@ class WorkerState:
     alive: bool
     facts: WorkerFacts | None = None
     asked: str = ""
+    differs: OtherTerms | None = None
 
 
 @frozen

@@ -15,6 +15,7 @@ from headrace._model.job import shortened
 NAME_CHARACTERS = 200  # of a step's name, and of the text of a progress
 STEP_BYTES = 64 << 10  # of a value that is recorded
 RUN_RECORDS, RUN_BYTES = 1000, 1 << 20  # of all records of a run
+ONE_STATE = {"signal": "kept", "omitted": "not kept"}  # of kinds of records
 
 
 @frozen
@@ -25,7 +26,9 @@ class Step:
     `sleeping`, `slept`, `waiting`, `signalled` (its signal came), `timed out`, or `kept` (a signal that no wait has
     taken yet). `began` and `ended` are the server's times, in seconds; `ended` is `None` for one that has not ended.
     `due` is when a sleep or wait ends at the latest, `None`: never. `attempt` is the job's attempt that recorded it.
-    `result` is the value that was recorded, if it can be read without the code that wrote it.
+    `result` is the value that was recorded, if it can be read without the code that wrote it. `sent` is when the signal
+    came, in the server's seconds, and `by` names its sender. `omitted` is the number of bytes of a value that a history
+    has no room for; a step that is `not kept` stands for some of them.
     """
 
     name: str
@@ -35,6 +38,9 @@ class Step:
     attempt: int
     due: float | None = None
     result: Any = field(default=None, repr=shortened)
+    sent: float | None = None
+    by: str | None = None
+    omitted: int = 0
 
 
 @frozen
@@ -49,7 +55,8 @@ class Progress:
 @frozen
 class Record:
     """A record of a run as it is kept. Times are ms of the server's clock; `ended` 0: not yet; `due` 0: never.
-    `traced`: the `traceparent` of the delivery that a sleep or wait has ended, '' if it had none.
+    `traced`: the `traceparent` of the delivery that a sleep or wait has ended, '' if it had none. `by`, `sent`: of a
+    signal. `omitted`: the bytes of a value that a history has left out.
     """
 
     number: int
@@ -61,6 +68,9 @@ class Record:
     value: bytes | None
     due: int
     traced: str = ""
+    by: str = ""
+    sent: int = 0
+    omitted: int = 0
 
     def over(self, now: float) -> bool:
         """Tell whether a sleep or wait has ended, or timed out, at *now*, in seconds."""
@@ -68,8 +78,8 @@ class Record:
 
     def state(self, now: float) -> str:
         """Describe its state at *now*, in seconds, as `Step.state` does."""
-        if self.kind == "signal":
-            return "kept"
+        if self.kind in ONE_STATE:
+            return ONE_STATE[self.kind]
         if self.kind == "sleep":
             return "slept" if self.over(now) else "sleeping"
         if self.kind == "wait":
@@ -81,20 +91,29 @@ class Record:
         ended = self.ended or (self.due if self.kind in ("sleep", "wait") and self.over(now) else 0)
         due = self.due / 1000 if self.due else None
         return Step(
-            self.name, self.state(now), self.began / 1000, ended / 1000 if ended else None, self.attempt, due, result
+            self.name,
+            self.state(now),
+            self.began / 1000,
+            ended / 1000 if ended else None,
+            self.attempt,
+            due,
+            result,
+            self.sent / 1000 if self.sent else None,
+            self.by or None,
+            self.omitted,
         )
 
 
-def step_name(value: object) -> str:
-    """Check the name of a step, sleep, wait or signal. Raises `TypeError` or `ValueError`."""
+def step_name(value: object, what: str = "name", of: str = "a step") -> str:
+    """Check the name of a step, sleep, wait or signal, or of its sender. Raises `TypeError` or `ValueError`."""
     if not isinstance(value, str):
-        raise TypeError(f"name must be a str, not {type(value).__name__}")
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     if not 1 <= len(value) <= NAME_CHARACTERS:
-        raise ValueError(f"name of {len(value)} characters: give a step 1 to {NAME_CHARACTERS}")
+        raise ValueError(f"{what} of {len(value)} characters: give {of} 1 to {NAME_CHARACTERS}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"name {value!r} is not valid Unicode") from None
+        raise ValueError(f"{what} {value!r} is not valid Unicode") from None
     return value
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from attrs import field, frozen
 
-from headrace._model.checks import INTEGER_AT_MOST, flag, headers
+from headrace._model.checks import INTEGER_AT_MOST, flag, headers, names_meant
 from headrace._model.job import KEY, SHOWN_CHARACTERS
 from headrace._model.policy import Rate, room
 from headrace.errors import ConfigurationError
@@ -20,6 +21,7 @@ RESERVED = "headrace-"  # of the headers that begin so, only `headrace-key` hold
 LEVELS_OF_VALUES = 2  # a value of `fair`, and the values in it: the start of a node is that of one child of one parent
 WEIGHTS_AT_MOST = 10_000  # of one queue: they are sent in one call
 BUSIEST_AT_MOST = 10  # values whose shares are shown
+IN_TERMS = ("fair", "limits", "rate", "weights")  # the options that a queue with terms declares with them
 LEAST, MOST = 0.001, 1_000_000.0  # of weights and costs: starts have 16 digits, in ms
 
 
@@ -48,6 +50,7 @@ def positive(name: str, value: object) -> float:
     return number
 
 
+@names_meant
 @frozen
 class Limit:
     """A limit of concurrency: at most *limit* leased jobs at a time, over all workers of the queue.
@@ -110,6 +113,7 @@ def fair(value: object) -> str | None:
     return value
 
 
+Value = tuple[str | None, ...]
 Weights = tuple[tuple[tuple[str, ...], float], ...]
 Named = Mapping[Any, float]  # by values, and pairs of values; keys of mappings are invariant, and users have either
 
@@ -140,7 +144,7 @@ def weights(value: object) -> Weights:
 
 @frozen
 class Terms:
-    """The terms that a program declares: all programs must have the same `structure`; numbers may differ."""
+    """The terms that a program declares. A queue has one `structure`; the numbers follow the latest declaration."""
 
     path: tuple[str, ...]
     weights: Weights = field(hash=False)  # there may be many, and each lease call looks terms up
@@ -173,9 +177,9 @@ class Terms:
         keys = sorted({rate.key for rate in rates if rate.key is not None})
         return cls(path, weights, tuple(limits), tuple(keys))
 
-    def value(self, headers: Mapping[str, str]) -> tuple[str | None, ...]:
+    def value(self, headers: Mapping[str, str]) -> Value:
         """Return the value of `fair` that a job with these *headers* has; `None` for each missing header."""
-        return tuple(map(headers.get, self.path))
+        return value_of(self.path, headers)
 
     def declared(self) -> dict[str, str]:
         """Map the options to their values in words, as far as given: they are compared, and shown."""
@@ -193,8 +197,50 @@ class Terms:
         return words
 
 
+def value_of(path: Sequence[str], headers: Mapping[str, str]) -> Value:
+    """Return the values that a job with these *headers* has of the headers in *path*; `None` for a missing one."""
+    return tuple(map(headers.get, path))
+
+
 def _word(name: str) -> str:
     return quote(name, safe="")
+
+
+@frozen
+class Structure:
+    """The keys of the terms of a queue, as the server has them in words: the path of `fair`, and the keys of limits."""
+
+    text: str = ""
+    path: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    """`''` is the limit of the whole queue."""
+    rates: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, text: str) -> Structure:
+        """Read a structure; '' is of a queue without terms, as are words that are none."""
+        if (found := _STRUCTURE.fullmatch(text)) is None:
+            return cls()
+        path, limits, rates = found.groups()
+        keys = tuple("" if key == "*" else unquote(key) for key in limits.split(",") if key)
+        return cls(text, _unquoted(path, "/"), keys, _unquoted(rates, ","))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The headers by which it tells jobs apart."""
+        return tuple(dict.fromkeys([*self.path, *filter(None, self.limits)]))
+
+
+_STRUCTURE = re.compile(r"fair=(\S*) limits=(\S*) rates=(\S*)")
+
+
+def _unquoted(text: str, separator: str) -> tuple[str, ...]:
+    return tuple(unquote(word) for word in text.split(separator) if word)
+
+
+def in_words(structure: str) -> str:
+    """Return a structure as messages show it."""
+    return f"`{structure}`" if structure else "none"
 
 
 @frozen
@@ -251,5 +297,5 @@ def parameters(names: Iterable[str], arguments: Mapping[str, Any]) -> Iterator[t
         elif value is not None:
             raise TypeError(
                 f"{name}: the queue tells jobs apart by this argument, so it must be text, a number or a bool, not "
-                f"{type(value).__name__}: give the header {name!r} by options(headers=…)"
+                f"{type(value).__name__}"
             )

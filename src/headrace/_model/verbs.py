@@ -38,6 +38,7 @@ VERBS = {  # in the order of the command line's help
     "stop_worker": Verb(asks="always"),
     "repair": Verb(asks="many"),
     "reshard": Verb(page=False),
+    "redeclare": Verb(page=False),
     "enqueue": Verb("enqueue"),
     "cancel_payload": Verb("cancel", page=False, asks="many"),
     "redrive": Verb("dead redrive", states=("dead",)),

@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 
 from headrace._model.flow import FlowState
 from headrace._model.job import shortened
-from headrace._model.state import Attempt, Counts, Schedule, WorkerState, summed
+from headrace._model.state import Attempt, Children, Counts, Schedule, WorkerState, summed
 from headrace._model.steps import Progress, Step
 from headrace._model.terms import Share
 
@@ -39,7 +39,8 @@ class ShardView:
 @frozen
 class OutboxView:
     """The rows that wait in a queue's SQL outbox, as the `relay` of this name reported `age` seconds ago: how many
-    (10,000 at most are counted), the seconds since the `oldest` was written, and how many are `refused`.
+    (10,000 at most are counted), the seconds since the `oldest` was written, how many are `refused`, and `why`: the
+    position and the reason of the first of these.
     """
 
     relay: str
@@ -49,6 +50,7 @@ class OutboxView:
     ended: bool
     """Whether the relay has ended in good order since."""
     age: float = 0.0
+    why: str = ""
 
     @property
     def dead(self) -> bool:
@@ -59,7 +61,8 @@ class OutboxView:
     def text(self) -> str:
         """Its words for screens."""
         rows = f"{self.rows:,} rows" + (f", the oldest for {self.oldest:.0f} s" if self.rows else "")
-        refused = f", {self.refused:,} refused" if self.refused else ""
+        why = f" ({self.why})" if self.why else ""
+        refused = f", {self.refused:,} refused{why}" if self.refused else ""
         relay = "ended" if self.ended else "is dead, it reported" if self.dead else "reported"
         return f"{rows}{refused}; the relay {self.relay} {relay} {self.age:.0f} s ago"
 
@@ -92,6 +95,8 @@ class QueueView:
     """Whether it keeps trends."""
     looks: tuple[float, ...] = ()
     """The times of the looks of `trail`, in seconds of the server's clock."""
+    terms: str = ""
+    """The structure of its terms, in words; empty for none."""
 
     @property
     def balanced(self) -> bool:
@@ -144,6 +149,11 @@ class Totals:
     lag: float
     workers: int
 
+    @property
+    def later(self) -> int:
+        """Jobs whose turn comes later: delayed ones, and blocked ones."""
+        return self.delayed + self.blocked
+
     @classmethod
     def of(cls, queues: Sequence[QueueView]) -> Totals:
         """Sum these queues. A worker of several queues counts once."""
@@ -190,8 +200,8 @@ class ServerFacts:
 class Attention:
     """A fact that needs attention.
 
-    `kind` is dead, oldest, paused, no worker, unbalanced, unreadable, unknown kind, rate, outbox or server; `queue` is
-    '' for the server. `bad`: work fails or stands still; otherwise it may be intended, or end by itself.
+    `kind` is dead, oldest, paused, no worker, unbalanced, unreadable, unknown kind, rate, outbox, terms or server;
+    `queue` is '' for the server. `bad`: work fails or stands still; otherwise it may be intended, or end by itself.
     """
 
     kind: str
@@ -377,12 +387,35 @@ class JobView:
     first attempt: at most, as the renewal of its lease counts as its delivery.
     """
     duration: float | None = None
-    """Seconds that its last attempt took; of a running job since its delivery, or since the last renewal of its lease;
-    `None`: not known.
+    """Seconds that its last attempt took, or of a run all its deliveries, without its suspensions; of a running job
+    since its delivery, or since the last renewal of its lease; `None`: not known.
     """
     finished: float | None = None
     """The server's time of its end or its death, in seconds; `None` if it has not ended, or that is not known."""
     shard: int | None = None
+    deliveries: int = 0
+    """The times that it was handed out; 0: not known."""
+    suspended: bool = False
+    """Whether it is a run that sleeps, or waits for a signal."""
+    children: Children | None = None
+    """Of an ended job of a flow: the children for which it waited."""
+    overcome: bool = False
+    """Whether its `reason` tells of an attempt before its last delivery: that one was suspended."""
+
+    @property
+    def is_run(self) -> bool:
+        """Whether its handler has taken steps, as far as that is known."""
+        return bool(self.steps) or self.suspended or any(one.suspended for one in self.attempts)
+
+    @property
+    def counted(self) -> str:
+        """The word for one of its `attempts`: a run has deliveries."""
+        return "delivery" if self.is_run else "attempt"
+
+    @property
+    def told(self) -> str | None:
+        """Its `reason`, if that tells of its state now."""
+        return None if self.overcome else self.reason
 
     @property
     def ended(self) -> bool:
@@ -549,8 +582,8 @@ class RunView(FlowState):
                 passed[stage] = None if since is None else max(0.0, at - since)
                 since = at
         known = (state.attributes, state.results, state.children, state.failed, state.pending)
-        times = (state.started_at, state.ended_at, passed, since)
-        return cls(state.id, state.state, state.stage, *known, *times, tuple(parts))
+        end = (state.started_at, state.ended_at, state.reason)
+        return cls(state.id, state.state, state.stage, *known, *end, passed, since, tuple(parts))
 
     @property
     def there(self) -> bool:
@@ -665,8 +698,8 @@ KEPT = {"minute": 2880, "hour": 2160}  # records that a queue keeps: two days, a
 class TrendPoint:
     """A record of a queue's counts.
 
-    `waiting` (parked jobs too), `leased`, `delayed` (and blocked) and `dead` are counts at the moment `at`; `lag` is
-    how many seconds the oldest of the next jobs had waited then. `enqueued`, `completed` and `removed` (cancelled,
+    `waiting` (parked jobs too), `leased`, `later` (delayed or blocked) and `dead` are counts at the moment `at`; `lag`
+    is how many seconds the oldest of the next jobs had waited then. `enqueued`, `completed` and `removed` (cancelled,
     deleted, trimmed) count the jobs of the `seconds` since the record before. That is longer ago than a minute, or an
     hour, if no worker has swept the queue meanwhile. For a sharded queue all values are sums, but `lag` is the longest.
     Each shard keeps its own records. The first record of a new shard leaves out its earlier work.
@@ -679,7 +712,7 @@ class TrendPoint:
     removed: int
     waiting: int
     leased: int
-    delayed: int
+    later: int
     dead: int
     lag: float
 
@@ -730,7 +763,7 @@ def _both(a: TrendPoint, b: TrendPoint) -> TrendPoint:
         a.removed + b.removed,
         a.waiting + b.waiting,
         a.leased + b.leased,
-        a.delayed + b.delayed,
+        a.later + b.later,
         a.dead + b.dead,
         max(a.lag, b.lag),
     )

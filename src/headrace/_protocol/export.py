@@ -25,6 +25,7 @@ def protocol() -> dict[str, Any]:
         "lane": template.lane("<lane>"),
         "result": template.result("<id>"),
         "flow": template.flow("<run>"),
+        "shards": template.shards,
         "group": keys.GROUP,
         "parked": keys.PARKED,
         "bell": keys.BELL,

@@ -1,48 +1,71 @@
 """The operations of queues with terms: `fair=`, `weights=` and `limits=`.
 
-`Ops.lease` calls `lease_fair` in place of `lease` where the settings have terms. Its `Grant` says with `unread` that
-new jobs were not looked at, so `line_up` is to be called until it answers false; and with `structure` which terms the
-queue has. `declare` is called before the first lease: it answers the structure by which other live workers
-lease, else `None`. A lease by a program without terms, or with a rate limit by another key, fails with
-`FAIR <structure>`. `redeclare` is for operators: repeat it while it answers true; without terms it ends them.
+`Ops.lease(fair=True)` calls `lease_fair` in place of `lease`. Its `Grant` says with `unread` that new jobs were not
+looked at, so `line_up` is to be called until it answers false; and with `structure` which terms the queue has. Each of
+the two answers `elsewhere` if the other is to be called. A client with terms calls `declare` before its first lease,
+and `declare(again=True)` while the queue has others. `redeclare` is for operators; without terms it ends them. All are
+repeated while they answer `again`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from attrs import frozen
+
 from headrace._model.terms import BUSIEST_AT_MOST, Share
 from headrace._model.views import LimitView, SlotView
 from headrace._protocol.limits import LOOKS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import raw, text
+from headrace._protocol.replies import Declaration, declaration, raw, text
 from headrace._protocol.terms import given, parts, weights
 
 
-def _declaration(ops: Ops, mode: str, worker: str) -> list[Arg]:
-    terms = ops.settings.terms
-    if terms is None:
-        return [mode, worker, "", ""]
-    return [mode, worker, terms.structure, given(terms, ops.share), *weights(terms)]
-
-
-def declare(ops: Ops, worker: str) -> Op[tuple[bool, str | None]]:
-    """Declare the terms of the queue: their numbers count from now on. The answer: whether to call again, as a change
-    of the structure takes several calls; and `None`, or the structure of the terms that other live workers have.
+@frozen
+class DeclaredTerms:
+    """The answer to a declaration of terms: whether to call *again*, as a change of the structure takes several calls,
+    and the queue's *structure*, '' for none. *said*: the options that others declared differently, if ours count now.
     """
-    args = _declaration(ops, "serve", worker)
-    return ops.op("declare_terms", args, lambda reply: (reply[0] == 2, None if reply[0] else text(reply[1])))
+
+    again: bool
+    structure: str
+    said: Declaration
 
 
-def redeclare(ops: Ops) -> Op[bool]:
-    """Give the queue these terms, or end them. True asks for another call: jobs in lines go to the front first."""
-    return ops.op("declare_terms", _declaration(ops, "force", ""), lambda reply: reply[0] == 2)
+NONE = '{"words":{}}'  # the offer of a program without terms
+
+
+def _declare(ops: Ops, mode: str, worker: str) -> Op[DeclaredTerms]:
+    terms = ops.settings.terms
+    args: list[Arg] = [mode, worker, "", NONE]
+    if terms is not None:
+        args = [mode, worker, terms.structure, given(terms, ops.settings, ops.share), *weights(terms)]
+
+    def decode(reply: Any) -> DeclaredTerms:
+        return DeclaredTerms(reply[0] == 2, text(reply[1]), declaration(reply[2:]))
+
+    return ops.op("declare_terms", args, decode)
+
+
+def tell(ops: Ops, worker: str) -> Op[DeclaredTerms]:
+    """Say which terms *worker* will declare when it is registered. Nothing else changes."""
+    return _declare(ops, "tell", worker)
+
+
+def declare(ops: Ops, worker: str, *, again: bool = False) -> Op[DeclaredTerms]:
+    """Declare the terms of *worker*, or ask *again* whether all live workers declare them by now."""
+    return _declare(ops, "again" if again else "serve", worker)
+
+
+def redeclare(ops: Ops) -> Op[DeclaredTerms]:
+    """Give the queue these terms, or end them. Jobs in lines go to the front first."""
+    return _declare(ops, "force", "")
 
 
 def line_up(ops: Ops, worker: str) -> Op[bool]:  # noqa: ARG001 - as all calls of workers
     """Look at `LOOKS_PER_SCRIPT` new jobs without leasing any. True: there are more."""
-    return ops.op("line_up", [LOOKS_PER_SCRIPT, *ops.buckets()], bool)
+    return ops.op("line_up", [LOOKS_PER_SCRIPT, *ops.order()], bool)
 
 
 def shares(ops: Ops) -> Op[list[Share]]:

@@ -11,8 +11,8 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from headrace._model.checks import Context, check_size, limit_batch, millis, text
-from headrace._model.codec import Codec, chosen, grouped
-from headrace._model.flow import FanOut, FlowState, Next
+from headrace._model.codec import BytesCodec, Codec, bound, chosen, grouped, untyped
+from headrace._model.flow import FanOut, FlowState, Next, Results
 from headrace._model.job import Claim, Job, NewJob, is_new
 from headrace._model.policy import unconditional
 from headrace._model.receipt import Receipt
@@ -56,9 +56,12 @@ _PARTS = [
     "slots",
     "settled",
     "stopped",
+    "cancels",
+    "ends",
+    "ended",
 ]
 _NO_RESULT = (0, "")
-_BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events"]
+_BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flows", "events", "cancels"]
 
 
 @frozen
@@ -335,10 +338,18 @@ class FlowOps:
 
         def decode(reply: Any) -> tuple[list[FlowState | None], Any]:
             rows, rest = replies.flow_rows(reply, begun)
-            return [replies.flow_state(name, row, strict) for name, row in zip(names, rows, strict=False)], rest
+            states = [replies.flow_state(name, row, strict) for name, row in zip(names, rows, strict=False)]
+            return [self._readable(state) for state in states], rest
 
         args: list[Arg] = [len(stages), replies.flow_cursor(begun), 0, *stages, *names]
         return self._op("flow_read", [self.run(n) for n in names], args, decode)
+
+    def _readable(self, state: FlowState | None) -> FlowState | None:
+        """Let the flow's codec decode the results of a run."""
+        if state is None or isinstance(self.codec, BytesCodec):
+            return state
+        decode = untyped(bound(self.codec, self.name, self.namespace)).decode
+        return evolve(state, results=Results(state.results, decode), children=Results(state.children, decode))
 
     def whole_run(self, name: str, begun: Any = None) -> Op[tuple[RunView | None, Any]]:
         """Fetch the state of one job with its way, as far as one answer goes. *begun* is as in `read`."""

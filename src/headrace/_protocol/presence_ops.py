@@ -14,9 +14,9 @@ from headrace._protocol.replies import text
 Request = Literal["", "quiet", "stop"]
 
 
-def report(ops: Ops, worker: str, facts: Mapping[str, str | int]) -> Op[str]:
-    """Keep the facts of a worker; answered with the request of an operator, or ''."""
-    return ops.op("report", [worker, json.dumps(facts, separators=(",", ":"))], text)
+def report(ops: Ops, worker: str, facts: Mapping[str, str | int], *, quiet: bool = False) -> Op[str]:
+    """Keep the facts of a worker, and whether it is *quiet*; answered with the request of an operator, or ''."""
+    return ops.op("report", [worker, int(quiet), json.dumps(facts, separators=(",", ":"))], text)
 
 
 def ask(ops: Ops, name: str, request: Request) -> Op[tuple[int, int]]:

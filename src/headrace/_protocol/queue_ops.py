@@ -15,7 +15,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
@@ -26,6 +26,7 @@ from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import apart, is_entry
 from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.terms import IN_TERMS
 from headrace._model.terms import cost as checked_cost
 from headrace._model.timing import SCHEDULES_AT_MOST, Declared, Timing, decide, missed_policy
 from headrace._protocol import replies
@@ -51,7 +52,6 @@ from headrace._protocol.replies import (
     Verdicts,
 )
 from headrace._protocol.script import script
-from headrace._protocol.terms import given
 from headrace.errors import CodecError, ConfigurationError, describe_error
 
 T = TypeVar("T")
@@ -248,21 +248,27 @@ class Ops:
         predecessor: str = "",
         batch: int = 1,
         same: bool = False,
+        apart: Literal[0, 1, 2] = 1,
+        fair: bool = False,
     ) -> Op[Grant | None]:
         """Hand out up to *limit* jobs, at most `CLAIMS_PER_SCRIPT`, as claims of *kind*.
 
-        The jobs of *predecessor* come first. The answer `None` means that *worker* was declared dead. `woken=2`: hand
-        out jobs only if one woke a reader. With terms, *batch* jobs share their time, and with *same* all jobs
-        are of one value.
+        The jobs of *predecessor* go to the front. The answer `None` means that *worker* was declared dead.
+        `woken=2`: hand out jobs only if one woke a reader. *apart*: whether a
+        suspect may come, after other jobs or before (2). *fair*: the queue has
+        terms; *batch* jobs share their time, and with *same* all jobs are of one value.
         """
         s = self.settings
         term_ms = "" if duration is None else term("duration", duration)
         args: list[Arg] = [worker, min(checks.count("limit", limit), CLAIMS_PER_SCRIPT), term_ms, millis(s.lease)]
-        args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken), predecessor]
-        if s.terms is not None:
-            args += (s.terms.structure, given(s.terms, self.share), checks.count("batch", batch), int(same))
-        args += self.buckets()
-        jobs, name = self.decoder, "lease" if s.terms is None else "lease_fair"
+        args += [term("ttl", ttl, zero=True), int(s.max_attempts or 0), s.dead_limit, int(woken)]
+        args += (predecessor, apart)
+        if fair:
+            args += (checks.count("batch", batch), int(same), *self.order())
+        else:
+            args += self.buckets()
+        jobs = self.decoder
+        name = "lease_fair" if fair else "lease"
         return self.op(name, args, lambda reply: jobs.grant(reply, worker, duration, kind))
 
     def buckets(self) -> list[Arg]:
@@ -271,8 +277,11 @@ class Ops:
         for rate in self.settings.rates:
             step, tokens = bucket(rate, self.share)
             args += (rate.key or "", f"{step:.6f}", tokens)
-        args += (KEY, 0, 1) if self.settings.ordered else ()
-        return args
+        return [*args, *self.order()]
+
+    def order(self) -> tuple[Arg, ...]:
+        """Return the order of keys as scripts take it; of a queue with terms the rate limits are among these."""
+        return (KEY, 0, 1) if self.settings.ordered else ()
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:
         """Block until there may be something to lease: see `blocked_read`."""
@@ -329,7 +338,7 @@ class Ops:
             args += handed
             extra += (self.keys.key("outbox"), self.keys.key("outdue"))
         if self.settings.history:
-            args += [f"{claim.job.attempt} {claim.worker} {claim.began}" for claim in claims]
+            args += [f"{claim.job.attempt} {claim.worker} {claim.began} {claim.token}" for claim in claims]
         alike = not (fence or results or then)
         done = replies.completed(claims, self.bound)
         return self.op("complete", args, done, extra, claims, self._complete_all if alike else None)
@@ -410,10 +419,6 @@ class Ops:
         args: list[Arg] = [worker, term("timeout", timeout), millis(self.settings.lease), int(register), *kinds]
         return self.op("beat", args, bool)
 
-    def company(self, worker: str, *, beside: bool) -> Op[bool]:
-        """Record whether the process of *worker* may run jobs of other queues; `False`: the worker is dead."""
-        return self.op("company", [worker, int(beside)], bool)
-
     def rest(self, worker: str, duration: float) -> Op[int]:
         """Register *worker* for *duration* seconds without heartbeats, if the queue has no work; see `rest.lua`."""
         return self.op("rest", [worker, term("duration", duration)], int)
@@ -443,7 +448,10 @@ class Ops:
         """Declare how this queue is meant to be used, and *more* in words. The declaration of a worker, *serving*,
         counts from then on.
         """
-        words = [word for pair in {**self.declaration(), **more}.items() for word in pair]
+        said = {**self.declaration(), **more}
+        if serving and self.settings.terms is not None:  # they are declared with the terms
+            said = {name: value for name, value in said.items() if name not in IN_TERMS}
+        words = [word for pair in said.items() for word in pair]
         return self.op("declare", [int(serving), *words], replies.declaration)
 
     def reclaim(self, worker: str, timeout: float) -> Op[Reclaimed]:
@@ -463,12 +471,13 @@ class Ops:
 
     def cancel(self, name: str) -> Op[bool]:
         """Remove one job by id."""
-        return self.op("cancel", [wire_id(name)], bool)
+        return self.op("cancel", [wire_id(name), millis(self.settings.result_ttl)], bool)
 
     def cancel_payload(self, payload: bytes, place: str, cursor: str) -> Op[tuple[int, str, str]]:
         """Remove the jobs of one payload from one page."""
         checks.check_size("payload", [payload])
-        return self.op("cancel_payload", [payload, place, cursor, LOOKS_PER_SCRIPT], replies.place)
+        args: list[Arg] = [payload, place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.result_ttl)]
+        return self.op("cancel_payload", args, replies.place)
 
     def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
         """Remove a page of waiting jobs."""
@@ -524,7 +533,7 @@ class Ops:
                 f"to={to!r}: {self.codec!r:.200} binds payloads to their queue, and no other can open them: lease the "
                 "jobs here and enqueue their payloads there"
             )
-        keys = [target.key(key) for key in ("wake", *script("move").key_names[:7], "steps")]
+        keys = [target.key(key) for key in ("wake", *script("move").key_names[:7], "steps", "cancels")]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
         return self.op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 
@@ -599,15 +608,15 @@ class Ops:
 
     def result(self, name: str) -> Op[bytes | None]:
         """Fetch the kept result of a job."""
-        keys = [self.keys.result(job_id(name))]
-        return Op(
-            "result", script("result"), keys, [], lambda reply: None if reply[0] is None else replies.raw(reply[0])
-        )
+        return self._kept([name], lambda reply: None if reply[0] is None else replies.raw(reply[0]))
 
     def results(self, names: Sequence[str]) -> Op[list[bytes | Literal[False] | None]]:
         """Fetch the kept results of jobs, at most 500; `False`: ask for this one again."""
-        keys = [self.keys.result(job_id(name)) for name in names]
-        return Op("result", script("result"), keys, [], replies.kept, "", names, self.results)
+        return evolve(self._kept(names, replies.kept), items=names, join=self.results)
+
+    def _kept(self, names: Sequence[str], decode: Callable[[Any], T]) -> Op[T]:
+        keys = [self.keys.key("cancels"), *(self.keys.result(job_id(name)) for name in names)]
+        return Op("result", script("result"), keys, [*map(wire_id, names)], decode)
 
     def ended(self, names: Sequence[str]) -> Op[list[Ended]]:
         """Ask which of at most 500 jobs have ended, and how."""

@@ -6,6 +6,7 @@ Replies of scripts have one shape under RESP2 and RESP3, and arrive undecoded.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from types import MappingProxyType
@@ -22,14 +23,27 @@ from headrace._model.flow import FlowState
 from headrace._model.job import NO_HEADERS, Cause, Claim, Escaped, Job, Postponed, make_job
 from headrace._model.receipt import Receipt
 from headrace._model.settings import KIND
-from headrace._model.state import Attempt, Counts, JobState, Repairs, Schedule, WorkerFacts, WorkerState
+from headrace._model.state import (
+    Attempt,
+    Children,
+    Counts,
+    JobState,
+    OtherTerms,
+    Place,
+    Repairs,
+    Schedule,
+    WorkerFacts,
+    WorkerState,
+)
 from headrace._model.steps import Progress, Record
 from headrace._model.timing import Timing
+from headrace._protocol.attempts import Tried
+from headrace._protocol.numbers import decoded_number
 from headrace.errors import ReplyError, RetryLater, describe_error
 
 _POSITIONS = {"active": "running", "done": "completed", "dead": "failed"}  # the other states have one name
 _HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
-_REASON, _TRACEBACK, _ATTEMPTS = (name.encode() for name in KEPT_FIELDS)
+_REASON, _TRACEBACK, _ATTEMPTS, _CHILDREN = (name.encode() for name in KEPT_FIELDS)
 _ENTRY_FIELDS = tuple(name.encode() for name in (*ENTRY_FIELDS, *KEPT_FIELDS))
 NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by scripts only
 
@@ -78,12 +92,11 @@ class Verdicts(list[bool]):
 class Grant:
     """The answer to a lease call: the claims, jobs that do not decode, and when the next delayed job is due.
 
-    *healed*: the consumer group was missing and was created. *paused*: the queue is paused, or a rate limit admits
-    nothing before `next_due`. *alone*: the worker gets no more jobs until it holds no job of the queue, or until
-    `next_due`. *alone_for*: seconds for which the process should run no jobs of other queues beside the suspect that it
-    got. *now*: the server's clock, in seconds. *levels*: the queue's number of levels, if the worker knows fewer.
-    *died*: jobs without attempts left. *unread*: of a queue with terms, its look at new jobs did not reach their end.
-    *structure*: of its terms, '' if they were missing.
+    *healed*: the consumer group was missing and was created. *paused*: the queue is paused, a rate limit admits
+    nothing before `next_due`, or a caller without a worker holds a suspect. *now*: the server's clock, in seconds.
+    *levels*: the queue's number of levels, if the worker knows fewer. *died*: jobs without attempts left. *unread*:
+    of a queue with terms, its look at new jobs did not reach their end. *structure*: of its terms, '' for none.
+    *elsewhere*: nothing was handed out: the queue has terms and the call was for one without, or the other way round.
     """
 
     claims: Sequence[Claim]
@@ -93,11 +106,10 @@ class Grant:
     paused: bool = False
     now: float | None = None  # by the server's clock
     levels: int | None = None
-    alone: bool = False
-    alone_for: float | None = None
     died: Sequence[Died] = ()
     unread: bool = False
     structure: str | None = None
+    elsewhere: bool = False
 
     @property
     def more(self) -> bool:
@@ -303,8 +315,9 @@ class Jobs:
                     headers[text(key)] = text(value)
             job_id = _named(own[b"id"]) if b"id" in own else name
             payload = own.get(b"data")
-            carried, enqueued = _number(own.get(b"attempt"), 10**9), own.get(b"enq")
-        ms = _number(enqueued) if enqueued is not None else _number(name.partition("-")[0])
+            carried = decoded_number(own.get(b"attempt"), 10**9)
+            enqueued = own.get(b"enq")
+        ms = decoded_number(enqueued) if enqueued is not None else decoded_number(name.partition("-")[0])
         token = carried + deliveries
         wrong = ""
         value = payload
@@ -369,29 +382,30 @@ class Jobs:
         return Grant(
             claims,
             wrong,
-            None if next_due < 0 or known == 4 else next_due / 1000,
+            None if next_due < 0 else next_due / 1000,
             bool(healed),
             known == 2,
             None if now < 0 else moment,
             levels or None,
-            known in {3, 4},
-            next_due / 1000 if known == 4 else None,
             list(map(died, letters or ())),
             bool(unread),
             None if structure is None else text(structure),
+            known == 5,
         )
 
     def _taken(
         self, taken: Any, worker: str, duration: float | None, moment: float, kind: type[Claim]
     ) -> Iterator[tuple[Claim, str]]:
         """Yield claims on jobs with more than a payload, or with earlier leases, each with its decoding error."""
-        for entry, fields, deliveries, releases in taken:
+        for entry, fields, deliveries, releases, *deaths in taken:
             job, token, reason = self.job(entry, fields, deliveries, releases)
             name = text(entry)
             named = job.id != name or "id" in map(text, fields[::2])
             claim = kind(job, worker, name, deliveries, token, duration, moment, named, sum(map(len, fields)))
             if self._place:
                 self.placed(claim)
+            if deaths:
+                claim.deaths = deaths[0]
             yield claim, reason
 
     def placed(self, claim: Claim) -> None:
@@ -402,7 +416,7 @@ class Jobs:
     def _kept(self, claims: Sequence[Claim], taken: Any, fresh: Any) -> Iterator[tuple[Any, bytes]]:
         """Yield each claim with its payload, undecoded."""
         came = {text(entry): raw(payload) for entry, payload in zip(fresh[::2], fresh[1::2], strict=True)}
-        for entry, fields, _, _ in taken:
+        for entry, fields, *_ in taken:
             own = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}  # the first counts
             came[text(entry)] = raw(own.get(b"data", b""))
         for claim in claims:
@@ -416,41 +430,57 @@ class Jobs:
             return self._letter(entry, fields)
         if name.startswith("ended:"):
             return self._end(entry, fields, name[6:], deliveries, text(worker) or None, ms / 1000, *more)
-        tries = attempts(fields)
-        job, _, wrong = self.job(entry, fields, deliveries, releases)
+        job, token, wrong = self.job(entry, fields, deliveries, releases)
         reason, traceback = wrong or _kept(fields, _REASON), _kept(fields, _TRACEBACK)
+        tried = Tried.of(_kept(fields, _ATTEMPTS) or "")
         if name == "delayed":
-            return JobState(job, name, due=ms / 1000, reason=reason, traceback=traceback, attempts=tries)
+            due = ms / 1000
+            known = JobState(job, name, due=due, reason=reason, traceback=traceback, suspended=bool(more))
+            return tried.told(known, token)
         due = ms / 1000 if name == "blocked" and ms else None
         since = (now - ms) / 1000 if name == "leased" else None
         holder = text(worker) if name == "leased" else None
-        return JobState(job, name, holder, since, due, reason, text(entry), traceback, attempts=tries)
+        state = JobState(job, name, holder, since, due, reason, text(entry), traceback, suspended=bool(more))
+        return tried.told(state, token)
 
     def _end(
-        self, entry: Any, fields: Any, state: str, number: int, worker: str | None, at: float, began: int = 0
+        self,
+        entry: Any,
+        fields: Any,
+        state: str,
+        number: int,
+        worker: str | None,
+        at: float,
+        began: int = 0,
+        deliveries: int = 0,
+        run: Any = b"",
     ) -> JobState[Any]:
         """Decode the end of a job, with the job if the history has it. Its attempts end with the last one."""
         kept = {raw(key): value for key, value in zip(fields[-2::-2], fields[::-2], strict=True)}  # the first counts
-        tries, enqueued = attempts(fields), _number(kept.get(b"enq"))
+        enqueued = decoded_number(kept.get(b"enq"))
+        tried = Tried.of(_kept(fields, _ATTEMPTS) or "").beside(text(run))
         if state == "completed" and began:
-            tries = (*tries, Attempt(number, began / 1000, at, worker))
+            tried = tried.ended(Attempt(deliveries or number, began / 1000, at, worker))
         known: Any = enqueued / 1000 if enqueued else None
         job, _, _ = self.job(entry, fields)
         payload = job.payload if b"data" in kept else None
         job = make_job(_named(entry), payload, self._queue, job.headers, number, known)
         reason, traceback = _kept(fields, _REASON), _kept(fields, _TRACEBACK) if state == "dead" else None
-        return JobState(job, state, worker, at, None, reason, None, traceback, attempts=tries)
+        children = children_of(_kept(fields, _CHILDREN) or "")
+        return tried.told(
+            JobState(job, state, worker, at, None, reason, None, traceback, children=children), deliveries
+        )
 
     def _letter(self, entry: Any, fields: Any) -> JobState[Any]:
         """Decode a dead letter. A foreign client's entry is shown as a job with all its fields."""
-        died = _number(text(entry).partition("-")[0]) / 1000
+        died = decoded_number(text(entry).partition("-")[0]) / 1000
         if [raw(key) for key in fields[:6:2]] != [b"reason", b"worker", b"released"]:
             job, _, wrong = self.job(entry, fields)
             return JobState(job, "dead", None, died, None, wrong or "put here by somebody else", text(entry))
-        job, _, wrong = self.job(entry, fields[6:], 0, _number(fields[5]))
+        job, token, wrong = self.job(entry, fields[6:], 0, decoded_number(fields[5]))
         reason, traceback = text(fields[1]) or wrong or "", _kept(fields[6:], _TRACEBACK)
-        tries = attempts(fields)
-        return JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), traceback, attempts=tries)
+        state = JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), traceback)
+        return Tried.of(_kept(fields, _ATTEMPTS) or "").told(state, token)
 
     def page(self, reply: Any) -> Page:
         """Decode one page of a listing."""
@@ -464,36 +494,28 @@ class Jobs:
             return None, text(cursor)
         state = self.state(row, now)
         if run:
-            rows, progress = run
+            rows, progress, deliveries = run
             steps = tuple(record.step(now / 1000, record.value) for record in records(rows))
             state = evolve(state, steps=steps, progress=progress_of(progress))
+            if not text(row[2]).startswith("ended:"):  # that row has them already
+                state = Tried.of(_kept(row[1], _ATTEMPTS) or "").beside(text(deliveries)).told(state, state.deliveries)
         return state, text(cursor)
 
 
 def _kept(fields: Any, name: bytes) -> str | None:
-    """Decode the record of the last retry, `None` if there is none."""
+    """Decode a field that a retry leaves, `None` if there is none."""
     return next((text(fields[i + 1]) or None for i in range(0, len(fields) - 1, 2) if raw(fields[i]) == name), None)
 
 
-def attempts(fields: Any) -> tuple[Attempt, ...]:
-    """Decode the attempts that a job's fields tell of, the oldest first. Skip any that can't be read."""
-    found: list[Attempt] = []
-    kept = next((raw(fields[i + 1]) for i in range(0, len(fields) - 1, 2) if raw(fields[i]) == _ATTEMPTS), b"")
-    for row in kept.split(b"\x1e"):
-        parts = [text(part) for part in row.split(b"\x1f")]
-        if len(parts) == 7:  # as `add_attempt` writes them
-            number, began, ended = map(_number, parts[:3])
-            worker, error, reason, traceback = (part or None for part in parts[3:])
-            found.append(Attempt(number, began / 1000 or None, ended / 1000, worker, error, reason, traceback))
-    return tuple(found)
-
-
-def _number(value: Any, limit: int = 1 << 53) -> int:
-    try:
-        number = int(value) if value is not None else 0
-    except ValueError:
-        return 0
-    return number if 0 <= number < limit else 0  # a foreign producer may write anything
+def children_of(kept: str) -> Children | None:
+    """Decode the places of a job's children, as a history keeps them; `None` without any."""
+    counts, *rows = kept.split("\x1e")
+    if not re.fullmatch(r"\d+ \d+ \d+", counts):
+        return None
+    parts = [row.split("\x1f") for row in rows]
+    places = tuple(Place(one[0], one[1], _POSITIONS.get(one[2], one[2])) for one in parts if len(one) == 3)
+    completed, failed, cancelled = map(int, counts.split())
+    return Children(completed, failed, cancelled, places)
 
 
 def records(rows: Any) -> list[Record]:
@@ -502,10 +524,23 @@ def records(rows: Any) -> list[Record]:
 
 
 def _record(
-    number: int, name: Any, kind: Any, began: int, ended: int, attempt: int, value: Any, due: int, traced: Any = b""
+    number: int,
+    name: Any,
+    kind: Any,
+    began: int,
+    ended: int,
+    attempt: int,
+    value: Any,
+    due: int,
+    traced: Any = b"",
+    _place: int | None = None,
+    by: Any = b"",
+    sent: int = 0,
+    omitted: int = 0,
 ) -> Record:
     kept = None if value is None else raw(value)
-    return Record(number, text(name), text(kind), began, ended, attempt, kept, due, text(traced))
+    known = (text(name), text(kind), began, ended, attempt, kept, due, text(traced))
+    return Record(number, *known, text(by), sent, omitted)
 
 
 def progress_of(kept: Any) -> Progress | None:
@@ -588,9 +623,17 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
     now = reply[0]
     return [
         WorkerState(
-            text(name), queue, since / 1000, deadline / 1000, leased, deadline >= now, facts(text(told)), text(request)
+            text(name),
+            queue,
+            since / 1000,
+            deadline / 1000,
+            leased,
+            deadline >= now,
+            facts(text(told)),
+            text(request),
+            OtherTerms(text(differs[0]), differs[1] / 1000) if differs else None,
         )
-        for name, deadline, since, leased, told, request, *_ in reply[1:]
+        for name, deadline, since, leased, told, request, differs, *_ in reply[1:]
     ]
 
 
@@ -610,7 +653,7 @@ def known_kinds(reply: Any) -> frozenset[str]:
     """Decode the kinds of jobs that live workers of a queue have handlers for."""
     now, *rows = reply
     alive = (row for row in rows if row[1] >= now)
-    return frozenset(text(kind) for row in alive for kind in chain(*row[6:]))
+    return frozenset(text(kind) for row in alive for kind in chain(*row[7:]))
 
 
 def ended(reply: Any) -> list[Ended]:
@@ -661,7 +704,7 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
     if len(row) < 3:
         return None
     position, stage, _, started, ended, attributes, left, kept, children = row[:9]
-    pending = _number(left)
+    pending = decoded_number(left)
     results = {text(s): raw(r) for s, r in zip(kept[::2], kept[1::2], strict=True)}
     how = text(position)
     failed: tuple[str, ...] = ("dead", "cancelled")
@@ -681,6 +724,7 @@ def flow_state(name: str, row: Any, strict: bool = False) -> FlowState | None:
         pending,
         _moment(started),
         _moment(ended),
+        (text(row[13]) or None) if len(row) > 13 else None,
     )
 
 
@@ -694,7 +738,7 @@ def passing(name: str, row: Any) -> tuple[list[float | None], list[tuple[str, st
 
 
 def _moment(ms: Any) -> float | None:
-    return _number(ms) / 1000 if ms else None
+    return decoded_number(ms) / 1000 if ms else None
 
 
 def _attributes(kept: Any) -> dict[str, str | list[str]]:

@@ -35,44 +35,59 @@ def record(
 ) -> Op[int]:
     """Record a step, and renew the lease. The answer is the record's number, or why there is none."""
     duration = "" if claim.duration is None else term("duration", claim.duration)
+    ms = max(0, int(took * 1000))  # not rounded up: a step does not begin before the record of the step before it
     args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, duration, term("ttl", ttl, zero=True)]
-    args += [*_run(claim), number, name, int(ended), claim.job.attempt, max(0, round(took * 1000))]
+    args += [*_run(claim), number, name, int(ended), claim.job.attempt, ms]
     return ops.op("step", [*args, *([] if value is None else [value])], int)
 
 
 @frozen
-class Suspended:
-    """The answer to a suspension: `state` is suspended, there, over or refused, with the *value* of a signal that was
-    there; *why* it was refused.
+class Waiting:
+    """The answer to a sleep or wait: `state` is waiting, there, over or refused, with the *number* of its record, the
+    *value* of a signal that was there, or *why* it was refused. *due* is in seconds.
     """
 
     state: str
+    number: int = 0
     value: bytes | None = None
     due: float | None = None
     why: int = 0
 
 
-def _suspended(reply: Any) -> Suspended:
-    code = reply[0]
+def _waiting(reply: Any) -> Waiting:
+    code, *rest = reply
     if code == 1:
-        return Suspended("suspended", due=None if reply[1] < 0 else reply[1] / 1000)
+        return Waiting("waiting", rest[0], due=None if rest[1] < 0 else rest[1] / 1000)
     if code == 2:
-        return Suspended("there", None if len(reply) < 2 or reply[1] is None else raw(reply[1]))
-    return Suspended("over") if code == 3 else Suspended("refused", why=code)
+        return Waiting("there", rest[0], None if len(rest) < 2 or rest[1] is None else raw(rest[1]))
+    return Waiting("over", rest[0]) if code == 3 else Waiting("refused", why=code)
+
+
+def wait(ops: Ops, claim: Claim, name: str, kind: str, due: str) -> Op[Waiting]:
+    """Record that a run sleeps until *due*, or waits for a signal, unless that is over."""
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), name, kind, due]
+    traced = str(getattr(claim, "trace", None) or "")
+    return ops.op("wait", [*args, claim.job.attempt, traced], _waiting)
+
+
+def _suspended(reply: Any) -> tuple[bool, float | None]:
+    held, *due = reply
+    return bool(held), due[0] / 1000 if due and due[0] >= 0 else None
 
 
 def suspend(
-    ops: Ops, claim: Claim, number: int, name: str, kind: str, due: str, *, release_key: bool = False
-) -> Op[Suspended]:
-    """Suspend a run until *due*, or until its signal comes."""
-    args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim), number, name, kind, due]
-    traced = str(getattr(claim, "trace", None) or "")
-    return ops.op("suspend", [*args, claim.job.attempt, int(release_key), traced], _suspended)
+    ops: Ops, claim: Claim, waits: Sequence[int], *, release_key: bool = False
+) -> Op[tuple[bool, float | None]]:
+    """Suspend a run until the first of the sleeps and waits with these numbers is over. The answer: whether the lease
+    was held, and when it is due.
+    """
+    args: list[Arg] = [claim.worker, claim.entry, claim.count, claim.token, *_run(claim)]
+    return ops.op("suspend", [*args, int(release_key), claim.began, *waits], _suspended)
 
 
-def signal(ops: Ops, id: str, name: str, value: bytes | None) -> Op[int]:
-    """Send a signal to a run. The answer is a number of `SIGNAL_OUTCOMES`, or why it was refused."""
-    return ops.op("signal", [wire_id(id), name, *([] if value is None else [value])], int)
+def signal(ops: Ops, id: str, name: str, by: str, value: bytes | None) -> Op[int]:
+    """Send a signal to a run; *by* names its sender. Answers a number of `SIGNAL_OUTCOMES`, or why it was refused."""
+    return ops.op("signal", [wire_id(id), name, by, *([] if value is None else [value])], int)
 
 
 def progress(ops: Ops, claim: Claim, fraction: float, words: str) -> Op[bool]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
-from headrace._model.terms import Terms
+from headrace._model.policy import bucket
+from headrace._model.settings import QueueSettings
+from headrace._model.terms import IN_TERMS, Terms
 
 VALUE_BYTES = 500  # of a value count; a longer one is cut
 
@@ -36,16 +37,21 @@ def _values(data: bytes) -> Iterator[str | None]:
         data = rest[int(size) :]
 
 
-@lru_cache(maxsize=64)
-def given(terms: Terms, share: float) -> str:
-    """Return the path, further keys of limits and rates, and the limits of a shard with this *share* of all keys."""
+def given(terms: Terms, settings: QueueSettings, share: float) -> str:
+    """Return the path, further keys of limits and rates, the numbers of both in a shard with this *share* of all keys,
+    and the options in words.
+    """
     keys = _once((*filter(None, (limit.key for limit in terms.limits)), *terms.rates))
-    limits = [[limit.key or "", limit.slots(share)] for limit in terms.limits]
-    return json.dumps(
-        {"path": list(terms.path), "keys": [key for key in keys if key not in terms.path], "limits": limits},
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
+    rates = [[rate.key or "", *bucket(rate, share)] for rate in settings.rates]
+    words = {name: value for name, value in settings.declared().items() if name in IN_TERMS}
+    offered = {
+        "path": list(terms.path),
+        "keys": [key for key in keys if key not in terms.path],
+        "limits": [[limit.key or "", limit.slots(share)] for limit in terms.limits],
+        "rates": rates,
+        "words": words,
+    }
+    return json.dumps(offered, ensure_ascii=False, separators=(",", ":"))
 
 
 def weights(terms: Terms) -> list[str | bytes]:

@@ -58,11 +58,14 @@ def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
         if age < 0 or not said.keys() >= {"relay", "rows", "oldest", "refused"}:
             return None
         oldest, ended = int(said["oldest"]) / 1000, said.get("ended") == "1"
-        return OutboxView(said["relay"], int(said["rows"]), oldest, int(said["refused"]), ended, age / 1000)
+        refused = int(said["refused"])
+        why = said.get("why", "")
+        return OutboxView(said["relay"], int(said["rows"]), oldest, refused, ended, age / 1000, why)
 
     fields: list[str] = []
     if view is not None:
         given = {"relay": view.relay, "rows": view.rows, "oldest": round(view.oldest * 1000), "refused": view.refused}
+        given["why"] = view.why
         fields = [str(part) for pair in {**given, "ended": int(view.ended)}.items() for part in pair]
     return ops.op("relayed", fields, decode)
 
@@ -120,12 +123,12 @@ def _is_of(at: int, now: float, every: int, number: int) -> bool:
 
 
 def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:
-    at, *sums, waiting, leased, delayed, dead, lag = one
+    at, *sums, waiting, leased, later, dead, lag = one
     since = ((now - then) % 2**32 for then, now in zip(before[1:4], sums, strict=True))
     # counters that went back belong to another queue of this name
     enqueued, completed, removed = (number if number < 2**31 else 0 for number in since)
     seconds = float(at - before[0])
-    return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, delayed, dead, lag / 1000)
+    return TrendPoint(at, seconds, enqueued, completed, removed, waiting, leased, later, dead, lag / 1000)
 
 
 def seek(ops: Ops, name: str, cursor: str) -> Op[tuple[JobState[Any] | None, int, float, str]]:

@@ -10,22 +10,21 @@ one sends the row again. The queue then drops it, for a day from when it was sen
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
-from sqlalchemy import bindparam, text
+from sqlalchemy import text
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.expression import TextClause
 
 from headrace._api.queue import BaseQueue
 from headrace._model import checks
-from headrace._model.job import COST, NewJob
-from headrace._model.policy import Throttle
+from headrace._model.job import SHOWN_CHARACTERS, NewJob
 from headrace._model.receipt import BaseReceipt
 from headrace._model.views import OutboxView
 from headrace._net.base.address import Address
@@ -33,12 +32,12 @@ from headrace._protocol.limits import JOBS_PER_SCRIPT, LOG_AGAIN_S
 from headrace._protocol.op import Op
 from headrace._protocol.view_ops import relayed
 from headrace._sql.dialects import require_dialect
-from headrace._sql.tables import NOW_MS, VERSION, require_table, wake_of
+from headrace._sql.rows import job_of, reason_of
+from headrace._sql.tables import VERSION, require_table, statement, wake_of
 from headrace._telemetry.log import log_event
 from headrace._telemetry.outbox import REPORT_EVERY_S, record_outbox, record_relayed
-from headrace.errors import ConfigurationError, NotDurable, describe_error
+from headrace.errors import ConfigurationError, NotDurable
 
-AGAIN = Throttle(86400.0)  # a row that is sent again within a day is dropped, also if its job has ended
 SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
 # Seconds after which PostgreSQL ends the transaction of a relay that does nothing, as it is frozen.
 FROZEN_AFTER_S = 2 * SEND_WITHIN_S
@@ -49,31 +48,39 @@ PAGES = 10  # of rows that other relays, or later ones, are to move: behind them
 
 TAKE = """
     SELECT position, job_id, payload, headers, priority, job_key, delay_ms, due_ms, {now} - written_ms AS waited_ms
-    FROM headrace_outbox
-    WHERE namespace = :namespace AND queue = :queue AND refused IS NULL AND version <= :version AND position > :after
+    FROM {outbox}
+    WHERE {of} AND refused IS NULL AND version <= :version AND position > :after
     ORDER BY position LIMIT :limit {lock}
 """
+POSITIONS = """
+    SELECT position FROM {outbox}
+    WHERE {of} AND refused IS NULL AND version <= :version AND position > :after
+    ORDER BY position LIMIT :limit
+"""
 RELAY = f"{socket.gethostname()[:80]}:{os.getpid()}"
-LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}
 BOUND_IDLE = text("SELECT set_config('idle_in_transaction_session_timeout', :ms, true)")
 COUNTED = 10_000  # rows at most, for a report
 MEASURE = """
     SELECT
-        (SELECT COUNT(*) FROM (SELECT 1 FROM headrace_outbox WHERE {of} AND refused IS NULL LIMIT :most) AS waiting),
-        (SELECT {now} - written_ms FROM headrace_outbox WHERE {of} AND refused IS NULL ORDER BY position LIMIT 1),
-        (SELECT COUNT(*) FROM (SELECT 1 FROM headrace_outbox WHERE {of} AND refused IS NOT NULL LIMIT :most) AS refused)
+        (SELECT COUNT(*) FROM (SELECT 1 FROM {outbox} WHERE {of} AND refused IS NULL LIMIT :most) AS waiting),
+        (SELECT {now} - written_ms FROM {outbox} WHERE {of} AND refused IS NULL ORDER BY position LIMIT 1),
+        aside.number, aside.first
+    FROM (
+        SELECT COUNT(*) AS number, MIN(position) AS first
+        FROM (SELECT position FROM {outbox} WHERE {of} AND refused IS NOT NULL LIMIT :most) AS refused
+    ) AS aside
 """
-OTHERS = text("""
-    SELECT job_key, MIN(position) AS position FROM headrace_outbox
-    WHERE namespace = :namespace AND queue = :queue AND refused IS NULL
-        AND job_key IN :keys AND position < :last AND position NOT IN :ours
+OTHERS = """
+    SELECT job_key, MIN(position) AS position FROM {outbox}
+    WHERE {of} AND refused IS NULL AND job_key IN :keys AND position < :last AND position NOT IN :ours
     GROUP BY job_key
-""").bindparams(bindparam("keys", expanding=True), bindparam("ours", expanding=True))
+"""
 DELETE = {
-    "postgresql": text("DELETE FROM headrace_outbox WHERE position = ANY(:ours)"),
-    "sqlite": text("DELETE FROM headrace_outbox WHERE position IN :ours").bindparams(bindparam("ours", expanding=True)),
+    "postgresql": ("DELETE FROM {outbox} WHERE position = ANY(:ours)",),
+    "sqlite": ("DELETE FROM {outbox} WHERE position IN :ours", "ours"),
 }
-REFUSE = text("UPDATE headrace_outbox SET refused = :why WHERE position = :position")
+REASON = "SELECT refused FROM {outbox} WHERE position = :position"
+REFUSE = "UPDATE {outbox} SET refused = :why WHERE position = :position"
 
 
 def own_address(queue: Any) -> Address:
@@ -108,11 +115,7 @@ def own_sender(queue: Any, kind: type[BaseQueue], where: Address | None) -> Any:
     return sender(queue, kind, Address(at.url, at.client))
 
 
-def pause_after(batch: Batch, poll: float | None, *, notified: bool) -> float:
-    """Return the seconds until the next look for rows."""
-    if poll is not None:
-        return poll
-    return NOTIFIED_POLL_S if notified and not batch.left else POLL_S
+Row = tuple[Mapping[str, Any], NewJob[bytes]]
 
 
 @define(eq=False)
@@ -121,6 +124,7 @@ class Batch:
 
     name: str
     queue: Any  # for payloads that are encoded already
+    schema: str | None = None  # of the table
     positions: list[int] = field(factory=list[int])
     jobs: list[NewJob[bytes]] = field(factory=list[NewJob[bytes]])
     receipts: list[Any] = field(factory=list[Any])  # of the jobs, in their order; `None`: it may be missing
@@ -159,90 +163,100 @@ class Batch:
             raise
 
     def _read(self, connection: Connection, dialect: str, limit: int) -> None:
-        require_table(connection, "headrace_outbox")
+        require_table(connection, "headrace_outbox", self.schema)
         if dialect == "postgresql":
             connection.execute(BOUND_IDLE, {"ms": str(checks.millis(FROZEN_AFTER_S))})
-        statement = text(TAKE.format(now=NOW_MS[dialect], lock=LOCKS[dialect]))
+        taking = self._statement(connection, TAKE)
         given = {**self._names, "version": VERSION, "limit": limit, "after": self.after}
         for _ in range(PAGES):
-            rows: Any = connection.execute(statement, given).mappings().all()
+            rows, last, full = self._page(connection, taking, given)
             others = self._others(connection, rows)
-            for row in rows:
-                if row["position"] < others.get(row["job_key"], row["position"] + 1):
-                    self._add(row)
+            for row, job in rows:
+                if row["position"] < others.get(job.key, row["position"] + 1):
+                    self._add(row, job)
                 else:
                     self.left = True
-            if len(rows) < limit:
+            if not full:
                 self.following = 0
                 break
-            self.following = given["after"] = rows[-1]["position"]
+            self.following = given["after"] = last
             if self.found:
                 break
         if dialect == "sqlite":
             connection.commit()
+
+    def _statement(self, connection: Connection, source: str, *lists: str) -> TextClause:
+        return statement(source, connection.dialect.name, self.schema, *lists)
 
     @property
     def _names(self) -> dict[str, str]:
         ops = self.queue.ops
         return {"namespace": ops.namespace, "queue": ops.keys.queue}
 
-    def _others(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    def _page(self, connection: Connection, taking: Any, given: dict[str, Any]) -> tuple[list[Row], int, bool]:
+        """Read a page of rows, with their jobs; its last position; whether there may be more. Others are refused."""
+        found: list[Any] = []
+        try:
+            found += connection.execute(taking, given).mappings().all()
+            read = [row["position"] for row in found]
+        except DBAPIError:
+            if connection.dialect.name != "sqlite":
+                raise
+            # SQLite may hold a text that is not UTF-8, which its driver can't read.
+            read = [*connection.execute(self._statement(connection, POSITIONS), given).scalars()]
+            for position in read:
+                found += self._one(connection, taking, given, position)
+        rows: list[Row] = []
+        for row in found:
+            try:
+                rows.append((row, job_of(row)))
+            except Exception as error:
+                self.refuse(row["position"], row["job_id"], error)
+        return rows, max(read, default=0), len(read) == given["limit"]
+
+    def _one(self, connection: Connection, taking: Any, given: Mapping[str, Any], position: int) -> Sequence[Any]:
+        """Read the row of a position; none if it can't be read."""
+        try:
+            return connection.execute(taking, {**given, "after": position - 1, "limit": 1}).mappings().all()
+        except DBAPIError as error:
+            self.refuse(position, None, error)
+            return []
+
+    def _others(self, connection: Connection, rows: Sequence[Row]) -> dict[str | None, int]:
         """Map each key to its first row that is not ours, as another relay holds it, or a later one is to move it."""
-        keys = {row["job_key"] for row in rows} - {None}
+        keys = {job.key for _, job in rows if job.key is not None}
         if not keys:
             return {}
-        ours = [row["position"] for row in rows]
-        found = connection.execute(OTHERS, {**self._names, "keys": sorted(keys), "ours": ours, "last": ours[-1]})
+        ours = [row["position"] for row, _ in rows]
+        asking = self._statement(connection, OTHERS, "keys", "ours")
+        found = connection.execute(asking, {**self._names, "keys": sorted(keys), "ours": ours, "last": ours[-1]})
         return {row.job_key: row.position for row in found}
 
-    def _add(self, row: Mapping[str, Any]) -> None:
-        """Make the job of a row. A row that can't be a job is refused."""
+    def _add(self, row: Mapping[str, Any], job: NewJob[bytes]) -> None:
+        self.positions.append(row["position"])
+        self.jobs.append(job)
+        self.waited.append(row["waited_ms"])
+
+    def wrong(self, job: NewJob[bytes]) -> bool:
+        """Tell whether no queue takes a job."""
         try:
-            job = self._job(row)
-        except (TypeError, ValueError) as error:
-            self._refuse(row["position"], row["job_id"], error)
-        else:
-            self.positions.append(row["position"])
-            self.jobs.append(job)
-            self.waited.append(row["waited_ms"])
+            self.queue.ops.item(evolve(job, if_exists=None))
+        except Exception:
+            return True
+        return False
 
-    def sift(self) -> bool:
-        """Refuse the rows that the queue does not take as jobs; tell whether there are some. Nothing was sent."""
-        rows = [*zip(self.positions, self.jobs, self.waited, strict=True)]
-        self.positions, self.jobs, self.waited, self.receipts = [], [], [], []
-        for position, job, waited in rows:
-            try:
-                self.queue.ops.item(evolve(job, if_exists=None))
-            except (TypeError, ValueError) as error:
-                self._refuse(position, job.id, error)
-            else:
-                self.positions.append(position)
-                self.jobs.append(job)
-                self.waited.append(waited)
-        return len(self.jobs) < len(rows)
+    def drop(self, number: int, error: Exception) -> None:
+        """Refuse a row that is not sent, by its number."""
+        job = self.jobs.pop(number)
+        self.refuse(self.positions.pop(number), job.id, error)
+        del self.waited[number]
 
-    def _refuse(self, position: int, name: str | None, error: Exception) -> None:
-        why, words = describe_error(error), "row %s of the outbox of queue %r is no job: %s"
+    def refuse(self, position: int, name: object, error: Exception) -> None:
+        """Set a row aside: it stays, with the reason, until it is tried again."""
+        why = reason_of(error)
+        words = "row %s of the outbox of queue %r is no job: %s"
         self.refused.append({"position": position, "why": why})
         log_event("outbox_row_refused", words, position, self.name, why, queue=self.name, job_id=name)
-
-    def _job(self, row: Mapping[str, Any]) -> NewJob[bytes]:
-        delay: Any = None
-        if row["due_ms"] is not None:
-            delay = datetime.fromtimestamp(row["due_ms"] / 1000, UTC)
-        elif row["delay_ms"] is not None:
-            delay = max(0.0, (row["delay_ms"] - row["waited_ms"]) / 1000) or None
-        headers: dict[str, str] = {} if row["headers"] == "{}" else json.loads(row["headers"])
-        return NewJob(
-            bytes(row["payload"]),
-            row["job_id"],
-            headers or None,
-            delay,
-            row["priority"],
-            key=row["job_key"],
-            cost=float(headers[COST]) if COST in headers else None,
-            if_exists=AGAIN,
-        )
 
     def failed(self, error: Exception) -> None:
         """Keep the receipts of the jobs that are in the queue nevertheless."""
@@ -254,19 +268,65 @@ class Batch:
         pairs = zip(self.positions, self.receipts, strict=False)
         done = [position for position, receipt in pairs if isinstance(receipt, BaseReceipt)]
         if done:
-            connection.execute(DELETE[connection.dialect.name], {"ours": done})
+            connection.execute(self._statement(connection, *DELETE[connection.dialect.name]), {"ours": done})
         if self.refused:
-            connection.execute(REFUSE, self.refused)
+            connection.execute(self._statement(connection, REFUSE), self.refused)
         connection.commit()
         record_relayed(self.queue._place, (waited / 1000 for waited in self.waited[: len(done)]))  # noqa: SLF001
 
     def measure(self, connection: Connection) -> OutboxView:
-        """Count the rows that wait, and that are refused."""
-        of, dialect = "namespace = :namespace AND queue = :queue", connection.dialect.name
-        statement = text(MEASURE.format(of=of, now=NOW_MS[dialect]))
-        rows, oldest, refused = connection.execute(statement, {**self._names, "most": COUNTED}).one()
-        connection.rollback()
-        return OutboxView(RELAY, rows, max(0, oldest or 0) / 1000, refused, ended=False)
+        """Count the rows that wait, and that are refused, and read the reason of the first of these."""
+        measuring = self._statement(connection, MEASURE)
+        asking = self._statement(connection, REASON)
+        try:
+            rows, oldest, refused, first = connection.execute(measuring, {**self._names, "most": COUNTED}).one()
+            why = "" if first is None else connection.execute(asking, {"position": first}).scalar()
+        finally:
+            connection.rollback()
+        named = f"row {first}: {why}"[:SHOWN_CHARACTERS] if why else ""
+        return OutboxView(RELAY, rows, max(0, oldest or 0) / 1000, refused, ended=False, why=named)
+
+
+@define(eq=False)
+class Source:
+    """One outbox of a relay: its queue, and when to look for rows again."""
+
+    queue: Any  # for payloads that are encoded already
+    schema: str | None = None  # of the table
+    complaints: Complaints = field(init=False)
+    reports: Reports = field(init=False)
+    next: float = 0.0  # by the clock of `time.monotonic`
+
+    def __attrs_post_init__(self) -> None:
+        self.complaints = Complaints(self.queue.name)
+        self.reports = Reports(self.queue)
+
+    def batch(self, after: int = 0) -> Batch:
+        """Make a batch, which begins behind a position."""
+        return Batch(self.queue.name, self.queue, self.schema, after=after)
+
+    def due(self, heard: set[str]) -> bool:
+        """Tell whether to look for rows: it is time, or the database has told of some."""
+        return time.monotonic() >= self.next or self.batch().wake in heard
+
+    def rest(self, seconds: float) -> None:
+        """Look again after so long."""
+        self.next = time.monotonic() + seconds
+
+    def looked(self, batch: Batch, poll: float | None, *, told: bool) -> None:
+        """Take in that rows can be moved, and when the next may be there. *told*: the database tells of commits."""
+        self.complaints.over()
+        usual = NOTIFIED_POLL_S if told and not batch.left else POLL_S
+        self.rest(0.0 if batch.found or batch.after else usual if poll is None else poll)
+
+
+def by_server(sources: Iterable[Source]) -> list[list[Source]]:
+    """Group the outboxes of a relay by their servers: a server that is away holds up no other's queues."""
+    found: dict[Any, list[Source]] = {}
+    for source in sources:
+        at = own_address(source.queue)
+        found.setdefault((at.url, id(at.client)), []).append(source)
+    return [*found.values()]
 
 
 class Reports:
@@ -274,7 +334,7 @@ class Reports:
 
     def __init__(self, queue: Any) -> None:
         self._queue, self._next = queue, 0.0
-        self._last = OutboxView(RELAY, 0, 0.0, 0, ended=True)
+        self._last: OutboxView | None = None
 
     def due(self) -> bool:
         """Tell whether it is time for a report."""
@@ -286,9 +346,9 @@ class Reports:
         record_outbox(self._queue._place, view)  # noqa: SLF001
         return relayed(self._queue.ops, view)
 
-    def last(self) -> Op[Any]:
-        """Make the operation that reports the end of the relay."""
-        return relayed(self._queue.ops, self._last)
+    def last(self) -> list[Op[Any]]:
+        """Make the operation that reports the end of the relay; none if it has not reported before."""
+        return [] if self._last is None else [relayed(self._queue.ops, self._last)]
 
 
 class Complaints:
@@ -302,7 +362,7 @@ class Complaints:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LOG_AGAIN_S
             words = "rows wait in the outbox of queue %r: %s; trying again"
-            log_event("relay_failed", words, self._queue, describe_error(error), queue=self._queue)
+            log_event("relay_failed", words, self._queue, reason_of(error), queue=self._queue)
         self._number += 1
         return min(NOTIFIED_POLL_S, POLL_S * 2.0 ** min(self._number, 10))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +19,8 @@ from headrace._sql import dialects
 
 _dialect: Any = psycopg2.dialect
 PYFORMAT = _dialect()  # Django's cursors take `%(name)s` for every database
-OF_CURSORS = {"context", "cursor_factory", "prepare_threshold"}  # parameters that are for Django's own cursors
+COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+MAX_AGE = "headrace_max_age"  # the option of an engine that bounds the age of a relay's session, in seconds
 
 
 @frozen
@@ -62,9 +64,12 @@ class DjangoConnection:
             cursor.execute(compiled, {name: parameters[name] for name in names})
             return Answer(cursor.rowcount, cursor.fetchall() if cursor.description else [])
 
-    def columns(self, table: str) -> set[str]:
-        """Return the columns of *table*; none if there is no such table."""
+    def columns(self, table: str, schema: str | None = None) -> set[str]:
+        """Return the columns of *table*, none without such a table. Django itself looks in the search path only."""
         with self.engine.cursor() as cursor:
+            if schema is not None:
+                cursor.execute(COLUMNS, [dialects.table_name(table, schema)])
+                return {name for (name,) in cursor.fetchall()}
             if table not in self.engine.introspection.table_names(cursor):
                 return set()
             return {column.name for column in self.engine.introspection.get_table_description(cursor, table)}
@@ -83,12 +88,29 @@ def connection_of(given: Any) -> DjangoConnection | None:
     return DjangoConnection(given) if isinstance(given, wrapper) else None
 
 
+@cache
 def engine_of(alias: str) -> Engine:
-    """Make an engine, without a pool, for the database of Django with this *alias*. Raises `ConfigurationError`."""
+    """Return the engine, without a pool, for the database of Django with this *alias*. Raises `ConfigurationError`.
+
+    Each session is made as Django makes its own, from the settings of that moment, with its role and its signal.
+    """
     db: Any = import_module("django.db")
     wrapper = db.connections[alias]
     dialects.require_dialect(wrapper.vendor)
-    given = {name: value for name, value in wrapper.get_connection_params().items() if name not in OF_CURSORS}
     driver = f"+{wrapper.Database.__name__}" if wrapper.vendor == "postgresql" else ""
-    connect = wrapper.Database.connect
-    return create_engine(f"{wrapper.vendor}{driver}://", creator=lambda: connect(**given), poolclass=NullPool)
+    engine = create_engine(f"{wrapper.vendor}{driver}://", creator=lambda: _session_of(alias), poolclass=NullPool)
+    return engine.execution_options(**{MAX_AGE: wrapper.settings_dict["CONN_MAX_AGE"]})
+
+
+def _session_of(alias: str) -> Any:
+    """Connect to a database of Django, beside its pool, if it has one; return the driver's connection."""
+    db: Any = import_module("django.db")
+    used = db.connections[alias]
+    options = {name: value for name, value in used.settings_dict["OPTIONS"].items() if name != "pool"}
+    wrapper = type(used)({**used.settings_dict, "OPTIONS": options}, alias)
+    wrapper.connect()
+    wrapper.set_autocommit(False)
+    connection = wrapper.connection
+    if wrapper.vendor == "postgresql":
+        connection.cursor_factory = getattr(wrapper.Database, "Cursor", None)  # not Django's own
+    return connection

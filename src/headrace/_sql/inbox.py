@@ -6,28 +6,28 @@ from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any, overload
 
-from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from headrace._model import checks
-from headrace._model.job import Job
+from headrace._model.job import FROM, Job
+from headrace._sql.dialects import schema_name
 from headrace._sql.django import DjangoConnection
-from headrace._sql.tables import NOW_MS
+from headrace._sql.tables import statement
 from headrace._sql.transaction import Async, Sync, within
 from headrace.errors import RunLost
 
-DONE = text("""
-    INSERT INTO headrace_inbox (queue, job_id, enqueued_ms, attempt) VALUES (:queue, :job_id, :enqueued_ms, :attempt)
+DONE = """
+    INSERT INTO {inbox} (queue, job_id, enqueued_ms, attempt) VALUES (:queue, :job_id, :enqueued_ms, :attempt)
     ON CONFLICT (queue, job_id, enqueued_ms) DO NOTHING
-""")
-FORGET = "DELETE FROM headrace_inbox WHERE done_ms < {now} - :age_ms"
+"""
+FORGET = "DELETE FROM {inbox} WHERE done_ms < {now} - :age_ms"
 
 
 @overload
-def inbox(session: Sync, job: Job[Any]) -> bool: ...
+def inbox(session: Sync, job: Job[Any], *, schema: str | None = None) -> bool: ...
 @overload
-def inbox(session: Async, job: Job[Any]) -> Awaitable[bool]: ...
-def inbox(session: Sync | Async, job: Job[Any]) -> bool | Awaitable[bool]:
+def inbox(session: Async, job: Job[Any], *, schema: str | None = None) -> Awaitable[bool]: ...
+def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) -> bool | Awaitable[bool]:
     """Return `True` if the effects of *job* are still to be done, in this transaction; `False` if they are committed.
 
         with Session.begin() as session:
@@ -35,13 +35,15 @@ def inbox(session: Sync | Async, job: Job[Any]) -> bool | Awaitable[bool]:
                 session.add(Debit(…))
 
     It writes a row, which is committed with the effects, or rolled back with them. Of two deliveries of the job at
-    once, the second waits for the first to commit. Await it for an asynchronous session. Raises `RunLost`, to end the
-    handler, if the job is not this handler's any more; `ConfigurationError` as `Outbox.enqueue` does. One INSERT.
+    once, the second waits for the first to commit. *schema*: of the table, as of `Outbox`. Await it for an asynchronous
+    session. Raises `RunLost`, to end the handler, if the job is not this handler's any more; `ConfigurationError` as
+    `Outbox.enqueue` does. One INSERT.
     """
+    schema = schema_name(schema)
     if not isinstance(job, Job):
         raise TypeError(f"job must be a Job, as handlers and leases have it, not a {type(job).__name__}")
     row = {
-        "queue": str(job.queue),
+        "queue": job.headers.get(FROM, str(job.queue)),
         "job_id": str(job.id),
         "enqueued_ms": round(job.enqueued_at * 1000),
         "attempt": job.attempt,
@@ -50,24 +52,25 @@ def inbox(session: Sync | Async, job: Job[Any]) -> bool | Awaitable[bool]:
     def begin(connection: Connection | DjangoConnection) -> bool:
         if job.lost:
             raise RunLost(job.id)
-        return connection.execute(DONE, row).rowcount == 1
+        return connection.execute(statement(DONE, connection.dialect.name, schema), row).rowcount == 1
 
-    return within(session, "headrace_inbox", begin)
+    return within(session, "headrace_inbox", schema, begin)
 
 
 @overload
-def forget(session: Sync, age: float | timedelta) -> int: ...
+def forget(session: Sync, age: float | timedelta, *, schema: str | None = None) -> int: ...
 @overload
-def forget(session: Async, age: float | timedelta) -> Awaitable[int]: ...
-def forget(session: Sync | Async, age: float | timedelta) -> int | Awaitable[int]:
+def forget(session: Async, age: float | timedelta, *, schema: str | None = None) -> Awaitable[int]: ...
+def forget(session: Sync | Async, age: float | timedelta, *, schema: str | None = None) -> int | Awaitable[int]:
     """Delete the rows of the inbox that are older than *age* (seconds, or a `timedelta`); return how many.
 
     A job that is delivered again after that, as a dead letter may be, repeats its effects.
     """
     age_ms = checks.term("age", age)
+    schema = schema_name(schema)
 
     def delete(connection: Connection | DjangoConnection) -> int:
-        statement = text(FORGET.format(now=NOW_MS[connection.dialect.name]))
-        return connection.execute(statement, {"age_ms": age_ms}).rowcount
+        forgetting = statement(FORGET, connection.dialect.name, schema)
+        return connection.execute(forgetting, {"age_ms": age_ms}).rowcount
 
-    return within(session, "headrace_inbox", delete)
+    return within(session, "headrace_inbox", schema, delete)

@@ -19,22 +19,23 @@ from headrace._api.tasks import BaseTasks
 from headrace._model.job import KEY, PRIORITY, NewJob, NewTaskJob, is_new
 from headrace._model.policy import conditional
 from headrace._model.receipt import BaseReceipt
+from headrace._sql.dialects import schema_name
 from headrace._sql.django import DjangoConnection, engine_of
-from headrace._sql.tables import CHANNEL, VERSION, wake_of
+from headrace._sql.tables import CHANNEL, VERSION, statement, wake_of
 from headrace._sql.transaction import Async, Sync, within
 from headrace._telemetry.tracing import injected
 from headrace.errors import ConfigurationError
 
 INSERT = """
-    INSERT INTO headrace_outbox
+    INSERT INTO {outbox}
         (version, namespace, queue, job_id, payload, headers, priority, job_key, delay_ms, due_ms)
     VALUES (:version, :namespace, :queue, :job_id, :payload, :headers, :priority, :job_key, :delay_ms, :due_ms)
     ON CONFLICT (namespace, queue, job_id) DO NOTHING
     RETURNING position
 """
 WRITE = {
-    "postgresql": text(f"WITH written AS ({INSERT}) SELECT pg_notify('{CHANNEL}', :wake) FROM written"),  # noqa: S608
-    "sqlite": text(INSERT),
+    "postgresql": f"WITH written AS ({INSERT}) SELECT pg_notify('{CHANNEL}', :wake) FROM written",  # noqa: S608
+    "sqlite": INSERT,
 }
 # Until its transaction ends, no other transaction writes a job of this key: positions are then in the order of commits.
 LOCK_KEY = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
@@ -45,15 +46,18 @@ class Outbox:
 
     The job exists if and only if the transaction is committed; a relay then moves it to the queue (`relay_once`). One
     object may be shared by threads, and used with sessions of both colours; only the relay connects to Redis.
+
+    *schema*: of PostgreSQL, in which the tables are; else in one of the session's search path.
     """
 
     relays: ClassVar[tuple[Any, Any]]  # the relays for threads and for asyncio, given by `headrace.sql`
 
-    def __init__(self, queue: BaseQueue | BaseTasks) -> None:
+    def __init__(self, queue: BaseQueue | BaseTasks, *, schema: str | None = None) -> None:
         found: Any = queue.queue if isinstance(queue, BaseTasks) else queue
         if not isinstance(found, BaseQueue):
             raise TypeError(f"an outbox is for a Queue or Tasks, not a {type(found).__name__}")
         self.queue: Any = found
+        self.schema = schema_name(schema)
         self._tasks = isinstance(queue, BaseTasks)
 
     def __repr__(self) -> str:
@@ -96,15 +100,15 @@ class Outbox:
     ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:
         """Write a job into the transaction of *session*; return its receipt.
 
-        *session*: a session or connection of SQLAlchemy; in Django, within `transaction.atomic()`, a connection
-        (`django.db.connection`) or its alias (`"default"`).
+        *session*: a session or connection of SQLAlchemy, of which this may be the first statement; in Django, within
+        `transaction.atomic()`, a connection (`django.db.connection`) or its alias (`"default"`).
 
         *payload*, or a `NewJob`, as of `task.new(…)`; the other arguments as for `Queue.enqueue`. A *delay* in seconds
         counts from now. *id*: a job of that id in the outbox, or the queue, is left as it is; rows with that id are
         dropped for a day after the first was sent. In an `ordered` queue the jobs of a *key* are in the
         order of their commits: on PostgreSQL, transactions with the same key wait for one another.
 
-        Await it for an asynchronous session. Raises `ConfigurationError` for a session that is in no transaction, a
+        Await it for an asynchronous session. Raises `ConfigurationError` for a session that begins no transaction, a
         database without the table, and one that is neither PostgreSQL nor SQLite; `ValueError` for a row that the table
         does not take, such as a payload over its column's limit; else as `Queue.enqueue`. One INSERT.
         """
@@ -116,7 +120,7 @@ class Outbox:
             if job.key is not None and self.queue.ops.settings.ordered and dialect == "postgresql":
                 connection.execute(LOCK_KEY, {"name": f"{row['namespace']} {row['queue']} {job.key}"})
             try:
-                written = connection.execute(WRITE[dialect], row).all()
+                written = connection.execute(statement(WRITE[dialect], dialect, self.schema), row).all()
             except (DataError, IntegrityError) as error:
                 size = len(row["payload"])
                 raise ValueError(
@@ -124,7 +128,7 @@ class Outbox:
                 ) from error
             return self._receipt(job, added=bool(written))
 
-        return within(session, "headrace_outbox", write)
+        return within(session, "headrace_outbox", self.schema, write)
 
     def relay(self, engine: Any, poll: float | timedelta | None = None) -> Any:
         """Make the relay of a worker: a `Relay`, or an `AsyncRelay`, by the colour of *engine*.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from importlib.resources import files
+import inspect
+import math
+import time
+from functools import cache
+from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import sqlalchemy
+from sqlalchemy import bindparam
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import NoSuchTableError
+from sqlalchemy.sql.expression import TextClause
 
-from headrace._sql.dialects import require_dialect
-from headrace._sql.django import DjangoConnection
+from headrace._sql import dialects
+from headrace._sql.django import MAX_AGE, DjangoConnection
+from headrace._telemetry.log import log_event
 from headrace.errors import ConfigurationError
 
 VERSION = 1  # of the tables: rows of a later one are for later relays
@@ -38,33 +44,102 @@ COLUMNS = {
     },
     "headrace_inbox": {"queue", "job_id", "enqueued_ms", "attempt", "version", "done_ms"},
 }
+OF = "namespace = :namespace AND queue = :queue"  # `{of}`: rows of one queue
+LOCKS = {"postgresql": "FOR UPDATE SKIP LOCKED", "sqlite": ""}  # `{lock}`: rows that are read are the reader's
 CHANNEL = "headrace_outbox"  # of PostgreSQL's notifications: a transaction with rows notifies as it commits
+TEST_S = 2.0  # seconds within which a relay hears its own notification, or is taken to be behind a pooler
 LISTEN = f"LISTEN {CHANNEL}"
+NOTIFY = sqlalchemy.text("SELECT pg_notify(:channel, :wake)")
+_KEEPING: set[Any] = set()  # the function that keeps them from Alembic, once it is registered
 _FOUND: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # the tables that the databases surely have
 
 
-def tables(dialect: str) -> str:
+def tables(dialect: str, schema: str | None = None) -> str:
     """Return the SQL that creates the tables: one page, for a migration of yours.
 
-    *dialect*: `postgresql` or `sqlite`. Raises `ConfigurationError` for any other.
+    *dialect*: `postgresql` or `sqlite`. *schema*: of PostgreSQL, created if it is not there; else the first of the
+    search path. Raises `ConfigurationError` for another dialect, and for a schema of SQLite.
     """
-    require_dialect(dialect)
-    return files("headrace._sql").joinpath(f"{dialect}.sql").read_text("utf-8")
+    return dialects.page(dialect, schema)
 
 
-def create_tables(connection: Connection) -> None:
-    """Create the tables in the transaction of *connection*: for tests, and for programs without migrations.
+def create_tables(connection: Any, schema: str | None = None) -> None:
+    """Create the tables in the transaction of *connection*, or in a revision of Alembic: give it `alembic.op`.
 
-    Under asyncio: `await connection.run_sync(create_tables)`. Raises an error of SQLAlchemy if one of them exists.
+    *schema*: as of `tables`. Under asyncio: `await connection.run_sync(create_tables)`. Raises an error of SQLAlchemy
+    if one of them exists.
     """
-    page = re.sub(r"--.*", "", tables(connection.dialect.name))
-    for statement in filter(str.strip, page.split(";\n")):
-        connection.exec_driver_sql(statement)
+    for one in dialects.statements(_dialect_of(connection), schema):
+        connection.execute(sqlalchemy.text(one))
+
+
+def drop_tables(connection: Any, schema: str | None = None) -> None:
+    """Drop the tables, with their rows: for the `downgrade` of a revision. The arguments are as of `create_tables`."""
+    dialects.require_dialect(_dialect_of(connection), dialects.schema_name(schema))
+    for one in dialects.drops(schema):
+        connection.execute(sqlalchemy.text(one))
+
+
+@cache
+def statement(source: str, dialect: str, schema: str | None, *lists: str) -> TextClause:
+    """Return a statement. *source* names the tables by `{outbox}` and `{inbox}`, the database's clock by `{now}`.
+
+    *lists*: parameters that are lists. Raises `ConfigurationError` for a dialect without a page, and for a schema of
+    SQLite.
+    """
+    dialects.require_dialect(dialect, schema)
+    names = {table.removeprefix("headrace_"): dialects.table_name(table, schema) for table in COLUMNS}
+    made = sqlalchemy.text(source.format(**names, of=OF, now=NOW_MS[dialect], lock=LOCKS[dialect]))
+    binds: list[Any] = [bindparam(name, expanding=True) for name in lists]
+    return made.bindparams(*binds)
+
+
+def _dialect_of(connection: Any) -> str:
+    """Return the name of the database of a connection, or of `alembic.op`, which may only write SQL."""
+    own = connection if isinstance(connection, Connection) else connection.get_context()
+    name: str = own.dialect.name
+    return name
+
+
+def keep_tables() -> None:
+    """Let `alembic check` and `--autogenerate` leave the tables alone, which no metadata has: they would drop them.
+
+    Call it in a revision, beside its functions: Alembic loads these before it compares.
+    """
+    compare: Any = import_module("alembic.autogenerate")
+    if _keep in _KEEPING:
+        return
+    _KEEPING.add(_keep)
+    register = compare.comparators.dispatch_for
+    later = {"priority": import_module("alembic.util").DispatchPriority.LAST} if _has_priorities(register) else {}
+    register("schema", **later)(_keep)
+
+
+def _has_priorities(register: Any) -> bool:
+    """Tell whether comparators have priorities: since Alembic 1.18. Before, the last one comes last."""
+    return "priority" in inspect.signature(register).parameters
+
+
+def _keep(_context: Any, upgrade: Any, _schemas: Any) -> None:
+    """Remove the operations that would change our tables."""
+    upgrade.ops[:] = [one for one in upgrade.ops if getattr(one, "table_name", None) not in COLUMNS]
 
 
 def notifies(dialect: Any) -> bool:
-    """Tell whether the database, by its driver, tells of commits."""
-    return dialect.driver == "psycopg" and tuple(dialect.psycopg_version) >= (3, 2)
+    """Tell whether the driver delivers notifications. Older drivers lose notifications that come during a statement."""
+    return dialect.driver == "psycopg" and tuple(dialect.psycopg_version) >= (3, 2, 4)
+
+
+def tell_not_told(name: str) -> None:
+    """Log that no notification comes to the relay of the queues *name*."""
+    words = "the database does not tell the relay of queue %s of commits, so it looks for rows often: "
+    log_event("relay_not_told", f"{words}behind a pooler, give it a URL of the database itself", name)
+
+
+def old_at(engine: Any) -> float:
+    """Return when a session of an engine that begins now is to be renewed, by the clock of `time.monotonic`."""
+    most = engine.get_execution_options().get(MAX_AGE)
+    return time.monotonic() + most if most else math.inf
 
 
 def wake_of(namespace: str, queue: str) -> str:
@@ -72,27 +147,28 @@ def wake_of(namespace: str, queue: str) -> str:
     return f"{namespace} {queue}"
 
 
-def require_table(connection: Connection | DjangoConnection, table: str) -> None:
+def require_table(connection: Connection | DjangoConnection, table: str, schema: str | None = None) -> None:
     """Refuse a database without *table*, or with an older one. Each engine is asked until it has the table."""
     found = _FOUND.setdefault(connection.engine, set())
-    if table in found:
+    name = dialects.table_name(table, schema)
+    if name in found:
         return
-    page = f"headrace.sql.tables({connection.dialect.name!r})"
-    columns = _columns(connection, table)
+    page = f"headrace.sql.tables({connection.dialect.name!r}{'' if schema is None else f', {schema!r}'})"
+    columns = _columns(connection, table, schema)
     if not columns:
-        raise ConfigurationError(f"this database has no table {table}: create it with the SQL of {page}")
+        raise ConfigurationError(f"this database has no table {name}: create it with the SQL of {page}")
     if missing := COLUMNS[table] - columns:
         raise ConfigurationError(
-            f"the table {table} is older than this version of headrace, it lacks {', '.join(sorted(missing))}: "
+            f"the table {name} is older than this version of headrace, it lacks {', '.join(sorted(missing))}: "
             f"bring it to version {VERSION}, which is shown by {page}"
         )
-    found.add(table)
+    found.add(name)
 
 
-def _columns(connection: Connection | DjangoConnection, table: str) -> set[str]:
+def _columns(connection: Connection | DjangoConnection, table: str, schema: str | None) -> set[str]:
     if isinstance(connection, DjangoConnection):
-        return connection.columns(table)
+        return connection.columns(table, schema)
     try:
-        return {column["name"] for column in sqlalchemy.inspect(connection).get_columns(table)}
+        return {column["name"] for column in sqlalchemy.inspect(connection).get_columns(table, schema)}
     except NoSuchTableError:
         return set()

@@ -29,37 +29,41 @@ Async: TypeAlias = "AsyncSession | async_scoped_session[Any] | AsyncConnection"
 
 
 def within(
-    session: Sync | Async, table: str, function: Callable[[Connection | DjangoConnection], R]
+    session: Sync | Async, table: str, schema: str | None, function: Callable[[Connection | DjangoConnection], R]
 ) -> R | Awaitable[R]:
-    """Call *function* with the connection of *session*, which is in a transaction, and has *table*.
+    """Call *function* with the connection of *session*, which is in a transaction, and has *table* in *schema*.
 
     For a session of asyncio the answer is an awaitable.
     """
     django = connection_of(session)
     if django is not None:
         _require_transaction(django.in_transaction(), "transaction.atomic()")
-        require_dialect(django.dialect.name)
-        require_table(django, table)
+        require_dialect(django.dialect.name, schema)
+        require_table(django, table, schema)
         return function(django)
     own: Any = session() if isinstance(session, (scoped_session, async_scoped_session)) else session
     if isinstance(own, (AsyncSession, AsyncConnection)):
-        return own.run_sync(lambda found: function(_connection_of(found, table)))
-    return function(_connection_of(own, table))
+        return own.run_sync(lambda found: function(_connection_of(found, table, schema)))
+    return function(_connection_of(own, table, schema))
 
 
-def _connection_of(session: Session | Connection, table: str) -> Connection:
-    """Return the connection of *session*. Raises `ConfigurationError` unless its next statement is in a transaction."""
+def _connection_of(session: Session | Connection, table: str, schema: str | None) -> Connection:
+    """Return the connection of *session*. Raises `ConfigurationError` unless its next statement is in a transaction.
+
+    The first statement begins one, unless the session was told not to.
+    """
     if not isinstance(session, (Session, Connection)):
         raise TypeError(f"give a session or a connection of SQLAlchemy, or of Django, not a {type(session).__name__}")
-    _require_transaction(session.in_transaction(), "session.begin()")
+    if isinstance(session, Session):
+        _require_transaction(session.autobegin or session.in_transaction(), "session.begin()")
     connection = session.connection() if isinstance(session, Session) else session
-    require_dialect(connection.dialect.name)
+    require_dialect(connection.dialect.name, schema)
     if _commits_each(connection):
         raise ConfigurationError(
             "this connection commits each statement by itself (AUTOCOMMIT), so the row would not be in the transaction "
             "of your data: use an engine with another isolation level"
         )
-    require_table(connection, table)
+    require_table(connection, table, schema)
     return connection
 
 

@@ -64,9 +64,12 @@ EVENTS = {  # their levels
     "declaration_differs": logging.WARNING,
     "key_unknown": logging.WARNING,
     "terms_changed": logging.INFO,
+    "terms_differ": logging.WARNING,
     "handing_failed": logging.ERROR,
     "outbox_row_refused": logging.ERROR,
     "relay_failed": logging.ERROR,
+    "task_not_sent": logging.ERROR,
+    "relay_not_told": logging.WARNING,
     "hook_failed": logging.ERROR,
     "web_action": logging.INFO,
     "role_failed": logging.ERROR,
@@ -121,13 +124,16 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, `error` and `traceback`, and all extra fields."""
+    """One JSON object a line: `time`, `level`, `logger`, `message`, `error` and `traceback`, and all extra fields.
+
+    A field without a value is left out.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record as one line."""
         fields = {name: value for name, value in vars(record).items() if name not in _FIELDS_OF_ALL}
         message = record.getMessage()
-        line: dict[str, Any] = {
+        found: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -136,6 +142,7 @@ class JsonLines(logging.Formatter):
             "process": record.process,
             **fields,
         }
+        line = {name: value for name, value in found.items() if value is not None}
         if record.exc_info and record.exc_info[1] is not None:
             line.setdefault("error", describe_error(record.exc_info[1]))
             line["traceback"] = self.formatException(record.exc_info)

@@ -14,6 +14,7 @@ from attrs import asdict, frozen
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._api.aio.queue import AsyncQueue
 from headrace._codecs.typed import Stored, Typed
+from headrace._engine.facts import program
 from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.job import COST
 from headrace._model.steps import signal_data
@@ -162,7 +163,9 @@ async def signal(request: ActionRequest) -> Outcome:
     """Send a signal to a job, its data as it is typed: JSON, or else text."""
     data = request.form("data")
     sent = signal_data(data) if data else None
-    answer = await request.queue.signal(request.form.required("id"), request.form.required("signal"), sent)
+    job_id = request.form.required("id")
+    name = request.form.required("signal")
+    answer = await request.queue.signal(job_id, name, sent, by=f"headrace web, {program()}")
     return int(answer in ("woke", "kept")), SIGNALLED[answer]
 
 

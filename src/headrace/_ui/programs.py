@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
-from headrace._model.state import WorkerFacts, WorkerState
+from headrace._model.state import OtherTerms, WorkerFacts, WorkerState
 from headrace._model.views import program_name
 
 
@@ -27,6 +27,11 @@ class Program:
     def queues(self) -> dict[str, WorkerState]:
         """Its registration in each queue; if it serves several shards of a queue, in one of them."""
         return {one.queue: one for one in self.members}
+
+    @property
+    def differing(self) -> dict[str, OtherTerms]:
+        """The terms that it declares while a queue has others, by queue."""
+        return {one.queue: one.differs for one in self.members if one.alive and one.differs is not None}
 
     @property
     def running(self) -> int:

@@ -22,6 +22,9 @@ BACK_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 BACK = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|m|min|h|d)")
 BARS = "▁▂▃▄▅▆▇█"
 FORBIDDEN = ("NOPERM", "no permissions", "ACL failure", "can't run this command")  # of commands and scripts
+PLACE = re.compile(  # of an error in a script, as Redis 6.2, and as later servers write it
+    r"Error running script \(call to f_\w+\): |@user_script:\s?\d+: ?|(?:,? script: \w+,)? on @user_script:\d+\.?"
+)
 FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)  # of reading a queue, and of acting on it
 
 
@@ -164,15 +167,20 @@ def jobs(number: int) -> str:
     return counted(number, "job")
 
 
+def without_place(text: str) -> str:
+    """Return an error's words without the place in the script that met it, which tells a user nothing."""
+    return PLACE.sub("", text)
+
+
 def complaint(error: Exception) -> str:
     """Write the meaning of an error for a user."""
     match error:
         case Refused():
             return str(error)
         case redis.ResponseError() if any(word in str(error) for word in FORBIDDEN):
-            return f"This user of the server may not do that: {describe_error(error)}"
+            return f"This user of the server may not do that: {without_place(describe_error(error))}"
         case redis.ResponseError():
-            return f"The server refused that: {describe_error(error)}"
+            return f"The server refused that: {without_place(describe_error(error))}"
         case redis.RedisError() | OSError():
             return f"The server does not answer: {describe_error(error)}"
         case _:

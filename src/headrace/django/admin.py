@@ -19,7 +19,6 @@ class QueueAdmin(_admin.ModelAdmin):  # type: ignore[misc]  # pyright: ignore[re
     def get_urls(self) -> list[Any]:
         """Return the addresses of the pages, each behind the admin's own door."""
         door = self.admin_site.admin_view(view)
-        door.csrf_exempt = True  # the pages take a form only from their own origin
         list_ = _urls.path("", door, {"path": ""}, name="headrace_queue_changelist")
         return [list_, _urls.path("<path:path>", door, name="headrace_queue_pages")]
 

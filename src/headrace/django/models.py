@@ -1,15 +1,78 @@
-"""A model without a table: with it, Django's admin has an entry for the pages, and permissions for them."""
+"""Models: of the tables of the outbox and the inbox, so that Django's `flush`, and with it its tests, empties them; and
+one without a table, with which Django's admin has an entry for the pages, and permissions for them.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any, ClassVar
 
+from headrace._django.tables import model_table
+
 _models: Any = import_module("django.db.models")
+
+
+class OfTable:
+    """Options of models whose tables the migration creates by its own SQL."""
+
+    app_label = "headrace"
+    default_permissions = ()
+    required_db_features: ClassVar[list[str]] = ["supports_partial_indexes"]  # of PostgreSQL and SQLite
+
+
+class OutboxRow(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """The rows of the outbox, which `headrace.sql` writes."""
+
+    position = _models.BigAutoField(primary_key=True)
+    version = _models.SmallIntegerField()
+    namespace = _models.TextField()
+    queue = _models.TextField()
+    job_id = _models.TextField()
+    payload = _models.BinaryField()
+    headers = _models.TextField()
+    priority = _models.SmallIntegerField()
+    job_key = _models.TextField(null=True)
+    delay_ms = _models.BigIntegerField(null=True)
+    due_ms = _models.BigIntegerField(null=True)
+    written_ms = _models.BigIntegerField()
+    refused = _models.TextField(null=True)
+
+    class Meta(OfTable):
+        """Its table."""
+
+        db_table = model_table("headrace_outbox")
+
+
+class InboxRow(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """The rows of the inbox, which `headrace.sql` writes."""
+
+    pk = _models.CompositePrimaryKey("queue", "job_id", "enqueued_ms")
+    queue = _models.TextField()
+    job_id = _models.TextField()
+    enqueued_ms = _models.BigIntegerField()
+    attempt = _models.IntegerField()
+    version = _models.SmallIntegerField()
+    done_ms = _models.BigIntegerField()
+
+    class Meta(OfTable):
+        """Its table."""
+
+        db_table = model_table("headrace_inbox")
+
+
+class NoRows(_models.Manager):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """A manager that asks no database, as there is no table: `dumpdata` asks all models."""
+
+    def get_queryset(self) -> Any:
+        """Return no rows."""
+        every: Any = super()
+        return every.get_queryset().none()
 
 
 class Queue(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
     """The queues, as the admin names them."""
+
+    objects = NoRows()
 
     class Meta:
         """Its name and permissions: to view the pages, to act on them, and to remove jobs for good."""
@@ -17,5 +80,6 @@ class Queue(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUntyp
         app_label = "headrace"
         managed = False
         default_permissions: ClassVar[tuple[str, ...]] = ("view", "change", "delete")
+        base_manager_name = "objects"
         verbose_name = "queue"
         verbose_name_plural = "queues"

@@ -21,7 +21,6 @@ def _is_staff(user: Any) -> bool:
 
 
 _door: Any = _auth.user_passes_test(_is_staff)(view)
-_door.csrf_exempt = True  # the pages take a form only from their own origin
 urlpatterns = [
     _urls.path("", _door, {"path": ""}, name="queues"),
     _urls.path("<path:path>", _door, name="page"),

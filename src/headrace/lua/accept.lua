@@ -1,6 +1,6 @@
 -- accept: add jobs from other shards, each once, even if several programs send it several times.
 -- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel),
---        handed (zset), streams...
+--        handed (zset), cancels (zset), streams...
 -- ARGV   since int, items...
 -- REPLY  {taken, now, replicas, refused}: taken 1: the jobs are in the queue, or were before · 0: `since` is too long
 --        ago, and nothing was done · now: this shard's time in ms · replicas: their number, or -1: none now, but one
@@ -11,6 +11,7 @@
 -- fields, the fields. streams: the streams of all levels after the first. A nonce stays in `handed` until its outbox
 -- will not send it again (close), or for 30 days. A job whose id is taken is left as it is.
 -- @include add
+-- @include cancellations
 -- @include clock
 -- @include due_at
 -- @include forget_handed
@@ -29,6 +30,7 @@ local heard = listeners(stats, events, 'added')
 require_streams(jobs, wake)
 require_hashes(ids, bodies, stats)
 require_sorted_sets(delayed, handed)
+local noted = heard.cancels and cancellations.present(cancels)
 local at, some = items, {}
 while at <= #ARGV do -- if one item is bad, no job is added
   due_at(ARGV[at + 2], 0)
@@ -54,7 +56,7 @@ for _, job in ipairs(fresh) do
   if level > 0 then require_streams(streams[level]) end
   queues[level] = queues[level] or {
     jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, added = 0, enqueued = 0,
-    levels = {n = level, [level] = streams[level]},
+    levels = {n = level, [level] = streams[level]}, cancels = noted,
   }
   job.queue = queues[level]
 end

@@ -3,7 +3,7 @@
 -- ARGV   name, request
 -- REPLY  {asked, unable}: how many workers of this name were asked · how many cannot be, as they have not reported
 -- COST   5 us + 1 us per worker
--- name: as for `fail_worker`. request: 'quiet', 'stop', or '' to withdraw it. The answer to the next `report` of the
+-- name: as for `fail_worker`. request: 'quiet', 'stop', or '' to resume. The answer to the next `report` of the
 -- worker has it; a message on `control` makes it report at once.
 -- @include tell_holders
 local asked, unable = 0, 0
@@ -12,7 +12,7 @@ for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
     if redis.call('HEXISTS', facts, worker) == 0 then
       unable = unable + 1
     else
-      if request == '' then redis.call('HDEL', facts, '?' .. worker) else redis.call('HSET', facts, '?' .. worker, request) end
+      redis.call('HSET', facts, '?' .. worker, request == '' and 'resume' or request)
       asked = asked + 1
     end
   end

@@ -2,36 +2,65 @@
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        blocked (hash), stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash),
 --        ended (zset), wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), held (hash),
---        slots (zset), settled (list), stopped (zset), levels...
--- ARGV   call, id
+--        slots (zset), settled (list), stopped (zset), cancels (zset), levels...
+-- ARGV   call, id, ttl int
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
+-- ttl: ms for which `ended` says of its id that it was cancelled, unless a new job takes it.
+-- @include cancellations
 -- @include held
+-- @include is_entry_id
 -- @include keep_ends
 -- @include levels
 -- @include marks
 -- @include publish
 -- @include record
 -- @include remove_by_id
+-- @include stored
 -- @include require_types
+-- @include runs
 -- @include tell_holders
+-- @include tried
 local known = recorded()
 if known then return known end
 level_streams(stats, levels)
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, blocked, turns, steps)
-require_sorted_sets(leases, delayed, flows, limited, behind, asleep)
+require_sorted_sets(leases, delayed, flows, limited, behind, asleep, cancels)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
   stats = stats, limited = limited, flows = flows, levels = levels, wake = wake, turns = turns, behind = behind,
   asleep = asleep, steps = steps, held = held, slots = slots, settled = settled, stopped = stopped,
+  traces = heard.history and runs.room(),
 }
 holds.check(q)
+-- The fields of the job, for the history, nil if it is not there; and its entry, if it has one.
+local function own_fields()
+  local entry = redis.call('HGET', ids, id)
+  if entry == 'delayed' or entry == 'blocked' then
+    local body = redis.call('HGET', entry == 'delayed' and bodies or blocked, id)
+    return body and stored(body) or nil
+  end
+  if not entry then
+    local its, fields = is_entry_id(q, id)
+    if its then return tried.fields(turns, id, fields), id end
+    return nil
+  end
+  local stream, number, level = entry_of(q, entry)
+  local fields = stream and (redis.call('XRANGE', stream, number, number)[1] or {})[2]
+  if not fields then return nil end
+  return level and prioritised(fields, level) or tried.fields(turns, entry, fields), entry
+end
+local kept, since
+if heard.history then kept, since = own_fields() end
 local gone, leased = remove_by_id(q, id)
 if leased then tell_holders(control, leased) end
 if gone > 0 then mark(flows, id, REMOVED) end
-if heard.history and gone == 1 then keep_ends(heard.history, ends, ended, 'cancelled', {id}, {}) end
+if gone > 0 then cancellations.note(cancels, {id}, ttl) end
+if heard.history and gone == 1 then
+  keep_ends(heard.history, ends, ended, 'cancelled', {id}, {jobs = {kept}, entries = {since}, runs = {q.traces[id]}})
+end
 if heard.cancelled and gone == 1 then publish(events, 'cancelled', {id}) end
 return answer(gone)

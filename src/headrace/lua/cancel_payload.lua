@@ -2,12 +2,14 @@
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash), ended (zset),
 --        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), held (hash), slots (zset),
---        settled (list), stopped (zset), shares (hash), lines (zset), ready (zset), resting (zset), levels...
--- ARGV   call, payload, place, cursor, limit count
+--        settled (list), stopped (zset), shares (hash), lines (zset), ready (zset), resting (zset), cancels (zset),
+--        levels...
+-- ARGV   call, payload, place, cursor, limit count, ttl int
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
--- Jobs that come to a stream after the request for its first page stay.
+-- Jobs that come to a stream after the request for its first page stay. ttl: as in cancel.
+-- @include cancellations
 -- @include fields
 -- @include held
 -- @include keep_ends
@@ -20,9 +22,11 @@
 -- @include require_types
 -- @include retire
 -- @include retire_delayed
+-- @include runs
 -- @include stale_lines
 -- @include stored
 -- @include tell_holders
+-- @include tried
 local known = recorded()
 if known then return known end
 local q = {
@@ -33,11 +37,12 @@ local q = {
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns, steps)
-require_sorted_sets(leases, delayed, flows, limited, behind, asleep)
+require_sorted_sets(leases, delayed, flows, limited, behind, asleep, cancels)
 holds.check(q)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
-local gone, lost, ids_gone, budget = 0, {}, {}, new_budget()
+q.traces = heard.history and runs.room()
+local gone, lost, ids_gone, jobs_gone, entries_gone, budget = 0, {}, {}, {}, {}, new_budget()
 local level = place == 'jobs' and 0 or tonumber(string.match(place, '^level:(%d)$'))
 if level and level > levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
 if level then
@@ -47,9 +52,13 @@ if level then
     local entry, own = page[i][1], parse(page[i][2])
     if own.data == payload then
       if level > 0 then entry = entry .. '.' .. level end
+      local fields = level > 0 and prioritised(page[i][2], level) or page[i][2]
+      if heard.history then fields = tried.fields(turns, entry, fields, budget) end
       local removed, leased = retire(q, entry, own.id, REMOVED)
       gone, lost[#lost + 1] = gone + removed, leased and entry or nil
       ids_gone[#ids_gone + 1] = own.id or entry
+      jobs_gone[#ids_gone] = fields
+      entries_gone[#ids_gone] = entry
     end
   end
   if following ~= '' then
@@ -64,6 +73,7 @@ else
     local body = value or value_of(budget, bodies, id)
     if body and parse(stored(body)).data == payload then
       ids_gone[#ids_gone + 1] = id
+      jobs_gone[#ids_gone] = stored(body)
       gone = gone + retire_delayed(q, id, REMOVED)
     end
   end)
@@ -71,7 +81,10 @@ else
   if place == '' then tidy_lines(q, 0) end
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
-keep_ends(heard.history, ends, ended, 'cancelled', ids_gone, {})
+cancellations.note(cancels, ids_gone, ttl)
+keep_ends(heard.history, ends, ended, 'cancelled', ids_gone, {
+  jobs = jobs_gone, entries = entries_gone, runs = runs.traces(q, ids_gone),
+})
 tell_holders(control, table.concat(lost, ' '))
 if heard.cancelled then publish(events, 'cancelled', ids_gone) end
 return answer({gone, place, cursor})

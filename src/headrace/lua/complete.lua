@@ -10,12 +10,13 @@
 -- worker: '': the first caller wins; otherwise the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
--- each with eight keys: jobs, wake, ids, delayed, bodies, stats, events, and the stream of its level, of its queue; and
+-- each with nine keys: jobs, wake, ids, delayed, bodies, stats, events, cancels, and the stream of its level, of its queue; and
 -- '=<job number> <ms>' for each job whose id stays taken for so long; {'><job number>', name, id, delay, number of
 -- fields, fields...} of each follow-up for another shard, which goes to the outbox under that name (see hand), with the
 -- keys outbox (hash) and outdue (zset) after all others; and for the history, if items are left, `limit` times attempt,
--- worker, and when the attempt began, '+ms' before now or '@ms', with blanks between them. At most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the
--- next declared stage, without a result.
+-- worker, when the attempt began, '+ms' before now or '@ms', and the number of the delivery, with blanks between them. At
+-- most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the next declared stage,
+-- without a result.
 -- @include number
 -- @include record
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)
@@ -68,6 +69,7 @@ end
 
 -- @include add
 -- @include began
+-- @include cancellations
 -- @include clock
 -- @include due_at
 -- @include held_by
@@ -78,6 +80,7 @@ end
 -- @include retire
 -- @include runs
 -- @include take_until
+-- @include tried
 -- @include wake_one
 -- 2. Everything is checked before the first write.
 require_hashes(ids, steps)
@@ -106,15 +109,16 @@ for i = 1, follows do
   local number, id, delay, level, size = unpack(ARGV, at, at + 4)
   due_at(delay, 0)
   level, size = whole(level, 0, 9), 2 * whole(size / 2, 1, 3900)
-  local first = results + 8 * i - 7
-  local queue = queues[others[first + 7]]
+  local first = results + 9 * i - 8
+  local queue = queues[others[first + 8]]
   if not queue then
-    queue = {levels = {n = level, [level] = others[first + 7]}, added = 0, enqueued = 0, ids_added = {}}
+    queue = {levels = {n = level, [level] = others[first + 8]}, added = 0, enqueued = 0, ids_added = {}}
     queue.jobs, queue.wake, queue.ids, queue.delayed, queue.bodies, queue.stats, queue.events = unpack(others, first, first + 6)
-    require_streams(queue.jobs, queue.wake, others[first + 7])
+    require_streams(queue.jobs, queue.wake, others[first + 8])
     require_hashes(queue.ids, queue.bodies, queue.stats)
     require_sorted_sets(queue.delayed)
-    queues[others[first + 7]], queues[#queues + 1] = queue, queue
+    queue.cancels = cancellations.present(others[first + 7])
+    queues[others[first + 8]], queues[#queues + 1] = queue, queue
   end
   jobs_after[i] = {of = tonumber(number), id = id, delay = delay, queue = queue, fields = {unpack(ARGV, at + 5, at + 4 + size)}}
   at = at + 5 + size
@@ -150,6 +154,7 @@ local read, bytes = {}, 0 -- the jobs for the history, 1 MiB of them
 for i = 1, heard.history and limit or 0 do
   if bytes >= 1048576 then break end
   read[i] = (redis.call('XRANGE', jobs, entries[i], entries[i])[1] or {})[2]
+  if read[i] then read[i] = tried.fields(turns, entries[i], read[i]) end
   for j = 1, #(read[i] or {}) do bytes = bytes + #read[i][j] end
 end
 local mine = worker ~= '' and held_by(jobs, worker, entries, {unpack(ARGV, counts, names - 1)})
@@ -194,30 +199,38 @@ if with_ids then
   free_ids(q, done, of, redis.call('EXISTS', flows) == 1 and COMPLETED or nil)
 end
 
+local runs_kept = {}
 if won > 0 and redis.call('EXISTS', steps) == 1 then
+  local room = runs.room()
   for i = 1, limit do
     local id = with_ids and ARGV[names + i - 1] or ''
-    if reply[i] == 1 then runs.forget(steps, id ~= '' and id or entries[i]) end
+    if id == '' then id = entries[i] end
+    if reply[i] == 1 then
+      runs_kept[i] = heard.history and runs.kept(steps, id, room) or nil
+      runs.forget(steps, id)
+    end
   end
 end
 if heard.history and won > 0 then
   local done, attempts, with, workers, jobs_kept, began, ending = {}, {}, {}, {}, {}, {}, clock()
+  local traces, deliveries, of = {}, {}, {}
   for i = 1, full and 0 or results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
   for i = 1, limit do
     if reply[i] == 1 then
       local n, id = #done + 1, with_ids and ARGV[names + i - 1] or ''
-      local attempt, holder, since = string.match(ARGV[at + i - 1] or holders[entries[i]] or '', '^(%d+) (%S*) ?(%S*)$')
+      local about = ARGV[at + i - 1] or holders[entries[i]] or ''
+      local attempt, holder, since, delivery = string.match(about, '^(%d+) (%S*) ?(%S*) ?(%d*)$')
       done[n], with[n] = id ~= '' and id or entries[i], with[i] or false
       attempts[n], workers[n] = attempt or 0, holder or worker
       jobs_kept[n], began[n] = read[i] or false, began_at(since, ending)
-      if read[i] then
-        table.insert(read[i], 'enq') -- behind the job's own, which counts
-        table.insert(read[i], string.match(entries[i], '^%d+'))
-      end
+      traces[n] = runs_kept[i]
+      deliveries[n] = runs_kept[i] and tonumber(delivery) or 0
+      of[n] = entries[i]
     end
   end
   keep_ends(heard.history, ends, ended, 'completed', done, {
-    attempts = attempts, results = with, workers = workers, jobs = jobs_kept, began = began,
+    attempts = attempts, results = with, workers = workers, jobs = jobs_kept, entries = of, began = began,
+    runs = traces, deliveries = deliveries,
   })
 end
 

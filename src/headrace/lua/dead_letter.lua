@@ -19,10 +19,13 @@
 -- @include record
 -- @include require_types
 -- @include retire
+-- @include runs
+-- @include tried
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
+  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows, dead = dead,
+  stats = stats, steps = steps,
   wake = wake, turns = turns, behind = behind, held = held, slots = slots, settled = settled, stopped = stopped,
 }
 require_hashes(ids, released, stats, turns, steps)
@@ -32,7 +35,7 @@ holds.check(q)
 local heard = listeners(stats, events, 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, reasons, reply, buried, why, attempts, letters = {}, {}, {}, {}, {}, {}, {}, {}
-local now = clock()
+local now, room, traces, deliveries = clock(), runs.room(), {}, {}
 for i = items, #ARGV, 3 do
   entries[#entries + 1], counts[#counts + 1], reasons[#reasons + 1] = unpack(ARGV, i, i + 2)
 end
@@ -43,21 +46,25 @@ for i, entry in ipairs(entries) do
   if body then
     local fields, headers = parse(body[2])
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0)
+    tried.add(turns, entry, fields)
     retire(q, entry, fields.id, DIED)
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
-    local reason = set_reason(fields, reasons[i])
+    local reason = failures.set_reason(fields, reasons[i])
     reply[i], buried[#buried + 1], why[#buried + 1] = 1, fields.id, fields.reason or ''
     attempts[#buried] = string.format('%.0f', math.max(1, fields.attempt - releases))
     if heard.history then
-      add_attempt(fields, reasons[i], attempts[#buried], worker, now)
+      local ran = runs.of_job(steps, fields) and runs.delivered(steps, fields.id, failures.began(reasons[i], now), now)
+      failures.add_attempt(fields, reasons[i], ran and fields.attempt or attempts[#buried], worker, now, ran)
+      traces[#buried] = ran and runs.kept(steps, fields.id, room) or nil
+      deliveries[#buried] = ran and fields.attempt or nil
       letters[#buried] = compose(fields, headers)
     end
-    keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, fields, headers)
+    keep_dead(q, dead_limit, reason, worker, releases, fields, headers)
   end
 end
 keep_ends(heard.history, ends, ended, 'dead', buried, {
-  attempts = attempts, workers = worker, reasons = why, jobs = letters,
+  attempts = attempts, workers = worker, reasons = why, jobs = letters, runs = traces, deliveries = deliveries,
 })
 if heard.dead then publish(events, 'dead', buried, worker, why) end
 return answer(reply)

@@ -8,26 +8,22 @@
 -- of ends to keep) and `history_ttl` (seconds) from `history` of the stats, and `trends` (yes or no) from `trends`,
 -- which has the time of the last record. Only a worker can raise the number of levels, `priorities`: no producer serves
 -- them.
+-- @include declared
 -- @include deepest
--- @include strings_of
-local kept, found = {}, strings_of(redis.call('HGET', stats, 'declared')) or {}
-for i = 1, #found, 2 do kept[found[i]] = found[i + 1] end
-local reply, changed, deepest = {}, false, deepest_level(stats)
+local kept, reply, changed, deepest = declared.read(stats), {}, false, deepest_level(stats)
+local has_terms = redis.call('HEXISTS', stats, 'terms') == 1
 for i = items, math.min(#ARGV - 1, items + 30), 2 do
   local name, value = ARGV[i], string.sub(ARGV[i + 1], 1, 200)
   local before = kept[name]
-  if before and before ~= value then
+  local counts = serving and not (has_terms and name == 'rate') -- the rates of a queue with terms are declared with these
+  if before and before ~= value and (counts or not serving) then
     reply[#reply + 1], reply[#reply + 2] = name, before
   end
   local unserved = not before and name == 'priorities' and (tonumber(value) or 1) > deepest + 1
-  if before ~= value and (serving or not before and not unserved) then kept[name], changed = value, true end
+  if before ~= value and (counts or not serving and not before and not unserved) then kept[name], changed = value, true end
 end
-local names, all = {}, {}
-for name in pairs(kept) do names[#names + 1] = name end
-table.sort(names)
-for i = 1, math.min(#names, 16) do all[2 * i - 1], all[2 * i] = names[i], kept[names[i]] end
 redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes
-if changed then redis.call('HSET', stats, 'declared', cmsgpack.pack(all), 'declaration', (tonumber(redis.call('HGET', stats, 'declaration')) or 0) + 1) end
+if changed then declared.write(stats, kept) end
 local most = tonumber(kept.history)
 if most and most > 0 then
   redis.call('HSET', stats, 'history', string.format('%.0f %.0f', most, math.ceil(1000 * (tonumber(kept.history_ttl) or 604800))))
@@ -41,5 +37,5 @@ elseif kept.trends then
   redis.call('HDEL', stats, 'trends')
   redis.call('UNLINK', trends)
 end
-table.insert(reply, 1, tonumber(redis.call('HGET', stats, 'declaration')) or 0)
+table.insert(reply, 1, declared.version(stats))
 return reply

@@ -2,14 +2,21 @@
 -- KEYS   jobs (stream), wake (stream), stats (hash), workers (zset), terms (hash), shares (hash), lines (zset),
 --        ready (zset), stopped (zset), resting (zset), held (hash), slots (zset), busy (zset), settled (list)
 -- ARGV   mode, worker, structure, offered, items...
--- REPLY  {state, structure}: state 1 the terms are the queue's · 2 the structure changes: call again · 0 the
---        queue has another structure, and lives: nothing was changed; structure: of the queue, '' for none
--- COST   20 us + 1 us per weight; while the structure changes 1 us per job in a line, at most 500 a call
--- mode: 'ask' changes nothing, but where the queue has no terms; 'serve' is of a worker: its numbers count, and its
--- structure if no other worker lives; 'force' is an operator's. structure: in words, '' for no terms. offered: path, keys and
--- limits in JSON. Items: pairs of a path, as in a node without its level, and its weight.
+-- REPLY  {state, structure, version, name, value...}: state 1 these terms are the queue's · 2 its structure changes: call
+--        again · 0 the queue has other terms, and keeps them; structure: of the queue, '' for none ·
+--        version: of its declaration · options that others declared differently, in their words
+-- COST   20 us + 1 us per weight + 0.3 us per live worker; while the structure changes 1 us per job in a line, at most
+--        500 a call
+-- mode: 'tell' = a worker that registers next: no terms change; 'serve' = the first word of a registered worker;
+-- 'again' = a worker whose terms were not the queue's asks once more; 'force' = an operator. The numbers count if the
+-- structure is the queue's. The structure changes if all live workers declare this one; a worker that said nothing
+-- declares none. An operator's word stands for all workers that live then. structure: in words, '' for no terms.
+-- offered: path, keys, limits, rates, and the options in words, in JSON. Items: pairs of a path, as in a node without
+-- its level, and its weight.
 -- @include agreed
 -- @include clock
+-- @include declared
+-- @include offers
 -- @include require_types
 require_hashes(terms, shares, held, stats)
 require_sorted_sets(workers, lines, ready, stopped, resting, slots, busy)
@@ -18,24 +25,23 @@ local q = {
   resting = resting, held = held, slots = slots, busy = busy, settled = settled,
 }
 local there = redis.call('HMGET', terms, 'structure', 'next', 'packed')
-local before, now = there[1] or '', clock()
-local others = redis.call('ZCOUNT', workers, string.format('%.0f', now), '+inf')
-if tonumber(redis.call('ZSCORE', workers, worker) or 0) >= now then others = others - 1 end
-local packed = structure ~= '' and agreed.packed(offered) or ''
+local before = there[3] and (there[2] or there[1]) or ''
+local given = cjson.decode(offered)
+local packed = structure ~= '' and agreed.packed(given) or ''
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
-if not there[3] and structure == '' then return {1, ''} end
-if there[3] and (there[2] or before) ~= structure then
-  if mode == 'ask' or mode == 'serve' and others > 0 then return {0, there[2] or before} end
+local agree = offers.note(stats, workers, mode, worker, structure, clock())
+if mode == 'tell' or before ~= structure and not agree then return {0, before, declared.version(stats)} end
+-- The structure.
+if there[3] and before ~= structure then
   redis.call('HSET', terms, 'next', structure, 'next_packed', packed)
   there[2] = structure
 end
-if there[2] then
+if there[3] and there[2] then
   local done = redis.pcall('XPENDING', jobs, 'workers').err and true or agreed.change(q)
-  if type(done) == 'boolean' and not done then return {2, before} end
-  if structure == '' then return {1, ''} end
-elseif mode == 'ask' and there[3] then
-  return {1, before}
+  if type(done) == 'boolean' and not done then return {2, before, declared.version(stats)} end
 end
+local others = offers.words(stats, given.words)
+if structure == '' then return {1, '', unpack(others)} end
 -- The numbers.
 local weights = {}
 for i = items, #ARGV - 1, 2 do weights[#weights + 1], weights[#weights + 2] = 'w' .. ARGV[i], ARGV[i + 1] end
@@ -51,4 +57,4 @@ if redis.call('EXISTS', stopped) == 1 then
   redis.call('HSET', terms, 'again', '') -- a limit may be higher now
   redis.pcall('XADD', wake, 'MAXLEN', 16, '*', 'w', '1')
 end
-return {1, structure}
+return {1, structure, unpack(others)}

@@ -4,7 +4,8 @@
 --        rates (zset), control (channel), events (channel), flows (zset), ends (hash), ended (zset), recurring (hash),
 --        taken (zset), gate (stream), trends (string), outbox (hash), outdue (zset), turns (hash), behind (zset),
 --        deaths (hash), asleep (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset),
---        terms (hash), shares (hash), lines (zset), ready (zset), resting (zset), busy (zset), levels...
+--        terms (hash), shares (hash), lines (zset), ready (zset), resting (zset), busy (zset), cancels (zset),
+--        levels...
 -- ARGV   call
 -- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
@@ -83,7 +84,7 @@ if added and added > 0 then redis.call('HSET', stats, 'added', added) end
 redis.call(
   'UNLINK', ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, ends, ended,
   recurring, taken, gate, trends, outbox, outdue, turns, behind, deaths, asleep, steps, held, slots, settled, stopped,
-  terms, shares, lines, ready, resting, busy)
+  terms, shares, lines, ready, resting, busy, cancels)
 for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels', 'terms')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end

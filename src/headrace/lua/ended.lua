@@ -1,11 +1,12 @@
 -- ended: return which jobs have ended, and how, if the history knows.
--- KEYS   jobs (stream), ids (hash), dead (stream), stats (hash), ends (hash), levels...
+-- KEYS   jobs (stream), ids (hash), dead (stream), stats (hash), ends (hash), cancels (zset), levels...
 -- ARGV   items...
 -- REPLY  one per job: 0 it has not ended · 1 it is gone · 2 it is gone, but may be a dead letter · its end, as in the
---        history · -1 ask for it again, as the jobs before it are 1 MiB
+--        history, or only 'cancelled' · -1 ask for it again, as the jobs before it are 1 MiB
 -- COST   3 us + 1 us per job; jobs without an id of their own are read, at most 1 MiB of them
 -- Items: ids, at most 1,000. The order of an end's parts: state, ms, attempt (0 unknown), 1 with a result, worker or
 -- '-', reason; a blank between them.
+-- @include cancellations
 -- @include history
 -- @include is_entry_id
 -- @include levels
@@ -22,7 +23,8 @@ for i = items, #ARGV do
       if fields then weigh(budget, fields) end
     end
     local its_end = not is_there and end_of(ends, stats, id)
-    answered = is_there and 0 or its_end and string.match(its_end, '^[^\255]*') or letters
+    answered = is_there and 0 or its_end and string.match(its_end, '^[^\255]*')
+      or cancellations.has(cancels, id) and 'cancelled' or letters
   end
   reply[i - items + 1] = answered
 end

@@ -1,6 +1,6 @@
 -- enqueue: add jobs to the back, or to the delayed ones. A job whose id is taken is left as it is.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
---        events (channel), levels...
+--        events (channel), cancels (zset), levels...
 -- ARGV   call, form, items...
 -- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive
 --        ids, or else {id, id, ...}
@@ -10,6 +10,7 @@
 -- needs an id; a job that is due before all others wakes a reader. A sealed shard answers the error SHARDS and the
 -- version of the table that sealed it, and adds nothing. Bounded by the client: at most 1,000 items, 1 MiB.
 -- @include add
+-- @include cancellations
 -- @include clock
 -- @include due_at
 -- @include levels
@@ -60,6 +61,7 @@ while at <= #ARGV do -- if one item is bad, no job is added
 end
 whole(at - #ARGV, 1, 1)
 many_of(q, named)
+if #named > 0 and heard.cancels then q.cancels = cancellations.present(cancels) end
 local now = clock()
 at = items
 while at <= #ARGV do

@@ -1,7 +1,7 @@
 -- enqueue_if: add jobs under conditions: room in the queue, and whether a job whose id is taken is moved or replaced.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
 --        events (channel), leases (zset), released (hash), limited (zset), flows (zset), taken (zset), gate (stream),
---        turns (hash), behind (zset), steps (hash), levels...
+--        turns (hash), behind (zset), steps (hash), cancels (zset), levels...
 -- ARGV   call, most int, awaits int, together flag, items...
 -- REPLY  {waiting, last, id, outcome, id, outcome, ...}: outcome 0 present, 1 added, 2 replaced, 3 moved, 4 dropped, 5
 --        refused for lack of room, 6 not looked at, for lack of time: ask again, 7 new, but the shard is sealed: in
@@ -19,6 +19,7 @@
 -- client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
 -- @include add
 -- @include backlog
+-- @include cancellations
 -- @include clock
 -- @include due_at
 -- @include fields
@@ -44,7 +45,7 @@ require_sorted_sets(delayed, leases, limited, flows, taken, behind)
 local q = {
   jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, leases = leases,
   released = released, limited = limited, flows = flows, levels = level_streams(stats, levels), added = 0, enqueued = 0,
-  turns = turns, behind = behind, steps = steps,
+  turns = turns, behind = behind, steps = steps, cancels = heard.cancels and cancellations.present(cancels),
 }
 if together and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
 local now, wanted, at = clock(), {}, items

@@ -1,11 +1,11 @@
 -- find: find a job by its id.
 -- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
---        limited (zset), stats (hash), ends (hash), asleep (zset), steps (hash), levels...
+--        limited (zset), stats (hash), ends (hash), asleep (zset), steps (hash), turns (hash), levels...
 -- ARGV   id, cursor
--- REPLY  {now, row, cursor, records, progress}, row as in list, or {} if the job was not found (so far): cursor is then
+-- REPLY  {now, row, cursor, records, progress, deliveries}, row as in list, or {} if the job was not found (so far): cursor is then
 --        where to continue, or '' at the end. The row of an ended job has the state `ended:` and how it ended; its ms is
---        the time of the end. records as in steps, and progress: 'ms fraction text', or ''; both are left out for a job
---        that has none
+--        the time of the end. records as in steps; a 12th value is the bytes of a value that a history left out. progress:
+--        'ms fraction text', or ''. deliveries: as in lib/runs, or ''. All three are left out for a job that has none
 -- COST   10 us + 0.5 us per record; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other
 --        state
 -- cursor: '' at first. One call searches a bounded part of the dead letters, the newest first.
@@ -18,6 +18,7 @@
 -- @include page
 -- @include runs
 -- @include stored
+-- @include tried
 local q = {jobs = jobs, levels = level_streams(stats, levels)}
 local now = clock()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
@@ -27,7 +28,7 @@ local function found(row, enq, letter)
   local name = letter and runs.of_letter(letter) or id
   local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, name)
   if not run or enq and run.enq ~= '' and run.enq ~= enq then return {now, row, ''} end
-  return {now, row, '', runs.records(steps, name, run), redis.call('HGET', steps, runs.field(name, 'p')) or ''}
+  return {now, row, '', runs.records(steps, name, run), runs.more(steps, name)}
 end
 local entry = redis.call('HGET', ids, id)
 if entry == 'delayed' then
@@ -54,13 +55,14 @@ if entry and fields then
     local enq = own.enq or string.match(entry, '^%d+')
     if level then return found({entry, prioritised(fields, level), 'waiting', 0, releases(entry), '', 0}, enq) end
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+    fields = tried.fields(turns, entry, fields)
     if not row then return found({entry, fields, 'waiting', 0, releases(entry), '', 0}, enq) end
     if row[2] == 'limited' then
       local due = tonumber(redis.call('ZSCORE', limited, entry) or now)
       return found({entry, fields, 'delayed', row[4], releases(entry), '', due}, enq)
     end
     local suspended = runs.state(row[2])
-    if suspended then return found({entry, fields, suspended, row[4], releases(entry), '', runs.due(asleep, entry)}, enq) end
+    if suspended then return found({entry, fields, suspended, row[4], releases(entry), '', runs.due(asleep, entry), 1}, enq) end
     local waits = is_undelivered(row[2]) or row[2] == 'behind'
     local state = waits and 'waiting' or is_parked(row[2]) and 'parked' or 'leased'
     local count = is_undelivered(row[2]) and 0 or row[4]
@@ -69,8 +71,8 @@ if entry and fields then
 end
 -- The end of a job, if the history has it. The letter of a dead job has more data, unless it is gone.
 local function at_the_end()
-  local row, how = ended_row(id, end_of(ends, stats, id))
-  if row then return {now, row, ''}, how end
+  local row, how, run = ended_row(id, end_of(ends, stats, id))
+  if row then return {now, row, '', unpack(run or {})}, how end
 end
 local answer, how = at_the_end()
 if answer and how ~= 'dead' then return answer end

@@ -7,29 +7,31 @@
 --        are any, the jobs that are dead letters now: a list of {stage, id, attempts, reason, kind}
 -- COST   10 us + 3 us per stage + 20 us per item + 6 us per child
 -- Keys: jobs, wake, ids, leases, released, delayed, bodies, blocked, dead, stats, flows, events, control, limited,
--- asleep, steps, held, slots, settled, stopped of each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
+-- asleep, steps, held, slots, settled, stopped, cancels, ends, ended of each stage's queue, then flow:<id> for each item. worker: '' for first completer wins, else the fence. Items:
 -- `stages` times {name, default next stage or ''}, then any of {"move", id, stage, entry, delivery count, kept (1 there
 -- is a result, 0 none), result, next stage ('' ends it), failed, number of children, children...}: the job leaves its
 -- stage, at once when `failed` is '', else when its children have ended ("fail", "continue" or "cancel": the reaction
 -- to a failed child), each child {name, stage, delay, number of fields, fields... without its id} · {"event", id,
 -- stage}: a row of flow_events · {"forget", id, stage}: a member that can't be a job of a run · {"cancel", id}. At most
 -- 1,000 children.
+-- @include cancellations
 -- @include clock
 -- @include enter_stage
 -- @include fields
 -- @include held
 -- @include held_by
 -- @include keep_dead
+-- @include keep_ends
 -- @include marks
 -- @include note_event
 -- @include number
 -- @include page
+-- @include reason
 -- @include record
 -- @include remove_by_id
 -- @include require_types
 -- @include retire
 -- @include runs
--- @include stored
 -- @include strings_of
 -- @include tell_holders
 whole(result_ttl, 1)
@@ -38,7 +40,7 @@ if known then return known end
 
 -- 1. The stages, and the runs.
 local PARTS = {'jobs', 'wake', 'ids', 'leases', 'released', 'delayed', 'bodies', 'blocked', 'dead', 'stats', 'flows', 'events', 'control',
-               'limited', 'asleep', 'steps', 'held', 'slots', 'settled', 'stopped'}
+               'limited', 'asleep', 'steps', 'held', 'slots', 'settled', 'stopped', 'cancels', 'ends', 'ended'}
 local ABOVE = '^(.*)/(%d+)/[^/]*$' -- a child's id: its parent's, which of the parent's fan-outs, its name
 local at = items
 local function argument()
@@ -51,10 +53,17 @@ for i = 1, stages do
   names[i] = argument()
   local q = {next = argument(), levels = {n = 0}}
   for j, part in ipairs(PARTS) do q[part] = others[#PARTS * (i - 1) + j] end
-  require_streams(q.jobs, q.wake, q.dead)
-  require_hashes(q.ids, q.released, q.bodies, q.blocked, q.stats, q.steps)
-  require_sorted_sets(q.leases, q.delayed, q.flows, q.limited, q.asleep)
+  require_streams(q.jobs, q.wake)
+  require_hashes(q.ids, q.stats)
+  require_sorted_sets(q.flows)
+  if redis.call('EXISTS', q.dead, q.released, q.bodies, q.blocked, q.steps, q.leases, q.delayed, q.limited, q.asleep, q.cancels) > 0 then
+    require_streams(q.dead)
+    require_hashes(q.released, q.bodies, q.blocked, q.steps)
+    require_sorted_sets(q.leases, q.delayed, q.limited, q.asleep, q.cancels)
+  end
   holds.check(q)
+  q.history = redis.call('HGET', q.stats, 'history')
+  require_history(q.history, q.ends, q.ended)
   queues[names[i]] = q
 end
 for i = #PARTS * stages + 1, #others do
@@ -79,12 +88,26 @@ local function set(run, id, job, how, left)
   if not left then return redis.call('HSET', run, 'at:' .. id, state) end
   redis.call('HSET', run, 'at:' .. id, state, 'left:' .. left .. ':' .. id, string.format('%.0f', now))
 end
+-- Why jobs of the run are dead, or were cancelled.
+local reasons = {REMOVED = 'its job was removed from its queue: cancelled, purged or deleted there'}
+-- Keep why a job is dead, or was cancelled; nil if that says itself.
+function reasons.keep(run, id, why)
+  if why then redis.call('HSET', run, 'why:' .. id, shortened(why, REASON_BYTES)) else redis.call('HDEL', run, 'why:' .. id) end
+end
+-- Why a job died outside of the flow, as the script said that buried it. It is removed.
+function reasons.of_death(q, id)
+  local why = redis.call('HGET', q.steps, runs.why(id))
+  if why then redis.call('HDEL', q.steps, runs.why(id)) end
+  return why == '' and 'no reason was given' or why or 'its reason is not known'
+end
 -- Count the jobs of the run that go on; nil for a run from before they were counted.
 local function alive(run, n)
   return redis.call('HEXISTS', run, 'live') == 1 and redis.call('HINCRBY', run, 'live', n) or nil
 end
+-- Jobs that wait for children.
+local parents = {}
 -- The parent that waits for *id*, and its place. The name is not enough: earlier fan-outs may have had a child of it.
-local function waiting(run, id, job)
+function parents.waiting(run, id, job)
   local parent, fan = string.match(id, ABOVE)
   if not parent then return nil end
   local at = where(run, parent)
@@ -95,7 +118,7 @@ end
 -- do it.
 local function able(run, id)
   while true do
-    local parent, at = waiting(run, id, where(run, id))
+    local parent, at = parents.waiting(run, id, where(run, id))
     if not parent then return true end
     local join = get(run, 'join', parent)
     if not queues[at.stage] or join ~= '' and not queues[join] then return false end
@@ -111,39 +134,172 @@ local function outside(q, id)
 end
 
 -- 3. Jobs enter stages, and end.
--- The fields of a job, kept for its next stage, read once; nil if they were removed, or overwritten, by hand.
-local kept_jobs = {}
-local function kept_job(run, id)
-  local name = run .. ' ' .. id
-  if kept_jobs[name] == nil then
-    local data, packed = unpack(redis.call('HMGET', run, 'data:' .. id, 'job:' .. id))
-    local others = data and strings_of(packed)
-    if others then weigh(budget, {data, packed}) end
-    kept_jobs[name] = others and {'data', data, 'id', id, unpack(others)} or false
-  end
-  return kept_jobs[name] or nil
+-- The fields of jobs that the run keeps for their next stages. `read` has the fields that this call has read.
+local jobs_kept = {read = {}}
+-- The headers of a job as its run keeps them; nil if they were removed, or overwritten, by hand.
+function jobs_kept.headers(packed)
+  local fields = strings_of(packed)
+  return fields and #fields % 2 == 0 and fields or nil
 end
-local function keep_job(run, id, fields)
-  kept_jobs[run .. ' ' .. id] = fields
+-- The fields of a job, kept for its next stage, read once; nil if they were removed, or overwritten, by hand.
+function jobs_kept.job(run, id)
+  local name = run .. ' ' .. id
+  if jobs_kept.read[name] == nil then
+    local data, packed = unpack(redis.call('HMGET', run, 'data:' .. id, 'job:' .. id))
+    local others = data and jobs_kept.headers(packed)
+    if others then weigh(budget, {data, packed}) end
+    jobs_kept.read[name] = others and {'data', data, 'id', id, unpack(others)} or false
+  end
+  return jobs_kept.read[name] or nil
+end
+function jobs_kept.keep(run, id, fields)
+  jobs_kept.read[run .. ' ' .. id] = fields
   redis.call('HSET', run, kept_as(id, fields))
 end
+-- The fields with which a job goes on, without the fields of the stage that it leaves.
+function jobs_kept.onward(id, own, headers)
+  local kept = {}
+  for i = 1, #headers, 2 do
+    if headers[i] ~= 'headrace-nonce' then kept[#kept + 1], kept[#kept + 2] = headers[i], headers[i + 1] end
+  end
+  return compose({data = own.data or '', id = id}, kept)
+end
+-- The same from the record of its wait for children; nil without one, or for foreign bytes.
+function jobs_kept.waited(id, body)
+  local fields = body and jobs_kept.headers(body)
+  if not fields or fields[1] ~= 'data' then return nil end
+  return jobs_kept.onward(id, parse(fields))
+end
+-- Whether nothing is kept of a child because its stage was a last one when it entered it: it has passed no other.
+function jobs_kept.none(run, id, job)
+  if not string.match(id, ABOVE) then return false end
+  local asked = {'data:' .. id, 'job:' .. id}
+  for i = 1, stages do
+    if names[i] ~= job.stage then asked[#asked + 1] = 'left:' .. names[i] .. ':' .. id end
+  end
+  for _, known in ipairs(redis.call('HMGET', run, unpack(asked))) do
+    if known then return false end
+  end
+  return true
+end
+-- Make a dead letter of the parts of a job that its run still has: our fields, its headers, and which parts are lost.
+function jobs_kept.remains(run, id, job)
+  local lost = {}
+  local data, packed = unpack(redis.call('HMGET', run, 'data:' .. id, 'job:' .. id))
+  local others = jobs_kept.headers(packed)
+  weigh(budget, {data or '', packed or ''})
+  if not data then lost[#lost + 1] = 'its payload (data:' .. id .. ')' end
+  if not others then lost[#lost + 1] = 'its headers (job:' .. id .. ')' end
+  local own = {data = data or '', id = id, attempt = '0', enq = string.format('%.0f', now)}
+  local headers = others or {'headrace-flow', run}
+  headers[#headers + 1], headers[#headers + 2] = 'headrace-nonce', string.format('%.0f', job.nonce)
+  return own, headers, #lost > 0 and 'the state of its run has lost ' .. table.concat(lost, ' and ') or nil
+end
+-- The ends of jobs for the histories of their queues, which are written at the end of the script. *more* has the known
+-- facts of the job: attempt, worker, reason, fields, run, deliveries.
+local histories = {room = runs.room(), STATES = {'completed', 'cancelled', 'dead'}, CHILDREN_BYTES = 16384}
+function histories.add(q, state, id, more)
+  if not q.history then return end
+  q.over = q.over or {}
+  local some = q.over[state] or {ids = {}, attempts = {}, workers = {}, reasons = {}, jobs = {}, runs = {}, deliveries = {}}
+  local n = #some.ids + 1
+  some.ids[n], some.attempts[n], some.workers[n] = id, more.attempt or 0, more.worker or ''
+  some.reasons[n], some.jobs[n] = more.reason or '', more.fields or false
+  some.runs[n], some.deliveries[n] = more.run or nil, more.run and more.deliveries or 0
+  q.over[state] = some
+end
+function histories.note(q, state, id, more)
+  note_event(q, state, id)
+  histories.add(q, state, id, more)
+end
+-- Of two ends of one job in one script, the later state counts.
+function histories.write(q, state)
+  local some = q.over and q.over[state]
+  if some then keep_ends(q.history, q.ends, q.ended, state, some.ids, some) end
+end
+-- The end of a job whose entry, of this *body*, is about to be removed; *row* is its own of the pending list.
+function histories.of_entry(q, id, entry, body, row)
+  if not q.history then return {} end
+  local own, headers = parse(body[2])
+  local count = tonumber(own.attempt or 0) + (row and row[4] or 0)
+  local releases = tonumber(redis.call('HGET', q.released, entry) or 0) or 0
+  own.enq = own.enq or string.match(entry, '^%d+')
+  return {
+    attempt = string.format('%.0f', math.max(1, count - releases)), worker = row and row[2], attempts = own.attempts,
+    fields = compose(own, headers), run = runs.kept(q.steps, id, histories.room), deliveries = count,
+  }
+end
+-- Add the places of a job's children to its fields: how many have completed, failed and were cancelled, and the id, the
+-- last stage and the state of each, as far as 16 KiB go.
+function histories.add_children(q, run, fields, children)
+  if not q.history or #children == 0 then return fields end
+  local numbers, rows, size = {done = 0, dead = 0, cancelled = 0}, {}, 0
+  for _, child in ipairs(children) do
+    local job = where(run, child)
+    local how = job.how or ''
+    if numbers[how] then numbers[how] = numbers[how] + 1 end
+    rows[#rows + 1] = '\30' .. child .. '\31' .. (job.stage or '') .. '\31' .. how
+    size = size + #rows[#rows]
+    if size > histories.CHILDREN_BYTES then table.remove(rows) end
+  end
+  local counted = string.format('%.0f %.0f %.0f', numbers.done, numbers.dead, numbers.cancelled)
+  fields[#fields + 1], fields[#fields + 2] = 'headrace-children', counted .. table.concat(rows)
+  return fields
+end
+-- A job of which a part is lost is a dead letter of the stage that it enters.
+function jobs_kept.lose(run, id, job)
+  local q = queues[job.stage]
+  local own, headers, why = jobs_kept.remains(run, id, job)
+  redis.call('ZREM', q.cancels, id)
+  redis.call('HINCRBY', q.stats, 'enqueued', 1)
+  local fields = q.history and compose(own, headers)
+  buried[#buried + 1] = {job.stage, unpack(keep_dead(q, dead_limit, why, '', 0, own, headers))}
+  histories.note(q, 'dead', id, {reason = why, fields = fields})
+  reasons.keep(run, id, why)
+end
 local ended
-local function enter(run, id, job, stage)
-  local fields = kept_job(run, id)
-  if not fields then -- a child whose stage was a last one ends there; overwritten fields are lost
-    set(run, id, job, redis.call('HEXISTS', run, 'job:' .. id) == 1 and 'dead' or 'done')
+-- *body*: the record of its wait for children, if it has waited.
+local function enter(run, id, job, stage, body)
+  local fields = jobs_kept.job(run, id)
+  if not fields then
+    fields = jobs_kept.waited(id, body)
+    if fields then jobs_kept.keep(run, id, fields) end
+  end
+  if not fields and not body and jobs_kept.none(run, id, job) then
+    set(run, id, job, 'done')
     return ended(run, id, job)
   end
   local left = job.stage
   job.stage, job.nonce = stage, nonces(run, now, 1)
+  if not fields then
+    jobs_kept.lose(run, id, job)
+    set(run, id, job, 'dead', left)
+    return ended(run, id, job)
+  end
   enter_stage(queues[stage], id, now, '', fields, job.nonce)
   set(run, id, job, 'active', left)
   if redis.call('HDEL', run, 'join:' .. id) == 1 then redis.call('HINCRBY', run, 'fan:' .. id, 1) end -- its next fan-out is another one
 end
-local function children_of(run, id) return strings_of(get(run, 'children', id)) or {} end
+function parents.children(run, id) return strings_of(get(run, 'children', id)) or {} end
+-- The end of a job that waited for children, by the record of its wait.
+function histories.of_parent(q, run, id, body)
+  local fields = q.history and jobs_kept.headers(body)
+  if not fields then return {} end
+  local attempt = parse(fields).attempt
+  return {attempt = attempt, fields = histories.add_children(q, run, fields, parents.children(run, id))}
+end
+-- The end of a job that is to be removed, in any state.
+function histories.of_removed(q, run, id)
+  local entry = q.history and redis.call('HGET', q.ids, id)
+  if entry == 'blocked' then return histories.of_parent(q, run, id, redis.call('HGET', q.blocked, id) or '') end
+  if entry == 'delayed' then return {fields = jobs_kept.headers(redis.call('HGET', q.bodies, id) or '')} end
+  local body = entry and string.match(entry, '^%d+%-%d+$') and redis.call('XRANGE', q.jobs, entry, entry)[1]
+  local more = body and histories.of_entry(q, id, entry, body) or {}
+  return {fields = more.fields, run = more.run, deliveries = more.deliveries}
+end
 -- Mark the children of *id* for cancelling: sweeps of events cancel them, a page at a time.
-local function cancel_children(run, id)
-  local marks, children = {}, children_of(run, id)
+function parents.cancel_children(run, id)
+  local marks, children = {}, parents.children(run, id)
   for from = 1, #children, 1000 do
     local fields = {}
     for i = from, math.min(#children, from + 999) do fields[#fields + 1] = 'at:' .. children[i] end
@@ -163,13 +319,24 @@ local function cancel_children(run, id)
   end
 end
 local function members(run) return strings_of(redis.call('HGET', run, 'index')) or {} end
+-- The first child that died, or else that was cancelled, and why, for the reason of its parent.
+function reasons.of_children(run, children)
+  local first = nil
+  for _, child in ipairs(children) do
+    local how = where(run, child).how
+    if how == 'dead' or how == 'cancelled' and not first then first = child end
+    if how == 'dead' then break end
+  end
+  local why = first and get(run, 'why', first)
+  return first and ', the first ' .. first .. (why and ': ' .. why or '') or ''
+end
 local event
 -- *id* has ended: done, dead or cancelled. After its last child a parent goes on, dies, or ends.
 function ended(run, id, job)
   while true do
     local how, live = job.how, alive(run, -1)
     if how ~= 'dead' then redis.call('HDEL', run, 'data:' .. id, 'job:' .. id) end
-    kept_jobs[run .. ' ' .. id] = nil
+    jobs_kept.read[run .. ' ' .. id] = nil
     if not string.match(id, ABOVE) then
       local state = ({done = 'completed', dead = 'failed', cancelled = 'cancelled'})[how]
       for _, member in ipairs(members(run)) do redis.call('ZREM', index, member) end
@@ -177,18 +344,18 @@ function ended(run, id, job)
       if not live then redis.call('PEXPIRE', run, result_ttl) end
     end
     if live == 0 then redis.call('PEXPIRE', run, result_ttl) end -- the last job of the run
-    local parent, at = waiting(run, id, job)
+    local parent, at = parents.waiting(run, id, job)
     if not parent then return end
     if how ~= 'done' then
       local failed = redis.call('HINCRBY', run, 'failed:' .. parent, 1)
-      if failed == 1 and get(run, 'policy', parent) == 'cancel' then cancel_children(run, parent) end
+      if failed == 1 and get(run, 'policy', parent) == 'cancel' then parents.cancel_children(run, parent) end
     end
     if redis.call('HINCRBY', run, 'pending:' .. parent, -1) > 0 then return end
     local q, join = queues[at.stage], get(run, 'join', parent)
     local what, nonce = outside(q, parent)
     if nonce and what ~= NOTHING then return end -- it is cancelled, or will be
     -- A redriven child, which no call has handled yet, has not ended.
-    local children = tonumber(get(run, 'failed', parent)) > 0 and children_of(run, parent) or {}
+    local children = tonumber(get(run, 'failed', parent)) > 0 and parents.children(run, parent) or {}
     for _, child in ipairs(children) do
       local dead = where(run, child)
       if dead.how == 'dead' and outside(queues[dead.stage], child) == REDRIVEN then event(run, child, dead.stage) end
@@ -196,23 +363,26 @@ function ended(run, id, job)
     if tonumber(get(run, 'pending', parent)) > 0 then return end
     local failed = tonumber(get(run, 'failed', parent))
     local dies = failed > 0 and get(run, 'policy', parent) ~= 'continue'
-    local body = dies and redis.call('HGET', q.blocked, parent) or ''
+    local body = (dies or q.history or join ~= '' and not jobs_kept.job(run, parent)) and redis.call('HGET', q.blocked, parent) or ''
     weigh(budget, {body})
     redis.call('HDEL', q.blocked, parent)
     redis.call('HDEL', q.ids, parent)
     redis.call('ZREM', q.flows, parent)
     if dies then
-      local own, headers = parse(stored(body))
-      local reason = failed .. ' of ' .. #children .. ' children failed, the last ' .. id
+      local fields, own, headers, lost = jobs_kept.headers(body), nil, nil, nil
+      if fields then own, headers = parse(fields) else own, headers, lost = jobs_kept.remains(run, parent, at) end
+      local reason = (lost and lost .. '; ' or '') .. failed .. ' of ' .. #children .. ' children failed' .. reasons.of_children(run, children)
       own.attempt = own.attempt or '1'
       own.id = parent
-      buried[#buried + 1] = {at.stage, unpack(keep_dead(q.dead, q.stats, q.steps, dead_limit, reason, '', own.attempt - 1, own, headers))}
-      note_event(q, 'dead', parent)
+      fields = q.history and histories.add_children(q, run, compose(own, headers), children)
+      buried[#buried + 1] = {at.stage, unpack(keep_dead(q, dead_limit, reason, '', math.max(0, own.attempt - 1), own, headers))}
+      histories.note(q, 'dead', parent, {attempt = own.attempt, reason = reason, fields = fields})
+      reasons.keep(run, parent, reason)
       set(run, parent, at, 'dead')
     else
       redis.call('HINCRBY', q.stats, 'completed', 1)
-      note_event(q, 'completed', parent)
-      if join ~= '' then return enter(run, parent, at, join) end
+      histories.note(q, 'completed', parent, histories.of_parent(q, run, parent, body))
+      if join ~= '' then return enter(run, parent, at, join, body) end
       set(run, parent, at, 'done')
     end
     id, job = parent, at
@@ -223,23 +393,31 @@ local function go(run, id, job, target)
   set(run, id, job, 'done')
   ended(run, id, job)
 end
-local function cancelled(run, id, job)
+local function cancelled(run, id, job, why)
   local how = job.how
-  if how == 'blocked' then cancel_children(run, id) end
+  if how == 'blocked' then parents.cancel_children(run, id) end
+  reasons.keep(run, id, why)
   set(run, id, job, 'cancelled')
   if how ~= 'dead' then ended(run, id, job) end -- otherwise its end was counted before
+end
+-- Why a child that was marked for it is cancelled.
+function reasons.of_cancel(run, id)
+  local parent = string.match(id, ABOVE)
+  if parent and where(run, parent).how == 'cancelled' then return 'its parent was cancelled' end
+  return parent and 'another child of its parent failed' or nil
 end
 -- A dead letter was redriven: its end counts no longer. While the job goes on, its run's state is kept.
 local function revive(run, id, job)
   if not job.how then redis.call('HSET', run, 'live', 0) end
   if alive(run, 1) or not string.match(id, ABOVE) then redis.call('PERSIST', run) end
+  reasons.keep(run, id, nil)
   set(run, id, job, 'active')
   if not string.match(id, ABOVE) then
     redis.call('HSET', run, 'state', 'running')
     redis.call('HDEL', run, 'ended')
     for _, member in ipairs(members(run)) do redis.call('ZADD', index, 0, member) end
   else
-    local parent = waiting(run, id, job)
+    local parent = parents.waiting(run, id, job)
     if parent then
       redis.call('HINCRBY', run, 'failed:' .. parent, -1)
       redis.call('HINCRBY', run, 'pending:' .. parent, 1)
@@ -249,7 +427,7 @@ end
 
 -- 4. Fan-outs.
 -- *id* waits for children. Children from an earlier attempt that have not failed are not created again.
-local function fan(run, id, job, entry, deliveries, target, policy, children)
+function parents.fan(run, id, job, entry, deliveries, target, policy, children, more)
   local which, list, pending, created = get(run, 'fan', id) or '1', {}, 0, 0
   local entering, kept = {}, {} -- jobs by their stage, and their state in the run
   local before = redis.call('HEXISTS', run, 'join:' .. id) == 1 -- the same fan-out again
@@ -288,13 +466,15 @@ local function fan(run, id, job, entry, deliveries, target, policy, children)
   local q = queues[job.stage]
   if pending == 0 then
     redis.call('HINCRBY', q.stats, 'completed', 1)
-    note_event(q, 'completed', id)
+    more.fields = more.fields and histories.add_children(q, run, more.fields, list)
+    histories.note(q, 'completed', id, more)
     return go(run, id, job, target)
   end
-  local fields = {unpack(kept_job(run, id))}
+  local fields = {unpack(jobs_kept.job(run, id))}
   fields[#fields + 1], fields[#fields + 2] = 'enq', string.match(entry, '^%d+')
   fields[#fields + 1], fields[#fields + 2] = 'attempt', string.format('%.0f', deliveries)
   fields[#fields + 1], fields[#fields + 2] = 'headrace-nonce', string.format('%.0f', job.nonce)
+  if more.attempts then fields[#fields + 1], fields[#fields + 2] = 'headrace-attempts', more.attempts end
   redis.call('HSET', q.blocked, id, cmsgpack.pack(fields))
   redis.call('HSET', q.ids, id, 'blocked')
   set_mark(q.flows, id, NOTHING, job.nonce)
@@ -319,10 +499,11 @@ local function move(run, item)
   if ours and not able(run, id) then return 0 end
   local fans = item.policy ~= '' and what ~= CANCELLING
   local goes = ours and (fans or item.target ~= '')
-  local known_job = goes and kept_job(run, id)
-  local body = goes and (fans or not known_job) and redis.call('XRANGE', q.jobs, entry, entry)[1]
+  local known_job = goes and jobs_kept.job(run, id)
+  local body = (q.history or goes and (fans or not known_job)) and redis.call('XRANGE', q.jobs, entry, entry)[1]
   if body then weigh(budget, body[2]) end
   local row = body and redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] -- none without a group
+  local more = body and histories.of_entry(q, id, entry, body, row) or {}
   local gone = remove_entry(q, entry)
   if gone == 0 then return 0 end
   runs.forget(q.steps, id)
@@ -332,30 +513,33 @@ local function move(run, item)
   end
   if not ours then -- a job of no flow with a flow's header; or a redriven job that was created again before
     redis.call('HINCRBY', q.stats, 'completed', 1)
-    note_event(q, 'completed', id)
+    histories.note(q, 'completed', id, more)
     return 1
   end
   if how ~= 'active' then
     job.stage, job.nonce = stage, nonce
     revive(run, id, job)
   end
-  if body and not known_job then -- a child whose stage was a last one, or redriven so late that the run's state is gone
-    local mine, headers, kept = parse(body[2])
-    mine.attempt, mine.enq, mine.reason, mine.traceback, kept = nil, nil, nil, nil, {}
-    for i = 1, #headers, 2 do
-      if headers[i] ~= 'headrace-nonce' then kept[#kept + 1], kept[#kept + 2] = headers[i], headers[i + 1] end
-    end
-    keep_job(run, id, compose(mine, kept))
+  if goes and body and not known_job then -- a child whose stage was a last one, or redriven so late that the run's state is gone
+    jobs_kept.keep(run, id, jobs_kept.onward(id, parse(body[2])))
   end
-  if item.kept then redis.call('HSET', run, 'result:' .. stage .. ':' .. id, item.result) end
+  local result = 'result:' .. stage .. ':' .. id -- one that it had there before is no longer its own
+  if item.kept then redis.call('HSET', run, result, item.result) else redis.call('HDEL', run, result) end
   if fans then
     -- If it dies as a parent and is redriven, its token must go on growing.
     local deliveries = math.max(1, tonumber(parse(body[2]).attempt or 0) + (row and row[4] or 0))
-    fan(run, id, job, entry, deliveries, item.target, item.policy, item.children)
+    parents.fan(run, id, job, entry, deliveries, item.target, item.policy, item.children, more)
   else
     redis.call('HINCRBY', q.stats, 'completed', 1)
-    note_event(q, 'completed', id)
-    if what == CANCELLING then cancelled(run, id, job) else go(run, id, job, item.target) end
+    histories.note(q, 'completed', id, more)
+    if what == CANCELLING then
+      redis.call('HSETNX', q.stats, 'cancelled', 0) -- so that a new job of its id looks
+      cancellations.note(q.cancels, {id}, result_ttl)
+      histories.add(q, 'cancelled', id, more)
+      cancelled(run, id, job, reasons.of_cancel(run, id))
+    else
+      go(run, id, job, item.target)
+    end
   end
   return 1
 end
@@ -368,20 +552,35 @@ local function set_aside(run, item)
   local own, headers = parse(body[2])
   local row = redis.pcall('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
   local releases = tonumber(redis.call('HGET', q.released, entry) or 0) or 0
+  local more = histories.of_entry(q, id, entry, body, row)
   remove_entry(q, entry)
   if free_id(q, id, entry) then redis.call('ZREM', q.flows, id) end
   own.attempt = string.format('%.0f', tonumber(own.attempt or 0) + (row and row[4] or 0))
   own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
   local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'
-  buried[#buried + 1] = {item.stage, unpack(keep_dead(q.dead, q.stats, q.steps, dead_limit, reason, worker, releases, own, headers))}
-  note_event(q, 'dead', id)
+  buried[#buried + 1] = {item.stage, unpack(keep_dead(q, dead_limit, reason, worker, releases, own, headers))}
+  more.reason = reason
+  histories.note(q, 'dead', id, more)
   return 0
 end
 -- Remove it from its queue, and notify its holder.
-local function remove(q, id)
+local function remove(q, run, id)
+  local more = histories.of_removed(q, run, id)
   local gone, held = remove_by_id(q, id)
-  if gone > 0 then note_event(q, 'cancelled', id) end
+  if gone > 0 then
+    histories.note(q, 'cancelled', id, more)
+    cancellations.note(q.cancels, {id}, result_ttl)
+  end
   if held then tell_holders(q.control, held) end
+end
+-- Keep the fields of a job that was redriven when its run's state was gone, if it still waits: another program may
+-- complete it.
+function jobs_kept.again(run, q, id)
+  local entry = redis.call('HGET', q.ids, id)
+  local body = entry and string.match(entry, '^%d+%-%d+$') and redis.call('XRANGE', q.jobs, entry, entry)[1]
+  if not body then return end
+  weigh(budget, body[2])
+  jobs_kept.keep(run, id, jobs_kept.onward(id, parse(body[2])))
 end
 -- Handle the mark of a job.
 function event(run, id, stage)
@@ -389,23 +588,26 @@ function event(run, id, stage)
   local what, nonce = outside(q, id)
   if what == NOTHING or not able(run, id) then return 0 end
   redis.call('ZREM', q.flows, id)
-  local how = known_as(job, id, stage, nonce)
+  local how, why = known_as(job, id, stage, nonce), reasons.of_death(q, id)
   if what == REDRIVEN then
     if how == 'active' or how == 'dead' or how == 'late' then -- otherwise it was created again since, or its parents are gone
       set_mark(q.flows, id, NOTHING, nonce)
       job.stage, job.nonce = stage, nonce
       if how ~= 'active' then revive(run, id, job) end
+      if how == 'late' then jobs_kept.again(run, q, id) end
     end
   elseif how == 'active' or how == 'blocked' or how == 'dead' then
     if what == COMPLETED then
       if how == 'dead' then revive(run, id, job) end
+      redis.call('HDEL', run, 'result:' .. stage .. ':' .. id)
       go(run, id, job, q.next)
     elseif what == DIED then
+      reasons.keep(run, id, why)
       set(run, id, job, 'dead')
       if how ~= 'dead' then ended(run, id, job) end -- otherwise it was redriven, and died again before we knew
     else
-      if what == CANCELLING then remove(q, id) end
-      cancelled(run, id, job)
+      if what == CANCELLING then remove(q, run, id) end
+      cancelled(run, id, job, what == CANCELLING and reasons.of_cancel(run, id) or reasons.REMOVED)
     end
   end
   return 1
@@ -420,7 +622,7 @@ local function cancel(run, id)
   local q = goes_on(job) and queues[job.stage]
   if not q or not able(run, id) then return 0 end
   redis.call('ZREM', q.flows, id)
-  remove(q, id)
+  remove(q, run, id)
   cancelled(run, id, job)
   return 1
 end
@@ -459,9 +661,13 @@ while at <= #ARGV and (#reply == 0 or fitting(budget, 1) > 0) do
   else
     local id, stage = argument(), argument()
     done = redis.call('ZREM', queues[stage].flows, id)
+    redis.call('HDEL', queues[stage].steps, runs.why(id))
   end
   reply[#reply + 1] = done
 end
-for i = 1, stages do publish_noted(queues[names[i]], worker) end
+for i = 1, stages do
+  for _, state in ipairs(histories.STATES) do histories.write(queues[names[i]], state) end
+  publish_noted(queues[names[i]], worker)
+end
 if #buried > 0 then reply[#reply + 1] = buried end
 return answer(reply)

@@ -2,13 +2,13 @@
 -- KEYS   flow (hash), others...
 -- ARGV   stages int, cursor, timed flag, items...
 -- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} of another type · {position, stage, state,
---        started, ended, attributes, pending, results, children, cursor, told, fan, times}
+--        started, ended, attributes, pending, results, children, cursor, told, fan, times, why}
 -- COST   10 us per item + 4 us per child, at most 500 children, or 1 MiB of results
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
 -- the last fan-out, {name, 'position stage left', kept, result, ...}. pending: how many of them have not ended. fan: the
 -- number of that fan-out. times, if `timed`: ms when it began, when it fanned out, and when it left each stage; left:
--- the stage of a child. '' is unknown.
+-- the stage of a child. why: the reason of a job that is dead, or was cancelled. '' is unknown.
 -- A reply may end within an item: then the item has a cursor, with which the next call begins at that item, and answers
 -- the results and children that follow. told: how many earlier replies had, 0 at the first part of an item.
 -- @include page
@@ -36,7 +36,7 @@ local function times(id, children)
 end
 local function read(id, from)
   local head = redis.pcall('HMGET', flow, 'at:' .. id, 'state', 'started', 'ended', 'attributes', 'pending:' .. id,
-    'children:' .. id, 'fanout:' .. id)
+    'children:' .. id, 'fanout:' .. id, 'why:' .. id)
   if head.err then return {'foreign', flow} end
   local how, stage = string.match(head[1] or '', '^(%a+) (%S+)')
   if not how then return {} end
@@ -48,7 +48,8 @@ local function read(id, from)
   local fan = string.match(all[1] or '', '/(%d+)/[^/]*$') or ''
   local function row(following)
     return {how, stage, head[2] or '', head[3] or '', head[4] or '', head[5] or '', head[6] or '0', results, children,
-            following and following .. ' ' .. (head[8] or '') or '', told, fan, times(id, all)}
+            following and following .. ' ' .. (head[8] or '') or '', told, fan, times(id, all),
+            (how == 'dead' or how == 'cancelled') and head[9] or ''}
   end
   while node do
     path[#path + 1] = node

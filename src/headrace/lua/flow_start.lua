@@ -3,8 +3,8 @@
 -- ARGV   call, id, stage, delay, attributes, members, items...
 -- REPLY  1 begun · 0 a run with this id, or a job of it, has not ended
 -- COST   25 us
--- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events of the stage's queue. A sealed
--- shard answers the error SHARDS and the version of the table that sealed it, and begins nothing. attributes: JSON.
+-- Keys: flow:<id>, then jobs, wake, ids, released, delayed, bodies, stats, flows, events, cancels of the stage's queue. A
+-- sealed shard answers the error SHARDS and the version of the table that sealed it, and begins nothing. attributes: JSON.
 -- Items: `members` entries for the index, then the job's fields.
 -- @include clock
 -- @include due_at
@@ -13,10 +13,10 @@
 -- @include number
 -- @include record
 -- @include require_types
-local run, jobs, wake, ids, released, delayed, bodies, stats, flows, events = unpack(others)
+local run, jobs, wake, ids, released, delayed, bodies, stats, flows, events, cancels = unpack(others)
 local q = {
   jobs = jobs, wake = wake, ids = ids, released = released, delayed = delayed, bodies = bodies, stats = stats,
-  flows = flows, events = events, levels = {n = 0},
+  flows = flows, events = events, cancels = cancels, levels = {n = 0},
 }
 members = whole(members, 0, #ARGV - items + 1)
 local first = items + members -- of the job's fields
@@ -28,7 +28,7 @@ local length = redis.pcall('XLEN', q.jobs)
 if type(length) == 'table' then return length end
 require_streams(q.wake)
 require_hashes(run, q.ids, q.released, q.bodies, q.stats)
-require_sorted_sets(index, q.delayed, q.flows)
+require_sorted_sets(index, q.delayed, q.flows, q.cancels)
 local sealed = redis.call('HGET', stats, 'shards')
 local going = redis.call('HMGET', run, 'state', 'live')
 -- The run has ended, but a job of it was redriven and goes on: the id stays taken until that job has ended, too.

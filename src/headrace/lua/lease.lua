@@ -4,15 +4,16 @@
 --        events (channel), flows (zset), ends (hash), ended (zset), gate (stream),
 --        control (channel), turns (hash), behind (zset), deaths (hash), asleep (zset), steps (hash), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
---        buckets...
--- REPLY  {known, next_due, taken, fresh, healed, now, levels, died}: known 0 = this worker was declared dead, and got
---        nothing · 2 = no more jobs are handed out: the queue is paused, or a rate limit admits none for next_due ms ·
---        3 = no more jobs are handed out until this worker holds none, or next_due ms have passed: a suspect is
---        alone · 4 = a suspect was handed out: as 3, and its process should lease no jobs of other queues for next_due
---        ms · next_due ms until a delayed or limited job is due or -1, 0 = ask again at once · taken {entry, fields,
---        count, releases}... · fresh entries and payloads in turn: first deliveries (count 1) of jobs that have only a
---        payload; they come after the jobs of taken · healed 1 = the group was missing and was created · now ms of
---        the server's clock, or -1 if the script did not read it · number of levels, if the worker knows fewer:
+--        apart, buckets...
+-- REPLY  {known, next_due, taken, fresh, healed, now, levels, died, further, structure}: known 0 = this worker was
+--        declared dead, and got nothing · 2 = no more jobs are handed out: the queue is paused, a rate limit admits
+--        none for next_due ms, or a caller without a heartbeat holds a suspect · 5 = nothing was done: the queue has
+--        the terms `structure`, so `lease_fair` hands out its jobs · next_due ms until a delayed or limited job is due
+--        or -1, 0 = ask again at once · taken {entry, fields, count, releases}..., followed by the deaths of its
+--        holders if the job is a suspect, which comes alone · fresh entries and payloads in turn: first deliveries
+--        (count 1) of jobs that have only a payload; they come after the jobs of taken · healed 1 = the group was
+--        missing and was created · now ms of the server's clock, or -1 if the script did not read it · number of
+--        levels, if the worker knows fewer:
 --        jobs of the other levels were passed over; otherwise 0, or left out · died {id, attempts, reason, kind}... of
 --        jobs that are dead letters now, if any
 -- COST   10 us + 2 us per job; with limits, levels, listeners or jobs of the front 30 us + 3 us, of a level behind the
@@ -20,7 +21,8 @@
 -- woken: 1 if a reader was woken, or 0; 2 after a blocked read: the call does nothing unless the read brought an entry.
 -- duration: ms of these leases, '' for the worker's own (`lease`). ttl: ms for which to register a worker that has no
 -- heartbeat, 0 when it must be registered already. heir_of: '', or the worker that had our name before and may still
--- hold jobs: its jobs come before all others, and its jobs beyond `limit` go to the front. Buckets, of rate limits:
+-- hold jobs: they go to the front. apart: 0 no suspect, 1 one after all other
+-- jobs, or after it has waited for a lease, 2 before them. Buckets, of rate limits:
 -- {header or '' for the whole queue, ms a token takes, tokens at most}; a job that the limit of its header's value does
 -- not admit goes to the consumer `limited` until it is due, and is handed out then, before all others. A bucket of 0 ms
 -- makes an order: jobs with the same value of this header are handed out one at a time, in the order of their entries,
@@ -29,33 +31,22 @@
 -- @include clock
 -- @include record
 
--- 1. The call was answered before, but its reply was lost: its jobs are still in the pending list.
-local known = recorded()
-if known then -- the reply was lost
-  local again = {}
-  local told = type(known[#known]) == 'table' and table.remove(known) or nil -- the jobs that died
-  for _, entry in ipairs(known) do
-    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none if the group is gone
-    local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
-    if body then again[#again + 1] = {entry, body[2], row[4], (tonumber(redis.call('HGET', released, entry) or 0) or 0)} end
-  end
-  return {1, 0, again, {}, 0, clock(), told and 0 or nil, told} -- there may be more jobs
-end
+local known = recorded() -- the call was answered before, but its reply was lost
 
--- 2. Entries that woke a reader are with a reserved consumer; an error means that there is no group. A call behind a
+-- 1. Entries that woke a reader are with a reserved consumer; an error means that there is no group. A call behind a
 -- blocked read ends here if the read brought nothing.
 whole(lease)
 local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'bell')
 local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') or {}
 local brought = #rung + #tokens > 0 or rung.err or tokens.err
-if woken == '2' and not brought then return {1, -1, {}, {}, 0, -1} end
+if woken == '2' and not brought and not known then return {1, -1, {}, {}, 0, -1} end
 
--- 3. The fast path: no limits, levels or listeners, and no job is parked, postponed, released or due. This is nearly
+-- 2. The fast path: no limits, levels or listeners, and no job is parked, postponed, released or due. This is nearly
 -- always so, and the full path takes far longer. It hands out jobs that woke a reader, and new jobs. One call reads
 -- about 1 MiB, or one larger job. The size of a job is known after the read; before it, only the largest size in the
 -- queue is known. A foreign producer's job may be larger still, so the first reads are short.
 local BUDGET = 1048576 + 4096 -- the last job may be small
-if #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
+if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
   and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
   local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate', 'terms')
   local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
@@ -128,13 +119,18 @@ end
 -- @include rates
 -- @include requeue_front
 -- @include runs
--- @include suspect_turns
 -- @include suspects
 -- @include take_over
 -- @include take_turns
 -- @include turns
 -- @include wake_many
 -- @include weigh_job
+
+-- 3. The jobs of a lost reply are still in the pending list.
+if known then -- the reply was lost
+  local again, told = leasing.again(known, jobs, worker, released, deaths, max_attempts)
+  return {1, 0, again, {}, 0, clock(), told and 0 or nil, told} -- there may be more jobs
+end
 
 -- 4. Arguments; whether this worker gets any job; how many, by the limits of the whole queue.
 if duration ~= '' then whole(duration) end
@@ -145,7 +141,7 @@ local q = {
   gate = gate, asleep = asleep, rates = rates, worker = worker, ttl = ttl, lease = lease, woken = woken,
   duration = duration, max_attempts = max_attempts, dead_limit = dead_limit, now = clock(),
   levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {}, why = {},
-  attempts = {died = {}, jobs = {}}, spent = 0,
+  attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
 }
 local limits = rate_limits(q, buckets)
 local nothing = leasing.begin(q)
@@ -182,7 +178,6 @@ if state[3] then
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
--- q.alone: ms for which this worker is to ask for nothing, -1 until it holds nothing.
 if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
   -- Let a job wait for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited
   -- before.
@@ -269,48 +264,32 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
       if #rows < asked or seen > limit + 100 then return end
     end
   end
-  function q.hand_out_suspect()
-    local most = limit
+  function q.hand_out_suspect(idle)
+    local row, most = suspects.next(q, idle), limit
     limit = 1
-    q.front(SUSPECTS)
-    if #entries > 0 then q.alone, q.apart = suspects.handed_out(q, worker, tonumber(lease)), true else limit, q.passed = most, true end
+    for _ = 1, row and 10 or 0 do
+      claim({row}, 1, 1, false)
+      q.passed, row = true, #entries == 0 and suspects.next(q, idle) or nil
+      if not row then break end
+    end
+    if #entries > 0 then wanted = 1 else limit = most end
   end
   if heir then
-    local ended = {}
-    do
-      local held, how = redis.call('XPENDING', jobs, 'workers', '-', '+', math.max(2, limit), heir_of), 'alone'
-      if suspects.company(jobs, registered, heir_of, held) then how = 'beside' end
-      local some, apart = {}, {}
-      for i = 1, math.min(limit, #held) do some[i], ended[held[i][1]] = held[i][1], how end
-      local suspect = suspects.count_deaths(deaths, some, ended)
-      for _, entry in ipairs(some) do
-        if suspect[entry] then apart[#apart + 1] = entry end
-      end
-      park_at(jobs, SUSPECTS, apart)
-    end
-    q.watched = true
-    q.front(heir_of)
-    if #entries > 0 then redis.call('ZREM', leases, unpack(entries)) end
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
-    local most = (heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
-    local moved, _, ids_back = take_over(
-      q, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), heard.reclaimed, ended)
-    local stayed = {} -- for the next call
-    for i, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', limit, heir_of)) do stayed[i] = row[1] end
-    suspects.count_deaths(deaths, stayed, ended, -1)
+    local most = limit + ((heard.reclaimed or q.levels.n > 0) and 100 or 400) -- jobs that must be read take longer
+    local moved, _, ids_back = take_over(q, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), heard.reclaimed)
     if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
     wake_many(wake, moved)
+    q.watched = redis.call('EXISTS', deaths) == 1
   end
-  if q.watched and not q.holds and #entries == 0 and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1] then
-    q.others_first = suspects.others_first(q)
-    if not q.others_first then q.hand_out_suspect() end
-  end
+  q.suspects = q.watched and (apart == '1' or apart == '2') and max_attempts > 0
+  if q.suspects then q.hand_out_suspect(apart == '2' and 0 or lease) end
   -- Jobs that waited for their turn come first, as they are older.
   for _, entry in ipairs(turn[1] and oldest_due(limited, now, 100) or {}) do
     if q.left() == 0 then break end
     local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
     if row and q.fits(1) == 0 then break end
-    if row and q.watched and suspects.is_one(redis.call('HGET', deaths, entry)) then
+    if row and q.watched and suspects.deaths(deaths, entry, max_attempts) then
       park_at(jobs, SUSPECTS, {entry})
       redis.call('ZREM', limited, entry)
       q.passed = true
@@ -332,6 +311,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     end
   end
   if #parked > 0 or heir then q.front('parked') end
+  if q.watched and max_attempts == 0 then q.front(SUSPECTS) end -- without an end, none is a suspect
   q.front('bell')
 end
 
@@ -411,12 +391,5 @@ end
 further = further or risen == 150
 if putting and q.left() > 0 and seen >= most_seen then further = true end
 if q.largest > tonumber(state[2] or 4096) then keep_max_job_size(stats, q.largest) end
-
--- 9. If it is the turn of other jobs, and there are none, a suspect gets the turn now; otherwise it gets the next
--- turn.
-if q.others_first and #entries == 0 and not short then
-  q.hand_out_suspect()
-elseif q.others_first and #entries > 0 then
-  q.alone = suspects.others_handed_out(q, workers, worker, now, tonumber(lease))
-end
+if q.suspects and #entries + #fresh == 0 and not short then q.hand_out_suspect(0) end
 return answer(leasing.finish(q, fresh, limits, exact, limit, wanted, further or short or q.passed))

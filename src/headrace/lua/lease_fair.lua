@@ -5,38 +5,28 @@
 --        behind (zset), deaths (hash), asleep (zset), steps (hash), terms (hash), shares (hash), lines (zset),
 --        ready (zset), stopped (zset), resting (zset), held (hash), slots (zset), busy (zset), settled (list), levels...
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
---        structure, offered, batch int, one_value flag, buckets...
+--        apart, batch int, one_value flag, buckets...
 -- REPLY  as lease, then further, structure: further 1 = there are jobs that no call has looked at: see line_up ·
---        structure: of the queue's terms, '' if it had none: their weights are to be declared
+--        structure: of the queue's terms · known 5 = the queue has no terms: `lease` hands out its jobs
 -- COST   60 us + 4 us per job at its first look, 8 us more for each value in the call; where jobs wait in lines 140 us,
 --        and 11 us per job of one value, 30 us if each is of another
--- The rule and the keys are in docs/explanation/fairness.md. structure and offered: the caller's terms, which become the
--- queue's if it has none (see declare_terms); else the queue's count. batch: how many jobs run as one batch, and share
--- its time. one_value 1: only jobs of one value. heir_of: its jobs go to the front of their lines.
+-- The rule and the keys are in docs/explanation/fairness.md. batch: how many jobs run as one batch, and share its time.
+-- one_value 1: only jobs of one value. heir_of: its jobs go to the front of their lines. buckets: the one of 0 ms of
+-- `lease`, if the queue is ordered; the rate limits are among the terms.
 -- @include clock
 -- @include record
-local known = recorded()
-if known then -- the reply was lost
-  local again = {}
-  local told = type(known[#known]) == 'table' and table.remove(known) or nil -- the jobs that died
-  for _, entry in ipairs(known) do
-    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none if the group is gone
-    local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
-    if body then again[#again + 1] = {entry, body[2], row[4], (tonumber(redis.call('HGET', released, entry) or 0) or 0)} end
-  end
-  return {1, 0, again, {}, 0, clock(), 0, told or {}, 1, structure} -- there may be more jobs
-end
+local known = recorded() -- the call was answered before, but its reply was lost
 whole(lease)
 local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'bell')
 local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') or {}
-if woken == '2' and not (rung[1] or rung.err or tokens[1] or tokens.err) then return {1, -1, {}, {}, 0, -1} end
+if woken == '2' and not known and not (rung[1] or rung.err or tokens[1] or tokens.err) then return {1, -1, {}, {}, 0, -1} end
 
 -- 1. The short way: `fair` with one header and no limits, no line, and nothing but new jobs. They are all leased, so no
 -- order is planned: what each value had is the same in any order. Nearly every call of a queue without a backlog comes
 -- here; all else is for the other ways, and the full way gets the rows that were read.
 local rows, lined
 do
-  local plain = #levels == 0 and buckets > #ARGV and duration == '' and heir_of == '' and not one_value
+  local plain = not known and #levels == 0 and buckets > #ARGV and duration == '' and heir_of == '' and not one_value
     and not (rung.err or rung[2] or tokens.err or tokens[1])
   local there = plain and redis.call('EXISTS', limited, released, deaths, asleep, lines, stopped, resting)
   local in_lines = there == 1 and redis.call('EXISTS', lines) == 1
@@ -47,12 +37,12 @@ do
   plain = state and state[7] and state[7] == kept[1]
     and not (state[2] or state[3] or state[4] or state[5] or state[6] or kept[7] or kept[8])
     and (limit + 1) * math.max(4096, tonumber(state[1] or 0)) <= 4194304
-  local path, keys, limits
+  local path, keys, limits, pace
   if plain then
-    path, keys, limits = unpack(cmsgpack.unpack(kept[2]))
+    path, keys, limits, pace = unpack(cmsgpack.unpack(kept[2]))
     first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
     first, deadline = first and tonumber(first), tonumber(redis.call('ZSCORE', workers, worker) or 0)
-    plain = (#path == 1 or in_lines) and #path > 0 and #keys + #limits == 0 and not (first and first <= now) and deadline > 0
+    plain = (#path == 1 or in_lines) and #path > 0 and #keys + #limits + #pace == 0 and not (first and first <= now) and deadline > 0
       and (ttl == 0 or deadline >= now) and (now - tonumber(kept[6] or 0)) < 60000
       and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') == 0
   end
@@ -248,10 +238,16 @@ end
 -- @include read_in_order
 -- @include requeue_front
 -- @include require_types
--- @include suspect_turns
+-- @include runs
+-- @include suspects
 -- @include take_over
 -- @include take_turns
 -- @include wake_many
+
+if known then -- the jobs of a lost reply are still in the pending list
+  local again, told = leasing.again(known, jobs, worker, released, deaths, max_attempts)
+  return {1, 0, again, {}, 0, clock(), 0, told or {}, 1} -- there may be more jobs
+end
 
 -- 3. Arguments and terms; whether this worker gets any job.
 if duration ~= '' then whole(duration) end
@@ -265,7 +261,7 @@ local q = {
   gate = gate, asleep = asleep, rates = rates, worker = worker, ttl = ttl, lease = lease, woken = woken,
   duration = duration, max_attempts = max_attempts, dead_limit = dead_limit, now = clock(),
   levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {}, why = {},
-  attempts = {died = {}, jobs = {}}, spent = 0,
+  attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
 }
 q.terms, q.shares, q.lines, q.ready, q.stopped, q.resting = terms, shares, lines, ready, stopped, resting
 q.held, q.slots, q.busy, q.settled, q.rates, q.asleep = held, slots, busy, settled, rates, asleep
@@ -274,14 +270,10 @@ q.limits = rate_limits(q, buckets)
 if q.order then read_in_order(reading) end
 local t = agreed.read(terms)
 if not t then
-  local packed = agreed.packed(offered)
-  redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
-  agreed.write(terms, stats, structure, packed)
-  t, q.anew = agreed.read(terms), true
+  redis.call('HDEL', stats, 'terms')
+  return {5, -1, {}, {}, 0, q.now, 0, {}, 0, ''}
 end
-for _, rate in ipairs(q.limits) do
-  if rate.name ~= '' and not t.want[rate.name] then error('FAIR ' .. t.structure, 0) end
-end
+agreed.rates(q, t)
 q.nothing = leasing.begin(q)
 if q.nothing then return q.nothing end
 if q.state[5] ~= t.structure then redis.call('HSET', stats, 'terms', t.structure) end
@@ -303,9 +295,9 @@ end
 most = t.most and math.max(0, t.most - redis.call('HLEN', held)) or limit
 q.spent = q.promoted or 0
 q.limit = math.min(limit, most)
-local fit = math.max(1, math.floor(1048576 / q.largest)) -- jobs of lines are read when they are picked
-local short = fit < q.limit
-q.limit = math.min(q.limit, fit)
+q.fit = math.max(1, math.floor(1048576 / q.largest)) -- jobs of lines are read when they are picked
+local short = q.fit < q.limit
+q.limit = math.min(q.limit, q.fit)
 q.portion, q.has_lines = q.limit + 1, redis.call('EXISTS', lines) == 1
 
 -- 5. Leases that ended; the jobs of a predecessor; the first look.
@@ -326,9 +318,9 @@ q.reader = q.has_lines and 'parked:new' or worker -- most of them go there: jobs
 looking.at_all(q, q.reader, rows)
 looking.at_stopped(q, q.freed)
 
--- 6. A suspect, alone, if it is its turn; otherwise the picks, level by level.
-function q.suspect()
-  local row = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1]
+-- 6. A suspect, alone; otherwise the picks, level by level.
+function q.suspect(idle)
+  local row = suspects.next(q, idle)
   local body = row and redis.call('XRANGE', jobs, row[1], row[1])[1]
   if row and not body then redis.call('XACK', jobs, 'workers', row[1]) end
   if not body or q.limit == 0 then return end
@@ -342,9 +334,8 @@ function q.suspect()
   picking.charge(q, line, body, row[1])
   q.apart = true
 end
-q.waiting = q.watched and not q.holds and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, SUSPECTS)[1]
-q.others_first = q.waiting and suspects.others_first(q)
-if q.waiting and not q.others_first then q.suspect() end
+q.suspects = q.watched and (apart == '1' or apart == '2')
+if q.suspects then q.suspect(apart == '2' and 0 or lease) end
 for level = 0, q.apart and -1 or q.levels.n do
   if level > 0 and #q.picks < q.limit and not q.further then looking.at_level(q, level, q.reader) end
   local root = picking.node(q, tostring(level), false)
@@ -353,7 +344,7 @@ for level = 0, q.apart and -1 or q.levels.n do
   picking.admit(q)
   if q.limit > #q.picks then picking.pick(q, root, one_value) end
 end
-if q.others_first and #q.picks == 0 then q.suspect() end
+if q.suspects and #q.picks == 0 then q.suspect(0) end
 picking.admit(q)
 
 -- 7. The writes.
@@ -370,11 +361,6 @@ for _, row in ipairs(q.rows) do
     leasing.hand_out(q, row[1], row[2], row[3])
   end
 end
-if q.apart and #q.entries > 0 then
-  q.alone = suspects.handed_out(q, worker, tonumber(lease))
-elseif q.others_first and #q.entries > 0 then
-  q.alone = suspects.others_handed_out(q, workers, worker, q.now, tonumber(lease))
-end
 
 -- 8. Other readers, if jobs are left that may run; and the remains of an empty queue.
 local root = q.nodes['0']
@@ -387,8 +373,8 @@ if #q.picks == 0 and not q.further and not q.has_lines and redis.call('EXISTS', 
   redis.call('UNLINK', shares, ready, stopped, resting)
   holds.unshield(q)
 end
-local again = short and left or #q.entries < q.limit and (q.further or q.passed) and not q.apart or #q.buried > 0
+local again = short and left or q.apart or #q.entries < q.limit and (q.further or q.passed) or #q.buried > 0
 limit = math.min(limit, wanted)
 return answer(leasing.finish(q, {}, q.limits, q.exact, limit, wanted, again, {
-  q.further and 1 or 0, q.anew and '' or t.structure,
+  q.further and 1 or 0, t.structure,
 }))

@@ -5,7 +5,7 @@
 -- ARGV   limit count, buckets...
 -- REPLY  1 there are more jobs to look at: call again · 0 that was all
 -- COST   20 us + 5 us per job, at most 1 MiB of them
--- Jobs of later levels are looked at when they may be next. Buckets: as for lease_fair.
+-- Jobs of later levels are looked at when they may be next. buckets: as for lease_fair.
 -- @include agreed
 -- @include clock
 -- @include filing
@@ -32,6 +32,7 @@ local q = {
   largest = math.max(4096, tonumber(redis.call('HGET', stats, 'largest') or 0)), others = {}, worker = 'parked:new', reader = 'parked:new',
 }
 q.limits = rate_limits(q, buckets)
+agreed.rates(q, t)
 if q.order then read_in_order(reading) end
 q.moment = moment()
 picking.context(q, t, q.moment)

@@ -1,9 +1,10 @@
 -- list: list one page of the jobs in a state, oldest first, or newest first.
 -- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset),
---        stats (hash), ends (hash), ended (zset), asleep (zset), levels...
+--        stats (hash), ends (hash), ended (zset), asleep (zset), turns (hash), levels...
 -- ARGV   state, cursor, limit count, newest flag
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
---        releases, worker, ms}: ms idle when leased, due when delayed, or when blocked, 0 for never
+--        releases, worker, ms}: ms idle when leased, due when delayed, or when blocked, 0 for never; 1 more for a
+--        suspended run
 -- COST   1-3 us per job
 -- state: waiting (level by level, parked ones first), running, delayed (then jobs that a rate limit holds back, then
 -- runs that sleep), dead; blocked: in no order, some twice if the hash changes meanwhile, then runs that wait for a
@@ -18,12 +19,15 @@
 -- @include page
 -- @include runs
 -- @include stored
+-- @include tried
 -- @include waiting
 level_streams(stats, levels)
 local rows, next_cursor, budget = {}, '', new_budget()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
-local function add(entry, fields, as, count, owner, ms)
-  if fields then rows[#rows + 1] = {entry, fields, as, is_undelivered(owner) and 0 or count, releases(entry), owner, ms} end
+local function add(entry, fields, as, count, owner, ms, suspended)
+  if fields then
+    rows[#rows + 1] = {entry, fields, as, is_undelivered(owner) and 0 or count, releases(entry), owner, ms, suspended}
+  end
 end
 -- Answer a page of a sorted set, and the next cursor. The cursor names the last listed member as 'score member', or is ''
 -- at first. Earlier members may have gone since.
@@ -51,9 +55,11 @@ local function pending(from, as, consumer)
     if consumer or not is_reserved(page[i][2]) then
       local body = entry_at(budget, jobs, page[i][1])
       if body == false then return page[i - 1][1] end
+      local fields = body and tried.fields(turns, page[i][1], body[2], budget)
       local due = consumer == 'limited' and tonumber(redis.call('ZSCORE', limited, page[i][1]) or 0)
         or consumer and runs.due(asleep, page[i][1])
-      add(page[i][1], body and body[2], as, page[i][4], consumer and '' or page[i][2], due or page[i][3])
+      local suspended = runs.suspended(consumer) and 1 or nil
+      add(page[i][1], fields, as, page[i][4], consumer and '' or page[i][2], due or page[i][3], suspended)
     end
   end
   return page_end
@@ -70,7 +76,7 @@ elseif state == 'waiting' then
   local page, part, level
   next_cursor = cursor
   repeat
-    page, part, level, next_cursor = waiting_page({jobs = jobs, levels = levels}, next_cursor, limit)
+    page, part, level, next_cursor = waiting_page({jobs = jobs, levels = levels, turns = turns}, next_cursor, limit)
   until #page > 0 or next_cursor == '' or cursor ~= '' -- a first page is empty only if there is no job
   for i = 1, #page do
     local name, fields = page[i][1], page[i][2]

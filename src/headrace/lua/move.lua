@@ -7,12 +7,13 @@
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that come to a stream, or become due, after the first call stay.
--- target: wake (stream), then the first seven keys behind the lane, in this order, and `steps` of the other queue, then
--- the streams of the levels behind the first of this one, and as many of the other, where a job goes to its own level,
+-- target: wake (stream), then the first seven keys behind the lane, in this order, `steps` and `cancels` of the other
+-- queue, then the streams of the levels behind the first of this one, and as many of the other, where a job goes to its own level,
 -- as far as there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts,
 -- times and records, a delayed one its moment, but one that a rate limit holds back goes to the back and under the
 -- limits there; one whose id is taken there stays where it is, and so does one of a flow, and a run that sleeps or waits
--- for a signal. Here it counts as deleted, there as enqueued.
+-- for a signal. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
+-- first enqueue.
 -- @include fields
 -- @include held
 -- @include is_entry_id
@@ -30,22 +31,23 @@
 -- @include runs
 -- @include stale_lines
 -- @include stored
+-- @include tried
 -- @include waiting
-local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events, to_steps = unpack(target)
+local to_wake, to_jobs, to_ids, to_released, to_delayed, to_bodies, to_stats, to_events, to_steps, to_cancels = unpack(target)
 local known = recorded()
 if known then return known end
-local half = (#target - 9) / 2 -- the streams of our levels, then of the target's levels
+local half = (#target - 10) / 2 -- the streams of our levels, then of the target's levels
 local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
-  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 10, 9 + half)}),
+  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 11, 10 + half)}),
   held = held, slots = slots, settled = settled, stopped = stopped,
   shares = shares, lines = lines, ready = ready, resting = resting,
 }
-local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 10 + half)}}
+local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 11 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))
 require_streams(jobs, wake, to_jobs, to_wake, unpack(other.levels))
 require_hashes(ids, released, bodies, stats, turns, steps, to_ids, to_released, to_bodies, to_stats, to_steps)
-require_sorted_sets(delayed, to_delayed, flows, leases, limited, behind)
+require_sorted_sets(delayed, to_delayed, flows, leases, limited, behind, to_cancels)
 holds.check(q)
 local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
 require_history(heard.history, ends, ended)
@@ -57,6 +59,14 @@ local function move_run(id)
   local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
   if run then weigh(budget, runs.carry(steps, id, run, to_steps, id)) end
 end
+local function name_of(stream) return string.match(stream, ':([^:]*):jobs$') or stream end
+local function mark(headers)
+  for i = 1, #headers, 2 do
+    if headers[i] == 'headrace-from' then return end
+  end
+  table.insert(headers, 1, name_of(jobs))
+  table.insert(headers, 1, 'headrace-from')
+end
 local function put(entry, fields, deliveries, level)
   local own, headers = parse(level and prioritised(fields, level) or fields)
   if level then entry = entry .. '.' .. level end
@@ -66,6 +76,7 @@ local function put(entry, fields, deliveries, level)
   retire(q, entry, id)
   own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
   own.enq = own.enq or string.match(entry, '^%d+')
+  mark(headers)
   local moved = append(other, compose(own, headers))
   redis.call('HSET', to_ids, id, moved)
   if releases then redis.call('HSET', to_released, moved, releases) end
@@ -76,10 +87,11 @@ local function put_late(id)
   local body, due = redis.call('HGET', bodies, id), redis.call('ZSCORE', delayed, id)
   if body then weigh(budget, {body}) end
   if not body or not due or stays(id) then return end
-  local own = parse(stored(body))
+  local own, headers = parse(stored(body))
   local releases = redis.call('HGET', released, id)
+  mark(headers)
   retire_delayed(q, id)
-  redis.call('HSET', to_bodies, id, body)
+  redis.call('HSET', to_bodies, id, cmsgpack.pack(compose(own, headers)))
   redis.call('ZADD', to_delayed, due, id)
   if own.id == id then redis.call('HSET', to_ids, id, 'delayed') end
   if releases then redis.call('HSET', to_released, id, releases) end
@@ -114,7 +126,7 @@ if wanted <= #ARGV then
         if fields then weigh(budget, fields) end
       end
       if waits and fields then
-        put(number, fields, row and not is_undelivered(row[2]) and row[4] or 0, behind_first)
+        put(number, tried.fields(turns, number, fields, budget), row and not is_undelivered(row[2]) and row[4] or 0, behind_first)
       end
     end
   end
@@ -127,7 +139,7 @@ elseif part ~= 'delayed' then
   for i = 1, #later do
     local body = entry_at(budget, jobs, later[i][1])
     if body == false then break end
-    if body then put(later[i][1], body[2], later[i][4]) end
+    if body then put(later[i][1], tried.fields(turns, later[i][1], body[2], budget), later[i][4]) end
     done, from = i, '(' .. later[i][1]
   end
   if done < #later or #later == limit then
@@ -171,8 +183,9 @@ if added + late > 0 then
   redis.call('HINCRBY', stats, 'deleted', added + late)
   redis.call('HINCRBY', to_stats, 'enqueued', added + late)
 end
-local whither = 'moved to ' .. (string.match(to_jobs, ':([^:]*):jobs$') or to_jobs)
+local whither = 'moved to ' .. name_of(to_jobs)
 keep_ends(heard.history, ends, ended, 'deleted', ids_moved, {reasons = whither})
+if #ids_moved > 0 then redis.call('ZREM', to_cancels, unpack(ids_moved)) end
 if heard.deleted then publish(events, 'deleted', ids_moved) end
 if heard_there.added then publish(to_events, 'added', ids_moved) end
 return answer({added + late, cursor})

@@ -22,6 +22,7 @@
 -- @include require_types
 -- @include retire
 -- @include retire_delayed
+-- @include runs
 -- @include stale_lines
 local known = recorded()
 if known then return known end
@@ -37,6 +38,7 @@ require_sorted_sets(leases, delayed, limited, flows, behind, asleep)
 holds.check(q)
 local heard = listeners(stats, events, 'deleted')
 require_history(heard.history, ends, ended)
+q.traces = heard.history and runs.room()
 local gone, ids_gone, budget = 0, {}, new_budget()
 local function spent() return budget.left <= 0 or fitting(budget, 1) == 0 end
 local function remove(entry, fields, level)
@@ -100,6 +102,6 @@ repeat
 until not order[at] or gone >= limit or spent()
 if not order[at] then tidy_lines(q, 0) end
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
-keep_ends(heard.history, ends, ended, 'deleted', ids_gone, {})
+keep_ends(heard.history, ends, ended, 'deleted', ids_gone, {runs = runs.traces(q, ids_gone)})
 if heard.deleted then publish(events, 'deleted', ids_gone) end
 return answer({gone, order[at] and order[at] .. ' ' .. (from or '-') or ''})

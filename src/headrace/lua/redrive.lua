@@ -1,13 +1,14 @@
 -- redrive: send dead letters to the back of their queue or level, the oldest first.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), dead (stream), stats (hash),
---        events (channel), flows (zset), steps (hash), levels...
+--        events (channel), flows (zset), steps (hash), cancels (zset), levels...
 -- ARGV   call, cursor, limit count, from_step, payload, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached · {-1, '', names...}: the run has no such step, but
 --        these: nothing was changed
 -- COST   about 12 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that die after the first call stay. wanted: ids to redrive; none for all. A letter whose
 -- id is taken again stays. Attempts start again at zero. A run keeps its records: with a from_step, for a single id, only
--- the records before that step; '' for all. payload: '=' and the new payload, for a single id only; '' for its own.
+-- the records that began before that step, and signals that no wait has taken; '' for all. payload: '=' and the new
+-- payload, for a single id only; '' for its own.
 -- @include dead_letter_job
 -- @include fields
 -- @include last_entry_id
@@ -23,19 +24,27 @@ if known then return known end
 local q = {jobs = jobs, wake = wake, stats = stats, levels = level_streams(stats, levels)}
 require_streams(jobs, wake)
 require_hashes(ids, released, stats, steps)
-require_sorted_sets(flows)
+require_sorted_sets(flows, cancels)
 -- The key of the run to which a job of this id may belong: another key in the header is not ours.
 local tag, group = string.match(jobs, '^([^{]*{[^}]*}:)([^:/]*)')
 local flow_keys = tag and tag .. group .. ':flow:'
 local function run_of(id) return flow_keys and flow_keys .. string.match(id, '^[^/]*') end
--- The number of the run's record from which on it is to do its work again; nil without one, and the names of its steps.
-local function first_to_forget(id, run)
-  local names = {}
-  for i, record in ipairs(run and runs.records(steps, id, run) or {}) do
-    if record[2] ~= 'signal' and record[1] == from_step then return i end
-    if record[2] ~= 'signal' then names[#names + 1] = record[1] end
+-- The numbers of the run's records that stay when it is to do its work again from a step on; nil without such a step, and
+-- the names of its steps.
+local function kept_before(id, run)
+  local names, numbers, from = {}, {}, nil
+  local rows = run and runs.records(steps, id, run) or {}
+  for i, record in ipairs(rows) do
+    if record[2] ~= 'signal' then
+      names[#names + 1] = record[1]
+      if record[1] == from_step then from = {i, record} end
+    end
   end
-  return nil, names
+  if not from then return nil, names end
+  for i, record in ipairs(rows) do
+    if record[2] == 'signal' or runs.began_before({i, record}, from) then numbers[#numbers + 1] = i end
+  end
+  return numbers
 end
 local chosen = {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
@@ -55,26 +64,27 @@ for i = 1, #page do
   if (wanted > #ARGV or chosen[own.id]) and not there then
     local kept = runs.of_letter(letter)
     local run = runs.read(steps, kept)
-    local spent, first, names = own.attempt, nil, nil
+    local spent, stays, names = own.attempt, nil, nil
     if payload ~= '' then own.data = string.sub(payload, 2) end
     if from_step ~= '' then
-      first, names = first_to_forget(kept, run)
-      if not first then return answer({-1, '', unpack(names)}) end
+      stays, names = kept_before(kept, run)
+      if not stays then return answer({-1, '', unpack(names)}) end
     end
     redis.call('XDEL', dead, letter)
-    if first then
-      runs.cut(steps, kept, run, first)
-      runs.write(steps, kept, run)
-    end
+    if stays then runs.keep(steps, kept, run, stays) end
     if run then runs.carry(steps, kept, run, steps, own.id) end
     local entry = append(q, compose(own, headers))
     redis.call('HSET', ids, own.id, entry)
-    if flow then set_mark(flows, own.id, REDRIVEN, nonce) end
+    if flow then
+      set_mark(flows, own.id, REDRIVEN, nonce)
+      redis.call('HDEL', steps, runs.why(own.id))
+    end
     -- The token goes on growing, but attempts start again: earlier deliveries count as released.
     if spent then redis.call('HSET', released, entry, spent) end
     moved = moved + 1
     ids_moved[moved] = own.id
   end
 end
+if moved > 0 then redis.call('ZREM', cancels, unpack(ids_moved)) end
 if heard.redriven then publish(events, 'redriven', ids_moved) end
 return answer({moved, following})

@@ -146,10 +146,11 @@ local agreed_on = agreed.read(terms)
 local function mend_terms(row, fields)
   local entry, owner, idle = row[1], row[2], row[3]
   if not agreed_on or is_reserved(owner) and not is_in_line(owner) then return end
-  local values = agreed.values(agreed_on, fields)
+  local values, cost = agreed.values(agreed_on, fields)
   local line, place = agreed.line(agreed_on, level_of(fields, q.levels.n), values), holds.place(entry)
   if is_in_line(owner) then
-    if redis.call('ZSCORE', lines, line .. ' ' .. place .. (is_lined(owner) and '' or '+')) then return end
+    local member = line .. ' ' .. place .. (is_lined(owner) and '' or '+') .. holds.cost(cost)
+    if redis.call('ZSCORE', lines, member) then return end
     local count = is_lined(owner) and {'RETRYCOUNT', 0, 'JUSTID'} or {'JUSTID'}
     redis.call('XCLAIM', jobs, 'workers', front_of(level_of(fields, q.levels.n)), 0, entry, unpack(count))
     wake_many(wake, 1)
@@ -299,7 +300,7 @@ local parts = {
   blocked = walk_hash(blocked, function(id) take_id(id, 'blocked') end),
   leases = walk_set(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    local shield = entry == 'lines' and redis.call('EXISTS', lines) == 1 -- see held.lua
+    local shield = entry == 'lines' and agreed_on -- it stays until a lease finds no line: see held.lua
     if lost_group or dangles(entry) or would_park(entry) then return end
     if not shield and (not row or is_reserved(row[2]) and not runs.suspended(row[2])) then
       redis.call('ZREM', leases, entry)
@@ -333,8 +334,12 @@ local parts = {
   end),
   turns = walk_hash(turns, function(name, head)
     local kind, rest = string.sub(name, 1, 1), string.sub(name, 2)
-    if kind == 'e' and dangles(rest) then return end
-    if kind == 'e' and not there(rest) then
+    local of_entry = kind == 'e' or kind == 'a'
+    if of_entry and dangles(rest) then return end
+    if kind == 'a' and (redis.call('HEXISTS', turns, 'e' .. rest) == 1 or redis.call('HEXISTS', turns, name) == 0) then
+      return -- it goes with the other, or has gone
+    end
+    if of_entry and not there(rest) then
       forget_turns(q, {rest})
       mended('leftovers')
     elseif kind == 'k' and redis.call('HEXISTS', turns, 'e' .. (head or redis.call('HGET', turns, name) or '')) == 0 then
@@ -372,6 +377,7 @@ local parts = {
   end),
   steps = walk_hash(steps, function(name)
     local id, record = string.match(name, '^([^\t]*)\t?(.*)$')
+    if name == runs.why(id) and redis.call('ZSCORE', flows, id) then return end -- its flow has not seen it yet
     if record ~= '' and redis.call('HEXISTS', steps, id) == 0 then
       mended('leftovers', redis.call('HDEL', steps, name))
     elseif record == '' and (is_stale_run(q, id) or would_be_stale(id)) then

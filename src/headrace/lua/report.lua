@@ -1,9 +1,10 @@
 -- report: keep the facts of a worker, for a day, and answer the request of an operator.
 -- KEYS   workers (zset), facts (hash)
--- ARGV   worker, text
--- REPLY  '' · 'quiet' it leases no more jobs for now · 'stop' it stops
+-- ARGV   worker, quiet flag, text
+-- REPLY  '' · 'quiet' it leases no more jobs for now · 'resume' it leases jobs again · 'stop' it stops
 -- COST   5 us, and at times 1 us per worker that has left
--- text: JSON, see `headrace._model.state.WorkerFacts`. A field of `facts` is a worker, or '?' and a worker that is asked
+-- quiet: whether it leases none. It stays so until it is told to resume: after its request was lost with the facts, or it
+-- came back under a new name, the request is noted again. text: JSON, see `headrace._model.state.WorkerFacts`. A field of `facts` is a worker, or '?' and a worker that is asked
 -- for something. A full server keeps nothing, and answers all the same.
 -- @include clock
 local crowded = redis.call('HLEN', facts) > 3 * redis.call('ZCARD', workers) + 20
@@ -14,4 +15,12 @@ if crowded then
     if not redis.call('ZSCORE', workers, (string.gsub(name, '^%?', ''))) then redis.call('HDEL', facts, name) end
   end
 end
-return redis.call('HGET', facts, '?' .. worker) or ''
+local request = redis.call('HGET', facts, '?' .. worker)
+if quiet and not request then
+  request = 'quiet'
+  redis.pcall('HSET', facts, '?' .. worker, request)
+elseif request == 'resume' and not quiet then
+  redis.call('HDEL', facts, '?' .. worker)
+  request = nil
+end
+return request or ''

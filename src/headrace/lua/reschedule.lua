@@ -19,6 +19,7 @@
 -- @include record
 -- @include require_types
 -- @include retire
+-- @include tried
 -- @include wake_one
 local known = recorded()
 if known then return known end
@@ -42,6 +43,7 @@ local function take_limited()
   if not body then return false end
   local own, headers = parse(body[2])
   local spent, releases = tonumber(own.attempt or 0) + row[4], redis.call('HGET', released, entry)
+  tried.add(turns, entry, own)
   remove_entry(q, entry)
   own.id, own.attempt = id, spent > 0 and string.format('%.0f', spent) or nil
   own.enq = own.enq or string.match(entry, '^%d+')

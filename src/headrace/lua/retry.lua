@@ -7,14 +7,14 @@
 -- REPLY  one per job: 1 the job is retried · 2 it had no attempts left, and is dead · 0 it is no longer this worker's
 -- COST   20 us + 10 us per job
 -- A job that has the turn of its key keeps its place in front of the key's other jobs: it goes to the front, or for its
--- delay to the consumer `limited`, without its reason. Items: entry, delivery count, delay ('' or '+ms' or '@ms'),
--- spend (1 an attempt, 0 none, -1 restores all attempts; followed by a blank and the traceparent of this attempt, for
+-- delay to the consumer `limited`, and its reason and attempts to `turns`: see tried. Items: entry, delivery count,
+-- delay ('' or '+ms' or '@ms'), spend (1 an attempt, 0 none, -1 restores all attempts; followed by a blank and the traceparent of this attempt, for
 -- the next one), reason (followed by the byte 255 and the traceback, to keep one; in a queue with a history by two more
 -- parts, each after that byte: the class of the error, and when the attempt began, '+ms' before now or '@ms'). At most
 -- 1,000 jobs. A retried job has the first 500 bytes of its reason, and 4,096 of the traceback, as fields
 -- `headrace-reason` and `headrace-traceback`, until its next retry, and its attempts so far as `headrace-attempts`. The
--- job ended by itself, so it is no longer a suspect. Deliveries whose holder died while it had other jobs spend no
--- attempt: from now on they count as releases.
+-- job ended by itself, so it is no longer a suspect. Deliveries whose holder died spend no attempt: from now on they
+-- count as releases.
 -- @include clock
 -- @include due_at
 -- @include failure
@@ -32,7 +32,8 @@
 -- @include record
 -- @include require_types
 -- @include retire
--- @include suspects
+-- @include runs
+-- @include tried
 -- @include wake_many
 -- @include wake_one
 local known = recorded()
@@ -40,7 +41,7 @@ if known then return known end
 local q = {
   jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
   flows = flows, levels = known_streams(stats, levels), turns = turns, behind = behind,
-  held = held, slots = slots, settled = settled, stopped = stopped,
+  held = held, slots = slots, settled = settled, stopped = stopped, dead = dead, steps = steps,
 }
 require_hashes(ids, released, bodies, stats, turns, deaths, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind)
@@ -49,7 +50,8 @@ holds.check(q)
 local heard = listeners(stats, events, 'retried', 'dead')
 require_history(heard.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
-local reply, first, retried, buried, why, why_buried, attempts, letters = {}, false, {}, {}, {}, {}, {}, {}
+local reply, first, retried, buried, why, room = {}, false, {}, {}, {}, runs.room()
+local dying = {attempts = {}, workers = worker, reasons = {}, jobs = {}, runs = {}, deliveries = {}} -- beside `buried`
 local now, keyed = clock(), redis.call('EXISTS', turns) == 1
 local watched = redis.call('EXISTS', deaths) == 1
 for i = items, #ARGV, 5 do
@@ -66,31 +68,41 @@ for i, entry in ipairs(entries) do
     local spend, traced = string.match(spends[i], '^(%S+) ?(.*)$')
     local own_fields, headers = parse(body[2])
     link_attempt(headers, traced)
+    tried.add(turns, entry, own_fields)
     local deliveries = tonumber(own_fields.attempt or 0) + tonumber(counts[i])
     local releases = (tonumber(redis.call('HGET', released, entry) or 0) or 0) + (spend == '0' and 1 or 0)
-    local free = releases + (watched and math.min((suspects.deaths(redis.call('HGET', deaths, entry))), suspects.FORGIVEN) or 0)
+    local free = releases + (watched and tonumber(redis.call('HGET', deaths, entry) or 0) or 0)
     if spend == '-1' then releases, free = deliveries, deliveries end
     local id = own_fields.id or entry
     local registered = redis.call('HGET', ids, id)
     local ours = not registered or registered == entry -- otherwise a bare XADD gave a second job this id
     own_fields.id, own_fields.attempt = id, string.format('%.0f', deliveries)
     own_fields.enq = own_fields.enq or string.match(entry, '^%d+')
-    local reason = set_reason(own_fields, reasons[i])
+    local reason = failures.set_reason(own_fields, reasons[i])
     local short = own_fields.reason or ''
-    if heard.history and spend == '1' then add_attempt(own_fields, reasons[i], deliveries - releases, worker, now) end
     local last = max_attempts > 0 and deliveries - free >= max_attempts and spend == '1'
     local stays = keyed and not last and redis.call('HGET', turns, 'e' .. entry)
-    if not stays then remove_entry(q, entry) end -- first: then a full server permits all later writes
+    -- First: then a full server permits all later writes.
+    if stays then redis.call('ZREM', leases, entry) else remove_entry(q, entry) end
+    local ran = heard.history and runs.of_job(steps, own_fields)
+      and runs.delivered(steps, id, failures.began(reasons[i], now), now)
+    if heard.history and spend == '1' then
+      failures.add_attempt(own_fields, reasons[i], ran and deliveries or deliveries - releases, worker, now, ran)
+    end
     if last then
       free_id(q, id, entry, DIED)
-      if heard.history then letters[#buried + 1] = compose(own_fields, headers) end
-      keep_dead(dead, stats, steps, dead_limit, reason, worker, releases, own_fields, headers)
-      reply[i], buried[#buried + 1], why_buried[#buried + 1] = 2, id, short
-      attempts[#buried] = string.format('%.0f', deliveries - releases)
+      if heard.history then
+        dying.jobs[#buried + 1] = compose(own_fields, headers)
+        dying.runs[#buried + 1] = ran and runs.kept(steps, id, room) or nil
+        dying.deliveries[#buried + 1] = ran and deliveries or nil
+      end
+      keep_dead(q, dead_limit, reason, worker, releases, own_fields, headers)
+      reply[i], buried[#buried + 1], dying.reasons[#buried + 1] = 2, id, short
+      dying.attempts[#buried] = string.format('%.0f', deliveries - releases)
     elseif stays then
       local due = dues[i]
-      redis.call('ZREM', leases, entry)
       redis.call('HDEL', deaths, entry) -- it ended, and its process lives
+      tried.keep(turns, entry, own_fields)
       park_at(jobs, due > 0 and 'limited' or 'parked', {entry})
       holds.give_back(q, {entry})
       if due > 0 then redis.call('ZADD', limited, string.format('%.0f', due), entry) else wake_many(wake, 1) end
@@ -114,9 +126,7 @@ for i, entry in ipairs(entries) do
   end
 end
 if first then wake_one(wake) end
-keep_ends(heard.history, ends, ended, 'dead', buried, {
-  attempts = attempts, workers = worker, reasons = why_buried, jobs = letters,
-})
+keep_ends(heard.history, ends, ended, 'dead', buried, dying)
 if heard.retried then publish(events, 'retried', retried, worker, why) end
-if heard.dead then publish(events, 'dead', buried, worker, why_buried) end
+if heard.dead then publish(events, 'dead', buried, worker, dying.reasons) end
 return answer(reply)

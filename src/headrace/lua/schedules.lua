@@ -12,8 +12,8 @@
 -- @include scheduled
 local now, names, rows, budget = clock(), {}, {}, new_budget()
 local moment = string.format('%.0f', now)
--- The cursor is the last listed schedule, 'due name': it may have moved, or ended, since.
-local due, last = string.match(cursor or '', '^(%S+) (.*)$')
+-- The cursor of a list is the last listed schedule, 'due name': it may have moved, or ended, since.
+local due, last = string.match(which ~= 'one' and cursor or '', '^(%S+) (.*)$')
 local rank = due and redis.call('ZSCORE', ticks, last) == due and redis.call('ZRANK', ticks, last)
 local from = rank and rank + 1 or due and redis.call('ZCOUNT', ticks, '-inf', '(' .. due) or 0
 if which == 'all' then names = redis.call('ZRANGE', ticks, from, from + 499, 'WITHSCORES') end

@@ -1,12 +1,16 @@
 -- shares: show the values of a queue with terms that had the most run time, halved each minute.
--- KEYS   terms (hash), shares (hash), lines (zset), busy (zset), settled (list), stats (hash)
+-- KEYS   terms (hash), shares (hash), lines (zset), busy (zset), settled (list), stats (hash),
+--        jobs (stream)
 -- ARGV   most int
 -- REPLY  {structure, ms, rows}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
 --        p95}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they might
 --        run to their lease, the median and the 95th percentile, about, as texts
 -- COST   20 us + 10 us per value and level, at most 10
--- If fewer values had run time of late, others follow that have jobs, in no order.
+-- If fewer values had run time of late, others follow that have jobs, in no order. A job that was cancelled leaves its place
+-- in a line for a while: then 5,000 places are compared with the jobs in lines, if these are
+-- 2,000 at most, for 5 ms; with more jobs the number is too high until upkeep has tidied.
 -- @include agreed
+-- @include held
 local t = agreed.read(terms)
 if not t then return {'', '0', {}} end
 local heaviest = redis.call('ZREVRANGE', busy, 0, math.max(0, math.min(most, 10) - 1), 'WITHSCORES')
@@ -19,6 +23,29 @@ if #heaviest < 2 * math.min(most, 10) then -- values whose jobs run, and none ha
       known[path] = true
       heaviest[#heaviest + 1], heaviest[#heaviest + 2] = path, '0'
     end
+  end
+end
+-- The jobs that wait at the places of a node.
+local in_lines, there, left = 0, nil, 5000
+local function waiting_at(node)
+  local from, to = '[' .. node, '(' .. node .. '\255'
+  local places = redis.call('ZLEXCOUNT', lines, from, to)
+  if not there or places == 0 then return math.min(places, in_lines) end
+  local page, found = redis.call('ZRANGEBYLEX', lines, from, to, 'LIMIT', 0, left), 0
+  left = left - #page
+  for i = 1, #page do
+    if there[string.match(page[i], ' (%l%d+%l%d+)%+?=?[%d.e+-]*$')] then found = found + 1 end
+  end
+  return math.min(in_lines, found + places - #page)
+end
+local counted = redis.pcall('XPENDING', jobs, 'workers')
+for _, row in ipairs(not counted.err and counted[4] or {}) do
+  if row[1] == 'parked:new' or row[1] == 'parked:front' then in_lines = in_lines + tonumber(row[2]) end
+end
+if in_lines <= 2000 and redis.call('ZCARD', lines) > in_lines then
+  there = {}
+  for _, owner in ipairs({'parked:new', 'parked:front'}) do
+    for _, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', 2000, owner)) do there[holds.place(row[1])] = true end
   end
 end
 local levels, rows, total = tonumber(redis.call('HGET', stats, 'levels') or 0), {}, 0
@@ -42,7 +69,7 @@ for i = 1, #heaviest, 2 do
     running = running + math.max(0, (leased or 0) - (ended[node] or 0))
     p50 = math.max(p50, half or 0)
     p95 = math.max(p50, p95, most_of or 0) -- each is an estimate of its own
-    waiting = waiting + redis.call('ZLEXCOUNT', lines, '[' .. node, '(' .. node .. '\255')
+    waiting = waiting + waiting_at(node)
   end
   local weight = redis.call('HGET', terms, 'w' .. path) or '1'
   rows[#rows + 1] = {path, heaviest[i + 1], weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95)}

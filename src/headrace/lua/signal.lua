@@ -1,12 +1,12 @@
 -- signal: send data to a run that waits for it, or will.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), bodies (hash), blocked (hash), stats (hash),
 --        steps (hash), asleep (zset), levels...
--- ARGV   call, id, name, value...
+-- ARGV   call, id, name, by, value...
 -- REPLY  3 the run waited for it, and goes on · 2 it is kept for a later wait · 1 the run has one of this name, which
 --        stays · 0 there is no such job, or its wait has timed out · -1 the run has 1,000 records · -2 it has 1 MiB of
 --        them
 -- COST   25 us
--- value: left out if there is none. A dead job gets no signals.
+-- by: the name of its sender, for the eye. value: left out if there is none. A dead job gets no signals.
 -- @include clock
 -- @include fields
 -- @include is_entry_id
@@ -44,7 +44,9 @@ if open then
   local record = runs.record(steps, id, open)
   if record[2] == 'signal' then return answer(1) end
   if record[7] > 0 and record[7] <= now then return answer(0) end
+  runs.fill(record)
   record[4], record[6] = now, sent
+  record[10], record[11] = by, now
   local answered = runs.put(steps, id, run, open, record, false)
   if answered < 0 then return answer(answered) end
   if not redis.call('ZSCORE', asleep, entry) then return answer(2, nil, true) end
@@ -55,5 +57,5 @@ end
 for _, record in ipairs(runs.records(steps, id, run)) do
   if record[1] == name and record[2] == 'wait' then return answer(1) end
 end
-local answered = runs.put(steps, id, run, 0, {name, 'signal', now, 0, 0, sent, 0}, true)
+local answered = runs.put(steps, id, run, 0, {name, 'signal', now, 0, 0, sent, 0, '', false, by, now}, true)
 return answer(answered < 0 and answered or 2)

@@ -1,8 +1,8 @@
 -- steps: read the records of a run.
 -- KEYS   steps (hash)
 -- ARGV   id, enq
--- REPLY  the records in their order, each {name, kind, began, ended, attempt, value, due}, and of a sleep or
---        wait the traceparent of the delivery that it ended, if that was traced
+-- REPLY  the records in their order, each {name, kind, began, ended, attempt, value, due}, and of some: the traceparent
+--        of the delivery that a sleep or wait ended, if that was traced; its place; the signal's sender, and when
 -- COST   10 us + 1 us per record, at most 1,000 and 1 MiB of them
 -- enq: as in step; the records of an earlier job of this id are left out. Times are ms; ended 0: not yet; due 0: never.
 -- kind: step; once, of a step that runs once; sleep; wait; signal, that no wait has taken.

@@ -5,7 +5,7 @@
 --        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset), turns (hash),
 --        behind (zset), deaths (hash), asleep (zset), steps (hash), held (hash), slots (zset), settled (list),
 --        stopped (zset), terms (hash), shares (hash), lines (zset), ready (zset), resting (zset), busy (zset),
---        facts (hash), levels...
+--        facts (hash), cancels (zset), levels...
 -- ARGV   (none)
 -- REPLY  1 removed · 0 the queue is not sealed, or has jobs or live workers: nothing was changed
 -- COST   20 us
@@ -22,7 +22,7 @@ redis.call(
   'UNLINK', jobs, wake, ids, leases, released, delayed, bodies, blocked, schedules, ticks, dead, limited, rates, flows,
   ends, ended, recurring, taken, gate, trends, workers, registered, outbox, outdue, closing, handed,
   turns, behind, deaths, asleep, steps, held, slots, settled, stopped,
-  terms, shares, lines, ready, resting, busy, facts)
+  terms, shares, lines, ready, resting, busy, facts, cancels)
 for _, field in ipairs(redis.call('HKEYS', stats)) do
   if field ~= 'shards' then redis.call('HDEL', stats, field) end
 end

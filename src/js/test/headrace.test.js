@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, test } from 'node:test';
 import protocol from 'headrace/protocol' with { type: 'json' };
-import { connect, encodeDelay, Queue, Worker } from 'headrace';
+import { connect, encodeDelay, NotKept, Queue, Worker } from 'headrace';
 
 const socket = process.env.HEADRACE_SOCKET;
 const skip = socket ? false : 'HEADRACE_SOCKET names no server';
@@ -27,6 +27,11 @@ test('a delay is ms from now, or a moment', () => {
 
 test('names are checked before anything is sent', () => {
   assert.throws(() => new Queue(null, protocol, 'no spaces'), RangeError);
+});
+
+test('options that only Python has are refused', () => {
+  assert.throws(() => new Queue(null, protocol, 'q', { ordered: true }), NotKept);
+  assert.throws(() => new Worker(new Queue(null, protocol, 'q', { lease: 1000 }), () => {}, { rate: 5 }), NotKept);
 });
 
 test('an id is taken until its job is done', { skip }, async () => {

@@ -177,7 +177,7 @@ def test_async_handlers_are_for_async_workers(function: Callable[..., Any]) -> N
     ("queue", "options", "error", "says"),
     [
         ("a b", {}, ConfigurationError, "queue name"),
-        (5, {}, TypeError, "queue must be a str"),
+        (5, {}, TypeError, "takes a queue, or its name, not int"),
         ("q", {"concurrency": 0}, ValueError, "concurrency=0"),
         ("q", {"concurrency": -1}, ValueError, "concurrency=-1"),
         ("q", {"concurrency": "10"}, TypeError, "concurrency must be an int"),

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 from uuid import UUID
@@ -19,7 +20,9 @@ import pytest
 
 from headrace import ConfigurationError, DeadLetter
 from headrace._codecs.annotated import LOOSE, TypeMismatch, dumped, loaded, shape
+from headrace._codecs.recorded import Recorded
 from headrace._codecs.signature import Signature
+from headrace.codecs import JSONCodec
 
 
 class Colour(enum.Enum):
@@ -318,6 +321,46 @@ def test_results_and_verdicts() -> None:
         made.pack_result("x")
     assert Signature(two, "two").pack_result((1,)) == b"[1]"
     assert Signature(three, "three").pack_result(NOW) == json.dumps(NOW.isoformat()).encode()
+
+
+@dataclasses.dataclass
+class Inner:
+    n: int
+
+
+def test_an_annotation_of_an_enclosing_function() -> None:
+    """Its class is found if the function uses it."""
+
+    @dataclasses.dataclass
+    class Local:
+        n: int
+
+    def used(x: Local) -> Local:
+        return Local(x.n + 1)
+
+    made = Signature(used, "used")
+    assert made.unpack_result(made.pack_result(Local(5))) == Local(5)
+    assert made.unpack(made.pack([Local(5)], {})) == ([Local(5)], {})
+
+
+def test_a_result_whose_class_is_not_found() -> None:
+    """A recorded value would be a dict from the first delivery on. Parameters of a step do not travel."""
+
+    def hidden(x: Nowhere) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
+    def inside(x: Nowhere) -> Inner: ...  # type: ignore[name-defined]  # noqa: F821
+    def missing() -> datetime.Nowhere: ...  # type: ignore[name-defined]
+
+    read = Recorded(JSONCodec())
+    words = r"step 'a': name 'Nowhere' is not defined: .*define 'Nowhere', or import it, at the top of .*test_annotated"
+    for function in (hidden, partial(hidden, 1)):
+        with pytest.raises(ConfigurationError, match=words):
+            read.check("step 'a'", function)
+    with pytest.raises(ConfigurationError, match=r"has no attribute 'Nowhere'.*define 'Nowhere'"):
+        read.check("step 'a'", missing)
+    with pytest.raises(ConfigurationError, match=r"task 'missing': .*define 'Nowhere'"):
+        Signature(missing, "missing").check()
+    read.check("step 'a'", inside)
+    assert read.decoded("step 'a'", read.encoded("step 'a'", Inner(3), inside), inside) == Inner(3)
 
 
 def test_an_annotation_that_is_not_there_is_named() -> None:

@@ -121,7 +121,7 @@ def test_what_can_be_decoded_later_is_no_dead_letter() -> None:
     assert [(end.kind, end.delay, end.spend) for end in ends[:2]] == [("retry", 5.0, 0)] * 2
     assert ends[0].reason == "payload does not decode yet: the store is away"
     assert ends[2].kind == "dead"
-    assert "a delay of nan seconds" in ends[2].reason
+    assert "delay=nan: give at least 0" in ends[2].reason
     assert not isinstance(ends[2].reason, Postponed)
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from headrace._core.views.attention import FULL, Look, admits, attention, lag_allowed, usual_lag
 from headrace._core.views.overview import facts_of, joined
 from headrace._model.job import KEY
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
-from headrace._model.state import Counts, WorkerState
+from headrace._model.state import Counts, OtherTerms, WorkerState
 from headrace._model.views import OutboxView, Overview, QueueView, ServerFacts, Totals, TrendPoint
 from headrace._protocol.view_ops import Signs
 
 ALIVE = WorkerState("w.1", "q", 0.0, 10.0, 0, alive=True)
+OTHERS = OtherTerms("", 2.0)
+DIFFERING = tuple(evolve(ALIVE, name=f"w{at}.1", differs=OTHERS) for at in range(5))
+THAN = "other terms than the queue's, `fair=x limits= rates=`:"
 OLDEST = "the oldest job has waited"
 DEAD = WorkerState("w.2", "q", 0.0, 1.0, 0, alive=False)
 
@@ -29,7 +33,7 @@ def view(name: str = "q", lag: float = 0.0, **facts: Any) -> QueueView:
 
 
 def told(queue: QueueView, look: Look | None = None, **server: Any) -> list[tuple[str, str, bool]]:
-    found = attention([queue], {} if look is None else {queue.name: look}, {}, **server)
+    found = attention([queue], {} if look is None else {queue.name: look}, {}, **server, now=122.0)
     return [(one.kind, one.text, one.bad) for one in found]
 
 
@@ -51,6 +55,18 @@ def told(queue: QueueView, look: Look | None = None, **server: Any) -> list[tupl
         (view(waiting=1, lag=61.0), Look(usual=0.0), [("oldest", f"{OLDEST} 1 min, usually 0 s", False)]),
         (view(dead=1), Look(Signs(1)), [("dead", "1 new dead letter in the last hour", True)]),
         (view(dead=9), Look(Signs(7)), [("dead", "7 new dead letters in the last hour", True)]),
+        (view(workers=(ALIVE, evolve(DEAD, differs=OTHERS))), None, []),
+        (
+            view(terms="fair=x limits= rates=", workers=DIFFERING),
+            None,
+            [
+                (
+                    "terms",
+                    f"5 workers declare {THAN} w0 none for 2 min, w1 none for 2 min, w2 none for 2 min, 2 more",
+                    False,
+                )
+            ],
+        ),
         (view(dead=9), Look(Signs(7, more=True)), [("dead", "at least 7 new dead letters in the last hour", True)]),
         (view(), Look(Signs(7, 7)), []),  # they have been redriven since
         (view(dead=2), Look(Signs(0, 2)), [("unknown kind", "2 jobs died: no worker had a handler", True)]),
@@ -68,6 +84,11 @@ def told(queue: QueueView, look: Look | None = None, **server: Any) -> list[tupl
             [("outbox", "the relay of its outbox is dead, 7 rows wait", True)],
         ),
         (view(outbox=OutboxView("r", 7, 1.0, 0, ended=True, age=61.0)), None, []),
+        (
+            view(outbox=OutboxView("r", 7, 1.0, 2, ended=True)),
+            None,
+            [("outbox", "2 rows of its outbox can't be relayed", True)],
+        ),
     ],
 )  # fmt: skip
 def test_of_a_queue(queue: QueueView, look: Look | None, expected: list[tuple[str, str, bool]]) -> None:

@@ -208,7 +208,7 @@ def test_nothing_to_lease() -> None:
     assert stage.play(leaser.lease(1, 2.5, None, False)) == []
     assert 2.4 <= sum(stage.waits) <= 2.6
     assert max(stage.waits) <= 1.0
-    leases = [op.args[-2] for op in stage.sent if op.name == "lease"]
+    leases = [op.args[-3] for op in stage.sent if op.name == "lease"]
     assert leases[:2] == [0, 0]
     assert set(leases[2:]) == {1}
 
@@ -538,7 +538,7 @@ def test_a_history_tells_how_a_job_ended(recorded: Ended, kept: list[bytes | Non
 
 
 def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for() -> None:
-    where = {"a": GONE, "c": PERHAPS_DEAD, "d": THERE}
+    where = {"a": GONE, "b": THERE, "c": PERHAPS_DEAD, "d": THERE, "e": Ended("cancelled")}
 
     def answer(op: Op[Any]) -> Any:
         if op.name == "ended":
@@ -549,11 +549,11 @@ def test_only_those_that_ended_are_asked_for_and_none_that_ended_is_waited_for()
 
     stage = Stage(answer)
     stage.told = [(told("a"), False), (told("b", "c", "d"), False), (told("d"), False)]
-    assert stage.play(results.results(OPS, ["a", "b", "c", "d", "a"], 10.0)) == {"b": b"r", "d": b"r"}
+    assert stage.play(results.results(OPS, ["a", "b", "c", "d", "e", "a"], 10.0)) == {"b": b"r", "d": b"r"}
     every = ["a", "b", "c", "d"]
     asked = [list(op.items) for op in stage.sent if op.name == "result"]
-    assert asked == [every, every, ["a"], ["a"], ["b", "c", "d"], ["c"], ["d"]]
-    assert [list(op.items) for op in stage.sent if op.name == "ended"] == [["a"], ["c", "d"]]
+    assert asked == [[*every, "e"], every, ["a"], ["a"], ["b", "c", "d"], ["c"], ["d"]]
+    assert [list(op.items) for op in stage.sent if op.name == "ended"] == [[*every, "e"], ["a"], ["c", "d"]]
     assert len(stage.waits) == 3  # and then all are known to have ended
 
 

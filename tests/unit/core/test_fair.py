@@ -14,21 +14,31 @@ from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import LOOKS_AT_MOST, FairLeaser, leaser
 from headrace._core.fair.roles import fair_roles, line_up
 from headrace._core.fair.shares import joined, joined_slots, shares
-from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.worker.ahead import by_turns, with_waiting
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.fetch import JOBS_WITHOUT_KEY, fetch, lines_up
+from headrace._core.worker.fetch import fetch, lines_up
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.shared_read import everywhere
+from headrace._core.worker.terms import JOBS_WITHOUT_KEY
 from headrace._model.job import KEY, PRIORITY
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.terms import Share
 from headrace._model.views import LimitView, SlotView
+from headrace._protocol import fair_ops
+from headrace._protocol.fair_ops import DeclaredTerms
 from headrace._protocol.keys import Keys
+from headrace._protocol.limits import POLL_S
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Grant, Reclaimed
-from headrace.errors import TermsMismatch
+from headrace._protocol.replies import Declaration, Grant, Reclaimed
+from headrace._protocol.view_ops import About
 from tests.unit.core.test_roles import Hand, grant, limit, make_consumer, make_held, names
+
+TENANT = "fair=tenant limits= rates="
+
+
+def told(structure: str, *, again: bool = False) -> DeclaredTerms:
+    """The answer to a declaration."""
+    return DeclaredTerms(again, structure, Declaration(1, {}))
 
 
 def test_nothing_is_leased_before_the_terms_are_declared() -> None:
@@ -40,7 +50,7 @@ def test_nothing_is_leased_before_the_terms_are_declared() -> None:
     fetching, role = Hand(fetch(consumer)), Hand(line_up(consumer))
     assert isinstance(fetching.go(), Sleep)
     assert names(role.go()) == ["declare_terms"]
-    role.go([(False, None)])
+    role.go([told("fair=tenant limits= rates=")])
     assert role.pokes
     assert not lines_up(consumer)
     assert names(fetching.go()) == ["lease_fair"]
@@ -116,7 +126,7 @@ def test_turns_are_by_weight_and_by_level(fair: str, weights: Any, units: str, o
     assert settings.terms is not None
     consumer = make_consumer(fair=fair)
     waiting = [[one] for one in of_tenants(consumer, units)]
-    assert order_of(by_turns(settings.terms, dict(settings.terms.weights), waiting)) == order
+    assert order_of(by_turns(settings.terms.path, dict(settings.terms.weights), waiting)) == order
 
 
 def test_lower_priorities_stay_behind() -> None:
@@ -125,25 +135,46 @@ def test_lower_priorities_stay_behind() -> None:
     third.job = evolve(third.job, headers={**third.job.headers, PRIORITY: "1"})
     terms = consumer.ops.settings.terms
     assert terms is not None
-    assert by_turns(terms, {}, [[third], [first], [second]]) == [[first], [second], [third]]
+    assert by_turns(terms.path, {}, [[third], [first], [second]]) == [[first], [second], [third]]
 
 
 def test_terms_that_are_gone_are_declared_again() -> None:
     consumer = make_consumer(fair="tenant")
     fetching, role = Hand(fetch(consumer)), Hand(line_up(consumer))
     fetching.go()
-    fetching.go([evolve(grant(consumer), structure="")])
+    fetching.go([evolve(grant(consumer), structure="", elsewhere=True)])
     assert lines_up(consumer)
     assert names(role.go()) == ["declare_terms"]
 
 
-def test_other_terms_end_the_worker() -> None:
-    consumer = make_consumer(fair="tenant")
-    role = Hand(line_up(consumer))
+def test_a_worker_with_other_terms_obeys_says_so_once_and_asks_on() -> None:
+    consumer = make_consumer(concurrency=3, fair="tenant")
     consumer.leasing.fair.undeclared = True  # type: ignore[union-attr]
+    fetching, role = Hand(fetch(consumer)), Hand(line_up(consumer))
     role.go()
-    with pytest.raises(TermsMismatch, match="`fair=org limits= rates=`"):
-        role.go([(False, "fair=org limits= rates=")])
+    assert isinstance(role.go([told("")]), Sleep)
+    assert names(fetching.go()) == ["lease"]
+    for _ in range(2):
+        role.now += POLL_S
+        assert names(role.go()) == ["declare_terms"]
+        assert isinstance(role.go([told("")]), Sleep)
+    (text,) = role.said
+    assert text.startswith("terms_differ: queue 'q' has the terms none, and this worker declares `fair=tenant")
+    assert not consumer.may_idle()
+    role.now += POLL_S
+    role.go()
+    role.go([told("fair=tenant limits= rates=")])
+    assert role.said[1:] == ["terms_changed: queue 'q' has the terms `fair=tenant limits= rates=` now"]
+
+
+def test_a_worker_without_terms_is_led_to_those_of_the_queue() -> None:
+    consumer = make_consumer(concurrency=3)
+    fetching = Hand(fetch(consumer))
+    assert names(fetching.go()) == ["lease"]
+    effect = fetching.go([Grant([], structure="fair= limits=* rates=", elsewhere=True)])
+    assert names(effect) == ["lease_fair"]
+    assert limit(effect) == 3  # with limits none ahead
+    assert [text.partition(":")[0] for text in fetching.said] == ["terms_differ"]
 
 
 def test_the_role_looks_on_while_jobs_are_unread_and_while_handlers_are_busy() -> None:
@@ -185,6 +216,7 @@ def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
 
 def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:
     consumer = make_consumer(concurrency=500, fair="tenant")
+    consumer.leasing.fair.heard = consumer.leasing.fair.told = True  # type: ignore[union-attr]
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([evolve(grant(consumer, *range(1, JOBS_WITHOUT_KEY)), structure="fair=org limits= rates=")])
@@ -194,7 +226,7 @@ def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:
     hand.go()
     hand.go([evolve(grant(consumer, 1000), structure="fair=org limits= rates=")])
     assert [text.partition(":")[0] for text in hand.said[1:]] == ["key_unknown"]
-    assert "'tenant'" in hand.said[1]
+    assert "'org'" in hand.said[1]
 
 
 # -- without a worker ----------------------------------------------------------------------------------------
@@ -223,9 +255,9 @@ def test_a_lease_by_hand_declares_first_and_looks_at_all_new_jobs() -> None:
     settings = QueueSettings(fair="tenant")
     held = leaser(Ops(Keys.of("q"), settings))
     assert isinstance(held, FairLeaser)
-    assert type(leaser(Ops(Keys.of("q")))) is DirectLeaser
     call = held.lease(1, 0.0, None, False)
-    assert answered(call, Reclaimed(0), (True, None), (False, None), Grant([], unread=True), True, False) == [
+    answers = [Reclaimed(0), told(TENANT, again=True), told(TENANT), Grant([], unread=True), True, False]
+    assert answered(call, *answers) == [
         "reclaim", "declare_terms", "declare_terms", "lease_fair", "line_up", "line_up",
     ]  # fmt: skip
     call = held.lease(1, 0.0, None, False)
@@ -233,10 +265,16 @@ def test_a_lease_by_hand_declares_first_and_looks_at_all_new_jobs() -> None:
     assert sent == ["lease_fair", *["line_up"] * LOOKS_AT_MOST]
 
 
-def test_a_lease_by_hand_with_other_terms_is_refused() -> None:
-    call = leaser(Ops(Keys.of("q"), QueueSettings(fair="tenant"))).lease(1, 0.0, None, False)
-    with pytest.raises(TermsMismatch):
-        answered(call, Reclaimed(0), (False, "fair=org limits= rates="))
+def test_a_lease_by_hand_follows_the_terms_of_the_queue() -> None:
+    call = leaser(Ops(Keys.of("q"))).lease(1, 0.0, None, False)
+    assert answered(call, Reclaimed(0), Grant([], structure=TENANT, elsewhere=True), Grant([])) == [
+        "reclaim", "lease", "lease_fair",
+    ]  # fmt: skip
+    call = leaser(Ops(Keys.of("q"), QueueSettings(fair="org"))).lease(1, 0.0, None, False)
+    gone = Grant([], structure="", elsewhere=True)
+    assert answered(call, Reclaimed(0), told(TENANT), gone, told(""), Grant([])) == [
+        "reclaim", "declare_terms", "lease_fair", "declare_terms", "lease",
+    ]  # fmt: skip
 
 
 # -- shares ----------------------------------------------------------------------------------------------------
@@ -254,17 +292,22 @@ def test_the_steps_of_operators() -> None:
     ops = Ops(Keys.of("q"), QueueSettings(fair="tenant"))
     settings = QueueSettings(fair="org/user", weights={("acme", "ada"): 2.5}, limits=[Limit(9), Limit(5, key="org")])
     call = redeclare([ops], settings)
-    effect: Any = call.send(None)
+    assert names(call.send(None)) == ["about"]
+    known = {"rate": "(Rate(limit=5, per=1.0, key=None, burst=None, per_shard=False),)"}
+    effect: Any = call.send([About(1.0, False, 1, 1, known)])
     mode, worker, structure, terms, path, weight = effect.ops[0].args
     assert (mode, worker, structure) == ("force", "", "fair=org/user limits=*,org rates=")
-    assert json.loads(terms) == {"path": ["org", "user"], "keys": [], "limits": [["", 9], ["org", 5]]}
+    offered = json.loads(terms)
+    assert offered.pop("words").keys() == {"fair", "weights", "limits", "rate"}
+    limits = [["", 9], ["org", 5]]
+    assert offered == {"path": ["org", "user"], "keys": [], "limits": limits, "rates": [["", 200.0, 5]]}
     assert (path, weight) == (b"4:acme3:ada", "2.5")
-    assert effect.ops[0].decode([2, "", 1])
-    assert names(call.send([True])) == ["declare_terms"]
+    assert effect.ops[0].decode([2, "", 1]).again
+    assert names(call.send([told("", again=True)])) == ["declare_terms"]
     with pytest.raises(StopIteration):
-        call.send([False])
+        call.send([told("")])
     ending: Any = redeclare([ops], QueueSettings()).send(None)
-    assert list(ending.ops[0].args) == ["force", "", "", ""]
+    assert list(ending.ops[0].args) == ["force", "", "", fair_ops.NONE]
 
 
 def test_the_answer_of_shares() -> None:

@@ -18,6 +18,7 @@ from headrace._core.effects import (
     BlockThen,
     Effect,
     HeldJob,
+    LineUp,
     Log,
     Now,
     Phase,
@@ -115,6 +116,8 @@ class Hand:
                         self.pokes.append(everyone)
                     case Log(event, text):
                         self.said.append(f"{event}: {text}")
+                    case LineUp():
+                        pass
                     case _:
                         return effect
                 effect = self.role.send(reply)
@@ -275,7 +278,7 @@ def test_an_empty_queue_is_left_to_listen() -> None:
     assert isinstance(waiting.go((False, Grant([]))), BlockThen)  # nothing came
     assert isinstance(fetching.go(), Sleep)
     assert isinstance(waiting.go((True, Grant([]))), Sleep)
-    assert sent(fetching.go())[0][-2] == "1"  # woken: the call takes the tokens off the wake stream
+    assert sent(fetching.go())[0][-3] == "1"  # woken: the call takes the tokens off the wake stream
 
 
 def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> None:
@@ -286,7 +289,7 @@ def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> No
     fetching.go([Grant([])])
     piggybacked = waiting.go()
     assert isinstance(piggybacked, BlockThen)
-    assert [(op.args[1], op.args[-2]) for op in (piggybacked.op, piggybacked.again)] == [(5, 2), (1, 2)]
+    assert [(op.args[1], op.args[-3]) for op in (piggybacked.op, piggybacked.again)] == [(5, 2), (1, 2)]
     assert (consumer.leasing.piggybacked, consumer.room()) == (5, 5)
     assert isinstance(waiting.go((True, grant(consumer, 1, 2))), BlockThen)
     assert [unit[0].entry for unit in waiting.backlog] == ["1-0", "2-0"]
@@ -432,6 +435,29 @@ def test_a_worker_declares_its_queue_once() -> None:
     assert said.startswith("declaration_differs: queue 'q': rate is None here, and (Rate(5),) as others declare it")
     assert isinstance(hand.go([NOTHING]), Sleep)
     assert names(hand.go()) == ["reclaim"]
+
+
+def test_a_worker_declares_its_queue_before_it_leases() -> None:
+    """Else its first job may end before the history that it declares begins."""
+    consumer = make_consumer()
+    consumer.registration.registered = consumer.registration.declared = False
+    beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
+    beating.go()
+    assert isinstance(fetching.go(), Sleep)
+    assert names(beating.go([True])) == ["declare"]
+    assert isinstance(fetching.go(), Sleep)
+    assert beating.go([Declaration(1, {})]) == Sleep(2.0)
+    assert names(fetching.go()) == ["lease"]
+
+
+def test_a_declaration_that_fails_is_repeated() -> None:
+    consumer = make_consumer()
+    consumer.registration.declared = False
+    hand = reclaiming(consumer)
+    assert names(hand.go()) == ["declare"]
+    with pytest.raises(ConnectionError):
+        hand.thrown(ConnectionError())
+    assert names(reclaiming(consumer).go()) == ["declare"]
 
 
 def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
@@ -915,13 +941,13 @@ def test_a_name_of_its_own() -> None:
     beating.now = 103.0
     assert sent(beating.go())[0][-3:] == ("w.1 5", "1", "")
     assert beating.go([Entered(1, "w.1")]) == Sleep(2.0)
-    assert sent(fetching.go())[0][-1] == "w.1"
+    assert sent(fetching.go())[0][-2] == "w.1"
     fetching.go([Grant([], paused=True)])
     consumer.leasing.available = True
-    assert sent(fetching.go())[0][-1] == "w.1"  # nothing was handed out yet
+    assert sent(fetching.go())[0][-2] == "w.1"  # nothing was handed out yet
     fetching.go([Grant([])])
     consumer.leasing.available = True
-    assert sent(fetching.go())[0][-1] == ""
+    assert sent(fetching.go())[0][-2] == ""
     assert sent(beating.go())[0][0] == "beat"
 
 

@@ -10,14 +10,13 @@ import pytest
 from attrs import define, field
 
 from headrace._codecs.recorded import Recorded
-from headrace._core.effects import Send
-from headrace._core.steps.run import Run, refuse_steps
+from headrace._core.effects import HeldJob, Send, Sleep
+from headrace._core.steps.run import TURNS, Run, refuse_steps
 from headrace._model.checks import LAST_MOMENT_S
 from headrace._model.job import Claim, Job
 from headrace._model.steps import Record, fraction_of, moment, signal_data, step_name
 from headrace._protocol import step_ops
 from headrace._protocol.keys import Keys
-from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
 
@@ -38,15 +37,20 @@ class Stage:
     """A run whose calls are answered by hand, with the replies of scripts."""
 
     token: int = 1
+    handled: bool = False
+    meanwhile: Callable[[], object] = lambda: None  # done with each turn that a call waits
+    slept: list[float] = field(factory=list)
     sent: list[tuple[str, Sequence[Any]]] = field(factory=list)
     notes: list[tuple[Any, ...]] = field(factory=list)
     departed: list[Claim] = field(factory=list)
     run: Run = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        claim = Claim(Job("i", b"x", "q"), "w", "5-0", 1, self.token, leased_at=NOW, named=True)
+        claim = HeldJob if self.handled else Claim
+        held = claim(Job("i", b"x", "q"), "w", "5-0", 1, self.token, leased_at=NOW, named=True)
+        note = self.notes.append
         values = Recorded(OPS.bound)
-        self.run = Run(OPS, values, claim, self.departed.append, lambda *note: self.notes.append(note))
+        self.run = Run(OPS, values, held, self.departed.append, lambda *it: note(it), handled=self.handled)
 
     def __call__(self, call: Generator[Any, Any, Any], *replies: Any) -> Any:
         """Drive a call to its end; each of its operations gets one of *replies*."""
@@ -57,10 +61,14 @@ class Stage:
             except StopIteration as done:
                 assert left == []
                 return done.value
+            if isinstance(effect, Sleep):
+                answers = None
+                self.slept.append(effect.seconds)
+                self.meanwhile()
+                continue
             assert isinstance(effect, Send)
-            op: Op[Any] = effect.ops[0]
-            self.sent.append((op.name, op.args))
-            answers = [op.decode(left.pop(0))]
+            self.sent += [(op.name, op.args) for op in effect.ops]
+            answers = [op.decode(left.pop(0)) for op in effect.ops]
 
 
 def test_a_first_delivery_reads_nothing() -> None:
@@ -108,13 +116,13 @@ def test_a_run_that_was_woken_too_early_is_suspended_again() -> None:
     with pytest.raises(RunSuspended) as end:
         stage(stage.run.sleep("week", 60, release_key=True), ROWS, [1, 2_000_000])
     assert (end.value.step, end.value.due) == ("week", 2000.0)
-    assert "@2000000" in stage.sent[1][1]
+    assert stage.sent[1] == ("suspend", ["w", "5-0", 1, 2, "i", "0", 1, "@1000000", 4])
     assert stage.departed == [stage.run.claim]
     with pytest.raises(RunLost):
         stage(stage.run.begin("pay", int, once=False))
 
 
-@pytest.mark.parametrize(("reply", "value"), [([2, b"j7"], 7), ([2, None], None)])
+@pytest.mark.parametrize(("reply", "value"), [([2, 1, b"j7"], 7), ([2, 1, None], None)])
 def test_a_signal_that_is_there_suspends_nothing(reply: Any, value: Any) -> None:
     stage = Stage()
     assert stage(stage.run.wait_for("ok", None, release_key=False), reply) == value
@@ -123,9 +131,9 @@ def test_a_signal_that_is_there_suspends_nothing(reply: Any, value: Any) -> None
 
 def test_a_time_that_has_passed_suspends_nothing() -> None:
     stage = Stage()
-    assert stage(stage.run.sleep("past", 0, release_key=False), [3]) is None
+    assert stage(stage.run.sleep("past", 0, release_key=False), [3, 1]) is None
     with pytest.raises(TimeoutError):
-        stage(stage.run.wait_for("never", 0, release_key=False), [3])
+        stage(stage.run.wait_for("never", 0, release_key=False), [3, 2])
 
 
 @pytest.mark.parametrize("take", ["step", "sleep"])
@@ -153,6 +161,98 @@ def test_a_record_of_another_kind_is_refused() -> None:
         stage(stage.run.sleep("pay", 5, release_key=False), ROWS)
     with pytest.raises(ConfigurationError, match="was recorded as a sleep, and is a step now"):
         stage(stage.run.begin("night", int, once=False))
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_a_wait_stays_while_a_step_runs_beside_it(handled: bool) -> None:
+    stage = Stage(handled=handled)
+    assert stage(stage.run.begin("pay", int, once=False)) == (False, None)
+
+    def pays() -> None:
+        if len(stage.slept) == TURNS + 5:
+            assert stage(stage.run.end("pay", int, 3, 0.5), 2) == 3
+
+    stage.meanwhile = pays
+    with pytest.raises(RunSuspended) as end:
+        stage(stage.run.wait_for("ok", None, release_key=False), [1, 1, -1], *([] if handled else [[1, -1]]))
+    assert stage.slept[: TURNS + 1] == [*TURNS * [0.0], 0.001]
+    assert len(stage.slept) == TURNS + 6
+    if handled:
+        assert stage.departed == []
+        assert stage(stage.run.leave(end.value), [1, -1]) is end.value
+    assert [name for name, _ in stage.sent] == ["wait", "step", "suspend"]
+    assert stage.departed == [stage.run.claim]
+
+
+def test_waits_side_by_side_suspend_the_run_together() -> None:
+    stage = Stage(handled=True)
+    for number, name in enumerate(["first", "second"], 1):
+        with pytest.raises(RunSuspended):
+            stage(stage.run.wait_for(name, None, release_key=number == 1), [1, number, -1])
+    with pytest.raises(RunLost):
+        stage(stage.run.begin("pay", int, once=False))
+    error = BaseExceptionGroup("of a task group", [RunSuspended("i", "first"), RunLost("i")])
+    assert stage(stage.run.leave(error), [1, -1]) is error
+    assert stage.sent[-1] == ("suspend", ["w", "5-0", 1, 1, "i", "0", 0, "@1000000", 1, 2])
+    with pytest.raises(RunLost):
+        stage(stage.run.wait_for("third", None, release_key=False))
+
+
+def test_a_failure_beside_a_wait_counts() -> None:
+    stage = Stage(handled=True)
+    with pytest.raises(RunSuspended):
+        stage(stage.run.wait_for("ok", None, release_key=False), [1, 1, -1])
+    error = ValueError("of another branch")
+    assert stage(stage.run.leave(error)) is error
+    assert stage.departed == []
+
+
+@pytest.mark.parametrize("lost", ["before", "meanwhile", "after"])
+def test_a_lease_that_is_lost_while_a_wait_stays(lost: str) -> None:
+    stage = Stage(handled=True)
+    stage(stage.run.begin("pay", int, once=False))
+    stage.meanwhile = stage.run.claim.job.lost.set if lost == "meanwhile" else lambda: stage.run.failed("pay")
+    replies = [[0]] if lost == "before" else [[1, 1, -1]]
+    with pytest.raises(RunSuspended if lost == "after" else RunLost) as end:
+        stage(stage.run.wait_for("ok", None, release_key=False), *replies)
+    if lost == "after":
+        assert stage(stage.run.leave(end.value), [0]) is end.value
+    assert stage.run.claim.job.lost
+    assert (stage.departed == []) == (lost == "meanwhile")  # the worker knows
+    assert [name for name, _ in stage.sent] == (["wait", "suspend"] if lost == "after" else ["wait"])
+
+
+def test_a_call_that_fails_does_not_end_the_run() -> None:
+    stage = Stage(handled=True)
+    with pytest.raises(RunSuspended) as end:
+        stage(stage.run.wait_for("ok", None, release_key=False), [1, 1, -1])
+    call = stage.run.leave(end.value)
+    next(call)
+    with pytest.raises(ConnectionError):
+        call.throw(ConnectionError())
+    assert stage.run.ended is None
+    assert not stage.run.parting
+
+
+def test_progress_is_noted_by_the_end() -> None:
+    stage = Stage(handled=True)
+    stage.run.progress = (1.0, "all")
+    assert stage(stage.run.leave(None), 1) is None
+    stage.run.progress = (0.5, "half")
+    with pytest.raises(RunSuspended) as end:
+        stage(stage.run.wait_for("ok", None, release_key=False), [1, 1, -1])
+    stage(stage.run.leave(end.value), 1, [1, -1])
+    assert [name for name, _ in stage.sent] == ["progress", "wait", "progress", "suspend"]
+
+
+def test_progress_that_can_t_be_noted_is_no_failure() -> None:
+    stage = Stage(handled=True)
+    stage.run.progress = (1.0, "all")
+    call = stage.run.leave(None)
+    next(call)
+    with pytest.raises(StopIteration) as done:
+        call.throw(ConnectionError())
+    assert done.value.value is None
 
 
 def test_records_that_nobody_asked_for_are_noted() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer.main
 
 from headrace._cli.app import app
+from tests.support.facts import each
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text("utf-8")
 SAID_OF_ALL = {"--help", "--version", "--url", "--namespace", "--json", "--jsonl", "--yes", "--create"}
@@ -33,7 +33,7 @@ def test_every_command_has_a_heading() -> None:
     assert sorted(", ".join(headings).split(", ")) == sorted(EVERY)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@each("name", EVERY)
 def test_every_option_is_described(name: str) -> None:
     options = {option for one in EVERY[name].params if not getattr(one, "hidden", False) for option in one.opts}
     long = {option for option in options if option.startswith("--")} - SAID_OF_ALL

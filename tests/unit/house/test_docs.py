@@ -12,6 +12,7 @@ import pytest
 
 import headrace
 from headrace._protocol.script import script
+from tests.support.facts import each
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -20,7 +21,7 @@ FEATURES = ROOT / "tests" / "features.md"
 OTHERS = [FEATURES, *sorted((ROOT / "bench").rglob("*.md"))]  # pages that are not of the docs
 REPOSITORY = "https://github.com/headrace/headrace/blob/main/"  # as pyproject.toml has it
 COMMANDS = """
-python -m pip install '.[embedded,cli]' && headrace demo
+python -m pip install '.[embedded,cli,web]' && headrace demo
 python -m pip install -e '.[dev]' && python -m pytest
 """
 
@@ -93,8 +94,25 @@ def test_every_proof_of_a_capability_is_a_test() -> None:
 
 
 def test_every_field_that_is_ours_is_described(protocol: ModuleType) -> None:
-    own = {"data", "id", "attempt", "enq", "headrace-cost", "headrace-flow", "headrace-key", "headrace-nonce"}
-    own |= {"headrace-priority", "headrace-attempts", "headrace-reason", "headrace-traceback", "headrace-unique"}
+    own = {
+        "data",
+        "id",
+        "attempt",
+        "enq",
+        "headrace-cost",
+        "headrace-flow",
+        "headrace-from",
+        "headrace-key",
+        "headrace-nonce",
+    }
+    own |= {
+        "headrace-priority",
+        "headrace-attempts",
+        "headrace-children",
+        "headrace-reason",
+        "headrace-traceback",
+        "headrace-unique",
+    }
     assert set(protocol.FIELDS) == {*own, "any other"}
 
 
@@ -112,7 +130,7 @@ def test_the_readme_s_links_are_absolute() -> None:
     assert f'Documentation = "{REPOSITORY}docs/index.md"' in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
-@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
+@each("page", [*PAGES, *OTHERS], ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
     text = _FENCE.sub("", page.read_text("utf-8"))
     for link in _LINK.findall(text) + _PICTURE.findall(text):
@@ -125,10 +143,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
 
 
-@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
+@each("page", [*PAGES, *OTHERS], ids=name)
 def test_there_is_one_way_to_install(page: Path) -> None:
     text = page.read_text("utf-8").replace("RUN pip install", "")  # of an image, whose only Python it is
     assert not re.search(r"(?<!python -m )\bpip install", text)
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    """Once, by its purpose; the docstrings are a page of the site only."""
+    nav = (ROOT / ".mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2].partition("\ntheme:")[0]
+    pages = re.findall(r"([\w/-]+\.md)$", nav, re.MULTILINE)
+    wanted = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | {"reference/docstrings.md"}
+    assert sorted(pages) == sorted(wanted)
 
 
 def test_every_page_is_in_the_index() -> None:
@@ -137,7 +163,7 @@ def test_every_page_is_in_the_index() -> None:
     assert {page for page in DOCS.rglob("*.md") if page != index} <= linked
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if code(p)], ids=name)
+@each("page", [p for p in PAGES if code(p)], ids=name)
 def test_code_compiles_and_imports_what_there_is(page: Path) -> None:
     for number, block in enumerate(code(page), 1):
         compile(block, f"{name(page)}, block {number}", "exec", dont_inherit=True)

@@ -16,6 +16,7 @@ from headrace._model.policy import Conditions
 from headrace._model.settings import QueueOptions
 from headrace.inspect import AsyncInspector, Inspector
 from headrace.testing import run_until_empty, run_until_empty_async
+from tests.support.facts import each
 from tests.unit.house.test_parity import USED
 
 PAIRS: list[tuple[type, type]] = [*USED, (Inspector, AsyncInspector), (EventStream, AsyncEventStream)]
@@ -75,7 +76,7 @@ def documented() -> Iterator[tuple[str, str, str]]:
 DOCUMENTED = list(documented())
 
 
-@pytest.mark.parametrize(("place", "ours", "theirs"), DOCUMENTED, ids=[place for place, _, _ in DOCUMENTED])
+@each(("place", "ours", "theirs"), DOCUMENTED, ids=[place for place, _, _ in DOCUMENTED])
 def test_the_twin_is_documented_in_the_same_words(place: str, ours: str, theirs: str) -> None:
     assert ours
     assert flat(theirs) == for_asyncio(place, flat(ours))
@@ -105,9 +106,7 @@ def verbs() -> Iterator[tuple[str, Callable[..., object]]]:
                 yield f"{kind.__name__}.{name}", method
 
 
-@pytest.mark.parametrize(
-    ("place", "verb"), [pytest.param(*row, id=row[0]) for row in verbs() if row[0] not in NAMELESS]
-)
+@each(("place", "verb"), [pytest.param(*row, id=row[0]) for row in verbs() if row[0] not in NAMELESS])
 def test_a_signature_names_what_is_taken(place: str, verb: Callable[..., object]) -> None:
     """No `**options` that only a reader of the source can resolve; and the options are those that work."""
     found = inspect.signature(verb).parameters.values()
@@ -122,7 +121,7 @@ def spelled() -> Iterator[tuple[Callable[..., object], type]]:
             yield verb, vars(inspect.getmodule(verb))[str(options).removeprefix("Unpack[").removesuffix("]")]
 
 
-@pytest.mark.parametrize(("verb", "kind"), [pytest.param(*row, id=row[0].__qualname__) for row in spelled()])
+@each(("verb", "kind"), [pytest.param(*row, id=row[0].__qualname__) for row in spelled()])
 def test_a_signature_names_the_options_that_are_taken(verb: Callable[..., object], kind: type) -> None:
     shown = {one.name for one in inspect.signature(verb).parameters.values()}
     others = {*get_type_hints(QueueOptions), *get_type_hints(Conditions)} - get_type_hints(kind).keys()

@@ -6,13 +6,13 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
 from redis import exceptions
 from redis._parsers import BaseParser
 
 from headrace import errors
 from headrace._net.base import retries as retrying
 from headrace._protocol import limits
+from tests.support.facts import each
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
@@ -71,8 +71,8 @@ def answered(reply: str) -> exceptions.RedisError:
     return error
 
 
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("form", ["{}", "ERR Error running script (call to f_1): @user_script:12: {}"], ids=["", "6.2"])
+@each("code", CODES)
+@each("form", ["{}", "ERR Error running script (call to f_1): @user_script:12: {}"], ids=["", "6.2"])
 def test_codes_are_waited_out_as_the_page_says(code: str, form: str) -> None:
     """Also where they come out of a script of Redis 6.2, which wraps them."""
     error = answered(form.format(f"{code} 1 127.0.0.1:1"))  # the shape that MOVED and ASK have

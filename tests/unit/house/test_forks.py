@@ -95,7 +95,7 @@ if not child:
             os._exit(3)
         one.release() if hasattr(one, "release") else one._cond.release()
     os._exit(0)
-print(len(locks), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(len(locks), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 os._exit(0)
 """
 
@@ -129,7 +129,7 @@ if not child:
     signal.alarm(60)
     driver.executor_of = make
     os._exit(0 if Queue("b", url=sys.argv[1])._executor else 3)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 os._exit(0)
 """
 
@@ -161,7 +161,7 @@ if not child:
     except errors.ConnectionError:  # it has asked for itself
         os._exit(0)
     os._exit(4)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 os._exit(0)
 """
 

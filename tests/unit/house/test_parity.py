@@ -20,6 +20,7 @@ from headrace._net.base import retries as retrying
 from headrace._net.sync.executor import Executor
 from headrace._net.sync.trips import Trips
 from headrace._telemetry.client import Outage
+from tests.support.facts import each
 
 TWINS = [
     (headrace.Queue, headrace.AsyncQueue),
@@ -100,14 +101,14 @@ def same(text: object) -> str:
     return plain.replace("__anext__", "__next__").replace("__aiter__", "__iter__").replace("StopAsync", "Stop")
 
 
-@pytest.mark.parametrize(("kind", "twin"), TWINS)
+@each(("kind", "twin"), TWINS)
 def test_twins_have_the_same_methods(kind: type, twin: type) -> None:
     assert names(twin) - ONLY_ASYNC == names(kind) - ONLY_SYNC
     assert names(twin) & ONLY_ASYNC == names(twin) - names(kind)
     assert not names(twin) & ONLY_SYNC
 
 
-@pytest.mark.parametrize(("kind", "twin", "name"), list(methods()))
+@each(("kind", "twin", "name"), list(methods()))
 def test_methods_take_the_same_and_answer_the_same(kind: type, twin: type, name: str) -> None:
     ours, theirs = (inspect.signature(getattr(colour, name)) for colour in (kind, twin))
     expected = [(p.name, p.kind, p.default, same(p.annotation)) for p in ours.parameters.values()]
@@ -117,7 +118,7 @@ def test_methods_take_the_same_and_answer_the_same(kind: type, twin: type, name:
         assert same(theirs.return_annotation) == same(ours.return_annotation)
 
 
-@pytest.mark.parametrize(("kind", "twin"), USED)
+@each(("kind", "twin"), USED)
 def test_the_twin_s_methods_are_awaited(kind: type, twin: type) -> None:
     for name in names(kind):
         assert not inspect.iscoroutinefunction(getattr(kind, name)), name
@@ -125,14 +126,16 @@ def test_the_twin_s_methods_are_awaited(kind: type, twin: type) -> None:
         assert inspect.iscoroutinefunction(getattr(twin, name)) == awaited, name
 
 
-@pytest.mark.parametrize(("kind", "twin"), [TWINS[0], TWINS[1], TWINS[4], TWINS[5]])
+@each(("kind", "twin"), [TWINS[0], TWINS[1], TWINS[4], TWINS[5]])
 def test_both_are_context_managers_of_their_own_kind(kind: Any, twin: Any) -> None:
     for name, aname in LIFE.items():
         assert inspect.signature(getattr(kind, name)).parameters.keys() == inspect.signature(
             getattr(twin, aname)
         ).parameters.keys()  # fmt: skip
-        assert not hasattr(twin, name)
-        assert not hasattr(kind, aname)
+    with pytest.raises(TypeError, match="is for asyncio: use `async with`"):
+        twin.__enter__(twin.__new__(twin))
+    with pytest.raises(TypeError, match="is for threads: use `with`"):
+        kind.__aenter__(kind.__new__(kind))
 
 
 def generate(source: str) -> str:
@@ -153,7 +156,7 @@ def test_the_verbs_for_threads_are_generated() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("ours", "theirs"),
     [
         ("async def f(self) -> None:\n    await self.g()\n", "def f(self) -> None:\n    self.g()\n"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
-
-import pytest
 
 from headrace._protocol.script import names, script
 from tests.chaos import mutants as chaos
@@ -14,37 +13,46 @@ from tests.fair import mutants as fair
 from tests.flows import mutants as flows
 from tests.model import mutants as model
 from tests.steps import mutants as steps
+from tests.support.facts import each
 
 
-def edits() -> Iterator[tuple[str, str, str]]:
-    """(bug, script, text)."""
-    for script_name, old, _ in chaos.COUNTED:
-        yield "counted", script_name, old
+def edits() -> Iterator[tuple[str, str, str, str]]:
+    """(bug, script, text, planted text)."""
+    for script_name, old, new in chaos.COUNTED:
+        yield "counted", script_name, old, new
     for bug, mutant in chaos.MUTANTS.items():
-        for script_name, old, _ in mutant.edits:
-            yield bug, script_name, old
+        for script_name, old, new in mutant.edits:
+            yield bug, script_name, old, new
     some = (model.MUTANTS, model.SCHEDULES, model.HAND_OVER, model.ORDERED, model.RESHARDING)
     some += (flows.MUTANTS, steps.MUTANTS, fair.PICKS)
     for bug, (changes, _) in (*fair.MUTANTS.items(), *fair.SLOTS.items()):
-        for script_name, old, _ in changes:
-            yield bug, script_name, old
-    for bug, ((script_name, old, _), _) in cluster.DURABLE_IN_SCRIPTS.items():
-        yield bug, script_name, old
+        for script_name, old, new in changes:
+            yield bug, script_name, old, new
+    for bug, ((script_name, old, new), _) in cluster.DURABLE_IN_SCRIPTS.items():
+        yield bug, script_name, old, new
     for bug, changes in (item for mutants in some for item in mutants.items()):
-        for script_name, old, _ in changes:
-            yield bug, script_name, old
+        for script_name, old, new in changes:
+            yield bug, script_name, old, new
 
 
-@pytest.mark.parametrize(("bug", "name", "old"), list(edits()))
-def test_it_fits(bug: str, name: str, old: str) -> None:
-    assert any(old in script(one).source for one in (names() if name == "*" else [name])), f"{bug}: {old!r}"
+CALLED = re.compile(r"(?<![.:\w])([a-z_]+)(?:[.:][a-z_]+)*\(")
+OF_LUA = {"and", "or", "not", "if", "then", "return", "ipairs", "tonumber", "unpack", "string", "math", "redis"}
+
+
+@each(("bug", "name", "old", "new"), list(edits()))
+def test_it_fits(bug: str, name: str, old: str, new: str) -> None:
+    """It replaces a text that is there, and calls no function that is gone: that would be an error, and no bug."""
+    sources = [source for one in (names() if name == "*" else [name]) if old in (source := script(one).source)]
+    assert sources, f"{bug}: {old!r}"
+    called = set(CALLED.findall(new)) - OF_LUA
+    assert any(called <= set(CALLED.findall(source)) for source in sources), f"{bug}: {called}"
 
 
 ROOMS = (cluster.MUTANTS, cluster.SENTINEL, cluster.DURABLE, cluster.SHARDS, cluster.HAND_OVER)
 IN_MODULES = {name: bug for some in (*ROOMS, cluster.STORM, cluster.DURABLE_STORM) for name, bug in some.items()}
 
 
-@pytest.mark.parametrize("bug", IN_MODULES)
+@each("bug", IN_MODULES)
 def test_it_fits_a_module(bug: str) -> None:
     mutant = IN_MODULES[bug]
     assert inspect.getsource(mutant.module).count(mutant.old) == 1
@@ -53,7 +61,7 @@ def test_it_fits_a_module(bug: str) -> None:
 CORE = model.HAND_OVER_IN_MODULES | model.RESHARDING_IN_MODULES | steps.IN_MODULES
 
 
-@pytest.mark.parametrize("bug", CORE)
+@each("bug", CORE)
 def test_it_fits_the_core(bug: str) -> None:
     module, old, _ = CORE[bug]
     assert inspect.getsource(module).count(old) == 1

@@ -23,6 +23,7 @@ from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.metrics import STATES, Instruments
 from headrace.inspect import Admin, Inspector
+from tests.support.facts import each
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -94,7 +95,7 @@ def test_the_options_of_handlers_and_workers_are_those_of_their_signatures() -> 
     assert not [name for name in defaults if not agrees(worker[name], defaults[name])]
 
 
-@pytest.mark.parametrize(
+@each(
     ("row", "says"),
     [
         ("retries of a call", f"{limits.RETRY_BUDGET_S:.0f} s"),
@@ -162,7 +163,7 @@ VERBS = [
 ELSEWHERE = {"handler", "batch_handler"}  # settings.md has their options
 
 
-@pytest.mark.parametrize(("kind", "name", "receiver"), VERBS)
+@each(("kind", "name", "receiver"), VERBS)
 def test_every_verb_has_a_row_with_its_arguments(kind: type, name: str, receiver: str) -> None:
     text = told(name, receiver)
     assert text
@@ -180,7 +181,7 @@ VALUES = [
 INTERNAL = {"step", "tokens"}  # of a rate: how its script counts
 
 
-@pytest.mark.parametrize("kind", VALUES)
+@each("kind", VALUES)
 def test_every_field_of_a_value_is_named(kind: type) -> None:
     fields = {one.name for one in attrs.fields(kind)}
     fields |= {name for name, one in inspect.getmembers(kind) if isinstance(one, property)} - INTERNAL
@@ -261,7 +262,9 @@ def test_design_has_the_layers_that_are_checked() -> None:
     block = re.search(r"^```text\n(_django.*?)^```$", page("explanation/design.md"), re.MULTILINE | re.DOTALL)
     assert block is not None
     told = [name for line in block[1].splitlines() for name in re.split(r"  +", line)[0].split(" | ")]
-    assert told == [name for name in contract("Folders") if name not in {"__main__", "_forks"}] + ["lua/"]
+    assert told == [name for name in contract("Folders") if name not in {"__main__", "_forks", "_installing"}] + [
+        "lua/"
+    ]
     (core,) = (line for line in block[1].splitlines() if line.startswith("_core"))
     rooms = [name for name in contract("The core's rooms") if (ROOT / "src/headrace/_core" / name).is_dir()]
     assert named(core) == rooms

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer.main
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import headrace
 from headrace._cli.app import app
@@ -17,15 +16,17 @@ from headrace._cli.console import as_typed
 from headrace._model.verbs import ACTIONS, VERBS
 from headrace._ui.actions import BULK_TEXTS, BUTTONS, CALLS
 from headrace.inspect import Admin
+from tests.support.facts import each
 
+COMMAND: Any = typer.main.get_command(app)
 UI = Path(headrace.__file__).parent / "_ui"
 
 
-@pytest.mark.parametrize("name", VERBS)
+@each("name", VERBS)
 def test_a_verb_is_there(name: str) -> None:
     """In the API, and on the command line, where the commands that ask on a terminal take --yes."""
     assert callable(getattr(headrace.Queue, name, None) or getattr(Admin, name, None))
-    command: Any = typer.main.get_command(app)
+    command = COMMAND
     for word in (VERBS[name].command or name.replace("_", "-")).split():
         command = command.commands[word]
     assert ("yes" in {one.name for one in command.params}) == (VERBS[name].asks != "never")
@@ -37,18 +38,18 @@ def _helps(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
         yield from _helps(one, (*path, name))
 
 
-@pytest.mark.parametrize("path", list(_helps(typer.main.get_command(app))), ids=" ".join)
+@each("path", list(_helps(COMMAND)), ids=" ".join)
 def test_no_help_is_cut(path: tuple[str, ...]) -> None:
     """At 80 columns every line fits, and no command's summary ends in dots."""
-    lines = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output.splitlines()
+    lines = CliRunner().invoke(COMMAND, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output.splitlines()
     assert lines
     assert [line for line in lines[1:] if len(line) > 80 or line.rstrip().endswith("...")] == []
 
 
-@pytest.mark.parametrize("path", list(_helps(typer.main.get_command(app))), ids=" ".join)
+@each("path", list(_helps(COMMAND)), ids=" ".join)
 def test_messages_name_options_as_they_are_typed(path: tuple[str, ...]) -> None:
     """Every option that an error of the library may name by its argument; a value only if the option was given."""
-    command: Any = typer.main.get_command(app)
+    command = COMMAND
     for word in path:
         command = command.commands[word]
     options = {one.name: one.opts[0] for one in command.params if one.opts[0].startswith("-")}

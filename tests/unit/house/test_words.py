@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import headrace
 from headrace._protocol.script import header, names
 
@@ -53,6 +55,7 @@ def everything() -> list[Found]:
     return [*docstrings(SRC), *docstrings(SUPPORT)]
 
 
+@pytest.mark.slow
 def test_no_docstring_begins_with_a_clause() -> None:
     assert not [f"{place}: {text}" for place, _, text in everything() if CLAUSE.match(text) or text[0].islower()]
 

@@ -22,6 +22,7 @@ def found() -> dict[str, Any]:
     return protocol()
 
 
+@pytest.mark.slow
 def test_the_command_prints_it(found: dict[str, Any]) -> None:
     printed = subprocess.check_output([sys.executable, "-m", "headrace", "protocol"], timeout=60)
     assert json.loads(printed) == found
@@ -60,6 +61,6 @@ def test_templates_make_the_keys(found: dict[str, Any]) -> None:
 def test_a_header_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     (tmp_path / "lua").mkdir()
     (tmp_path / "lua" / "x.lua").write_text("-- x: does something\n-- KEYS   a (hash)\nreturn 1\n")
-    monkeypatch.setattr("headrace._protocol.script.files", lambda _: tmp_path)
+    monkeypatch.setattr("headrace._protocol.script._FOLDER", tmp_path / "lua")
     with pytest.raises(ValueError, match="the header must be"):
         header("x")

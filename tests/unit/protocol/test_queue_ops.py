@@ -19,6 +19,7 @@ from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec
+from tests.support.facts import each
 
 OPS = Ops(Keys.of("shop/orders"))
 
@@ -53,7 +54,7 @@ def test_a_delayed_job_needs_an_id_and_is_given_one() -> None:
     assert OPS.item(NewJob(b"x", delay=0)) == b"x"
 
 
-@pytest.mark.parametrize(
+@each(
     ("job", "error", "says"),
     [
         (5, TypeError, "payload must be bytes or str"),
@@ -73,13 +74,13 @@ def test_a_bad_item_enqueues_nothing_of_its_batch(job: Any, error: type[Exceptio
         next(iter(OPS.batches([b"x"] * (2 * JOBS_PER_SCRIPT) + [job])))  # not even the first part
 
 
-@pytest.mark.parametrize("jobs", [b"abc", "abc", bytearray(b"abc"), NewJob(b"x"), 5, None])
+@each("jobs", [b"abc", "abc", bytearray(b"abc"), NewJob(b"x"), 5, None])
 def test_jobs_are_an_iterable_of_jobs(jobs: Any) -> None:
     with pytest.raises(TypeError, match="jobs must be an iterable"):
         list(OPS.batches(jobs))
 
 
-@pytest.mark.parametrize(
+@each(
     ("sizes", "parts"),
     [
         ([], []),
@@ -100,7 +101,7 @@ def test_parts_are_bounded_in_jobs_and_bytes(sizes: list[int], parts: list[int])
     assert [len(item) for op in ops for item in op.items] == sizes
 
 
-@pytest.mark.parametrize(
+@each(
     ("job", "parts"),
     [
         (NewJob(b"x", headers={"k": "v"}), [333, 333, 1]),
@@ -135,12 +136,13 @@ def test_joined_enqueues_are_one() -> None:
 def test_a_lease_asks_for_what_one_script_may_hand_out() -> None:
     settings = QueueSettings(lease=5, max_attempts=3, dead_limit=7)
     ops = Ops(Keys.of("q"), settings)
-    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == ["w", CLAIMS_PER_SCRIPT, "", 5000, 15_000, 3, 7, 1, ""]
-    assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0, ""]
-    assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 20, 1000, 0, ""]
+    args = ["w", CLAIMS_PER_SCRIPT, "", 5000, 15_000, 3, 7, 1, "", 1]
+    assert ops.lease("w", 5000, ttl=15.0, woken=True).args == args
+    assert ops.lease("w", 1, duration=0.0001).args == ["w", 1, 1, 5000, 0, 3, 7, 0, "", 1]
+    assert OPS.lease("w", 1).args == ["w", 1, "", 60_000, 0, 20, 1000, 0, "", 1]
 
 
-@pytest.mark.parametrize(("block", "ms"), [(0.0, 1), (0.0001, 1), (0.5, 500), (1.0, 1000)])
+@each(("block", "ms"), [(0.0, 1), (0.0001, 1), (0.5, 500), (1.0, 1000)])
 def test_no_wait_is_for_ever(block: float, ms: int) -> None:
     """BLOCK 0 would be."""
     command = OPS.wait(block)
@@ -188,7 +190,7 @@ def test_followers() -> None:
     assert op.args[6:] == [1, "", "", 0, 2, "data", b"a", 1, "i", "+2000", 0, 4, "data", b"b", "id", "i"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("then", "error", "says"),
     [
         ([b"x"], TypeError, "then must hold NewJob objects, not bytes"),
@@ -234,12 +236,12 @@ def test_retry_says_1_and_2_for_what_was_ours() -> None:
     assert OPS.retry([(claim(1), None, True, "")]).decode([2]) == [True]
 
 
-@pytest.mark.parametrize(("reason", "sent"), [("a\ud800", "a\\ud800"), ("x" * 20_000, "x" * 10_000), ("ä", "ä")])
+@each(("reason", "sent"), [("a\ud800", "a\\ud800"), ("x" * 20_000, "x" * 10_000), ("ä", "ä")])
 def test_reasons_are_short_text(reason: str, sent: str) -> None:
     assert OPS.dead_letter([(claim(1), reason)]).args[-1] == sent
 
 
-@pytest.mark.parametrize("reason", [None, 5, b"why", ValueError("x")])
+@each("reason", [None, 5, b"why", ValueError("x")])
 def test_a_reason_is_a_str(reason: Any) -> None:
     with pytest.raises(TypeError, match="reason must be a str"):
         OPS.retry([(claim(1), None, True, reason)])
@@ -247,7 +249,7 @@ def test_a_reason_is_a_str(reason: Any) -> None:
         OPS.dead_letter([(claim(1), reason)])
 
 
-@pytest.mark.parametrize("name", ["cancel", "find", "result"])
+@each("name", ["cancel", "find", "result"])
 def test_ids_are_checked(name: str) -> None:
     with pytest.raises(TypeError, match="id must be a str"):
         getattr(OPS, name)(5)
@@ -276,10 +278,8 @@ def test_the_codec_decodes_what_is_leased() -> None:
 BAD = [True, "5", None, -1, math.nan, math.inf, 10**5000, sys.maxsize, timedelta.max]
 
 
-@pytest.mark.parametrize(
-    "value", [pytest.param(value, id=f"{type(value).__name__}-{n}") for n, value in enumerate(BAD)]
-)
-@pytest.mark.parametrize(
+@each("value", [pytest.param(value, id=f"{type(value).__name__}-{n}") for n, value in enumerate(BAD)])
+@each(
     ("name", "build"),
     [
         ("limit", lambda bad: OPS.lease("w", bad)),
@@ -314,9 +314,7 @@ def test_a_rate_s_tokens_come_back_in_some_time():
         Rate(JOBS_PER_S_AT_MOST + 1)
 
 
-@pytest.mark.parametrize(
-    "then", [[NewJob(b"x")] * 1001, [NewJob(b"x" * 2**19)] * 3, [NewJob(b"x", headers={"h": "x" * 2**20})] * 2]
-)
+@each("then", [[NewJob(b"x")] * 1001, [NewJob(b"x" * 2**19)] * 3, [NewJob(b"x", headers={"h": "x" * 2**20})] * 2])
 def test_more_follow_ups_than_one_script_adds_are_refused(then: list[NewJob]) -> None:
     claim = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
     ops = Ops(Keys.of("q"))
@@ -330,7 +328,7 @@ HUGE, BIG, TEXT = b"x" * 101, b"x" * 60, "é" * 51
 CLAIM = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("what", "build"),
     [
         ("payload", lambda: OPS.item(HUGE)),

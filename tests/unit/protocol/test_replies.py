@@ -13,7 +13,7 @@ from headrace._protocol import replies
 from headrace._protocol.replies import Reclaimed
 from headrace.codecs import JSONCodec
 from headrace.errors import ReplyError
-from headrace.inspect import Repairs, WorkerFacts
+from headrace.inspect import OtherTerms, Repairs, WorkerFacts
 
 JOBS = replies.Jobs("q", BytesCodec())
 FACTS = {"host": "h", "pid": 7, "version": "1.0", "python": "3.11", "memory": 2**20, "slots": 4}
@@ -63,11 +63,12 @@ def test_simple_replies(decode: Any, reply: Any, expected: Any) -> None:
 
 def test_workers() -> None:
     told = b"1700000000000 " + json.dumps(FACTS).encode()
-    reply = [NOW, [b"w", NOW + 5000, NOW - 1000, 3, told, b"quiet"], [b"v", 0, 0, 0, b"", b""]]
+    reply = [NOW, [b"w", NOW + 5000, NOW - 1000, 3, told, b"quiet", []], [b"v", 0, 0, 0, b"", b"", [b"", 7000]]]
     alive, dead = same(lambda r: replies.workers(r, "q"), reply)
     assert (alive.name, alive.queue, alive.leased, alive.alive) == ("w", "q", 3, True)
     assert (alive.since, alive.deadline) == (NOW / 1000 - 1, NOW / 1000 + 5)
     assert (dead.name, dead.alive, dead.facts, dead.asked) == ("v", False, None, "")
+    assert (alive.differs, dead.differs) == (None, OtherTerms("", 7.0))
     assert (alive.facts, alive.asked) == (WorkerFacts("h", "1.0", "3.11", 7, 2**20, 4, NOW / 1000), "quiet")
 
 

@@ -22,6 +22,7 @@ def shares(shards: int) -> frozenset[float]:
     return frozenset(part.share for part in Table.of("q", shards).shards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 5, 6, 7, 1_000, 10**9, 10**12 + 1])
 def test_the_shares_are_equal_and_exact(most: int) -> None:
     """Rounded up, though the ranges of shards differ by a key."""

@@ -13,6 +13,7 @@ from headrace import NewJob
 from headrace._protocol import script as scripts
 from headrace._protocol.script import header, script
 from tests.scripts.calls import CALLS, CLAIMS, OPS
+from tests.support.facts import each
 
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
@@ -55,7 +56,7 @@ def defined(fragment: str) -> set[str]:
     return {name for pair in _DEFINED.findall(read(f"lib/{fragment}")) for name in pair if name}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_the_header_has_its_form(name: str) -> None:
     head = header(name)
     keys = head.named_keys()
@@ -68,7 +69,7 @@ def test_the_header_has_its_form(name: str) -> None:
     assert all(len(line) <= 140 for line in read(name).splitlines() if line.startswith(("-- KEYS", "-- ARGV")))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_recorded_scripts_have_a_lane_and_a_call(name: str) -> None:
     head, loaded = header(name), script(name)
     assert loaded.recorded == (head.named_keys()[0] == ("lane", "string"))
@@ -79,7 +80,7 @@ def test_recorded_scripts_have_a_lane_and_a_call(name: str) -> None:
         assert loaded.recorded == ("return answer(" in read(name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
     """The loader writes what the header says, and every name in it is used."""
     head, source = header(name), script(name).source
@@ -94,7 +95,7 @@ def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
     assert len(set(local)) == len(local)
 
 
-@pytest.mark.parametrize("name", [*NAMES, *(f"lib/{fragment}" for fragment in FRAGMENTS)])
+@each("name", [*NAMES, *(f"lib/{fragment}" for fragment in FRAGMENTS)])
 def test_a_file_includes_what_it_calls_and_nothing_else(name: str) -> None:
     text = read(name)
     typed = {} if name.startswith("lib/") else dict(header(name).typed_args())
@@ -124,13 +125,13 @@ SOURCES = sorted(
 )
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+@each("path", SOURCES, ids=lambda path: path.name)
 def test_each_call_names_its_command(path: Path) -> None:
     """Some managed clusters refuse a script whose command is not a literal."""
     assert not unnamed(path.read_text("utf-8"))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "redis.call(command, key)",
@@ -145,12 +146,12 @@ def test_a_call_without_a_command_of_its_own_is_found(text: str) -> None:
     assert unnamed(text)
 
 
-@pytest.mark.parametrize("fragment", FRAGMENTS)
+@each("fragment", FRAGMENTS)
 def test_every_fragment_says_what_it_is(fragment: str) -> None:
     assert read(f"lib/{fragment}").startswith("-- ")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     head, op = header(name), CALLS[name].sample
     wire = op.wire("EVALSHA", "l", "1")
@@ -159,7 +160,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     assert op.script.name == name
     named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
     all_levels = {"drained", "wipe", "run_schedule"}
-    more = {"move": 9, "accept": 9}.get(name, 9 * (name in all_levels))  # of the other queue, or of all levels
+    more = {"move": 10, "accept": 9}.get(name, 9 * (name in all_levels))  # of the other queue, or of all levels
     if "flow" in name:
         assert len(keys) >= len(named)
     else:
@@ -179,17 +180,17 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:
-    """In one slot with them: eight of each queue that follows."""
+    """In one slot with them: nine of each queue that follows."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").key_names) :]]
-    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "jobs"]
+    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
     assert header("complete").more_keys() == "others"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if script(name).levelled])
+@each("name", [name for name in NAMES if script(name).levelled])
 def test_the_streams_of_levels_are_the_keys_behind_all_others(name: str) -> None:
     assert header(name).more_keys() == "levels"
     first = len(header(name).named_keys())

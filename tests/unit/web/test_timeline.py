@@ -46,10 +46,10 @@ def test_a_running_job_began_at_its_first_step_at_the_latest() -> None:
     step = Step("charge", "done", 1040.0, 1045.0, 1)
     assert told(drawn("leased", since=1090.0)) == [("Wait", "", "≤", 90.0), ("Attempt 1", "running", "≥", 10.0)]
     one = drawn("leased", since=1090.0, steps=(step,))
-    assert told(one) == [("Wait", "", "≤", 40.0), ("Attempt 1", "running", "≥", 60.0)]
+    assert told(one) == [("Wait", "", "≤", 40.0), ("Delivery 1", "running", "≥", 60.0)]
     assert [(bar.label, bar.took, bar.start) for bar in one.steps] == [("charge", 5.0, 40.0)]
     later = drawn("leased", attempt=2, since=1090.0, steps=(step,))
-    assert told(later) == [("Attempt 2", "running", "≥", 10.0)]
+    assert told(later) == [("Delivery 2", "running", "≥", 10.0)]
     assert later.unknown == 1
 
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from attrs import evolve
 from redis.exceptions import ClusterCrossSlotError
 
+from headrace._api.guide import Guided
 from headrace._api.queue import Delay
 from headrace._core.queue import calls
 from headrace._core.queue.bulk import Match
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from headrace._api.aio.queue import AsyncQueue
 
 
-class AsyncAdmin(Generic[T]):
+@checks.names_meant
+class AsyncAdmin(Guided, Generic[T]):
     """The verbs of operators: to pause, list, repair and change a queue. `AsyncQueue.admin` makes it.
 
     It uses the connections of its queue, and opens none before the first call.
@@ -46,6 +48,9 @@ class AsyncAdmin(Generic[T]):
 
     def __repr__(self) -> str:
         return f"{self._queue!r}.admin"
+
+    def _beside(self) -> Mapping[str, Any]:
+        return {"queue": self._queue}
 
     async def _each(self, state: str, limit: int = LISTED_PER_SCRIPT) -> AsyncIterator[JobState[T]]:
         pages = self._verbs.pages(state, limit)
@@ -102,7 +107,8 @@ class AsyncAdmin(Generic[T]):
         """Send dead letters to the back of the queue, all or only the jobs *ids*, oldest first; return their number.
 
         A run keeps its records, and goes on behind them. With *from_step*, a single run forgets the record of that step
-        and all records after it. Raises `ValueError` if it has no record of that name; then nothing is changed.
+        and of all that began after it; signals that no wait has taken stay. Raises `ValueError` if it has no record of
+        that name; then nothing is changed.
 
         *payload* replaces the payload of a single job, in the same script; `...` keeps it. The job keeps its id,
         headers and records. Raises `ValueError` without an id or for more than one, and for a payload that is too
@@ -118,10 +124,10 @@ class AsyncAdmin(Generic[T]):
         """Move jobs that wait (waiting, parked, delayed), all or only the jobs *ids*, to the back of queue *to*; return
         their number.
 
-        Jobs keep their order, ids, headers, attempts, times and records. A job whose id is taken in *to* stays, and so
-        do leased jobs, runs that sleep or wait, dead letters, and jobs of a flow. Moved jobs count as `deleted` here,
-        and as `enqueued` in *to*. On a cluster *to* must be of the same group (`ConfigurationError`). move.lua, page by
-        page, about 15 µs a job.
+        Jobs keep their order, ids, headers, attempts, times and records; the header `headrace-from` names the queue of
+        their first enqueue. A job whose id is taken in *to* stays, and so do leased jobs, runs that sleep or wait, dead
+        letters, and jobs of a flow. Moved jobs count as `deleted` here, and as `enqueued` in *to*. On a cluster *to*
+        must be of the same group (`ConfigurationError`). move.lua, page by page, about 15 µs a job.
         """
         try:
             return await self._drive(self._verbs.move(to, ids))
@@ -141,7 +147,7 @@ class AsyncAdmin(Generic[T]):
         return await self._drive(self._verbs.expire(ids))
 
     async def fail_worker(self, name: str) -> int:
-        """Declare a worker dead: the jobs it holds go to the front, oldest first, the attempts spent; return their
+        """Declare a worker dead: the jobs it holds go to the front, oldest first, a death counted; return their
         number.
 
         *name*: as in `workers()`, or without its random part, for all workers of that name. A live worker learns of it
@@ -152,7 +158,7 @@ class AsyncAdmin(Generic[T]):
     async def quiet_worker(self, name: str) -> bool:
         """Ask a worker to lease no more jobs of this queue, and to finish its running jobs; `False`: there is no
         such worker. It gives back the jobs that wait for a slot, stays registered, and leases again after
-        `resume_worker`.
+        `resume_worker`, however long that takes, also if it came back under a new name meanwhile.
 
         *name*: as for `fail_worker`. The worker learns of it at once, or within ten seconds if a message is lost.
         Raises `HeadraceError` if it runs an older version. ask_worker.lua.
@@ -325,10 +331,10 @@ class AsyncAdmin(Generic[T]):
     ) -> None:
         """Change the queue's terms while its workers run: they go on with the new ones, and log `terms_changed`.
 
-        The arguments are as for `AsyncQueue`; without any the queue has no terms from then on, and workers that give
-        some are refused when they start. Jobs that run keep their slots. Give the same wherever jobs are leased, before
-        those programs start again. Raises `ConfigurationError` for bad terms. declare_terms.lua, 500 waiting jobs a
-        call.
+        The arguments are as for `AsyncQueue`; without any the queue has no terms from then on. Its rates stay. Jobs
+        that run keep their slots. The workers that live now declare others in vain; when all of them have been
+        replaced, the terms of the new ones count. Raises `ConfigurationError` for bad terms, and if the server does not
+        know all rates. about.lua, then declare_terms.lua, 500 waiting jobs a call.
         """
         settings = evolve(self._queue.ops.settings, fair=fair, weights=weights, limits=limits)
         await self._drive(self._verbs.redeclare(settings))
@@ -375,9 +381,9 @@ class AsyncAdmin(Generic[T]):
 
         *kind*: only jobs of this kind, such as a task's name; *state*: only completed, cancelled, deleted or dead ones
         (`ValueError` for another). `since` says when a job ended, `worker` which one had it, `job.attempt` in which
-        attempt (0: unknown), and `reason` why. A job that was completed or died is whole, with its `attempts`, unless
-        its fields have more than 64 KiB: then, and for others, `job.payload` is `None`. Nothing for a queue without a
-        history.
+        attempt (0: unknown), and `reason` why. A job that was completed, cancelled or died is whole, with its
+        `attempts`, unless its fields have more than 64 KiB: then, and for others, `job.payload` is `None`. Nothing for
+        a queue without a history.
         """
         return self._each(ended_as(kind, state))
 

@@ -9,6 +9,8 @@ from typing import Any, Self, TypeVar
 
 from redis.asyncio import Redis
 
+from headrace._api.guide import OfLoops
+
 __all__ = ["AsyncClosing", "Driven", "Event", "Lock", "Redis", "Stream", "each", "sleep"]
 
 T = TypeVar("T")
@@ -26,7 +28,7 @@ async def each(items: Stream[T]) -> AsyncIterator[T]:
             yield item
 
 
-class AsyncClosing:
+class AsyncClosing(OfLoops):
     """The base of context managers that close on leaving."""
 
     async def close(self) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import signal
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 import redis.asyncio
 
+from headrace._api.guide import OfLoops
 from headrace._api.worker import BaseWorker
 from headrace._engine.hooks import Hook, is_async
 from headrace._engine.tasks import Engine, call_stops
@@ -22,7 +22,7 @@ from headrace._telemetry.log import configure_logging
 from headrace.errors import ConfigurationError
 
 
-class AsyncWorker(BaseWorker[AsyncClient]):
+class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
     """Runs handlers on an event loop: `@worker.handler("emails")`, then `worker.run()` or `async with worker:`.
 
     *url* or *client* (a `redis.asyncio.Redis`) as for `AsyncQueue`. *name*: the name of this worker. A worker that
@@ -54,10 +54,8 @@ class AsyncWorker(BaseWorker[AsyncClient]):
     async def serve(self, url: str | None = None) -> None:
         """Work like `run`, on the event loop that is running already."""
         configure_logging()
-        loop = asyncio.get_running_loop()
         engine: Engine | None = None
         error: BaseException | None = None
-        signals: list[signal.Signals] = []
         early = 0  # signals that came before there was anything to stop
         self._signalled = False
 
@@ -71,11 +69,7 @@ class AsyncWorker(BaseWorker[AsyncClient]):
 
         stack = ExitStack()
         try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-                    loop.add_signal_handler(number, on_signal)
-                    signals.append(number)
-            if signals:
+            if stack.enter_context(loops.on_signals(on_signal)):
                 stack.enter_context(handling_signals())
             engine = await self._begin(url)
             for _ in range(early):
@@ -84,8 +78,6 @@ class AsyncWorker(BaseWorker[AsyncClient]):
             await engine.finish()
             error = engine.error
         finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
             stack.close()
             if engine is not None and not engine.finished:  # cancelled: nothing of it may go on
                 engine.halt()
@@ -120,6 +112,7 @@ class AsyncWorker(BaseWorker[AsyncClient]):
             self._starting = False
 
     def _prepare(self, url: str | None) -> None:
+        self._forget_parents()
         if self._starting or (self._running is not None and not self._running.gone):
             raise RuntimeError("this worker is running already")
         self._address.leave()  # the last run, if its end was not waited for
@@ -148,6 +141,7 @@ class AsyncWorker(BaseWorker[AsyncClient]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        self._forget_parents()
         engine = self._running
         if engine is not None:
             engine.drain()  # no second stop: the first may have been called

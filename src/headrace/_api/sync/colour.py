@@ -10,6 +10,7 @@ from typing import Annotated, Self, TypeVar
 
 from redis import Redis
 
+from headrace._api.guide import OfThreads
 from headrace._forks import lock as Lock  # noqa: N812 - so is asyncio's called
 
 __all__ = ["Closing", "Driven", "Event", "Lock", "Redis", "Stream", "each", "sleep"]
@@ -24,7 +25,7 @@ def each(items: Stream[T]) -> Iterable[T]:
     return items
 
 
-class Closing:
+class Closing(OfThreads):
     """The base of context managers that close on leaving."""
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ class Flow(Closing, BaseFlow, Driver):
     """
 
     def __init__(
-        self, name: str, *, url: str | None = None, client: Client | None = None,
+        self, name: str, url: str | None = None, *, client: Client | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, lookup: Sequence[str] = (),
         dead_limit: int = 1000, result_ttl: float | timedelta = 86400, fenced: bool = False,
         timeout: float | timedelta = 45.0, durable: str | None = None, shards: int = 1,
@@ -86,10 +86,11 @@ class Flow(Closing, BaseFlow, Driver):
         """Find the unfinished runs that have all these attributes. flow_find.lua, flow_read.lua, page by page."""
         return self._drive(self._verbs.find(attributes))
 
-    def result(self, id: str, timeout: float | timedelta | None = 0.0) -> bytes | None:
+    def result(self, id: str, timeout: float | timedelta | None = 0.0) -> Any:
         """Return the result of the run's last stage. *timeout*: seconds to wait (0: look once; `None`: for ever).
 
-        `None` if there is none, or the run failed or was cancelled.
+        `None` if there is none, or not in time. Raises `JobFailed` if the run has failed or was cancelled, `CodecError`
+        for a result that the flow's codec does not decode.
         """
         return self._drive(self._result(id, timeout))
 

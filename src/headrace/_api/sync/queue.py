@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Unpack, overload
 
-from headrace._api.queue import BaseQueue, Delay
+from headrace._api.queue import BaseQueue, Delay, last_progress
 from headrace._api.sync.admin import Admin
 from headrace._api.sync.colour import Closing, Redis, Stream, each
 from headrace._api.sync.completed import completed
@@ -40,7 +40,8 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
     - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
     - *url* or *client*: a `redis://`, `rediss://`, `unix://` or `embedded:DIR` URL (default `HEADRACE_URL`, then
       `REDIS_URL`), or a `redis.Redis` of yours, whose settings we use for connections of our own.
-    - *lease*: seconds a lease lasts. *max_attempts*: deliveries after which a job is dead (`None`: no end).
+    - *lease*: seconds a lease lasts. *max_attempts*: failed deliveries after which a job is dead, as it is
+      after 20 whose processes died (`None`: no end).
     - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the present
       holder instead of letting the first completer win. *codec*: see `JSONCodec`.
     - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
@@ -58,25 +59,25 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
       one is completed, cancelled or dead. `complete` is fenced. All programs that lease from the queue must set it.
     - *fair*: the name of a header, or two as in `org/user`: its values share the workers' time, as *weights* say
       (`{"gold": 3.0}`; 1 by default). *limits*: how many jobs may be leased at a time, `Limit(5, key="tenant")` for
-      each value of a header, `Limit(50)` in all. All programs that lease from the queue must give the same `fair` and
-      keys (`TermsMismatch`).
+      each value of a header, `Limit(50)` in all. A queue has one `fair`, and one set of keys, which all programs obey
+      that lease from it: see `docs/explanation/fairness.md`.
 
     One object may be shared by threads, and survives a fork.
     """
 
     @overload
     def __init__(
-        self: Queue[bytes], name: str, *, url: str | None = None, client: Client | None = None,
+        self: Queue[bytes], name: str, url: str | None = None, *, client: Client | None = None,
         namespace: str = "headrace", codec: None = None, **options: Unpack[QueueOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, name: str, *, url: str | None = None, client: Client | None = None,
+        self, name: str, url: str | None = None, *, client: Client | None = None,
         namespace: str = "headrace", codec: Codec[T], **options: Unpack[QueueOptions],
     ) -> None: ...  # fmt: skip
     @with_options()
     def __init__(
-        self, name: str, *, url: str | None = None, client: Client | None = None,
+        self, name: str, url: str | None = None, *, client: Client | None = None,
         namespace: str = "headrace", codec: Codec[Any] | None = None, **options: Unpack[QueueOptions],
     ) -> None:  # fmt: skip
         settings = QueueSettings.of(type(self), options)
@@ -230,8 +231,6 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         at_most_once: bool = False,
     ) -> list[Lease[T]]:  # fmt: skip
         """Like `lease`, up to *n* jobs: wait for the first, then take all that are available. 1.5-2.5 µs a job."""
-        if self._undeclared and self.ops.settings.keeps:
-            self._declare()
         claims = self._drive(*self._leasing(n, block, duration, at_most_once))
         try:
             if at_most_once:
@@ -259,7 +258,10 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         *fenced*: only the present holder wins. *durable* as for `enqueue`: `NotDurable` means that it is done, and its
         `answers` say how. One script (complete.lua), O(1).
         """
-        won = self._run(*self._complete(lease, result, then, fenced, durable), timeout)[0]
+        completing = self._complete(lease, result, then, fenced, durable)
+        if (noting := last_progress([lease.claim])) is not None:
+            self._drive(noting, None, timeout)
+        won = self._run(*completing, timeout)[0]
         if won and (handing := self._handing(lease, then)) is not None:
             self._drive(handing, None, timeout)
         return won
@@ -277,7 +279,10 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
 
     def release(self, lease: Lease[T], *, timeout: Timeout = None) -> bool:
         """Give the job back untouched, to the front. No attempt is spent. `False`: the lease was lost. release.lua."""
-        return self._run(*self._settle(lambda ops, claim: ops.release([claim]), lease), timeout)[0]
+        releasing = self._settle(lambda ops, claim: ops.release([claim]), lease)
+        if (noting := last_progress([lease.claim])) is not None:
+            self._drive(noting, None, timeout)
+        return self._run(*releasing, timeout)[0]
 
     def retry(
         self, lease: Lease[T], delay: Delay = 0.0, reason: str | BaseException = "", *, timeout: Timeout = None
@@ -358,16 +363,26 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         """
         return self._drive(self._verbs.cancel(id, key), None, timeout)
 
-    def signal(self, id: str, name: str, data: Any = None, *, key: str | None = None, timeout: Timeout = None) -> str:
+    def signal(
+        self,
+        id: str,
+        name: str,
+        data: Any = None,
+        *,
+        by: str | None = None,
+        key: str | None = None,
+        timeout: Timeout = None,
+    ) -> str:
         """Send *data* to the job *id*, whose handler waits for the signal *name* by `job.wait_for`, or will.
 
         Returns `woke`: it waited, and goes on; `kept`: the signal came before the wait, which will find it; `present`:
         it has a signal of this name, which stays; `unknown`: there is no such job, or its wait has timed out. *data* is
-        encoded by the queue's codec, or as JSON. *key*: the job's key. With it, a sharded queue asks one shard; without
+        encoded by the queue's codec, or as JSON. *by*: its sender, up to 200 characters, for `find` and pages; by
+        default the machine and the process. *key*: the job's key. With it, a sharded queue asks one shard; without
         it, all shards. Raises `CodecError` for data that can't be sent, `ValueError` for more than 64 KiB, or beyond
         the 1 MiB, or 1,000 records, that a job may have. signal.lua, 25 µs.
         """
-        return self._drive(self._signal(id, name, data, key), None, timeout)
+        return self._drive(self._signal(id, name, data, by, key), None, timeout)
 
     def _steps_of(self, claim: Claim, job: Job) -> Steps:  # noqa: ARG002 - the claim has it
         return Steps(self._run_of(claim), driver(self._executor, raised))

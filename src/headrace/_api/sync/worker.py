@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import redis
 
+from headrace._api.guide import OfThreads
 from headrace._api.worker import BaseWorker
 from headrace._engine.threads import Engine, call_stops
 from headrace._net.base.address import Client
@@ -20,7 +21,7 @@ from headrace.errors import ConfigurationError
 THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a process that wants more may hang
 
 
-class Worker(BaseWorker[Client]):
+class Worker(OfThreads, BaseWorker[Client]):
     """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
 
     *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: the name of this worker. A worker that starts under the
@@ -75,7 +76,8 @@ class Worker(BaseWorker[Client]):
             error = engine.error
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                if handler is not None:  # one that was not installed by Python can't be restored
+                    signal.signal(number, handler)
             stack.close()
             if engine is not None and not engine.finished:  # interrupted otherwise than by our signals
                 engine.halt()
@@ -88,6 +90,7 @@ class Worker(BaseWorker[Client]):
         self._start(url)
 
     def _start(self, url: str | None) -> Engine:
+        self._forget_parents()
         if self._running is not None and not self._running.finished:
             raise RuntimeError("this worker is running already")
         self._reach(url)
@@ -132,6 +135,7 @@ class Worker(BaseWorker[Client]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._forget_parents()
         engine = self._running
         if engine is not None:
             engine.drain()  # no second stop: the first may have been called

@@ -7,28 +7,41 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from headrace._core.effects import Step, send
+from headrace._model.policy import Rate, declared_rates
 from headrace._model.settings import QueueSettings
-from headrace._protocol import fair_ops
+from headrace._protocol import fair_ops, view_ops
+from headrace._protocol.fair_ops import DeclaredTerms
 from headrace._protocol.queue_ops import Ops
-from headrace.errors import TermsMismatch
+from headrace.errors import ConfigurationError
 
 
-def declare(ops: Ops, worker: str) -> Step[None]:
-    """Declare the terms of a queue. Raises `TermsMismatch` if other workers live, and its terms have another structure.
+def declare(ops: Ops, worker: str, *, again: bool = False) -> Step[DeclaredTerms]:
+    """Declare the terms of *worker*; return the terms that the queue has, which may be others.
 
-    A structure that changes takes several calls, as jobs in lines get new lines.
+    A structure that changes takes several calls, as jobs in lines get new lines. *again*: ask whether all workers
+    declare these terms by now.
     """
-    terms = ops.settings.terms
-    again = True
-    while again:
-        again, theirs = yield from send(fair_ops.declare(ops, worker))
-        if theirs is not None:
-            raise TermsMismatch(theirs, "" if terms is None else terms.structure)
+    while True:
+        answer = yield from send(fair_ops.declare(ops, worker, again=again))
+        if not answer.again:
+            return answer
 
 
 def redeclare(shards: Sequence[Ops], settings: QueueSettings) -> Step[None]:
-    """Change the terms in all shards, whatever workers declare."""
+    """Change the terms in all shards, whatever workers declare. The queue keeps its rate limits, unless the *settings*
+    have some. Raises `ConfigurationError` if the server does not know them all.
+    """
+    if settings.terms is not None and not settings.rates:
+        settings = evolve(settings, rate=_rates((yield from send(view_ops.about(shards[0]))).declared.get("rate", "")))
     for ops in shards:
         changed = evolve(ops, settings=settings)
-        while (yield from send(fair_ops.redeclare(changed))):
+        while (yield from send(fair_ops.redeclare(changed))).again:
             pass
+
+
+def _rates(words: str) -> list[Rate]:
+    """Read the rate limits that the workers of a queue declare."""
+    found = [Rate(*fields) for fields in declared_rates(words)]
+    if len(found) != words.count("Rate("):
+        raise ConfigurationError("rate: the server does not know all rate limits of this queue: give them to the Queue")
+    return found

@@ -1,8 +1,8 @@
-"""Leasing without a worker from a queue with terms."""
+"""Leasing without a worker, by the terms of the queue if it has some."""
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import define, field
 
 from headrace._core.effects import Step, send
 from headrace._core.fair.declaring import declare
@@ -16,19 +16,33 @@ LOOKS_AT_MOST = 20  # calls that look at new jobs behind one lease call: each ta
 
 @define
 class FairLeaser(DirectLeaser):
-    """Leases by the terms of its queue: it declares them first, and looks at all new jobs."""
+    """Leases by the terms of its queue: it declares its own first, if it has some, and looks at all new jobs."""
 
-    undeclared: bool = True
+    undeclared: bool = field(init=False)  # the server is to be told, or asked, before a lease
+    said: bool = False  # the server has been told under this name
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.undeclared = self.fair = self.ops.settings.terms is not None
 
     def prepare(self) -> Step[None]:
-        """Declare the terms, unless the server knows them. Raises `TermsMismatch`."""
+        """Declare the terms. The queue may have others, which count."""
         if self.undeclared:
-            yield from declare(self.ops, self.name)
+            answer = yield from declare(self.ops, self.name, again=self.said)
             self.undeclared = False
+            self.said = True
+            self.fair = answer.structure != ""
+
+    def renamed(self) -> None:
+        """Declare the terms again, as another name."""
+        self.undeclared = self.ops.settings.terms is not None
+        self.said = False
 
     def note(self, grant: Grant) -> Step[None]:
-        """Look at the new jobs that the call has not reached."""
-        self.undeclared = grant.structure == ""
+        """Follow the terms that the queue has by now, and look at the new jobs that the call has not reached."""
+        if grant.elsewhere:
+            self.fair = grant.structure != ""
+            self.undeclared = not self.fair and self.ops.settings.terms is not None
         for _ in range(LOOKS_AT_MOST if grant.unread else 0):
             if not (yield from send(fair_ops.line_up(self.ops, self.name))):
                 break
@@ -36,4 +50,4 @@ class FairLeaser(DirectLeaser):
 
 def leaser(ops: Ops) -> DirectLeaser:
     """Make the object that leases jobs of a queue, or a shard, without a worker."""
-    return DirectLeaser(ops, new_name()) if ops.settings.terms is None else FairLeaser(ops, new_name())
+    return FairLeaser(ops, new_name())

@@ -1,4 +1,5 @@
-"""The role that a worker has for each queue with terms: it declares them, and looks at jobs that no lease call reached.
+"""The role that a worker has for each queue with terms: it declares its own, and looks at jobs that no lease call
+reached.
 
 A lease call looks at a bounded number of new jobs, and none is sent while all handlers are busy. So a flood of jobs of
 one value would hide the jobs behind it.
@@ -8,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace._core.effects import Now, Phase, Role, Sleep, Wake, send
+from headrace._core.effects import Log, Now, Phase, Role, Sleep, Wake, send
 from headrace._core.fair.declaring import declare
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.roles import NamedRole
 from headrace._core.worker.shared_read import Place
+from headrace._core.worker.state import FairLeasing
+from headrace._core.worker.terms import heed
 from headrace._protocol import fair_ops
 from headrace._protocol.limits import POLL_S
 
 
 def line_up(consumer: Consumer) -> Role:
-    """Declare the terms of the queue, then look at new jobs while some are unread, and while all handlers are busy."""
+    """Declare the terms of the worker, and ask again while the queue has others; look at new jobs while some are
+    unread, and while all handlers are busy.
+    """
     fair, ops = consumer.leasing.fair, consumer.ops
     if fair is None:
         return
@@ -28,14 +33,33 @@ def line_up(consumer: Consumer) -> Role:
         if not consumer.registered:
             yield Sleep(POLL_S)
         elif fair.undeclared:
-            yield from declare(ops, consumer.name)
-            fair.undeclared, consumer.leasing.available = False, True
+            fair.asked_at = now
+            yield from _declare(consumer, fair)
+            consumer.leasing.available = True
             yield Wake(owner=consumer)
-        elif fair.unread or (consumer.jobs.held and now - fair.looked_at >= POLL_S):
+        elif fair.differs and now - fair.asked_at >= POLL_S:
+            fair.asked_at = now
+            yield from _declare(consumer, fair)
+        elif consumer.leasing.lines and (fair.unread or (consumer.jobs.held and now - fair.looked_at >= POLL_S)):
             fair.looked_at = now
             fair.unread = yield from send(fair_ops.line_up(ops, consumer.name))
         else:
             yield Sleep(POLL_S)
+
+
+def _declare(consumer: Consumer, fair: FairLeasing) -> Role:
+    """Declare the terms of the worker, obey the queue's, and log each option that others declared differently."""
+    name = consumer.name
+    answer = yield from declare(consumer.ops, name, again=fair.said or not fair.own)
+    if name != consumer.name:  # it was declared dead meanwhile, and declares its terms under its new name
+        return
+    fair.said = True
+    fair.undeclared = False
+    yield from heed(consumer, answer.structure)
+    if not fair.differs:
+        ours = consumer.ops.settings.declared()
+        for text in answer.said.differences(consumer.ops.keys.queue, ours, serving=True):
+            yield Log("declaration_differs", text)
 
 
 def fair_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:  # noqa: ARG001

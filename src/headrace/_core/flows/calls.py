@@ -15,8 +15,10 @@ from headrace._model.state import Counts, summed
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import PAGES_IN_A_ROW, POLL_S
 from headrace._protocol.op import Op
+from headrace.errors import JobFailed
 
 GOING = ("running", "blocked")  # states of runs that have not ended
+FAILED = {"failed": "dead", "cancelled": "cancelled"}  # states of runs without a result -> the states of their jobs
 
 
 def sweep(flow: FlowOps) -> Step[None]:
@@ -108,7 +110,7 @@ class FlowVerbs:
             runs += yield from found(flow, wanted)
         return sorted(runs, key=lambda run: run.id)
 
-    def result(self, name: str, timeout: float) -> Step[bytes | None]:
+    def result(self, name: str, timeout: float) -> Step[Any]:
         """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
         self.flow.read([name])  # refused before anything is sent
         start = now = yield from Now()
@@ -120,7 +122,9 @@ class FlowVerbs:
             if state is not None and state.state == "completed":
                 return state.results.get(state.stage)
             now = yield from Now()
-            if (state is not None and state.state in ("failed", "cancelled")) or now - start >= timeout:
+            if state is not None and state.state in FAILED:
+                raise JobFailed(name, FAILED[state.state], state.reason)
+            if now - start >= timeout:
                 return None
             yield Sleep(min(0.05, timeout))
 

@@ -19,13 +19,16 @@ def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
     """Report to the queues in which the worker is active, or an operator asks for something."""
     while worker.phase is Phase.RUNNING:
         there = [one for one in consumers if one.registered and not one.leasing.shard_gone]
-        due = [one for one in there if one.registration.asked or not one.idle.on]
+        due = [one for one in there if one.registration.asked or one.leasing.quiet or not one.idle.on]
         facts = yield from Describe()
         for start in range(0, len(due), OPS_PER_TRIP):
             some = due[start : start + OPS_PER_TRIP]
             for one in some:
                 one.registration.asked = False
-            ops = [presence_ops.report(one.ops, one.name, {**facts, "slots": one.slots()}) for one in some]
+            ops = [
+                presence_ops.report(one.ops, one.name, {**facts, "slots": one.slots()}, quiet=one.leasing.quiet)
+                for one in some
+            ]
             for one, request in zip(some, (yield from send_all(ops)), strict=True):
                 yield from _obey(one, request)
         waits = any(not one.registered and not one.leasing.shard_gone for one in consumers)

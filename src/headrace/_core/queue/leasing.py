@@ -58,6 +58,7 @@ class DirectLeaser:
     tidy_at: float = float("-inf")  # when to reclaim and promote again
     soon: bool = False  # that is within a second
     tick_at: float | None = None  # when a schedule is due
+    fair: bool = False  # the queue has terms
     registered: bool = False  # a lease was asked for, which registers it
     longest: float = 0.0  # seconds for which it counted as alive, at most
     unanswered: list[tuple[float, Undoable]] = field(factory=list[tuple[float, Undoable]])
@@ -108,7 +109,7 @@ class DirectLeaser:
             want = min(
                 limit - len(claims), CLAIMS_PER_SCRIPT if self.ops.settings.priorities == 1 else LEASED_PER_SCRIPT
             )
-            op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken)
+            op = self.ops.lease(self.name, want, duration=duration, ttl=self.ttl(duration), woken=woken, fair=self.fair)
             taken.whole = Undoable(op, self.give_back)
             grant = yield from self._granted(taken.whole, asked)
             if grant is None:
@@ -116,6 +117,9 @@ class DirectLeaser:
                 continue
             refused = 0
             yield from self.note(grant)
+            if grant.elsewhere:
+                yield from self.prepare()
+                continue
             claims += grant.claims
             if grant.died or grant.undecodable:
                 yield from self.quarantine(grant)
@@ -140,8 +144,7 @@ class DirectLeaser:
             if due < pause and due <= CLIENT_WAIT_S:
                 yield Sleep(max(due, 0.001))
                 continue
-            held_up = grant.paused or grant.alone  # nothing may be delivered
-            yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=held_up))
+            yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=grant.paused))
             woken = True
 
     def _tidy(self, now: float) -> Step[None]:
@@ -159,6 +162,9 @@ class DirectLeaser:
     def prepare(self) -> Step[None]:
         """Take the steps of a subclass before a lease call: none here."""
         yield from ()
+
+    def renamed(self) -> None:
+        """Take the steps of a subclass after a new name: none here."""
 
     def note(self, grant: Grant) -> Step[None]:  # noqa: ARG002 - nothing here
         """Process an answer to a lease call in a subclass. This class does nothing."""
@@ -207,6 +213,7 @@ class DirectLeaser:
             yield from send(op)
         claims.clear()
         self.name = new_name()
+        self.renamed()
         return times
 
     def run_due_schedules(self) -> Step[None]:

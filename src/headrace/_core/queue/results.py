@@ -141,6 +141,9 @@ def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, by
     left = list(dict.fromkeys(names))
     found = yield from kept(ops, left)
     left = [name for name in left if name not in found]
+    if left and timeout:  # no result will come of a job that was cancelled
+        over = yield from ended(ops, left)
+        left = [name for name in left if name not in over or over[name].state != "cancelled"]
     if not left or not timeout:
         return found
     waiter = yield from WatchEnds(left, timeout)

@@ -142,14 +142,23 @@ class ShardedLeaser:
                 turn.failed[number] = next(reversed(turn.failed.values()))
             elif (yield from turn.ask(number, SOON_S)):
                 return turn.taken
-        for number, error in () if turn.taken else list(turn.failed.items()):
-            left = since + self._patience - (yield from Now()) if _silent(error) else None
-            if (left is None or left > 0) and (yield from turn.ask(number, left)):
-                break
+        yield from self._ask_again(turn, numbers, since)
         met = sorted(turn.failed.values(), key=_silent)
         if not turn.taken and met and (len(met) == len(numbers) or not _silent(met[0])):
             raise met[0]
         return turn.taken
+
+    def _ask_again(self, turn: _Turn, numbers: list[int], since: float) -> Step[None]:
+        """Ask the shards that failed again. While no shard answers, go on for as long as a call may take."""
+        while turn.failed and not turn.taken:
+            silence = len(turn.failed) == len(numbers)
+            until = since + (self.map.ops.settings.timeout if silence else self._patience)
+            for number, error in list(turn.failed.items()):
+                left = min(until - (yield from Now()), WITHIN_S) if _silent(error) else None
+                if (left is None or left > 0) and (yield from turn.ask(number, left)):
+                    return
+            if not silence or until <= (yield from Now()):
+                return
 
     def _sound(self, number: int) -> bool:
         return self.map.sound(self.map.at(number).keys)

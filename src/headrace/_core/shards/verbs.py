@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Now, Sleep, Step, send, send_all
+from headrace._core.effects import Now, Sleep, Step, hurried, send, send_all
 from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import leaser
 from headrace._core.fair.shares import shares
@@ -45,10 +45,11 @@ from headrace._model.verbs import Bulk
 from headrace._protocol import presence_ops, step_ops
 from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.keys import Keys, job_id
-from headrace._protocol.limits import JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
+from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op
 from headrace._protocol.presence_ops import Request
 from headrace._protocol.queue_ops import Delay, Ops
+from headrace._protocol.replies import Declaration
 from headrace._protocol.shards import ShardOps
 from headrace._protocol.transfer_ops import handing
 from headrace.errors import ConfigurationError, HeadraceError, NotDurable
@@ -225,12 +226,12 @@ class QueueVerbs(Generic[M]):
                     return job
         return None
 
-    def signal(self, id: str, key: str | None, name: str, value: bytes | None) -> Step[str]:
+    def signal(self, id: str, key: str | None, name: str, by: str, value: bytes | None) -> Step[str]:
         """Send a signal to a job: to its own shard first, then to all others, until one has it. Return the outcome."""
         own, tiers = yield from self._where(id, key)
         outcome = 0
         for ops in chain(*tiers):
-            outcome = yield from send(step_ops.signal(ops, own, name, value))
+            outcome = yield from send(step_ops.signal(ops, own, name, by, value))
             if outcome:
                 break
         if outcome < 0:
@@ -455,6 +456,10 @@ class QueueVerbs(Generic[M]):
         """Make the operations that declare how the queue is meant to be used, one for each shard."""
         return [ops.declare(serving=False) for ops in self.map.ordered()]
 
+    def declare(self) -> Step[tuple[list[Declaration], bool]]:
+        """Declare how the queue is meant to be used. Return the answers, and whether each shard has given one."""
+        return (yield from send_all(self.declarations())), True
+
 
 @define(eq=False)
 class ShardedQueue(QueueVerbs[ShardMap]):
@@ -462,6 +467,17 @@ class ShardedQueue(QueueVerbs[ShardMap]):
 
     notified = False
     _targets: Targets = field(factory=Targets, init=False)
+
+    def declare(self) -> Step[tuple[list[Declaration], bool]]:
+        if not self.map.known:
+            yield from self.map.look()
+        answers = list[Declaration]()
+        shards = self.map.ordered()
+        for ops in shards:
+            if self.map.sound(ops.keys):  # jobs go to other shards while a node is silent
+                with suppress(Exception):
+                    answers.append((yield from hurried(send(ops.declare(serving=False)), COURTESY_S)))
+        return answers, len(answers) == len(shards)
 
     def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:
         if not self.map.known:

@@ -2,30 +2,45 @@
 
 The handler runs from its top at each delivery. A step that was recorded answers from its record; a sleep or wait that
 is over lets the handler go on. The records are read once, with the first step, unless this is the first delivery.
+
+A sleep or wait that is not over is recorded at once. When no step runs beside it any more, it raises `RunSuspended`.
+The run is suspended when its handler has ended so: until then another branch of the handler may fail, and that counts.
+A lease by hand has no handler, so its run is suspended before that is raised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol, cast
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from headrace._core.effects import Step, send
+from headrace._core.effects import Send, Sleep, Step, send
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
 from headrace._protocol import step_ops
 from headrace._protocol.durability import with_durability
+from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.step_ops import BYTES_SPENT, LOST
 from headrace.errors import ConfigurationError, InDoubt, RunLost, RunSuspended
+
+TURNS = 8  # of the event loop, in which tasks that were made beside a wait, or that a step has woken, take their steps
+GRACE_S = 0.05  # seconds in which a branch takes its next step, once one of its steps has ended
+LOOK_MIN_S = 0.001
+LOOK_MAX_S = 0.25  # seconds between two looks at the steps beside: a tenth of the time so far
+PROGRESS_WITHIN_S = 5.0  # seconds for which the end of a handler waits until its last progress is noted
 
 Note = Callable[..., object]  # takes the name of a log event and the step's, and the trace of an earlier delivery
 
 
 class Values(Protocol):
     """The writer and reader of recorded values: see `_codecs/recorded`."""
+
+    def check(self, what: str, function: Callable[..., Any]) -> None: ...
 
     def encoded(self, what: str, value: Any, function: Callable[..., Any] | None = None) -> bytes | None: ...
 
@@ -34,6 +49,14 @@ class Values(Protocol):
 
 def ignored(*_: object) -> None:
     """Do nothing: the default of a run's callbacks."""
+
+
+@frozen
+class Wait:
+    """A sleep or wait that is not over: the number of its record, and whether other jobs of the key may run."""
+
+    number: int
+    release_key: bool
 
 
 @define(eq=False)
@@ -48,10 +71,18 @@ class Run:
     note: Note = ignored
     ttl: float = 0.0  # seconds for which a lease without a heartbeat counts as alive
     durable: Durability | None = None  # of its records, unless a worker's executor sees to it
+    handled: bool = False  # a worker's handler takes the steps, and `leave` follows its end
     records: dict[str, Record] | None = None
     skip_sleeps: bool = False  # for tests: each sleep is over at once
-    last: str = ""  # the name of the last record that was read
+    began_last: int = 0  # ms when the last of the records that were read began
     asked: set[str] = field(factory=set[str])
+    made: list[tuple[str, Any]] = field(factory=list[tuple[str, Any]])
+    """The coroutines that the handler made, each with the words of its call."""
+    running: set[str] = field(factory=set[str])  # steps whose functions run, and sleeps and waits not yet recorded
+    waits: dict[str, Wait] = field(factory=dict[str, Wait])  # the open sleeps and waits, by name
+    progress: tuple[float, str] | None = None  # that was not sent yet
+    leaving: RunSuspended | None = None  # raised in the handler, which is to end by it
+    parting: bool = False  # the call that suspends it is under way: that its lease is gone means nothing
     ended: BaseException | None = None
 
     @property
@@ -59,30 +90,44 @@ class Run:
         """Whether its handler has ended, or is to end. A lease by hand counts as over: one task may take many."""
         return self.ended is not None or getattr(self.claim, "ended", True)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the job is this handler's no more, as far as is known here."""
+        return self.ended is not None or bool(self.claim.job.lost) or (self.handled and self.over)
+
     # -- called by the drivers ---------------------------------------------------------------------
 
     def begin(self, name: object, function: Any, *, once: bool) -> Step[tuple[bool, Any]]:
         """Look for the record of a step. Return true and its value, or false: the step must run now.
 
         Raises `InDoubt` for a step with *once* that has begun, and not ended; `RunLost`; `ConfigurationError` for a
-        name that was asked for before; `CodecError`.
+        name that was asked for before, or an annotation that can't be read; `CodecError`.
         """
         label = self._ask("step", name)
+        runs = False
         if not callable(function):
             raise TypeError(f"step {label!r}: give a function and its arguments, not {type(function).__name__}")
-        record = (yield from self._known()).get(label)
-        if record is None:
-            if once:
-                yield from self._record(label, None, 0.0, ended=False)
-            return False, None
-        self._must_be(record, "step", "once")
-        if not record.ended:
-            raise InDoubt(label)
-        return True, self.values.decoded(f"step {label!r}", record.value, function)
+        self.values.check(f"step {label!r}", function)
+        self.running.add(label)
+        try:
+            record = (yield from self._known()).get(label)
+            if record is None:
+                if once:
+                    yield from self._record(label, None, 0.0, ended=False)
+                runs = True
+                return False, None
+            self._must_be(record, "step", "once")
+            if not record.ended:
+                raise InDoubt(label)
+            return True, self.values.decoded(f"step {label!r}", record.value, function)
+        finally:
+            if not runs:
+                self.running.discard(label)
 
     def failed(self, name: str) -> None:
         """Let the handler take a step again whose function has failed."""
         self.asked.discard(name)
+        self.running.discard(name)
 
     def end(self, name: str, function: Any, value: Any, took: float) -> Step[Any]:
         """Record the value of a step that took some seconds, and return it as later deliveries get it.
@@ -92,43 +137,64 @@ class Run:
         data = self.values.encoded(f"step {name!r}", value, function)
         read = self.values.decoded(f"step {name!r}", data, function)
         yield from self._record(name, data, took, ended=True)
+        self.running.discard(name)
         self.note("step_done", name)
         return read
 
     def sleep(self, name: object, duration: object, *, release_key: bool) -> Step[None]:
-        """Suspend the run until the time has come. Raises `RunSuspended`, unless it has come; `RunLost`."""
+        """Return if the time has come. Raises `RunSuspended` if not, `RunLost`."""
         label = self._ask("sleep", name)
         due = moment("duration", duration, self.claim.leased_at)
         if not due:
             raise TypeError("duration must be seconds, a timedelta or an aware datetime, not None")
-        record = (yield from self._known()).get(label)
-        if record is not None:
-            self._must_be(record, "sleep")
-            if record.over(self.claim.leased_at) or self.skip_sleeps:
-                self._resume(record)
-                return
-        due = "+0" if self.skip_sleeps else due
-        yield from self._suspend(record, label, "sleep", due, release_key=release_key)
+        record = yield from self._recorded(label, "sleep", "+0" if self.skip_sleeps else due)
+        if not (record.over(self.claim.leased_at) or self.skip_sleeps):
+            yield from self._stop(record, release_key=release_key)
+        self._resume(record)
 
     def wait_for(self, name: object, timeout: object, *, release_key: bool) -> Step[Any]:
-        """Return the data of a signal. Suspends the run if it has not come: raises `RunSuspended`. Raises
-        `TimeoutError` if it did not come in time, `RunLost`, `CodecError`.
+        """Return the data of a signal. Raises `RunSuspended` if it has not come, `TimeoutError` if it did not come in
+        time, `RunLost`, `CodecError`.
         """
         label = self._ask("wait", name)
         due = moment("timeout", timeout, self.claim.leased_at)
-        record = (yield from self._known()).get(label)
-        if record is not None:
-            self._must_be(record, "wait")
-            if record.ended:
-                self._resume(record)
-                return self._signalled(label, record.value)
-        if record is not None and record.over(self.claim.leased_at):  # it has timed out
-            self._resume(record)
-        else:
-            answer = yield from self._suspend(record, label, "wait", due, release_key=release_key)
-            if answer.state == "there":
-                return self._signalled(label, answer.value)
-        raise TimeoutError(f"no signal {label!r} has come in time")
+        record = yield from self._recorded(label, "wait", due)
+        if not record.over(self.claim.leased_at):
+            yield from self._stop(record, release_key=release_key)
+        self._resume(record)
+        if not record.ended:
+            raise TimeoutError(f"no signal {label!r} has come in time")
+        return self.values.decoded(f"signal {label!r}", record.value)
+
+    def leave(self, error: BaseException | None) -> Step[BaseException | None]:
+        """Finish the run after its handler has ended, and return the error of the handler.
+
+        If sleeps or waits have ended it, the run is suspended. Progress that was not sent yet is noted. A step that was
+        made and never awaited is the error of a handler that would be done.
+        """
+        made = self.made
+        self.made = []
+        if self.leaving is not None and not self.lost and _stopped(error):
+            self.ended = self.leaving
+            while self.running and not self.claim.job.lost:
+                yield Sleep(LOOK_MIN_S * 10)
+            yield from self._suspend()
+            return error
+        yield from note_last([self])
+        forgotten = [one for one in made if inspect.getcoroutinestate(one[1]) == inspect.CORO_CREATED]
+        if error is None and forgotten:
+            for _, call in forgotten:
+                call.close()  # it would warn, too
+            return ConfigurationError(
+                f"{', '.join(what for what, _ in forgotten[:3])}: never awaited, so it did nothing. Write `await "
+                "job.step(…)`, and likewise for `sleep` and `wait_for`"
+            )
+        return error
+
+    def note_progress(self) -> Step[None]:
+        """Note the progress that was not sent yet."""
+        if ops := self.noted():
+            yield Send(ops)
 
     def close(self, *, completed: bool) -> None:
         """Note the records that a handler which returned did not ask for: its code has changed, or its way."""
@@ -139,9 +205,10 @@ class Run:
     # -- parts -------------------------------------------------------------------------------------
 
     def _ask(self, what: str, name: object) -> str:
-        """Check the name of a step, and that the run goes on."""
-        if self.ended is not None:
-            raise RunLost(self.claim.job.id) from self.ended
+        """Check the name of a step, and that the run goes on. Sleeps and waits may join those that end the handler."""
+        stopped = self.ended or (self.leaving if what == "step" else None)
+        if stopped is not None:
+            raise RunLost(self.claim.job.id) from stopped
         label = step_name(name)
         if label in self.asked:
             raise ConfigurationError(
@@ -155,16 +222,14 @@ class Run:
         """Return the records by name: read from the server, unless this is the first delivery."""
         if self.records is None:
             rows = [] if self.claim.token == 1 else (yield from send(step_ops.read(self.ops, self.claim)))
-            found = step_ops.own(rows)
             if self.records is None:  # another step has not read them meanwhile
-                self.records, self.last = found, next(reversed(found), "")
+                self.records = step_ops.own(rows)
+                self.began_last = max((record.began for record in self.records.values()), default=0)
         return self.records
 
     def _resume(self, record: Record) -> None:
-        """Note that this delivery continues the run behind a sleep or wait: the last of its records, which ended the
-        delivery before.
-        """
-        if record.name == self.last:
+        """Note that this delivery continues the run behind a sleep or wait: nothing has begun since that was over."""
+        if record.began < (record.ended or record.due) >= self.began_last:
             self.note("run_resumed", record.name, record.traced)
 
     def _must_be(self, record: Record, *kinds: str) -> None:
@@ -186,25 +251,80 @@ class Run:
         kind = "step" if ended and before is None else "once"
         records[name] = Record(number, name, kind, 0, int(ended), 0, value, 0)
 
-    def _suspend(
-        self, record: Record | None, name: str, kind: str, due: str, *, release_key: bool
-    ) -> Step[step_ops.Suspended]:
-        if record is not None:  # woken too early, as after the loss of the consumer group
-            due = f"@{record.due}" if record.due else ""
-        number = 0 if record is None else record.number
-        op = step_ops.suspend(self.ops, self.claim, number, name, kind, due, release_key=release_key)
-        answer = yield from send(with_durability(op, self.durable))
-        if answer.state == "refused":
-            raise self._refused(name, answer.why)
-        if answer.state == "suspended":
-            self.ended = RunSuspended(self.claim.job.id, name, answer.due)
-            self.depart(self.claim)
-            self.note("run_suspended", name)
-            raise self.ended
-        return answer
+    def _recorded(self, name: str, kind: str, due: str) -> Step[Record]:
+        """Return the record of a sleep or wait, which is made now if there is none."""
+        self.running.add(name)
+        try:
+            records = yield from self._known()
+            if name not in records:
+                op = step_ops.wait(self.ops, self.claim, name, kind, due)
+                answer = yield from send(with_durability(op, self.durable))
+                if answer.state == "refused":
+                    raise self._refused(name, answer.why)
+                records[name] = self._answered(name, kind, answer)
+            self._must_be(records[name], kind)
+            return records[name]
+        finally:
+            self.running.discard(name)
 
-    def _signalled(self, name: str, value: bytes | None) -> Any:
-        return self.values.decoded(f"signal {name!r}", value)
+    def _answered(self, name: str, kind: str, answer: step_ops.Waiting) -> Record:
+        """Make the record of a sleep or wait from the answer: one that is over ended as it began."""
+        ended = int(answer.state == "there")
+        due = 1 if answer.state == "over" else round((answer.due or 0) * 1000)
+        return Record(answer.number, name, kind, 1, ended, 0, answer.value, due)
+
+    def _stop(self, record: Record, *, release_key: bool) -> Step[NoReturn]:
+        """Raise `RunSuspended` when no step runs beside this sleep or wait."""
+        self.waits[record.name] = Wait(record.number, release_key)
+        try:
+            yield from self._alone()
+            if self.ended is None and not self.lost and not self.handled:
+                self.ended = RunSuspended(self.claim.job.id, record.name)
+                yield from self._suspend()
+        except BaseException:
+            del self.waits[record.name]  # the handler does not wait for it any more
+            raise
+        if self.lost and not isinstance(self.ended, RunSuspended):
+            raise RunLost(self.claim.job.id)
+        end = RunSuspended(self.claim.job.id, record.name, record.due / 1000 if record.due else None)
+        self.leaving = self.leaving or end
+        raise end
+
+    def _alone(self) -> Step[None]:
+        """Wait until no step runs in other branches of the handler."""
+        for _ in range(TURNS):
+            yield Sleep(0.0)
+        waited = 0.0
+        while self.running and not self.lost:
+            while self.running and not self.lost:
+                pause = min(max(waited / 10, LOOK_MIN_S), LOOK_MAX_S)
+                yield Sleep(pause)
+                waited += pause
+            yield Sleep(GRACE_S)
+
+    def _suspend(self) -> Step[None]:
+        """Suspend the run until the first of its sleeps and waits is over."""
+        waits = list(self.waits.values())
+        release_key = all(wait.release_key for wait in waits)
+        op = step_ops.suspend(self.ops, self.claim, [wait.number for wait in waits], release_key=release_key)
+        self.parting = True
+        try:
+            *_, (held, _due) = yield Send((*self.noted(), with_durability(op, self.durable)))
+        except BaseException:  # the handler fails
+            self.ended = None
+            self.parting = False
+            raise
+        if not held:
+            self._refused(next(iter(self.waits)), LOST)
+            return
+        self.depart(self.claim)
+        self.note("run_suspended", next(iter(self.waits)))
+
+    def noted(self) -> Sequence[Op[Any]]:
+        """Return the operation that notes the progress which was not sent yet, if there is some."""
+        latest = self.progress
+        self.progress = None
+        return () if latest is None else (step_ops.progress(self.ops, self.claim, *latest),)
 
     def _refused(self, name: str, why: int) -> BaseException:
         if why == LOST:
@@ -213,6 +333,22 @@ class Run:
             self.depart(self.claim)
             return self.ended
         return refused(f"step {name!r}", why)
+
+
+def note_last(runs: Sequence[Run]) -> Step[None]:
+    """Note the progress of runs that end, if some was not sent yet: one round trip, and none without it."""
+    ops = [op for run in runs if not run.lost for op in run.noted()]
+    if ops:
+        with suppress(Exception):  # it is only for the eye
+            yield Send(ops, PROGRESS_WITHIN_S)
+
+
+def _stopped(error: BaseException | None) -> bool:
+    """Tell whether sleeps and waits have ended a handler: other errors are failures, also beside them."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return all(map(_stopped, group.exceptions))
+    return error is None or isinstance(error, (RunSuspended, RunLost))
 
 
 def refuse_steps(job: Job) -> NoReturn:

@@ -13,13 +13,16 @@ from statistics import median
 from attrs import frozen
 
 from headrace._model.policy import declared_rates, divided
-from headrace._model.views import Attention, QueueView, ServerFacts, TrendPoint, one_line, span
+from headrace._model.state import Counts, OtherTerms
+from headrace._model.terms import in_words
+from headrace._model.views import Attention, QueueView, ServerFacts, TrendPoint, one_line, program_name, span
 from headrace._protocol.view_ops import Signs
 
 HOUR_S = 3600  # seconds for which dead letters are new
 LAG_S = 60.0  # seconds that a job may always wait
 LAG_UNKNOWN_S = 300.0  # seconds that a job may wait where its usual wait is not known
 LAG_MINUTES = 720  # records of trends whose median is the usual wait
+NAMED = 3  # workers with other terms
 FULL = 0.9  # of the server's memory
 
 
@@ -68,11 +71,15 @@ def attention(
     broken: Mapping[str, str],
     server: ServerFacts | None = None,
     refused: int = 0,
+    *,
+    now: float = 0.0,
 ) -> tuple[Attention, ...]:
-    """List the facts that need attention, the worst first. *refused*: commands that the full server refused of late."""
+    """List the facts that need attention, the worst first. *refused*: commands that the full server refused of late.
+    *now*: of the server's clock.
+    """
     found = [*_of_server(server, refused)]
     found += [Attention("unreadable", name, f"can't be read: {why}", bad=True) for name, why in broken.items()]
-    found += [one for queue in queues for one in _of_queue(queue, looks.get(queue.name, NONE))]
+    found += [one for queue in queues for one in _of_queue(queue, looks.get(queue.name, NONE), now)]
     return tuple(sorted(found, key=lambda one: not one.bad))
 
 
@@ -85,7 +92,7 @@ def _of_server(server: ServerFacts | None, refused: int) -> Iterator[Attention]:
         yield Attention("server", "", f"{server.full:.0%} of its memory is used", bad=True)
 
 
-def _of_queue(queue: QueueView, look: Look) -> Iterator[Attention]:
+def _of_queue(queue: QueueView, look: Look, now: float) -> Iterator[Attention]:
     counts, name, signs = queue.counts, queue.name, look.signs
     waiting = counts.waiting + counts.parked
     if queue.imbalance:
@@ -103,15 +110,45 @@ def _of_queue(queue: QueueView, look: Look) -> Iterator[Attention]:
         yield Attention("unknown kind", name, f"{_jobs(unhandled, 'died')}: no worker had a handler", bad=True)
     if queue.outbox is not None and queue.outbox.dead:
         yield Attention("outbox", name, f"the relay of its outbox is dead, {queue.outbox.rows:,} rows wait", bad=True)
+    if queue.outbox is not None and queue.outbox.refused:
+        yield Attention("outbox", name, f"{_rows(queue.outbox.refused)} of its outbox can't be relayed", bad=True)
     if queue.paused:
         yield Attention("paused", name, "paused" + (f", {_jobs(waiting)}" if waiting else ""))
     if waiting and not queue.paused and queue.lag > lag_allowed(look.usual):
         usual = "" if look.usual is None else f", usually {span(look.usual)}"
         yield Attention("oldest", name, f"the oldest job has waited {span(queue.lag)}{usual}")
-    if held := min(signs.held, counts.delayed):
+    yield from _held_back(name, counts, look)
+    if text := other_terms(queue, now):
+        yield Attention("terms", name, text)
+
+
+def _held_back(name: str, counts: Counts, look: Look) -> Iterator[Attention]:
+    waiting = counts.waiting + counts.parked
+    if held := min(look.signs.held, counts.delayed):
         yield Attention("rate", name, f"a rate limit holds back {held:,} {'job' if held == 1 else 'jobs'}")
     elif waiting and not look.admits:
         yield Attention("rate", name, f"a rate limit holds back the jobs, {_jobs(waiting)}")
+
+
+def other_terms(queue: QueueView, now: float) -> str:
+    """Name the live workers that declare other terms than the queue has, and since when they do; '' for no worker."""
+    found: dict[str, OtherTerms] = {}
+    for worker in queue.workers:
+        if worker.alive and worker.differs is not None:
+            found.setdefault(program_name(worker.name), worker.differs)
+    if not found:
+        return ""
+    some = [
+        f"{one_line(name, 60)} {in_words(one_line(its.structure))} for {span(max(0.0, now - its.since))}"
+        for name, its in list(found.items())[:NAMED]
+    ]
+    more = [f"{len(found) - NAMED} more"] if len(found) > NAMED else []
+    number = f"{len(found)} worker declares" if len(found) == 1 else f"{len(found)} workers declare"
+    return f"{number} other terms than the queue's, {in_words(one_line(queue.terms))}: {', '.join(some + more)}"
+
+
+def _rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"
 
 
 def _jobs(number: int, verb: str = "") -> str:

@@ -132,7 +132,8 @@ class JobViews(Reader):
             result = yield from send(ops.result(id))
             if state is None and result is None:
                 return None
-            view = self.showing.gone(ops.keys.queue, id, state, result)
+            ended = None if state is None else self._with_results(ops.bound, state)
+            view = self.showing.gone(ops.keys.queue, id, ended, result)
             value = None if state is None else state.job.payload
             return evolve(view, shard=shard, payload=editable(ops.codec, view.payload, value))
         until = position = None

@@ -9,7 +9,6 @@ from typing import Any
 from attrs import define, evolve, field
 
 from headrace._core.effects import Inform, Now, Step, send_all
-from headrace._core.fair.shares import standing
 from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
 from headrace._core.views.queues import QueueViews
 from headrace._model.views import Overview, QueueView, ServerFacts, Tenants, Trends, one_line, sum_trends
@@ -110,7 +109,7 @@ class OverviewViews(QueueViews):
         yield from self.server.read(self._refusals)
         yield from self._look_closer(views)
         looks = {name: look for name, (_, look) in self._looks.items()}
-        facts = attention(views, looks, broken, self.server.facts, self.server.refused)
+        facts = attention(views, looks, broken, self.server.facts, self.server.refused, now=now)
         whole, history = self._catalogue.whole, tuple(self._history)
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
 
@@ -139,7 +138,7 @@ class OverviewViews(QueueViews):
             found: list[Tenants] = []
             for queue in [one for one in view.queues if "terms" in declared[one.name]][:OPS_PER_TRIP]:
                 parts = yield from self._ops_factory.of([queue.name])
-                some, slots = yield from standing(parts[queue.name])
+                some, slots = yield from self._standing(queue.name, parts[queue.name], declared[queue.name])
                 found.append(Tenants.of(queue.name, declared[queue.name], some, queue.counts.leased, slots))
             return tuple(found)
 

@@ -15,14 +15,17 @@ from headrace._core.queue import calls
 from headrace._core.views.reader import SEARCH_KEPT, Reader
 from headrace._model.checks import count
 from headrace._model.state import Counts, Schedule, WorkerState, summed
+from headrace._model.terms import Share
 from headrace._model.views import (
     KEPT,
     Every,
+    LimitView,
     OutboxView,
     QueuePage,
     QueueView,
     ShardView,
     Trends,
+    fair_by,
     sum_trends,
 )
 from headrace._protocol import view_ops
@@ -100,6 +103,7 @@ class QueueViews(Reader):
             name, counts, max(lag for _, lag, _ in read), any(about.paused for about in abouts),
             max(about.levels for about in abouts), self._workers[name][1],
             rates, line, shards, looks=tuple(at for at, _, _ in steps[1:]),
+            terms=max(abouts, key=lambda about: about.declaration).declared.get("terms", ""),
         )  # fmt: skip
 
     def queue(self, name: str) -> Step[QueuePage]:
@@ -115,11 +119,21 @@ class QueueViews(Reader):
                 schedules += yield from calls.schedules(ops)
             schedules.sort(key=lambda one: (one.paused, one.next_due))
             declared = max(abouts, key=lambda about: about.declaration)
-            found, slots = (yield from standing(parts)) if "terms" in declared.declared else ((), ())
+            found, slots = yield from self._standing(name, parts, declared.declared)
             about = (abouts[0].now, view, declared.declared, declared.declaration)
             return QueuePage(*about, tuple(schedules), tuple(found), tuple(slots))
 
         return (yield from self.kept(("queue", name), build))
+
+    def _standing(
+        self, name: str, parts: Sequence[Ops], declared: Mapping[str, str]
+    ) -> Step[tuple[list[Share], list[LimitView]]]:
+        """Read the shares and the slots of a queue, if it has terms, as they may be shown."""
+        if "terms" not in declared:
+            return [], []
+        shares, slots = yield from standing(parts)
+        fair = fair_by(declared)
+        return [self.showing.share(name, fair, one) for one in shares], [self.showing.slots(name, one) for one in slots]
 
     def schedules(self, names: Sequence[str]) -> Step[dict[str, list[Schedule]]]:
         """Read the schedules of these queues, by queue; at most 500 of each."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -14,10 +14,23 @@ from headrace._model.job import Job
 from headrace._model.settings import KIND
 from headrace._model.state import Attempt, JobState
 from headrace._model.steps import Step
-from headrace._model.views import ENDED, READ_BYTES, JobView, Moment, Payload, bounded, one_line, readable, text_of
+from headrace._model.terms import Share
+from headrace._model.views import (
+    ENDED,
+    READ_BYTES,
+    JobView,
+    LimitView,
+    Moment,
+    Payload,
+    bounded,
+    one_line,
+    readable,
+    text_of,
+)
 
 Redact = Callable[[str, str, Job[Any]], str]
 WITHHELD = "(not shown: redact= failed)"
+WAITS = {"waiting": "waits for the signal", "sleeping": "sleeps:"}  # by the states of steps
 
 
 class Redaction:
@@ -35,12 +48,12 @@ class Redaction:
         if end is None:
             nothing, what = Payload("text", "", 0), "completed; its result is kept"
             return JobView(id, name, ENDED[0], 0, 0, None, nothing, {}, result=shown, timeline=(Moment(None, what),))
-        attempt = f" in attempt {job.attempt}" if job.attempt else ""
-        worker = f", with {end.worker}" if end.worker else ""
         view = evolve(self.job(end, whole=True), result=shown)
+        attempt = f" in {_numbered(view, job.attempt)}" if job.attempt else ""
+        worker = f", with {end.worker}" if end.worker else ""
         first = [Moment(view.enqueued_at, "enqueued")] if view.enqueued_at else []
         last = Moment(end.since, f"{end.state}{attempt}{worker}")
-        return evolve(view, timeline=(*first, *_ended(view.attempts[:-1]), last))
+        return evolve(view, timeline=(*first, *_ended(view), last))
 
     def job(
         self, state: JobState[Any], *, token: int | None = None, until: float | None = None,
@@ -60,7 +73,8 @@ class Redaction:
             None if reason is None else bounded(reason, 2000)[0],
             None if traceback is None else bounded(traceback)[0], token, until, position,
             kind=self.kind(job), wait=wait_of(state), duration=duration_of(state, now),
-            finished=state.since if state.state in ENDS else None,
+            finished=state.since if state.state in ENDS else None, deliveries=state.deliveries,
+            suspended=state.suspended, overcome=state.overcome, children=state.children,
         )  # fmt: skip
         if not whole:
             return view
@@ -74,6 +88,22 @@ class Redaction:
     def kind(self, job: Job[Any]) -> str | None:
         """Show the kind of a job."""
         return one_line(self.text(f"header {KIND}", job.headers[KIND], job)) if KIND in job.headers else None
+
+    def value(self, queue: str, header: str, value: str) -> str:
+        """Show a value of a header by which a queue's jobs are told apart."""
+        return self.text(f"header {header}", value, Job("", b"", queue, headers={header: value}))
+
+    def share(self, queue: str, fair: Sequence[str], share: Share) -> Share:
+        """Show the share of a value, which has a part for each header of *fair*."""
+        parts = zip(fair, share.value, strict=False)
+        return evolve(
+            share, value=tuple(None if part is None else self.value(queue, header, part) for header, part in parts)
+        )
+
+    def slots(self, queue: str, limit: LimitView) -> LimitView:
+        """Show the slots that the values of a limit's header have taken."""
+        values = (evolve(slot, value=self.value(queue, limit.key, slot.value)) for slot in limit.values)
+        return evolve(limit, values=tuple(values))
 
     def _step(self, job: Job[Any], step: Step) -> Step:
         """Show a step, with its result as a `Payload`."""
@@ -109,6 +139,12 @@ class Redaction:
         texts = {name: value if isinstance(value, str) else ", ".join(value) for name, value in run.attributes.items()}
         return {name: one_line(self.text(f"attribute {name}", text, job)) for name, text in texts.items()}
 
+    def reason(self, flow: str, run: FlowState) -> str | None:
+        """Show why a run, or a child of one, has failed or was cancelled."""
+        if run.reason is None:
+            return None
+        return bounded(self.text("reason", run.reason, Job(run.id, b"", flow)), 2000)[0]
+
     def result_text(self, flow: str, id: str, data: bytes) -> Payload:
         """Show a result of a run's stage."""
         kind, text = readable(data)
@@ -134,39 +170,54 @@ def wait_of(state: JobState[Any]) -> float | None:
 
 
 def duration_of(state: JobState[Any], now: float | None = None) -> float | None:
-    """Return the seconds of a job's last attempt, or of its lease at the server's time *now*, as far as known."""
+    """Return the seconds that a job took, or of its lease at the server's time *now*, as far as known."""
     if state.state == "leased":
         return None if now is None or state.since is None else max(0.0, now - state.since)
-    last = state.attempts[-1] if state.attempts else None
-    return None if last is None or last.began is None else max(0.0, last.ended - last.began)
+    return state.took
 
 
-def _ended(attempts: Iterable[Attempt]) -> list[Moment]:
-    """List the ends of attempts."""
-    return [
-        Moment(one.ended, f"attempt {one.number} failed, with {one.worker or 'no worker'}: {one.reason or one.error}")
-        for one in attempts
-        if one.reason or one.error
-    ]
+def _numbered(job: JobView, attempt: int) -> str:
+    """Name the last delivery of a run, or the last attempt of another job."""
+    return f"delivery {job.deliveries}" if job.is_run and job.deliveries else f"attempt {attempt}"
+
+
+def _ended(job: JobView) -> list[Moment]:
+    """List the ends of attempts that did not end the job."""
+    found = list[Moment]()
+    for one in job.attempts:
+        worker = one.worker or "no worker"
+        if one.suspended:
+            found.append(Moment(one.ended, f"{job.counted} {one.number} suspended, with {worker}"))
+        elif one.failed:
+            found.append(
+                Moment(one.ended, f"{job.counted} {one.number} failed, with {worker}: {one.reason or one.error}")
+            )
+    return found
 
 
 def _timeline(job: JobView) -> list[Moment]:
     """List the recorded moments of a job's life, in order."""
-    moments = [Moment(job.enqueued_at, "enqueued"), *_ended(job.attempts)]
+    moments = [Moment(job.enqueued_at, "enqueued"), *_ended(job)]
     leased = job.state == "leased"
-    before = job.attempt - 1 if leased else job.attempt if job.reason or job.attempt > 1 else 0
+    if job.is_run:
+        before = job.deliveries - leased
+    elif leased:
+        before = job.attempt - 1
+    else:
+        before = job.attempt if job.reason or job.attempt > 1 else 0
     if before and job.state != "dead":
         moments.append(Moment(None, f"delivered {before} {'time' if before == 1 else 'times'} before"))
     if job.state == "dead":
-        moments.append(Moment(job.since, f"died in attempt {job.attempt}, with {job.holder or 'no worker'}"))
+        moments.append(Moment(job.since, f"died in {_numbered(job, job.attempt)}, with {job.holder or 'no worker'}"))
     elif leased:
         token = "" if job.token is None else f" under token {job.token}"
-        moments.append(Moment(job.since, f"attempt {job.attempt} leased or renewed by {job.holder}{token}"))
+        moments.append(Moment(job.since, f"{_numbered(job, job.attempt)} leased or renewed by {job.holder}{token}"))
         moments.append(Moment(job.until, "its lease ends, unless it is renewed"))
+    elif job.suspended:
+        moments += [Moment(step.began, f"{WAITS[step.state]} {step.name}") for step in job.steps if step.state in WAITS]
+        moments += [Moment(job.due, "due")] if job.due else []
     elif job.state == "delayed":
         moments.append(Moment(job.due, "due"))
-    elif job.state == "blocked" and (waits := [step for step in job.steps if step.state == "waiting"]):
-        moments += [Moment(step.began, f"waits for the signal {step.name}") for step in waits]
     else:
         states = {
             "parked": "given back: in front of all that is new",

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 
 from headrace._core.effects import HeldJob, Step, TakeBack
 from headrace._core.worker.consumer import FAIR_START_WITHIN_S, Consumer
-from headrace._model.terms import Terms
-
-Value = tuple[str | None, ...]
+from headrace._model.terms import Value, value_of
 
 
-def by_turns(terms: Terms, weights: Mapping[Value, float], units: Sequence[list[HeldJob]]) -> list[list[HeldJob]]:
+def by_turns(
+    path: Sequence[str], weights: Mapping[Value, float], units: Sequence[list[HeldJob]]
+) -> list[list[HeldJob]]:
     """Order units of one job each: the first of each value, then the second, by weight; with two levels first within
     each organisation. Jobs of one value keep their order, and lower priorities stay behind.
     """
-    rows = [(terms.value(unit[0].job.headers), unit) for unit in units]
-    for depth in range(len(terms.path), 0, -1):
+    rows = [(value_of(path, unit[0].job.headers), unit) for unit in units]
+    for depth in range(len(path), 0, -1):
         counts: Counter[Value] = Counter()
         turns: list[tuple[float, int]] = []
         for number, (value, _) in enumerate(rows):
@@ -35,12 +35,12 @@ def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Step[list[li
     """Take back the units that wait for a handler, and return them with the *fresh* ones, by turns. One handler runs
     jobs in the order of their leases.
     """
-    terms, fair = consumer.ops.settings.terms, consumer.leasing.fair
-    if terms is None or fair is None or not terms.path or consumer.handler.concurrency == 1:
+    fair = consumer.leasing.fair
+    if fair is None or not fair.queues.path or consumer.handler.concurrency == 1:
         return fresh
     waiting = len(consumer.jobs.held) - consumer.slots()
     soon = consumer.starts_within(FAIR_START_WITHIN_S / 5)  # jobs that start at once, in any order
     if waiting <= max(len(fresh), soon):
         return fresh
     units, _ = yield from TakeBack()
-    return by_turns(terms, fair.weights, [*units, *fresh])
+    return by_turns(fair.queues.path, {} if fair.differs else fair.weights, [*units, *fresh])

@@ -18,9 +18,9 @@ from attrs import define, evolve, field
 
 from headrace._core.effects import HeldJob, Phase, Role
 from headrace._core.verdicts import Settlement, SettlementBatch, judge, meant, operations
-from headrace._core.worker.company import Company
 from headrace._core.worker.slots import SharedSlots
 from headrace._core.worker.state import ActiveJobs, FairLeasing, IdleMode, Leasing, NameClaim, Registration, Timers
+from headrace._core.worker.suspects import Suspects
 from headrace._model.checks import FOREVER_S
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Retry
@@ -53,7 +53,7 @@ class Consumer:
     named: bool = field(default=False, kw_only=True)  # the user chose the name: no other worker may live under it
     phase: Phase = Phase.RUNNING
     shared: SharedSlots | None = None  # with the consumers of the other shards, if its queue has several
-    company: Company = field(factory=Company)  # the consumers of its worker
+    suspects: Suspects = field(factory=Suspects)  # of its worker
     leasing: Leasing = field(factory=Leasing)
     jobs: ActiveJobs = field(factory=ActiveJobs)
     registration: Registration = field(init=False)
@@ -66,9 +66,7 @@ class Consumer:
     def __attrs_post_init__(self) -> None:
         self.registration = Registration(self.new_name(), NameClaim(self.ops, self.worker))
         if (terms := self.ops.settings.terms) is not None:
-            self.leasing.fair = FairLeasing(
-                structure=terms.structure, weights=dict(terms.weights), absent=set(terms.names)
-            )
+            self.leasing.fair = FairLeasing(terms.structure, undeclared=True, weights=dict(terms.weights))
 
     @property
     def name(self) -> str:
@@ -89,6 +87,9 @@ class Consumer:
         registration = self.registration
         registration.name, registration.name_claim = self.new_name(), NameClaim(self.ops, self.worker)
         registration.registered = self.idle.on = self.idle.all_idle = False
+        if (fair := self.leasing.fair) is not None:
+            fair.undeclared = fair.own != ""
+            fair.said = False
 
     @property
     def stalls_at_most(self) -> float:
@@ -188,6 +189,13 @@ class Consumer:
         """Forget a job that was suspended, or taken from us, while its handler runs: its end does not count."""
         cast("HeldJob", held).ended = True
         self.forget(cast("HeldJob", held))
+
+    def parts(self, held: HeldJob) -> bool:
+        """Tell whether the call that suspends a run is under way. Its answer says whether the job was ours: by now
+        that may be here again.
+        """
+        run = self.jobs.runs.get(held)
+        return run is not None and run.parting
 
     def slot_freed(self) -> None:
         """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
@@ -304,7 +312,15 @@ class Consumer:
         handler = self.handler
         batch = handler.max_size if handler.batch else 1
         return self.ops.lease(
-            name, limit, woken=woken, kind=HeldJob, predecessor=predecessor, batch=batch, same=handler.same
+            name,
+            limit,
+            woken=woken,
+            kind=HeldJob,
+            predecessor=predecessor,
+            batch=batch,
+            same=handler.same,
+            apart=self.suspects.may_come(self),
+            fair=self.leasing.lines,
         )
 
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
@@ -325,9 +341,10 @@ class Consumer:
 
         With limits none: a job that waits for a handler here would take a slot that others could use.
         """
-        if self.ops.settings.limits:
+        fair = self.leasing.fair
+        if fair is not None and fair.queues.limits:
             return 0
-        within = START_WITHIN_S if self.ops.settings.fair is None else FAIR_START_WITHIN_S
+        within = START_WITHIN_S if fair is None or not fair.queues.path else FAIR_START_WITHIN_S
         return min(self.starts_within(within), max(JOBS_PER_SCRIPT, self.slots()))
 
     def starts_within(self, seconds: float) -> int:
@@ -358,9 +375,9 @@ class Consumer:
 
     def waits(self) -> bool:
         """Tell whether to block on the server: no job is known to be available, slots are free, and it may lease."""
-        if self.leasing.available or self.alone or not self.registered or self.phase is not Phase.RUNNING:
+        if self.leasing.available or not self.registered or self.phase is not Phase.RUNNING:
             return False
-        if self.leasing.barred or self.company.shuts_out(self):
+        if self.leasing.barred or self.suspects.bar(self):
             return False
         return self.untouched() or self.room() > 0  # room() takes longer, and most of many queues are idle
 
@@ -368,20 +385,17 @@ class Consumer:
         """Tell whether no slot is taken or asked for."""
         return self.shared is None and not self.leasing.saturated and not self.used()
 
-    @property
-    def alone(self) -> bool:
-        """Whether this consumer leases nothing more until it holds no job, or another job is due."""
-        return id(self) in self.company.waiting
-
     def may_lease(self) -> bool:
         """Tell whether this consumer may send lease calls."""
         running = self.phase is Phase.RUNNING and self.registered
-        return running and not self.leasing.barred and not self.company.shuts_out(self)
+        return running and not self.leasing.barred and not self.suspects.bar(self)
 
     def may_idle(self) -> bool:
         """Tell whether the queue is idle for this worker, and the worker is subscribed to activity notices."""
         idle = self.registered and self.phase is Phase.RUNNING
         idle = idle and not (self.jobs.held or self.leasing.asking or self.jobs.under_way or self.unsettled())
+        if (fair := self.leasing.fair) is not None and fair.differs:  # it asks whether the terms change
+            return False
         return idle and self.idle.subscribed and not (self.named or self.leasing.paused or self.handler.persistent)
 
     def piggyback_limit(self) -> int:

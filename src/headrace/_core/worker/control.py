@@ -9,7 +9,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.idle import note_activity
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.reclaimer import sweep
-from headrace._core.worker.renewal import check, check_named
+from headrace._core.worker.renewal import check, check_named, declare_again
 from headrace._protocol.limits import BLOCK_S
 
 RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions
@@ -33,6 +33,7 @@ def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role
         if received.state == "anew":
             pause = 0.05
             for consumer in consumers:
+                declare_again(consumer)  # the queue may have been deleted before
                 yield from check(consumer)
         for channel, message in received.messages:
             if channel not in by_channel:

@@ -35,17 +35,16 @@ from headrace._core.effects import (
 )
 from headrace._core.verdicts import Settlement, SettlementBatch, alike, undecoded
 from headrace._core.worker.ahead import with_waiting
-from headrace._core.worker.company import depart, joined
 from headrace._core.worker.consumer import IDLE_S, Consumer
 from headrace._core.worker.idle import enter_idle, leave_idle
 from headrace._core.worker.renewal import check, died, lose
-from headrace._core.worker.state import FairLeasing
+from headrace._core.worker.suspects import admitted, let_go_on
+from headrace._core.worker.terms import note_terms
 from headrace._protocol.limits import BLOCK_S, JOBS_PER_SCRIPT, POLL_S
 from headrace._protocol.op import Op, TooLarge
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant, Verdicts
 
-JOBS_WITHOUT_KEY = 100  # jobs leased without a header of the terms, after which it is reported
 TAKE_BACK_AFTER_S = 1.0  # seconds without a free slot after which waiting batches go back to the queue
 
 
@@ -89,8 +88,8 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
 
     A separate function: otherwise the role would keep leased and settled jobs in memory while it sleeps.
     """
-    if consumer.company.suspect is not None:
-        yield from depart(consumer)
+    if consumer.suspects.holder is not None:
+        yield from let_go_on(consumer)
     batch = settlements(consumer)
     if consumer.shared is not None:
         consumer.shared.now = yield from Now()
@@ -217,7 +216,8 @@ def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
 
 def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
     """Return the operation that `_piggyback` sends, the last one if possible: this saves time for an arriving job."""
-    last, key = consumer.leasing.last_piggyback, (consumer.name, limit)
+    last = consumer.leasing.last_piggyback
+    key = (consumer.name, limit, consumer.suspects.may_come(consumer))
     if key not in last:
         op, again = (consumer.lease(consumer.name, most, 2) for most in (limit, 1))
         last.clear()
@@ -234,10 +234,7 @@ def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
 def _room(consumer: Consumer) -> int:
     """Return how many jobs to lease now."""
     shared = consumer.shared
-    if consumer.alone and not (consumer.jobs.held or consumer.jobs.under_way):
-        consumer.company.waiting.discard(id(consumer))
-        consumer.leasing.available = True
-    if consumer.alone or not (consumer.leasing.available and consumer.may_lease()):
+    if not (consumer.leasing.available and consumer.may_lease()):
         if shared is not None:
             shared.leave(consumer)
         return 0
@@ -251,9 +248,10 @@ def _pause(consumer: Consumer) -> Step[float]:
     shared, timers = consumer.shared, consumer.timers
     if consumer.idle.asked:
         yield from enter_idle(consumer)
-    soon = consumer.jobs.held or consumer.company.suspect is not None
-    left = (yield from _gather(consumer)) or (1.0 if soon else IDLE_S)
+    left = (yield from _gather(consumer)) or (1.0 if consumer.jobs.held else IDLE_S)
     now = yield from Now()
+    if consumer.suspects.until and consumer.suspects.holder is consumer:
+        left = min(left, max(0.001, consumer.suspects.until - now))
     if shared is not None:
         left = min(left, shared.recheck_after(consumer, now))
         if (other := shared.next()) not in (None, consumer):
@@ -262,7 +260,6 @@ def _pause(consumer: Consumer) -> Step[float]:
         left = min(left, timers.due_at - now)
     elif timers.due_at is not None:
         timers.due_at, consumer.leasing.available = None, True
-        consumer.company.waiting.discard(id(consumer))
         if shared is not None or consumer.room() > 0:  # for a shared slot it waits for its turn
             return 0.0
     slots_busy = consumer.jobs.held and not consumer.leasing.saturated
@@ -302,13 +299,15 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
     for claim, reason in grant.undecodable:
         held = cast("HeldJob", claim)
         consumer.settle(held, undecoded(held, reason))
-    if consumer.leasing.fair is not None:
-        yield from _note_terms(consumer, consumer.leasing.fair, grant)
+    if grant.structure is not None or grant.unread:
+        yield from note_terms(consumer, grant)
+        if grant.elsewhere:  # the next call is for the other script
+            return
     if grant.levels is not None and grant.levels != consumer.leasing.levels_logged:
         consumer.leasing.levels_logged = grant.levels
         yield Log("levels_unknown", _unknown(consumer.ops, grant.levels))
     _note_queue(consumer, call, grant, now)
-    fresh = yield from joined(consumer, consumer.admit(leased), grant.alone_for)
+    fresh = yield from admitted(consumer, consumer.admit(leased))
     if consumer.leasing.quiet:  # since this call was sent
         consumer.give_back([fresh])
     else:
@@ -317,45 +316,17 @@ def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
 
 def _note_queue(consumer: Consumer, call: _LeaseCall, grant: Grant, now: float) -> None:
     """Record the state of the queue that an answer reports, for the next call."""
-    consumer.company.note(consumer, grant)
-    # If the server says that we hold a job, and we do not, its answer to an earlier call was lost.
-    consumer.leasing.paused = grant.paused or grant.alone > consumer.alone
+    consumer.leasing.paused = grant.paused
     if not grant.paused or grant.claims:
         consumer.registration.name_claim.predecessor = ""
     if grant.next_due is not None:  # counted from the moment of sending: the next call takes as long
         consumer.expect(now if call.sent_at is None else call.sent_at, grant.next_due)
     number = len(grant.claims) + len(grant.undecodable)
-    consumer.leasing.backlog = not grant.alone and (number >= call.limit or grant.more)
+    consumer.leasing.backlog = number >= call.limit or grant.more
     if not consumer.leasing.backlog:
         consumer.leasing.available = False
         if call.woken and not grant.claims:
             consumer.timers.tick_at = 0.0  # a new schedule may have woken us
-
-
-def _note_terms(consumer: Consumer, fair: FairLeasing, grant: Grant) -> Role:
-    """Record how far the call has looked, and log the headers that no job has."""
-    if grant.unread or grant.structure == "":  # the terms are gone with their queue: they are declared again
-        fair.unread, fair.undeclared = grant.unread or fair.unread, fair.undeclared or grant.structure == ""
-        yield Wake(owner=consumer)
-    if grant.structure and grant.structure != fair.structure:
-        fair.structure = grant.structure
-        yield Log("terms_changed", f"queue {consumer.ops.keys.queue!r} has the terms `{grant.structure}` now")
-    if not fair.absent:
-        return
-    fair.jobs += len(grant.claims)
-    for claim in grant.claims:
-        fair.absent.difference_update(claim.job.headers)
-    if fair.jobs >= JOBS_WITHOUT_KEY:
-        for name in sorted(fair.absent):
-            yield Log("key_unknown", _absent(consumer.ops, name, fair.jobs))
-        fair.absent.clear()
-
-
-def _absent(ops: Ops, name: str, jobs: int) -> str:
-    return (
-        f"queue {ops.keys.queue!r} tells jobs apart by the header {name!r}, which none of the last {jobs} had: give it "
-        "as headers= of an enqueue, or as the argument of a task"
-    )
 
 
 def _unknown(ops: Ops, levels: int) -> str:

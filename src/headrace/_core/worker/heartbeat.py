@@ -7,8 +7,10 @@ from typing import Any
 
 from headrace._core.effects import Now, Phase, Role, Sleep, Step, Wake, send_all
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.declaring import declare
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.renewal import died
+from headrace._protocol import fair_ops
 from headrace._protocol.op import Op
 from headrace._protocol.replies import Entered
 
@@ -46,25 +48,37 @@ def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
     fresh = [not consumer.registered for consumer in consumers]
     names = [consumer.name for consumer in consumers]
     now = yield from Now()
-    ops: list[Op[Any]] = [consumer.sign(worker.settings, now) for consumer in consumers]
-    if worker.company.several:  # before the first lease, the server must know that the jobs have company
-        new_names = [(one, one.name) for one, new in zip(consumers, fresh, strict=True) if new]
-        ops += [one.ops.company(name, beside=True) for one, name in new_names]
-    alive = (yield from send_all(ops))[: len(consumers)]
+    # A worker that lives and has said nothing counts as one without terms, so it says which it has before.
+    tells = [
+        one for one, new in zip(consumers, fresh, strict=True) if new and one.leasing.fair and one.leasing.fair.own
+    ]
+    ops: list[Op[Any]] = [fair_ops.tell(one.ops, one.name) for one in tells]
+    ops += [consumer.sign(worker.settings, now) for consumer in consumers]
+    alive = (yield from send_all(ops))[len(tells) :]
     wait = worker.settings.heartbeat
     if (yield from Now()) - now >= wait:
         wait = 0.0  # the answer took longer than a heartbeat: beat again at once
+    entered = list[tuple[Consumer, str]]()
     for consumer, new, name, yes in zip(consumers, fresh, names, alive, strict=True):
         if consumer.name != name:
             wait = 0.0  # the consumer was declared dead and renamed while we asked
         elif isinstance(yes, Entered) and not consumer.registration.name_claim.admits(yes, now):
             wait = min(wait, worker.settings.heartbeat / 4)
             continue
+        elif yes and new:
+            entered.append((consumer, name))
+            continue
         elif yes:
-            consumer.registration.beaten, consumer.registration.registered = now, True
+            consumer.registration.beaten = now
         else:
             yield from died(consumer)
             wait = 0.0
         if new:
             yield Wake(owner=consumer)
+    yield from declare([consumer for consumer, _ in entered])
+    for consumer, name in entered:
+        if consumer.name == name:
+            consumer.registration.beaten = now
+            consumer.registration.registered = True
+        yield Wake(owner=consumer)
     return wait

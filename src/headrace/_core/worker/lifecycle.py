@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from headrace._core.effects import Phase, Role, send
-from headrace._core.worker.company import Company
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.suspects import Suspects
 from headrace._model.settings import WorkerSettings
 
 ALONE_AT_MOST = 8  # queues that each have their own blocked read, with a lease call behind it
@@ -22,15 +22,15 @@ class Lifecycle:
     consumers: Sequence[Consumer]
     phase: Phase = Phase.RUNNING
     stalled_since: float | None = None  # since when the thread of the handlers has not answered the engine
-    company: Company = field(factory=Company)
+    suspects: Suspects = field(factory=Suspects)
 
     def __attrs_post_init__(self) -> None:
         self._introduce()
 
     def _introduce(self) -> None:
-        self.company.members = self.consumers
+        self.suspects.members = self.consumers
         for consumer in self.consumers:
-            consumer.company = self.company
+            consumer.suspects = self.suspects
 
     def advance_to(self, phase: Phase) -> None:
         """Go on to *phase*. Never go back to an earlier phase."""
@@ -44,6 +44,8 @@ class Lifecycle:
         self._introduce()
         for consumer in consumers:
             consumer.phase = max(consumer.phase, self.phase)
+            shards = () if consumer.shared is None else consumer.shared.members
+            consumer.leasing.quiet = any(one.leasing.quiet for one in shards)
 
     def running(self, now: float) -> bool:
         """Tell whether handlers run for which a stop waits."""

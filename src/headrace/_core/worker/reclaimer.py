@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Abort, Log, Now, Phase, Role, Sleep, Step, Wake, send, send_all
+from headrace._core.effects import Abort, Now, Phase, Role, Sleep, Step, Wake, send, send_all
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.declaring import declare
 from headrace._core.worker.idle import AGAIN_S, ask_for_idle
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._model.checks import FOREVER_S
@@ -48,6 +49,7 @@ def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S
     """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the next time."""
     now = yield from Now()
     swept: list[Consumer] = []
+    yield from declare([consumer for consumer in consumers if consumer.registered])  # again: a queue was deleted
     for consumer in consumers:
         for held in consumer.overdue(now):
             consumer.ended(held, TimeoutError(overran(consumer.of(held).deadline)))
@@ -55,7 +57,6 @@ def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S
             yield Wake(owner=consumer)
         yield from consumer.housekeep()
         yield from _measure(consumer)
-        yield from _declare(consumer)
         if consumer.registered and _due(consumer, now):
             if consumer.idle.all_idle:
                 consumer.timers.sweep_at = now + AGAIN_S
@@ -99,21 +100,9 @@ def _unswept_for(consumer: Consumer, found: Reclaimed, most: float) -> float:
     return min(found.again, most, consumer.ops.settings.lease / 2, (consumer.handler.deadline or FOREVER_S) * 0.75)
 
 
-def _declare(consumer: Consumer) -> Role:
-    """Declare once how the queue is meant to be used. Log each declaration of another client that differs."""
-    if consumer.registration.declared or not consumer.registered:
-        return
-    consumer.registration.declared = True
-    ops = consumer.ops
-    more = consumer.declares()
-    answer = yield from send(ops.declare(serving=True, more=more))
-    for text in answer.differences(ops.keys.queue, {**ops.declaration(), **more}, serving=True):
-        yield Log("declaration_differs", text)
-
-
 def _measure(consumer: Consumer) -> Role:
     """Read the queue's counts, if telemetry asks for them now."""
     if consumer.gauge is None or not consumer.gauge.due():
         return
-    shares = [] if consumer.leasing.fair is None else (yield from send(fair_ops.shares(consumer.ops)))
+    shares = [] if not consumer.leasing.lines else (yield from send(fair_ops.shares(consumer.ops)))
     consumer.gauge.read(*(yield from send(consumer.ops.measure())), shares)

@@ -57,13 +57,20 @@ def check_named(consumer: Consumer, message: bytes) -> Role:
     )
     entries = message.decode("utf-8", "replace").split()
     if "*" in entries:  # the queue was deleted, with its declarations
-        consumer.registration.declared, consumer.timers.sweep_at = False, 0.0
+        declare_again(consumer)
     named = [held for entry in entries if (held := consumer.jobs.held.get(entry))]
     yield from check(consumer, None if "*" in entries else named)
 
 
+def declare_again(consumer: Consumer) -> None:
+    """Have the next sweep declare the queue, and let that sweep begin now."""
+    consumer.registration.declared = False
+    consumer.timers.sweep_at = 0.0
+
+
 def lose(consumer: Consumer, gone: Sequence[HeldJob]) -> Role:
     """Give up jobs that are no longer ours, and tell their handlers. Later returns of them do not count."""
+    gone = [held for held in gone if not consumer.parts(held)]
     for held in gone:
         consumer.forget(held)
         held.ended = True

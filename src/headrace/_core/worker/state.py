@@ -12,6 +12,7 @@ from headrace._core.effects import BlockThen, HeldJob
 from headrace._core.verdicts import Settlement, SettlementBatch
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
+from headrace._model.terms import Structure
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Entered
@@ -52,15 +53,35 @@ class NameClaim:
 
 @define(eq=False)
 class FairLeasing:
-    """The lease calls of a consumer whose queue has terms. `_core/fair/roles` writes it."""
+    """The terms by which a consumer leases. `_core/worker/terms` and `_core/fair/roles` write it."""
 
-    undeclared: bool = True  # the server does not know the terms: nothing is leased
-    structure: str = ""  # of the terms that the queue has
+    own: str  # the structure of the terms that this worker declares, '' for none
+    undeclared: bool  # the server is to be told, or asked, before anything is leased
+    said: bool = False  # the server has been told under this name
+    queues: Structure = field(init=False)  # the structure of the terms that the queue has
     weights: dict[Any, float] = field(factory=dict[Any, float])  # that this worker declares, by value
+    heard: bool = False  # the server has told which terms the queue has
+    told: bool = False  # the log says that these are not the worker's own
     unread: bool = False  # the last look at new jobs did not reach their end
     looked_at: float = 0.0  # when a call has looked last
-    jobs: int = 0  # jobs leased since the start
-    absent: set[str] = field(factory=set[str])  # the headers that none of these had
+    asked_at: float = 0.0  # when the server was asked last whether the terms change
+    jobs: int = 0  # jobs leased under these terms
+    absent: set[str] = field(factory=set[str])  # the headers of the terms that none of these had
+
+    def __attrs_post_init__(self) -> None:
+        self.obey(self.own)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the queue has other terms than this worker declares."""
+        return self.own != self.queues.text
+
+    def obey(self, structure: str) -> None:
+        """Lease by this structure."""
+        self.queues = Structure.read(structure)
+        self.jobs = 0
+        self.absent = set(self.queues.names)
+        self.unread = self.unread and bool(structure)
 
 
 @define(eq=False)
@@ -73,8 +94,8 @@ class Leasing:
     asked_at: float = 0.0  # when the last lease call was sent
     sending: int = 0  # round trips of `fetch` that are under way
     piggybacked: int = 0  # jobs that the lease call behind a blocked read asks for; set by the role `wait` alone
-    last_piggyback: dict[tuple[str, int], BlockThen] = field(factory=dict[tuple[str, int], BlockThen])
-    """The last lease calls behind blocked reads, by name and number."""
+    last_piggyback: dict[tuple[Any, ...], BlockThen] = field(factory=dict[tuple[Any, ...], BlockThen])
+    """The last lease calls behind blocked reads, by name, number, and whether a suspect may come."""
     available: bool = True  # the queue may have jobs to lease
     backlog: bool = False  # the last lease call brought as many jobs as it asked for
     woken: bool = False
@@ -85,14 +106,19 @@ class Leasing:
     shard_gone: bool = False  # its shard is gone
     levels_logged: int = 0  # the queue's number of levels that was logged, as this worker knows fewer
     loss_notices: int = 0  # number of messages that leases were taken from us
-    fair: FairLeasing | None = None  # if the queue has terms
+    fair: FairLeasing | None = None  # if the queue had terms, or the worker declares some
 
     @property
     def barred(self) -> bool:
         """Whether nothing may be leased for now: an operator asks for that, older jobs are in other shards, or the
-        server does not know the terms.
+        worker has not declared its terms.
         """
         return self.quiet or self.blocked_by_older or (self.fair is not None and self.fair.undeclared)
+
+    @property
+    def lines(self) -> bool:
+        """Whether the queue has terms, so that `lease_fair` hands out its jobs."""
+        return self.fair is not None and self.fair.queues.text != ""
 
 
 @define(eq=False)

@@ -15,7 +15,7 @@ from redis.asyncio import ConnectionPool
 
 __all__ = [
     "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
-    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "next_of", "settled",
+    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "made", "next_of", "settled",
     "sleep", "takes_steps",
 ]  # fmt: skip
 
@@ -85,6 +85,12 @@ def takes_steps(run: Any) -> bool:
         return False
     _RUN.set(run)
     return True
+
+
+def made(calls: list[tuple[str, Any]], what: str, call: Driven[T]) -> Driven[T]:
+    """Note a coroutine that the user may forget to await, and return it."""
+    calls.append((what, call))
+    return call
 
 
 async def settled(value: Any) -> Any:

@@ -119,7 +119,8 @@ class AsyncExecutor(AsyncTrips):
         lane, trip = self._lane(prepared), Trip(())
         answers: list[Any] = []
         try:
-            answers = await self.connections.send([prepared.packed(lane.name, lane.calls, item)], None, trip.leaves)
+            packed = prepared.packed(lane.name, lane.calls, item)
+            answers = await self.connections.send_short(packed, trip.leaves)
             trip.answered()
             if isinstance(answers[0], Exception):
                 trip.ops = (prepared.of(item),)

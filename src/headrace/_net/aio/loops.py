@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+import signal
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from headrace._installing import install_command
 from headrace.errors import ConfigurationError
 
 SAYS = "HEADRACE_LOOP"  # the environment variable: uvloop or asyncio
@@ -25,6 +27,31 @@ def run(story: Coroutine[Any, Any, None]) -> None:
         runner.run(story)
 
 
+@contextmanager
+def on_signals(act: Callable[[], object]) -> Generator[bool]:
+    """Call *act* on SIGINT and SIGTERM, and restore the program's own handlers at the end.
+
+    Yield whether this thread can handle signals.
+    """
+    loop = asyncio.get_running_loop()
+    before: dict[int, tuple[Any, Any]] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        own = getattr(loop, "_signal_handlers", {}).get(number)  # asyncio tells no other way; uvloop tells none
+        handler = signal.getsignal(number)
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+            loop.add_signal_handler(number, act)
+            before[number] = own, handler
+    try:
+        yield bool(before)
+    finally:
+        for restored, (own, handler) in before.items():
+            loop.remove_signal_handler(restored)
+            if own is not None:
+                loop.add_signal_handler(restored, own._callback, *own._args)  # noqa: SLF001 - see above
+            elif handler is not None and getattr(handler, "__self__", None) is not loop:
+                signal.signal(restored, handler)
+
+
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return the factory of the loop; `None` for asyncio's. Raises `ConfigurationError`, also if a loop runs."""
     with suppress(RuntimeError):
@@ -39,7 +66,7 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         make: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
         return make
     if wanted:
-        raise ConfigurationError(f"{SAYS}=uvloop: it is not installed: pip install 'headrace[speed]'")
+        raise ConfigurationError(f"{SAYS}=uvloop: it is not installed: {install_command('speed')}")
     return None
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headrace._core.effects import Send, Step, send
+from headrace._core.effects import Effect, Send, Sleep, Step
 from headrace._core.steps.run import Run
 from headrace._model.steps import NAME_CHARACTERS, fraction_of
-from headrace._net.aio.colour import Driven, background, settled, takes_steps
+from headrace._net.aio.colour import Driven, background, made, settled, sleep, takes_steps
 from headrace._net.aio.executor import AsyncExecutor
-from headrace._protocol import step_ops
 from headrace._telemetry.steps import StepSpan
 from headrace.errors import ConfigurationError, NotDurable
 
@@ -25,18 +24,27 @@ def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> 
     durable as asked.
     """
 
+    async def perform(effect: Effect) -> Any:
+        if isinstance(effect, Sleep):
+            return await sleep(effect.seconds)
+        assert isinstance(effect, Send)  # noqa: S101 - a run does nothing else
+        try:
+            return await executor.run_all(effect.ops, within=effect.within)
+        except NotDurable as error:
+            return late(error)
+
     async def drive(call: Step[Any]) -> Any:
-        answers: Any = None
-        while True:
-            try:
-                effect = call.send(answers)
-            except StopIteration as done:
-                return done.value
-            assert isinstance(effect, Send)  # noqa: S101 - a run does nothing else
-            try:
-                answers = await executor.run_all(effect.ops, within=effect.within)
-            except NotDurable as error:
-                answers = late(error)
+        try:
+            effect = next(call)
+            while True:
+                try:
+                    answer = await perform(effect)
+                except BaseException as error:
+                    effect = call.throw(error)
+                else:
+                    effect = call.send(answer)
+        except StopIteration as done:
+            return done.value
 
     return drive
 
@@ -50,60 +58,72 @@ class AsyncSteps:
     """The steps of one run: `Job.step` and its siblings end here."""
 
     def __init__(self, run: Run, drive: Drive, home: object = None) -> None:
-        self._run, self._drive = run, drive
+        self.run = run
+        self._drive = drive
         self._home = home  # the event loop of the handler, if another thread may be the first to take its steps
         self._noted = float("-inf")  # when progress was last sent
-        self._latest: tuple[float, str] | None = None  # progress that was not sent yet
 
-    async def step(
+    def step(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], *, once: bool
+    ) -> Driven[Any]:
+        """Answer from the record of a step, or run it and record its value."""
+        return made(self.run.made, f"step {name!r:.100}", self._step(name, function, args, options, once=once))
+
+    def sleep(self, name: str, duration: Any, *, release_key: bool) -> Driven[Any]:
+        """Return once the time has come; end the handler before."""
+        return made(self.run.made, f"sleep {name!r:.100}", self._sleep(name, duration, release_key=release_key))
+
+    def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Driven[Any]:
+        """Return the data of a signal; end the handler before it comes."""
+        return made(self.run.made, f"wait {name!r:.100}", self._wait_for(name, timeout, release_key=release_key))
+
+    async def _step(
         self, name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], *, once: bool
     ) -> Any:
-        """Answer from the record of a step, or run it and record its value."""
         with self._taking("step", name) as span:
-            known, value = await self._drive(self._run.begin(name, function, once=once))
+            known, value = await self._drive(self.run.begin(name, function, once=once))
             if known:
                 return span.replayed(value)
             since = time.monotonic()
             try:
                 value = await settled(function(*args, **options))
-                return await self._drive(self._run.end(name, function, value, time.monotonic() - since))
+                return await self._drive(self.run.end(name, function, value, time.monotonic() - since))
             except BaseException:
-                self._run.failed(name)
+                self.run.failed(name)
                 raise
 
-    async def sleep(self, name: str, duration: Any, *, release_key: bool) -> None:
-        """Suspend the run until the time has come."""
+    async def _sleep(self, name: str, duration: Any, *, release_key: bool) -> Any:
         with self._taking("sleep", name):
-            await self._drive(self._run.sleep(name, duration, release_key=release_key))
+            return await self._drive(self.run.sleep(name, duration, release_key=release_key))
 
-    async def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
-        """Return the data of a signal; suspend the run until it comes."""
+    async def _wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Any:
         with self._taking("wait", name):
-            return await self._drive(self._run.wait_for(name, timeout, release_key=release_key))
+            return await self._drive(self.run.wait_for(name, timeout, release_key=release_key))
 
     def _taking(self, kind: str, name: str) -> StepSpan:
         """Make the span of a step. Raises `ConfigurationError` in the task of another job's handler."""
-        if not takes_steps(self._run):
+        if not takes_steps(self.run):
             raise ConfigurationError(
-                f"{kind} {name!r:.100} of job {self._run.claim.job.id!r} is taken in the task of another job: "
+                f"{kind} {name!r:.100} of job {self.run.claim.job.id!r} is taken in the task of another job: "
                 "take it in its own"
             )
         return StepSpan(kind, name)
 
     def skip_sleeps(self) -> None:
         """End each sleep at once, for tests."""
-        self._run.skip_sleeps = True
+        self.run.skip_sleeps = True
 
     def progress(self, fraction: float, text: str) -> None:
         """Note how far the job has come: now, or a second after the last note."""
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, not {type(text).__name__}")
-        first, self._latest = self._latest is None, (fraction_of(fraction), text[:NAME_CHARACTERS])
+        first = self.run.progress is None
+        self.run.progress = (fraction_of(fraction), text[:NAME_CHARACTERS])
         if first:
             background(self._home, max(0.0, self._noted + PROGRESS_EVERY_S - time.monotonic()), self._note)
 
     async def _note(self) -> None:
-        latest, self._latest, self._noted = self._latest, None, time.monotonic()
-        if latest is not None and self._run.ended is None:
+        self._noted = time.monotonic()
+        if self.run.progress is not None and self.run.ended is None:
             with suppress(Exception):  # it is only for the eye
-                await self._drive(send(step_ops.progress(self._run.ops, self._run.claim, *latest)))
+                await self._drive(self.run.note_progress())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import redis
 import redis.asyncio
@@ -15,18 +17,13 @@ from redis import exceptions as errors
 from redis.cluster import ClusterNode
 
 from headrace import _forks
+from headrace._forks import cached_property
 from headrace._net.base.cluster import names_cluster, seeds_of
 from headrace._net.base.connections import Attend
 from headrace.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from headrace._embedded.server import EmbeddedServer
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import ClassVar
-from weakref import WeakSet
-
-from headrace._forks import cached_property
 
 E = TypeVar("E")
 Client = redis.Redis | redis.RedisCluster
@@ -93,7 +90,7 @@ class Address:
         """Join the embedded server, if the URL names one; return the URL to connect to."""
         url = self.target
         if self.embedded is None and url is not None and url.startswith("embedded:"):
-            self.embedded = _embedded(url.removeprefix("embedded:") or ".")
+            self.embedded = _embedded(url.removeprefix("embedded:"))
         return self.target
 
     def leave(self) -> None:
@@ -104,17 +101,27 @@ class Address:
             self.embedded = None
 
 
-def _embedded(folder: str) -> EmbeddedServer:
-    """Join the embedded server of *folder*, if the platform supports it (`fcntl`: not on Windows)."""
+def _find_join() -> Callable[[str], EmbeddedServer] | None:
+    """Return the function that joins an embedded server; `None` where the platform has none."""
     try:
         from headrace._embedded.server import EmbeddedServer
     except ModuleNotFoundError as error:
-        if error.name != "fcntl":
+        if error.name != "fcntl":  # which Windows lacks
             raise
+        return None
+    return EmbeddedServer.join
+
+
+_JOIN = _find_join()  # not within a call: a child that is forked meanwhile could never import it
+
+
+def _embedded(folder: str) -> EmbeddedServer:
+    """Join the embedded server of *folder*, if the platform supports it."""
+    if _JOIN is None:
         raise ConfigurationError(
             "embedded servers need a POSIX system: give the URL of a Redis or Valkey server (redis://…)"
-        ) from error
-    return EmbeddedServer.join(folder)
+        )
+    return _JOIN(folder)
 
 
 def given(url: str | None, option: str = "pass url=", besides: str = ", or client=") -> str:
@@ -126,13 +133,15 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
             f"embedded:DIR for a private one){besides}, or set HEADRACE_URL or REDIS_URL"
         )
     if not isinstance(found, str):
-        raise TypeError(f"url must be a str, not {type(found).__name__}")
+        raise TypeError(f"url must be a str, not {type(found).__name__}; a client is client=")
     if not re.match(r"(rediss?(\+cluster)?|unix|embedded):", found):
-        shown = re.sub(r".*@", "…@", found)  # without a password
+        shown = re.sub(r"\?.*", "?…", re.sub(r".*@", "…@", found, flags=re.DOTALL))  # without a password
         raise ConfigurationError(
             f"url {shown!r}: give redis://…, rediss://…, unix://…, "
             "redis+cluster://…, rediss+cluster://… or embedded:DIR"
         )
+    if found == "embedded:":
+        raise ConfigurationError("url 'embedded:' names no directory: give embedded:./data, or another one")
     if not _legible(found):
         scheme = found.partition(":")[0]
         raise ConfigurationError(
@@ -144,14 +153,19 @@ def given(url: str | None, option: str = "pass url=", besides: str = ", or clien
 
 def _legible(url: str) -> bool:
     """Tell whether a URL's hosts and ports can be read. If not, a supposed host may be a part of the password."""
-    if not url.startswith(("redis:", "rediss:")):
+    if url.startswith("embedded:"):
         return True
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        hosts = parts.netloc.rpartition("@")[2]
+        for host in hosts.split(",") if "+cluster:" in url else [hosts]:
+            _ = urlsplit(f"//{host}").port
     except ValueError:
         return False
-    return "@" in parts.netloc or "@" not in parts.path + parts.fragment + parts.query.partition("=")[0]
+    if "@" in parts.netloc:
+        return True
+    rest = parts.path + parts.fragment + parts.query.partition("=")[0]
+    return "@" not in rest or (url.startswith("unix:") and not hosts)
 
 
 def shown(url: str) -> str:

@@ -287,10 +287,11 @@ def seeds_of(url: str) -> tuple[str, list[Node]]:
         parts = urlsplit(f"//{rest}")
         user, at, hosts = parts.netloc.rpartition("@")
         nodes = [_node(host) for host in hosts.split(",")]
-    except ValueError as error:
+    except ValueError:  # whose words may have a part of the password
         raise ConfigurationError(
-            f"url {scheme}://…: {error}; give {scheme}://host:port, or several, as {scheme}://host1:port1,host2:port2"
-        ) from error
+            f"url {scheme}://…: a host is missing, or a port is none; give {scheme}://host:port, or several, as "
+            f"{scheme}://host1:port1,host2:port2"
+        ) from None
     first = hosts.partition(",")[0]
     query = f"?{parts.query}" if parts.query else ""
     return f"{SCHEMES[scheme]}://{user}{at}{first}{parts.path}{query}", nodes

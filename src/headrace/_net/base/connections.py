@@ -22,6 +22,11 @@ from headrace._protocol.op import Arg, pack
 from headrace._telemetry.client import Outage
 from headrace.errors import describe_error
 
+try:
+    from redis.driver_info import DriverInfo
+except ImportError:  # redis-py 6
+    DriverInfo = None  # type: ignore[assignment, misc]
+
 CREDENTIALS_WITHIN_S = 5.0  # seconds that a provider may take
 Credentials = tuple[str] | tuple[str, str]
 BOUNDS = threading.local()  # `within`: seconds of the call that this thread makes
@@ -130,11 +135,7 @@ def own_settings(settings: dict[str, Any], packer: Packer | None = None) -> dict
 @cache
 def _driver() -> dict[str, Any]:
     """Return the driver's name and version for servers. By default redis-py reads them from disk each time."""
-    try:
-        from redis.driver_info import DriverInfo
-    except ImportError:
-        return {}
-    return {"driver_info": DriverInfo()}
+    return {} if DriverInfo is None else {"driver_info": DriverInfo()}
 
 
 def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manager) -> Any:

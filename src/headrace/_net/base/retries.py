@@ -25,7 +25,7 @@ from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.limits import ATTEMPT_S, HEALING_ERRORS, RECORD_S, RETRY_BUDGET_S
 from headrace._protocol.op import Op, TooLarge, pack
 from headrace._telemetry.client import Outage
-from headrace.errors import OutcomeUnknown, PrioritiesMismatch, TermsMismatch
+from headrace.errors import OutcomeUnknown, PrioritiesMismatch
 
 R = TypeVar("R")
 RETRY_PAUSE_S = 2.0  # seconds between two attempts, at most
@@ -45,7 +45,6 @@ operations that add jobs.
 """
 _FULL = "max number of clients"
 _LEVELS = re.compile(r"\bPRIORITIES (\d+)")
-_TERMS = re.compile(r"\bFAIR (fair=\S* limits=\S* rates=\S*)")
 _SEALED = re.compile(r"\bSHARDS (\d+)")
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, like records
 
@@ -194,8 +193,6 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
     for error in found:
         if levels := _LEVELS.search(str(error)[:300]):
             return PrioritiesMismatch(int(levels[1]))
-        if terms := _TERMS.search(str(error)[:2000]):
-            return TermsMismatch(terms[1])
         if sealed := _SEALED.search(str(error)[:300]):
             return Sealed(int(sealed[1]))
     return next((r for r in found if not heals(r)), found[0] if found else None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import socket
 import struct
 from contextlib import suppress
 from ssl import SSLSocket
 from typing import Any
+
+codecs.lookup("idna")  # else the first connection imports it, and a fork meanwhile breaks it in the child
 
 
 def socket_of(connection: Any) -> Any:

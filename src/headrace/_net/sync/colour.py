@@ -20,7 +20,7 @@ from headrace._forks import condition, event, lock
 
 __all__ = [
     "Background", "Condition", "ConnectionPool", "Driven", "Event", "Queue", "access", "all_of",
-    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "next_of", "settled",
+    "background", "bounded", "condition", "event", "happens", "here", "holds", "lock", "made", "next_of", "settled",
     "sleep", "takes_steps",
 ]  # fmt: skip
 
@@ -65,6 +65,11 @@ def background(_home: object, seconds: float, call: Callable[[], None]) -> None:
 def takes_steps(_run: Any) -> bool:
     """Let this thread take the steps of any run: a pool's threads may work for several."""
     return True
+
+
+def made(_calls: object, _what: str, value: T) -> T:
+    """Return a value: a call of this colour has been made."""
+    return value
 
 
 def settled(value: Any) -> Any:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import engine
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection as Connection
 from sqlalchemy.ext.asyncio import AsyncEngine as Engine
 
 from headrace._net.aio.colour import happens
-from headrace._sql.tables import LISTEN, notifies
+from headrace._sql.tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 
-__all__ = ["Connection", "Engine", "listening", "run_on", "rung"]
+__all__ = ["Connection", "Engine", "Session", "run_on", "session_of"]
 
 R = TypeVar("R")
 
@@ -24,43 +27,85 @@ async def run_on(connection: Connection, function: Callable[[engine.Connection],
     return await connection.run_sync(function)
 
 
+class Session:
+    """The session of a relay. On PostgreSQL it is one connection; on SQLite each look for rows opens the file."""
+
+    def __init__(self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None) -> None:
+        self._engine = engine
+        self._held = held
+        self._driver: Any = driver if notifies(engine.dialect) else None  # the driver's connection, if it can listen
+        self._old = old_at(engine)
+        self._name = name
+        self.told = False  # whether it is told of commits
+
+    def is_old(self) -> bool:
+        """Tell whether it is to be renewed."""
+        return time.monotonic() >= self._old
+
+    async def listen(self, over: asyncio.Event) -> None:
+        """Begin to listen, and test it by a notification from another session: its own is heard behind a pooler, too.
+
+        Until that has come, the session is idle, as a pooler might pass it on with the answer to a statement.
+        """
+        if self._held is None or self._driver is None:
+            return
+        await self._held.exec_driver_sql(LISTEN)
+        await self._held.commit()
+        test = f"test {secrets.token_hex(8)}"
+        end = time.monotonic() + TEST_S
+        with suppress(SQLAlchemyError):
+            async with self._engine.begin() as another:
+                await another.execute(NOTIFY, {"channel": CHANNEL, "wake": test})
+        while not self.told and not over.is_set() and (left := end - time.monotonic()) > 0:
+            self.told = test in await self.rung(over, left)
+        if not self.told and not over.is_set():
+            tell_not_told(self._name)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        """Yield a connection that is in no transaction."""
+        if self._held is not None:
+            yield self._held
+            return
+        async with self._engine.connect() as connection:
+            yield connection
+
+    async def rung(self, over: asyncio.Event, seconds: float) -> set[str]:
+        """Wait for notifications, or the end, *seconds* at most; return the texts that came."""
+        heard: set[str] = set()
+        if self._driver is None:
+            await happens(over, seconds)
+            return heard
+
+        async def hear() -> None:
+            async with aclosing(self._driver.notifies(timeout=max(0.0, seconds), stop_after=1)) as notes:
+                async for note in notes:
+                    heard.add(note.payload)
+
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(hear()), asyncio.create_task(over.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if not tasks[0].cancelled():
+            tasks[0].result()
+        return heard
+
+
 @asynccontextmanager
-async def listening(engine: Engine) -> AsyncGenerator[Any]:
-    """Yield a connection that is told of committed rows; `None` where the database, or its driver, tells nothing."""
-    if not notifies(engine.dialect):
-        yield None
+async def session_of(engine: Engine, name: str) -> AsyncGenerator[Session]:
+    """Yield a session for the relay of the queues *name*."""
+    if engine.dialect.name != "postgresql":
+        yield Session(engine, name)
         return
     driver: Any = None
     try:
         async with engine.connect() as connection:
-            await connection.exec_driver_sql(LISTEN)
-            await connection.commit()
             driver = (await connection.get_raw_connection()).driver_connection
-            await run_on(connection, lambda own: own.detach())  # it listens: no other user may get it from the pool
-            yield driver
+            await run_on(connection, lambda own: own.detach())  # no other user may get it from the pool
+            yield Session(engine, name, connection, driver)
     finally:
         if driver is not None:
             await driver.close()
-
-
-async def rung(driver: Any, wake: str, over: asyncio.Event, seconds: float) -> None:
-    """Wait until rows with the notification *wake* are committed, or the end, *seconds* at most."""
-    if driver is None:
-        await happens(over, seconds)
-        return
-
-    async def heard() -> None:
-        async with aclosing(driver.notifies(timeout=seconds)) as notes:
-            async for note in notes:
-                if note.payload == wake:
-                    return
-
-    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(heard()), asyncio.create_task(over.wait())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    if not tasks[0].cancelled():
-        tasks[0].result()

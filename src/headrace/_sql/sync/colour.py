@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from threading import Event
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from headrace._net.sync.colour import happens
-from headrace._sql.tables import LISTEN, notifies
+from headrace._sql.tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 
-__all__ = ["Connection", "Engine", "listening", "run_on", "rung"]
+__all__ = ["Connection", "Engine", "Session", "run_on", "session_of"]
 
 R = TypeVar("R")
 LOOK_S = 0.25  # seconds after which a thread that waits for rows looks whether it should end
@@ -24,32 +26,71 @@ def run_on(connection: Connection, function: Callable[[Connection], R]) -> R:
     return function(connection)
 
 
+class Session:
+    """The session of a relay. On PostgreSQL it is one connection; on SQLite each look for rows opens the file."""
+
+    def __init__(self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None) -> None:
+        self._engine = engine
+        self._held = held
+        self._driver: Any = driver if notifies(engine.dialect) else None  # the driver's connection, if it can listen
+        self._old = old_at(engine)
+        self._name = name
+        self.told = False  # whether it is told of commits
+
+    def is_old(self) -> bool:
+        """Tell whether it is to be renewed."""
+        return time.monotonic() >= self._old
+
+    def listen(self, over: Event) -> None:
+        """Begin to listen, and test it by a notification from another session: its own is heard behind a pooler, too.
+
+        Until that has come, the session is idle, as a pooler might pass it on with the answer to a statement.
+        """
+        if self._held is None or self._driver is None:
+            return
+        self._held.exec_driver_sql(LISTEN)
+        self._held.commit()
+        test = f"test {secrets.token_hex(8)}"
+        end = time.monotonic() + TEST_S
+        with suppress(SQLAlchemyError), self._engine.begin() as another:
+            another.execute(NOTIFY, {"channel": CHANNEL, "wake": test})
+        while not self.told and not over.is_set() and (left := end - time.monotonic()) > 0:
+            self.told = test in self.rung(over, left)
+        if not self.told and not over.is_set():
+            tell_not_told(self._name)
+
+    @contextmanager
+    def connection(self) -> Generator[Connection]:
+        """Yield a connection that is in no transaction."""
+        if self._held is not None:
+            yield self._held
+            return
+        with self._engine.connect() as connection:
+            yield connection
+
+    def rung(self, over: Event, seconds: float) -> set[str]:
+        """Wait for notifications, or the end, *seconds* at most; return the texts that came."""
+        heard: set[str] = set()
+        if self._driver is None:
+            happens(over, seconds)
+            return heard
+        end = time.monotonic() + seconds
+        while not over.is_set() and not heard:
+            left = end - time.monotonic()
+            with closing(self._driver.notifies(timeout=min(max(0.0, left), LOOK_S), stop_after=1)) as notes:
+                heard.update(note.payload for note in notes)
+            if left <= LOOK_S:
+                break
+        return heard
+
+
 @contextmanager
-def listening(engine: Engine) -> Generator[Any]:
-    """Yield a connection that is told of committed rows; `None` where the database, or its driver, tells nothing."""
-    if not notifies(engine.dialect):
-        yield None
+def session_of(engine: Engine, name: str) -> Generator[Session]:
+    """Yield a session for the relay of the queues *name*."""
+    if engine.dialect.name != "postgresql":
+        yield Session(engine, name)
         return
-    driver: Any = None
-    try:
-        with engine.connect() as connection:
-            connection.exec_driver_sql(LISTEN)
-            connection.commit()
-            driver = connection.connection.driver_connection
-            connection.detach()  # it listens: no other user may get it from the pool
-            yield driver
-    finally:
-        if driver is not None:
-            driver.close()
-
-
-def rung(driver: Any, wake: str, over: Event, seconds: float) -> None:
-    """Wait until rows with the notification *wake* are committed, or the end, *seconds* at most."""
-    if driver is None:
-        happens(over, seconds)
-        return
-    end = time.monotonic() + seconds
-    while not over.is_set() and (left := end - time.monotonic()) > 0:
-        with closing(driver.notifies(timeout=min(left, LOOK_S))) as notes:
-            if any(note.payload == wake for note in notes):
-                return
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        connection.detach()  # no other user may get it from the pool
+        yield Session(engine, name, connection, driver)

@@ -6,7 +6,10 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, Self
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from headrace._api.sync.queue import Queue
 from headrace._model import checks
@@ -14,9 +17,20 @@ from headrace._net.base.address import Address
 from headrace._net.sync.colour import Background, Event, event, happens
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op
-from headrace._sql.batch import FOLLOWING, SEND_WITHIN_S, Batch, Complaints, Reports, own_sender, pause_after, sender
+from headrace._sql.batch import (
+    FOLLOWING,
+    SEND_WITHIN_S,
+    Batch,
+    Complaints,
+    Reports,
+    Source,
+    by_server,
+    own_sender,
+    sender,
+)
 from headrace._sql.outbox import Outbox
-from headrace._sql.sync.colour import Connection, Engine, listening, run_on, rung
+from headrace._sql.rows import is_of_row
+from headrace._sql.sync.colour import Connection, Engine, Session, run_on, session_of
 
 
 def relay_once(connection: Connection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
@@ -26,7 +40,7 @@ def relay_once(connection: Connection, outbox: Outbox, *, limit: int = JOBS_PER_
     away, it raises as `Queue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the
     reason, and logged. Raises `ConfigurationError` for a database without the table.
     """
-    batch = Batch(outbox.queue.name, sender(outbox.queue, Queue))
+    batch = Batch(outbox.queue.name, sender(outbox.queue, Queue), outbox.schema)
     _move(connection, batch, limit)
     return len(batch.jobs)
 
@@ -37,10 +51,10 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
     try:
         try:
             _send(batch)
-        except (TypeError, ValueError):
-            if not batch.sift():
+        except Exception as error:
+            if not is_of_row(error):
                 raise
-            _send(batch)
+            _send_apart(batch)
     except Exception as error:
         batch.failed(error)
         raise
@@ -51,12 +65,12 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
 def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
     """Report the rows that wait, if it is time."""
     if reports.due():
-        _tell(batch.queue, reports.of(run_on(connection, batch.measure)))
+        _tell(batch.queue, [reports.of(run_on(connection, batch.measure))])
 
 
-def _tell(queue: Any, op: Op[Any]) -> None:
-    """Send an operation, within a second."""
-    queue._executor.run_all([op], within=COURTESY_S)  # noqa: SLF001
+def _tell(queue: Any, ops: list[Op[Any]]) -> None:
+    """Send a report, within a second."""
+    queue._executor.run_all(ops, within=COURTESY_S)  # noqa: SLF001
 
 
 def _send(batch: Batch) -> None:
@@ -68,28 +82,57 @@ def _send(batch: Batch) -> None:
         batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
 
 
+def _send_apart(batch: Batch) -> None:
+    """Send the rows one by one. Refuse each row that the queue does not take while it answers."""
+    batch.receipts = []
+    while (number := len(batch.receipts)) < len(batch.jobs):
+        job = batch.jobs[number]
+        try:
+            batch.receipts.append(batch.queue.enqueue(job, timeout=SEND_WITHIN_S))
+        except Exception as error:
+            if not is_of_row(error):
+                raise
+            if not batch.wrong(job):
+                batch.queue.counts()  # raises if the row is not to blame
+            batch.drop(number, error)
+
+
 class Relay:
-    """A context in which committed rows of *outbox* go to its queue, in the background, on connections of *engine*.
+    """A context in which committed rows of outboxes go to their queues, in the background, on a session of *engine*.
 
     `with Relay(engine, outbox): …` in a program of its own; `worker.relay(outbox, engine)` for a worker. Any
-    number may run at once. *poll*: seconds, or a `timedelta`, between two looks for rows: 0.2, or 5 where PostgreSQL
-    tells the relay of each commit (psycopg 3.2 or later), on a connection of its own. An error is logged
-    (`relay_failed`, once a minute), and it goes on. Leaving the context waits at most 2 seconds for the batch under
-    way.
+    number may run at once. However many the *outboxes* are, on PostgreSQL it has one session, as long as that works;
+    one for each server, if the queues are on several. *poll*: seconds, or a `timedelta`, between two looks for rows:
+    0.2, or 5 where PostgreSQL tells the relay of each commit (psycopg 3.2.4 or later). It tests that, and logs
+    `relay_not_told` behind a pooler that passes on nothing. An error is logged (`relay_failed`, once a minute), and it
+    goes on. Leaving the context waits at most 2 seconds for the batch under way.
     """
 
-    def __init__(self, engine: Engine, outbox: Outbox, *, poll: float | timedelta | None = None) -> None:
+    def __init__(self, engine: Engine, *outboxes: Outbox, poll: float | timedelta | None = None) -> None:
         if not isinstance(engine, Engine):
             raise TypeError(f"engine must be an {Engine.__name__} of SQLAlchemy, not a {type(engine).__name__}")
-        self._engine, self._outbox = engine, outbox
-        self._poll = None if poll is None else checks.seconds("poll", poll, zero=False)
-        own_sender(outbox.queue, Queue, None)  # refuses a client of the other colour
+        if not outboxes:
+            raise TypeError("give a relay an outbox, or several")
+        self.engine = engine
+        self.outboxes = [*outboxes]
+        self.poll = None if poll is None else checks.seconds("poll", poll, zero=False)
+        for outbox in outboxes:
+            own_sender(outbox.queue, Queue, None)  # refuses a client of the other colour
         self._over, self._background = event(), Background()
 
+    def join(self, other: object) -> bool:
+        """Relay the outboxes of *other*, too, on the same session; `False` if that is of another engine."""
+        if not isinstance(other, Relay) or (other.engine, other.poll) != (self.engine, self.poll):
+            return False
+        self.outboxes += other.outboxes
+        return True
+
     def begin(self, where: Address | None = None) -> None:
-        """Begin to relay. *where*: the server for a queue that names none."""
-        self._over, queue = event(), own_sender(self._outbox.queue, Queue, where)
-        self._background.start(f"headrace-relay-{queue.name}", self._run, queue, self._over)
+        """Begin to relay. *where*: the server for queues that name none."""
+        self._over = event()
+        some = [Source(own_sender(outbox.queue, Queue, where), outbox.schema) for outbox in self.outboxes]
+        for sources in by_server(some):
+            self._background.start(f"headrace-relay-{sources[0].queue.name}", self._run, sources, self._over)
 
     def end(self) -> None:
         """Stop, and wait at most 2 seconds for the batch under way."""
@@ -103,37 +146,55 @@ class Relay:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def _run(self, queue: Any, over: Event) -> None:
-        complaints, reports = Complaints(queue.name), Reports(queue)
+    def _run(self, sources: list[Source], over: Event) -> None:
+        name = ", ".join(source.queue.name for source in sources)
+        complaints = Complaints(name)
         try:
             while not over.is_set():
                 try:
-                    with listening(self._engine) as bell:
-                        self._follow(queue, over, bell, complaints, reports)
+                    with session_of(self.engine, name) as session:
+                        session.listen(over)
+                        self._follow(session, sources, over, complaints)
                 except Exception as error:
                     happens(over, complaints.add(error))
-            with suppress(Exception):  # it would be taken for dead
-                _tell(queue, reports.last())
+            for source in sources:
+                with suppress(Exception):  # it would be taken for dead
+                    _tell(source.queue, source.reports.last())
         finally:
-            queue.close()
+            for source in sources:
+                source.queue.close()
 
-    def _follow(self, queue: Any, over: Event, bell: Any, complaints: Complaints, reports: Reports) -> None:
-        """Move rows as they are committed, until an error or the end."""
-        while not over.is_set():
-            with self._engine.connect() as connection:
-                batch, number = Batch(queue.name, queue), 0
-                while not over.is_set():
-                    number += 1
-                    batch = Batch(queue.name, queue, after=batch.following if number % FOLLOWING else 0)
-                    try:
-                        _move(connection, batch, JOBS_PER_SCRIPT)
-                    except Exception:
-                        with suppress(Exception):  # of a queue that is full, say
-                            _report(connection, batch, reports)
-                        raise
-                    _report(connection, batch, reports)
-                    if not batch.found and batch.after == 0:
-                        break
-                    batch.following *= batch.found
-            complaints.over()
-            rung(bell, batch.wake, over, pause_after(batch, self._poll, notified=bell is not None))
+    def _follow(self, session: Session, sources: list[Source], over: Event, complaints: Complaints) -> None:
+        """Move rows as they are committed, until the relay stops, its session is too old, or the database fails."""
+        heard: set[str] = set()
+        while not over.is_set() and not session.is_old():
+            with session.connection() as connection:
+                for source in sources:
+                    if source.due(heard) and not over.is_set():
+                        self._serve(connection, source, over, told=session.told)
+                        complaints.over()
+            pause = min(source.next for source in sources) - monotonic()
+            heard = session.rung(over, pause)
+
+    def _serve(self, connection: Connection, source: Source, over: Event, *, told: bool) -> None:
+        """Move rows of one outbox, some batches of them. Raises errors of the database only."""
+        batch = source.batch()
+        try:
+            for number in range(1, FOLLOWING + 1):
+                batch = source.batch(batch.following if number > 1 else 0)
+                try:
+                    _move(connection, batch, JOBS_PER_SCRIPT)
+                except Exception:
+                    with suppress(Exception):  # of a queue that is full, say
+                        _report(connection, batch, source.reports)
+                    raise
+                _report(connection, batch, source.reports)
+                if over.is_set() or (not batch.found and batch.after == 0):
+                    break
+                batch.following *= batch.found
+        except SQLAlchemyError:
+            raise
+        except Exception as error:
+            source.rest(source.complaints.add(error))
+        else:
+            source.looked(batch, self.poll, told=told)

@@ -38,7 +38,7 @@ CELLS: Mapping[str, tuple[Column, Cell]] = {
     "at": (Column("ended", 10, right=True), lambda job, now: from_now(job.since, now)),
     "took": (Column("took", 6, right=True), lambda job, _: took(job.duration)),
     "worker": (Column("worker", flexible=2, middle=True), lambda job, _: one_line(job.holder or "")),
-    "reason": (Column("reason", flexible=4), lambda job, _: one_line(cause_first(job.reason or ""))),
+    "reason": (Column("reason", flexible=4), lambda job, _: one_line(cause_first(job.told or ""))),
     "payload": (Column("payload", flexible=3), lambda job, _: job.payload.line),
 }
 SHOWN: Mapping[str, Sequence[str]] = {
@@ -101,6 +101,7 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
         "state": state_word(job.state),
         "kind": job.kind or "",
         "attempt": str(job.attempt) if job.attempt else "",
+        "deliveries": str(job.deliveries) if job.is_run and job.deliveries else "",
         "priority": str(job.priority) if job.priority else "",
         "position": _position(job, next_up),
         "held by": one_line(job.holder or "") if job.state == "leased" else "",
@@ -119,10 +120,13 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
         when = "" if event.at is None else f"{clock(event.at)} ({from_now(event.at, now)}): "
         lines.append(f"  {when}{one_line(event.what)}")
     if job.attempts:
-        lines += ["", Text("attempts", style="bold"), *(_attempt_line(one) for one in job.attempts)]
+        title = "deliveries" if job.is_run else "attempts"
+        lines += ["", Text(title, style="bold"), *(_attempt_line(one) for one in job.attempts)]
     if job.steps:
         lines += ["", Text("steps", style="bold"), *(_step_line(step, now) for step in job.steps)]
-    for title, text in (("reason", job.reason), ("traceback", job.traceback)):
+    if job.overcome and job.reason:
+        lines += ["", Text("failed before", style="bold"), one_line(job.reason)]
+    for title, text in (("reason", job.told), ("traceback", None if job.overcome else job.traceback)):
         lines += ["", Text(title, style="bold"), text] if text else []
     for title, payload in (
         ("result", job.result),
@@ -147,15 +151,17 @@ def _position(job: JobView, next_up: int) -> str:
 
 
 def _attempt_line(one: Attempt) -> str:
-    """Write an attempt that has ended."""
-    ran = "" if one.began is None else f"took {took(max(0.0, one.ended - one.began))}"
-    how = one_line(one.reason or one.error or "") or "completed"
+    ran = "" if one.took is None else f"took {took(one.took)}"
+    how = "suspended" if one.suspended else one_line(one.reason or one.error or "") or "completed"
     return "  " + " · ".join(filter(None, (str(one.number), clock(one.began), ran, one_line(one.worker or ""), how)))
 
 
 def _step_line(step: Step, now: float) -> str:
-    """Write a step of a job."""
     ends = f"due {from_now(step.due, now)}" if step.due is not None else ""
     after = ends if step.ended is None else f"after {took(step.ended - step.began)}"
     result = "" if step.result is None else step.result.line
-    return "  " + " · ".join(filter(None, (one_line(step.name), step.state, clock(step.began), after, result)))
+    by = f"by {one_line(step.by)}" if step.by else ""
+    omitted = f"{step.omitted:,} bytes not kept" if step.omitted else ""
+    began = clock(step.began) if step.began else ""
+    parts = (one_line(step.name), step.state, began, after, by, result, omitted)
+    return "  " + " · ".join(filter(None, parts))

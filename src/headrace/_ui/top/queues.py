@@ -40,7 +40,7 @@ class QueuesPane(QueueTable):
         Column("queue", flexible=1),
         Column("waiting", 7, right=True),
         Column("runs", 5, right=True),
-        Column("delayed", 7, right=True),
+        Column("later", 5, right=True),
         Column("dead", 5, right=True),
         Column("in/s", 5, right=True),
         Column("done/s", 6, right=True),
@@ -72,7 +72,7 @@ class QueuesPane(QueueTable):
         if self.top.size.height < 16:
             return
         sums = view.totals
-        states = {"waiting": sums.waiting, "running": sums.running, "delayed": sums.delayed, "dead": sums.dead}
+        states = {"waiting": sums.waiting, "running": sums.running, "later": sums.later, "dead": sums.dead}
         numbers = "  ".join(f"{short(number)} {name}" for name, number in states.items())
         yield f"{numbers} · in {rate(sums.enqueued_rate)}/s · done {rate(sums.completed_rate)}/s"
 
@@ -94,7 +94,7 @@ class QueuesPane(QueueTable):
             queue.name + shards,
             short(counts.waiting + counts.parked),
             short(counts.leased),
-            short(counts.delayed),
+            short(counts.later),
             short(counts.dead),
             rate(queue.rates.get("enqueued")),
             rate(queue.rates.get("completed")),
@@ -103,7 +103,7 @@ class QueuesPane(QueueTable):
             state,
         )
         came, done = (queue.rates.get(name, 0.0) for name in ("enqueued", "completed"))
-        numbers = counts.waiting + counts.parked, counts.leased, counts.delayed, counts.dead
+        numbers = counts.waiting + counts.parked, counts.leased, counts.later, counts.dead
         values = (queue.name, *numbers, came, done, done, queue.lag, state)
         return Row((queue.name,), texts, ((9, style),) if style else (), values)
 

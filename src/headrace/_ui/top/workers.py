@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from headrace._model.state import WorkerFacts, WorkerState
+from headrace._model.terms import in_words
 from headrace._model.views import one_line
 from headrace._ui.programs import Program, programs, versions_of
 from headrace._ui.texts import Refused, clock, from_now, jobs, memory, short
@@ -181,6 +182,9 @@ class WorkerPane(Pane):
         head = [f"{state_of(worker)}{began} · {jobs(worker.leased)} leased{shown}"]
         if worker.facts is not None:
             head.append(facts_text(worker.facts))
+        if worker.alive and worker.differs is not None:
+            its = in_words(one_line(worker.differs.structure))
+            head.append(f"! declares the terms {its}, and the queue has others, since {clock(worker.differs.since)}")
         self.fill(now, head, [job_row(job, now, "worker") for job in view.jobs])
 
     def chosen(self, key: Key) -> None:

@@ -102,7 +102,7 @@ def introduce(request: Request, answer: Response) -> str:
 
 
 class TokenAuth:
-    """The access rule of `headrace web`: a token, valid once, opens a session in one browser, with all rights.
+    """The access rule of `headrace web`: its token opens a session with all rights, as long as the program runs.
 
     Only requests to names of this machine are answered, against DNS rebinding.
     """
@@ -112,13 +112,12 @@ class TokenAuth:
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", host)}
         self._granted: Granted = READ if read_only else ACTIONS
         self._session = secrets.token_urlsafe(32)
-        self._unused = True
 
     def _ours(self, request: Request) -> bool:
         return request.headers.get("host") in self._hosts
 
     def access(self, request: Request) -> Granted:
-        """Grant everything to the session's browser, and nothing to others."""
+        """Grant everything to browsers that have entered, and nothing to others."""
         given = request.cookies.get(self._cookie, "")
         known = secrets.compare_digest(given.encode(), self._session.encode())
         return self._granted if known and self._ours(request) else None
@@ -129,12 +128,11 @@ class TokenAuth:
         return f"{COOKIE}_{self.port}"
 
     def enter(self, request: Request) -> Response | None:
-        """Answer a request that brings the token with the session's cookie, once; `None` to any other."""
+        """Answer a request that brings the token with the session's cookie; `None` to any other."""
         token = request.query_params.get("token", "")
         known = secrets.compare_digest(token.encode(), self.token.encode())
-        if not (known and self._unused and self._ours(request)):
+        if not (known and self._ours(request)):
             return None
-        self._unused = False
         entered = RedirectResponse(".", 303)
         entered.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
         return entered

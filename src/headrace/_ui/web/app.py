@@ -171,8 +171,7 @@ class Pages:
         if self._auth is None:
             return PlainTextResponse("You may not see this.", 403)
         return PlainTextResponse(
-            "Open the address that headrace web has printed. It is good once, in one browser; "
-            "start headrace web again for another.",
+            "Open the address that headrace web has printed, with its token. It is good as long as that runs.",
             403,
         )
 
@@ -204,9 +203,12 @@ class Pages:
         wanted = PageRequest(request, rights, self._reader(), self._trace_url)
         try:
             async with asyncio.timeout(PAGE_WITHIN_S):
-                template, values = await PAGES[name](wanted)
+                found = await PAGES[name](wanted)
         except TimeoutError as error:
             raise TimeoutError(str(error) or f"this page was not read within {PAGE_WITHIN_S:g} s") from None
+        if isinstance(found, Response):
+            return found
+        template, values = found
         outcome = self._outcome(wanted.param("outcome"), name, request)
         return render(template, {**self._common(request, rights, outcome), "here": name, **values})
 

@@ -147,7 +147,7 @@ def _number(value: float) -> str:
 
 DRAWN: Sequence[tuple[str, Write, Sequence[tuple[str, str, Measure]]]] = (
     ("Jobs a second", rate, (("in", "accent", _a_second("enqueued")), ("done", "good", _a_second("completed")))),
-    ("Waiting and delayed", _number, (("waiting", "accent", _most("waiting")), ("delayed", "warn", _most("delayed")))),
+    ("Waiting and later", _number, (("waiting", "accent", _most("waiting")), ("later", "warn", _most("later")))),
     ("Running", _number, (("running", "good", _most("leased")),)),
     ("Dead", _number, (("dead", "bad", _most("dead")),)),
     ("Oldest waiting", span, (("oldest", "accent", _most("lag")),)),
@@ -196,7 +196,7 @@ def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
     shown: list[tuple[float, Sequence[str]]] = []
     for _, group in sorted(_columns(trends, number, ROWS).items(), reverse=True):
         sums = [_number(sum(getattr(one, name) for one in group)) for name in ("enqueued", "completed", "removed")]
-        most = [_number(_most(name)(group)) for name in ("waiting", "leased", "delayed", "dead")]
+        most = [_number(_most(name)(group)) for name in ("waiting", "leased", "later", "dead")]
         shown.append((group[0].at, (*sums, *most, span(_most("lag")(group)))))
     return shown
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from headrace._model.letters import cause_first
+from headrace._model.terms import in_words
 from headrace._model.verbs import VERBS
 from headrace._model.views import one_line, span
 from headrace._ui.actions import TICKED_TEXTS
@@ -49,6 +50,7 @@ def environment() -> Environment:
         "to": to,
         "version": static_files()[0],
         "memory": memory,
+        "in_words": in_words,
         "verbs": VERBS,
         "ticked_texts": TICKED_TEXTS,
         "small": (SMALL_WIDTH, SMALL_HEIGHT),

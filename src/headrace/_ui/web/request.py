@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import frozen
 from starlette.requests import Request
+from starlette.responses import RedirectResponse
 
 from headrace._api.aio.inspector import AsyncInspector
 from headrace._core.views.reader import STATES
@@ -17,7 +18,7 @@ from headrace._ui.actions import BUTTONS, TICKED_TEXTS, Button
 from headrace._ui.texts import Refused
 from headrace._ui.web.access import Rights
 
-Answer = tuple[str, Mapping[str, Any]]  # a template, and its values
+Answer = tuple[str, Mapping[str, Any]] | RedirectResponse  # a template and its values, or another page
 
 
 class NotThere(Refused):

@@ -10,9 +10,16 @@ from headrace._model.state import Attempt
 from headrace._model.steps import Step
 from headrace._model.views import JobView
 
-ATTEMPT = "Attempt"
+COLOURS = {"suspended": "quiet", "failed": "bad", "died": "bad", "completed": "good"}  # of ended attempts
 LEAST = 1.0  # per cent: the width of a bar at least
-STEP_COLOURS = {"done": "good", "slept": "quiet", "signalled": "good", "timed out": "bad", "kept": "quiet"}
+STEP_COLOURS = {
+    "done": "good",
+    "slept": "quiet",
+    "signalled": "good",
+    "timed out": "bad",
+    "kept": "quiet",
+    "not kept": "quiet",
+}
 PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "accent"}
 
 
@@ -55,12 +62,13 @@ class Timeline:
 
 def timeline(job: JobView, now: float) -> Timeline:
     """Draw the timeline of a job at the server's time *now*."""
-    bars, steps = list(_bars(job, now)), [_step(step, now) for step in job.steps]
+    bars = list(_bars(job, now))
+    steps = [_step(step, now, job.finished) for step in job.steps]
     times = [at for bar in (*bars, *steps) for at in (bar.began, bar.ended) if at is not None]
     start = min(times, default=now)
     end = max([*times, start + 0.001])
-    recorded = sum(bar.label.startswith(ATTEMPT) for bar in bars)
-    unknown = max(0, job.attempt - recorded) if job.attempt and job.state not in PAUSES else 0
+    recorded = sum(bar.label.startswith(job.counted.capitalize()) for bar in bars)
+    unknown = max(0, _made(job) - recorded)
     placed = [tuple(_placed(bar, start, end) for bar in some) for some in (bars, steps)]
     return Timeline(placed[0], placed[1], start, end, unknown)
 
@@ -86,18 +94,18 @@ def _placed(bar: Bar, start: float, end: float) -> Bar:
 
 def _bars(job: JobView, now: float) -> Iterator[Bar]:
     attempts = _attempts(job)
+    word = job.counted.capitalize()
     delivered = begun_by(job)
     first = attempts[0].began if attempts else delivered if job.attempt == 1 else None
     left = first if attempts or job.state == "leased" else job.finished or min(now, job.due or now)
     if job.enqueued_at is not None and left is not None:
         yield Bar("Wait", "", "accent", job.enqueued_at, left, bound="≤" if left and left == delivered else "")
     for one in attempts:
-        failed = bool(one.reason or one.error)
-        state = ("died" if job.state == "dead" and one is attempts[-1] else "failed") if failed else "completed"
-        label = f"{ATTEMPT} {one.number or ''}".rstrip()
-        yield Bar(label, state, "bad" if failed else "good", one.began, one.ended, one, worker=one.worker)
+        state = _how_ended(one, dead=job.state == "dead" and one is attempts[-1])
+        label = f"{word} {one.number or ''}".rstrip()
+        yield Bar(label, state, COLOURS[state], one.began, one.ended, one, worker=one.worker)
     if job.state == "leased":
-        yield Bar(f"{ATTEMPT} {job.attempt}", "running", "good", delivered, now, worker=job.holder, bound="≥")
+        yield Bar(f"{word} {_last(job)}", "running", "good", delivered, now, worker=job.holder, bound="≥")
     elif job.state in PAUSES and (attempts or job.due):
         began = attempts[-1].ended if attempts else now
         yield Bar(job.state.capitalize(), "", PAUSES[job.state], began, max(now, job.due or now))
@@ -105,17 +113,42 @@ def _bars(job: JobView, now: float) -> Iterator[Bar]:
         yield Bar(job.state.capitalize(), "", "quiet", None, job.finished)
 
 
+def _how_ended(one: Attempt, *, dead: bool) -> str:
+    """Return how an attempt ended, a key of `COLOURS`. *dead*: the job died in it."""
+    if one.suspended:
+        return "suspended"
+    if not one.failed:
+        return "completed"
+    return "died" if dead else "failed"
+
+
+def _last(job: JobView) -> int:
+    """Return the number of its last attempt, or of the last delivery of a run."""
+    return job.deliveries if job.is_run and job.deliveries else job.attempt
+
+
+def _made(job: JobView) -> int:
+    """Count the attempts that have begun."""
+    if job.state in PAUSES:
+        return job.deliveries if job.is_run else 0
+    return _last(job)
+
+
 def _attempts(job: JobView) -> list[Attempt]:
     """Return the attempts that have ended, the last one even if only its end is known."""
     attempts = list(job.attempts)
-    known = bool(attempts) and attempts[-1].number >= job.attempt
+    last = _last(job)
+    known = bool(attempts) and attempts[-1].number >= last
     if job.finished is not None and job.state in ("dead", "completed") and not known:
         reason = (job.reason or "it died") if job.state == "dead" else None
-        attempts.append(Attempt(job.attempt, None, job.finished, job.holder, None, reason))
+        attempts.append(Attempt(last, None, job.finished, job.holder, None, reason))
     return attempts
 
 
-def _step(step: Step, now: float) -> Bar:
-    ended = step.ended if step.ended is not None else now
+def _step(step: Step, now: float, job_ended: float | None) -> Bar:
     colour = STEP_COLOURS.get(step.state, "warn")
-    return Bar(step.name, step.state, colour, step.began, ended, step=step, bound="≥" if step.ended is None else "")
+    if not step.began:  # it stands for many steps
+        return Bar(step.name, step.state, colour, None, None, step=step)
+    over = step.ended is not None or job_ended is not None
+    ended = step.ended or job_ended or now
+    return Bar(step.name, step.state, colour, step.began, ended, step=step, bound="" if over else "≥")

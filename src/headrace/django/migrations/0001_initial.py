@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.resources import files
 from typing import Any, ClassVar
+
+from headrace._django.tables import CreateTables, model_table
 
 _migrations: Any = import_module("django.db.migrations")
 _models: Any = import_module("django.db.models")
-TABLES = ("headrace_outbox", "headrace_inbox")
-
-
-def create(_apps: Any, editor: Any) -> None:
-    """Create the tables. Another database has no outbox."""
-    page = files("headrace._sql").joinpath(f"{editor.connection.vendor}.sql")
-    if page.is_file():
-        lines = [line.partition("--")[0] for line in page.read_text("utf-8").splitlines()]
-        for statement in filter(str.strip, "\n".join(lines).split(";")):
-            editor.execute(statement)
-
-
-def drop(_apps: Any, editor: Any) -> None:
-    """Drop the tables."""
-    for table in TABLES:
-        editor.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 class Migration(_migrations.Migration):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
@@ -32,7 +17,62 @@ class Migration(_migrations.Migration):  # type: ignore[misc]  # pyright: ignore
     initial = True
     dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar[list[Any]] = [
-        _migrations.RunPython(create, drop),
+        _migrations.SeparateDatabaseAndState(
+            [CreateTables()],
+            [
+                _migrations.CreateModel(
+                    "OutboxRow",
+                    [
+                        ("position", _models.BigAutoField(primary_key=True, serialize=False)),
+                        ("version", _models.SmallIntegerField()),
+                        ("namespace", _models.TextField()),
+                        ("queue", _models.TextField()),
+                        ("job_id", _models.TextField()),
+                        ("payload", _models.BinaryField()),
+                        ("headers", _models.TextField()),
+                        ("priority", _models.SmallIntegerField()),
+                        ("job_key", _models.TextField(null=True)),
+                        ("delay_ms", _models.BigIntegerField(null=True)),
+                        ("due_ms", _models.BigIntegerField(null=True)),
+                        ("written_ms", _models.BigIntegerField()),
+                        ("refused", _models.TextField(null=True)),
+                    ],
+                    {
+                        "db_table": model_table("headrace_outbox"),
+                        "default_permissions": (),
+                        "required_db_features": ["supports_partial_indexes"],
+                    },
+                ),
+                _migrations.CreateModel(
+                    "InboxRow",
+                    [
+                        (
+                            "pk",
+                            _models.CompositePrimaryKey(
+                                "queue",
+                                "job_id",
+                                "enqueued_ms",
+                                blank=True,
+                                editable=False,
+                                primary_key=True,
+                                serialize=False,
+                            ),
+                        ),
+                        ("queue", _models.TextField()),
+                        ("job_id", _models.TextField()),
+                        ("enqueued_ms", _models.BigIntegerField()),
+                        ("attempt", _models.IntegerField()),
+                        ("version", _models.SmallIntegerField()),
+                        ("done_ms", _models.BigIntegerField()),
+                    ],
+                    {
+                        "db_table": model_table("headrace_inbox"),
+                        "default_permissions": (),
+                        "required_db_features": ["supports_partial_indexes"],
+                    },
+                ),
+            ],
+        ),
         _migrations.CreateModel(
             "Queue",
             [("id", _models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID"))],
@@ -41,6 +81,7 @@ class Migration(_migrations.Migration):  # type: ignore[misc]  # pyright: ignore
                 "verbose_name_plural": "queues",
                 "managed": False,
                 "default_permissions": ("view", "change", "delete"),
+                "base_manager_name": "objects",
             },
         ),
     ]

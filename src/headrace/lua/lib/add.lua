@@ -2,6 +2,7 @@
 -- and 1, or the id and 0 if the id is taken; and whether the job is now the first one due. If q.added and q.enqueued
 -- are given (0 at first), they count the jobs, and `count_added` writes the counts. If q.later is given, which
 -- `many_of` makes of all ids that follow, `count_added` also writes the hashes, and answers which job is due first.
+-- q.cancels: the key of cancelled ids, if there are any; `count_added` removes the ids of new jobs.
 -- @include due_at
 -- @include is_entry_id
 -- @include levels
@@ -38,6 +39,10 @@ local function add(q, now, id, delay, fields)
     local entry = append(q, fields)
     if id == '' then id = entry else put(q, 'ids', q.ids, id, entry) end
   end
+  if q.cancels then
+    q.anew = q.anew or {}
+    q.anew[#q.anew + 1] = id
+  end
   if q.later then q.later.taken[id] = 'now' end
   if q.enqueued then q.enqueued = q.enqueued + 1 else redis.call('HINCRBY', q.stats, 'enqueued', 1) end
   return id, 1, first
@@ -54,6 +59,7 @@ local function count_added(q)
     if #later.ids > 0 then redis.call('HSET', q.ids, unpack(later.ids)) end
     wake_for_levels(q, later.raised, later.deepest)
   end
+  if q.anew then redis.call('ZREM', q.cancels, unpack(q.anew)) end -- last: a full server would permit it, and then all
   if q.added > 0 then redis.call('HINCRBY', q.stats, 'added', q.added) end
   if q.enqueued > 0 then redis.call('HINCRBY', q.stats, 'enqueued', q.enqueued) end
   return first

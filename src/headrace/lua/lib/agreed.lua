@@ -1,16 +1,22 @@
 -- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
 -- held.lua for what lines and nodes are.
+-- @include clock
 -- @include held
+-- @include levels
 local agreed = {BYTES = 500, MOST = 1000000}
+-- Note the structure of the queue, and since when it has it; '' for none.
+function agreed.note(stats, structure)
+  if (redis.call('HGET', stats, 'terms') or '') ~= structure then redis.call('HSET', stats, 'terms_at', string.format('%.0f', clock())) end
+  if structure == '' then redis.call('HDEL', stats, 'terms') else redis.call('HSET', stats, 'terms', structure) end
+end
 function agreed.write(key, stats, structure, packed)
   redis.call('HSET', key, 'structure', structure, 'packed', packed)
   redis.call('HDEL', key, 'next', 'next_packed')
-  redis.call('HSET', stats, 'terms', structure)
+  agreed.note(stats, structure)
 end
--- *given*: {path: [...], keys: [...], limits: [[key or '', most]...]} in JSON.
+-- *given*: {path: {...}, keys: {...}, limits: {{key or '', most}...}, rates: {{key or '', ms of a token, tokens}...}}.
 function agreed.packed(given)
-  local all = cjson.decode(given)
-  return cmsgpack.pack({all.path, all.keys, all.limits})
+  return cmsgpack.pack({given.path, given.keys, given.limits, given.rates})
 end
 -- The terms, or nil.
 function agreed.read(key)
@@ -19,11 +25,11 @@ end
 -- The same from these fields. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
 function agreed.of(kept)
   if not kept[2] then return nil end
-  local path, keys, limits = unpack(cmsgpack.unpack(kept[2]))
+  local path, keys, limits, rates = unpack(cmsgpack.unpack(kept[2]))
   local t = {
     structure = kept[1], mean = tonumber(kept[3] or 1000), weighted = kept[4], again = kept[5], halved = kept[6],
     next = kept[7], sweep = kept[8], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
-    cache = {},
+    cache = {}, rates = rates,
   }
   for i = 1, #path do t.want[path[i]] = i end
   for i = 1, #keys do t.want[keys[i]] = #path + i end
@@ -36,6 +42,13 @@ function agreed.of(kept)
     end
   end
   return t
+end
+-- The rate limits of the queue, as `lease_limits` has them.
+function agreed.rates(q, t)
+  for i, rate in ipairs(t.rates) do
+    q.limits[i] = {name = rate[1], step = rate[2], burst = rate[3]}
+    q.keyed = q.keyed or rate[1] ~= ''
+  end
 end
 -- The values that a job has of these names, by number, and its cost, 0 for none.
 function agreed.values(t, fields)
@@ -72,24 +85,32 @@ function agreed.split(line)
   end
   return values, ends
 end
--- Go on with a change of the structure: jobs in lines go to the front, at most 500 a call, as lines of their own come
--- with their next look. Answers whether that was all: then the terms are the new ones. '' as the next structure: none.
+-- Go on with a change of the structure: jobs in lines go to the front of their levels, at most 500 a call, as lines
+-- of their own come with their next look. Answers whether that was all: then the terms are the new ones. '' as the next structure: none.
 function agreed.change(q)
   for _, owner in ipairs({'parked:front', 'parked:new'}) do
-    local rows, some = redis.call('XPENDING', q.jobs, 'workers', '-', '+', 500, owner), {}
-    for i = 1, #rows do some[i] = rows[i][1] end
-    if #some > 0 then
+    local known = redis.call('HMGET', q.stats, 'levels', 'largest')
+    local deepest = tonumber(known[1] or 0)
+    local most = deepest > 0 and math.floor(1048576 / math.max(2097, tonumber(known[2] or 0))) or 500 -- they are read
+    local rows, fronts = redis.call('XPENDING', q.jobs, 'workers', '-', '+', math.max(1, most), owner), {}
+    for i = 1, #rows do
+      local body = deepest > 0 and redis.call('XRANGE', q.jobs, rows[i][1], rows[i][1])[1]
+      local front = front_of(body and level_of(body[2], deepest) or 0)
+      fronts[front] = fronts[front] or {}
+      table.insert(fronts[front], rows[i][1])
+    end
+    for front, some in pairs(fronts) do
       if owner == 'parked:new' then some[#some + 1], some[#some + 2] = 'RETRYCOUNT', 0 end
       some[#some + 1] = 'JUSTID'
-      redis.call('XCLAIM', q.jobs, 'workers', 'parked', 0, unpack(some))
-      return false
+      redis.call('XCLAIM', q.jobs, 'workers', front, 0, unpack(some))
     end
+    if #rows > 0 then return false end
   end
   local after = redis.call('HMGET', q.terms, 'next', 'next_packed')
   redis.call('UNLINK', q.lines, q.ready, q.stopped, q.resting, q.shares, q.settled, q.busy)
   if after[1] == '' then
     redis.call('UNLINK', q.terms, q.held, q.slots)
-    redis.call('HDEL', q.stats, 'terms')
+    agreed.note(q.stats, '')
   else
     agreed.write(q.terms, q.stats, after[1], after[2])
   end

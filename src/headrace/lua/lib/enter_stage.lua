@@ -19,7 +19,7 @@ end
 -- came: Lua hashes a few bytes of a string, so a thousand long and similar strings would take it milliseconds.
 local function kept_as(id, fields) return 'data:' .. id, fields[2], 'job:' .. id, cmsgpack.pack({unpack(fields, 5)}) end
 -- A flow's job enters a stage, now or after its delay ('' none, '+ms', '@ms'). It takes its id there from any other
--- job.
+-- job, also from one that was cancelled.
 local function enter_stage(q, id, now, delay, fields, nonce)
   -- A job of the same id that belongs to no flow keeps its place, but loses the id.
   if redis.call('HGET', q.ids, id) == 'delayed' then promote_one(q, id) end
@@ -34,6 +34,7 @@ local function enter_stage(q, id, now, delay, fields, nonce)
   else
     redis.call('HSET', q.ids, id, append(q, mine))
   end
+  redis.call('ZREM', q.cancels, id)
   redis.call('HINCRBY', q.stats, 'enqueued', 1)
   note_event(q, 'added', id)
   set_mark(q.flows, id, NOTHING, nonce)
@@ -58,6 +59,7 @@ local function enter_stage_together(q, now, jobs)
     end
   end
   if #entries == 0 then return end
+  redis.call('ZREM', q.cancels, unpack(ids))
   redis.call('HINCRBY', q.stats, 'enqueued', #entries / 2)
   redis.call('HINCRBY', q.stats, 'added', #entries / 2)
   redis.call('HSET', q.ids, unpack(entries))

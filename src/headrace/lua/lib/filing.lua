@@ -158,7 +158,7 @@ function filing.rest(q)
     owners[owner] = owners[owner] or {}
     table.insert(owners[owner], entry)
   end
-  local function cost(entry) return q.costs[entry] and string.format('=%.10g', q.costs[entry]) or '' end
+  local function cost(entry) return holds.cost(q.costs[entry] or 0) end
   for _, line in ipairs(q.all_lines) do
     for i = line.front_at, line.fronts and #line.fronts or 0 do
       local row = line.fronts[i]

@@ -17,6 +17,8 @@
 -- @include wake_one
 local holds = {}
 function holds.lp(value) return value and #value .. ':' .. value or '-' end
+-- The cost of a job as its place in a line has it.
+function holds.cost(cost) return cost > 0 and string.format('=%.10g', cost) or '' end
 function holds.place(entry)
   local ms, number = string.match(entry, '^(%d+)%-(%d+)$')
   return string.char(96 + #ms) .. ms .. string.char(96 + #number) .. number

@@ -1,13 +1,15 @@
 -- Keep a job among the dead letters, the newest *limit* of them. Fields: ours first, then the job's own, without the
 -- reason of an earlier retry. `attempt` counts all deliveries, *releases* the deliveries that spent no attempt: the
 -- token of a redriven job must be larger than every earlier token. Answers id, attempts, reason and kind, for the log.
--- When the limit became smaller, each new letter replaces at most ten old ones. A run keeps its records, in *steps*, as
--- long as its letter.
+-- When the limit became smaller, each new letter replaces at most ten old ones. A run keeps its records as long as its
+-- letter. The reason is kept for the flow of a job that died outside of it. q: dead, stats, steps, flows.
 -- @include fields
+-- @include marks
+-- @include reason
 -- @include runs
-local function keep_dead(dead, stats, steps, limit, reason, worker, releases, own, headers)
-  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, own.id)
-  if run and own.enq and run.enq ~= '' and run.enq ~= own.enq then run = nil end -- of an earlier job of this id
+local function keep_dead(q, limit, reason, worker, releases, own, headers)
+  local dead, steps = q.dead, q.steps
+  local run = runs.of_job(steps, own)
   if limit > 0 then
     local letter = {'reason', reason, 'worker', worker, 'released', string.format('%.0f', releases)}
     own.reason = nil
@@ -21,10 +23,14 @@ local function keep_dead(dead, stats, steps, limit, reason, worker, releases, ow
   local length = redis.call('XLEN', dead)
   local most = math.max(limit, length - 10)
   local trimmed = limit == 0 and 1 or length > most and redis.call('XTRIM', dead, 'MAXLEN', string.format('%.0f', most)) or 0
-  if trimmed > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', trimmed) end
+  if trimmed > 0 then redis.call('HINCRBY', q.stats, 'dead_trimmed', trimmed) end
   local kind = ''
   for i = 1, #headers, 2 do
     if headers[i] == 'kind' then kind = headers[i + 1] end
+    local score = headers[i] == 'headrace-flow' and redis.call('ZSCORE', q.flows, own.id)
+    if score and marked(score) == DIED then
+      redis.call('HSET', steps, runs.why(own.id), shortened(reason, REASON_BYTES))
+    end
   end
   return {own.id, string.format('%.0f', own.attempt - releases), reason, kind}
 end

@@ -1,7 +1,9 @@
 -- Keep the ends of jobs, at most 1,000, in the history of their queue, if it has one. *history*: the number of ends and
 -- ms, from the stats. *more*: lists beside *ids*, or one value for all: attempts, results (true for a job with a
--- result), workers, reasons; jobs, each a flat list of fields, and the ms when their last attempts began. Surplus and old
--- ends go: at most as many as come, and a hundred more.
+-- result), workers, reasons; jobs, each a flat list of fields, their entries, if the fields do not tell when they were
+-- enqueued, and the ms when their last attempts began; runs, as
+-- runs.kept answers them, and the numbers of their last deliveries. Surplus and old ends go: at most as many as come,
+-- and a hundred more.
 -- @include clock
 -- @include reason
 -- @include require_types
@@ -15,7 +17,12 @@ local function nth(some, i)
   return some
 end
 -- The fields of a job as they are kept: without its payload, or not at all, where they are larger than 64 KiB.
-local function fields_kept(fields)
+-- *entry*: tells when it was enqueued, nil if its fields do.
+local function fields_kept(fields, entry)
+  if entry then
+    fields[#fields + 1] = 'enq' -- behind the job's own, which counts
+    fields[#fields + 1] = string.match(entry, '^%d+')
+  end
   local size, rest, others = 0, {}, 0
   for i = 1, #fields, 2 do
     local bytes = #fields[i] + #fields[i + 1]
@@ -39,8 +46,13 @@ local function keep_ends(history, ends, ended, state, ids, more)
       state, at, nth(more.attempts, i) or 0, nth(more.results, i) and 1 or 0, worker ~= '' and worker or '-',
       shortened(reason, REASON_BYTES),
     }, ' ')
-    local job = more.jobs and more.jobs[i] and fields_kept(more.jobs[i])
-    if job then records[2 * i] = records[2 * i] .. '\255' .. cmsgpack.pack({job, nth(more.began, i) or 0}) end
+    local job = more.jobs and more.jobs[i] and fields_kept(more.jobs[i], more.entries and more.entries[i])
+    local run = more.runs and more.runs[i]
+    if job or run then
+      records[2 * i] = records[2 * i] .. '\255' .. cmsgpack.pack({
+        job or {}, nth(more.began, i) or 0, run or false, nth(more.deliveries, i) or 0,
+      })
+    end
   end
   redis.call('HSET', ends, unpack(records))
   redis.call('ZADD', ended, unpack(moments))

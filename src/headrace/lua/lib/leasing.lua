@@ -14,18 +14,19 @@
 -- @include requeue_front
 -- @include require_types
 -- @include retire
--- @include suspect_turns
+-- @include runs
 -- @include suspects
 -- @include take_turns
 -- @include tell_holders
+-- @include tried
 -- @include weigh_job
 local leasing = {}
 -- The group is there, and the worker is registered. Then, before any job is handed out: wake tokens, a pause, due jobs,
--- and suspects: a worker that holds one, or will get one next, gets no other job. Answers the reply if it gets none.
+-- and suspects: a caller without a heartbeat that holds one gets no other job. Answers the reply if it gets none.
 function leasing.begin(q)
   local now = q.now
   local state = redis.call('HMGET', q.stats, 'paused', 'largest', 'healed', 'gate', 'terms')
-  if state[5] and not q.fair then error('FAIR ' .. (state[5] or ''), 0) end
+  if state[5] and not q.fair then return {5, -1, {}, {}, 0, now, 0, {}, 0, state[5]} end
   q.heard = listeners(q.stats, q.events, 'leased', 'dead', 'promoted', 'reclaimed')
   require_hashes(q.deaths, q.steps)
   require_history(q.heard.history, q.ends, q.ended)
@@ -40,7 +41,7 @@ function leasing.begin(q)
   q.deadline = tonumber(redis.call('ZSCORE', q.workers, q.worker) or 0)
   if q.ttl > 0 then
     if q.deadline < now then
-      redis.call('HSET', q.registered, q.worker, string.format('%.0f', now) .. ' ' .. q.lease .. ' hand') -- without a heartbeat
+      redis.call('HSET', q.registered, q.worker, string.format('%.0f', now) .. ' ' .. q.lease)
       tell_holders(q.control, 'stir')
     end
     if q.deadline < now + q.ttl then redis.call('ZADD', q.workers, string.format('%.0f', now + q.ttl), q.worker) end
@@ -61,10 +62,23 @@ function leasing.begin(q)
   end
   q.state, q.first = state, first
   q.watched = redis.call('EXISTS', q.deaths) == 1
-  q.holds = q.watched and redis.call('XPENDING', q.jobs, 'workers', '-', '+', 1, q.worker)[1]
-  if q.holds and suspects.is_one(redis.call('HGET', q.deaths, q.holds[1])) then return {3, -1, {}, {}, q.healed, now} end
-  local left = q.holds and suspects.makes_room(q, q.workers, q.worker, now, tonumber(q.lease))
-  if left then return {3, left, {}, {}, q.healed, now} end
+  for _, row in ipairs(q.watched and q.ttl > 0 and redis.call('XPENDING', q.jobs, 'workers', '-', '+', 100, q.worker) or {}) do
+    if suspects.deaths(q.deaths, row[1], q.max_attempts) then return {2, -1, {}, {}, q.healed, now} end
+  end
+end
+-- The jobs of a lost reply, from its record *known*, that the worker still holds; and the jobs that died, nil for none.
+function leasing.again(known, jobs, worker, released, deaths, max_attempts)
+  local again = {}
+  local told = type(known[#known]) == 'table' and table.remove(known) or nil
+  for _, entry in ipairs(known) do
+    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none if the group is gone
+    local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
+    if body then
+      local releases = tonumber(redis.call('HGET', released, entry) or 0) or 0
+      again[#again + 1] = {entry, body[2], row[4], releases, suspects.deaths(deaths, entry, max_attempts)}
+    end
+  end
+  return again, told
 end
 -- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
 function leasing.hand_out(q, entry, fields, count)
@@ -72,33 +86,35 @@ function leasing.hand_out(q, entry, fields, count)
   local releases = (tonumber(redis.call('HGET', q.released, entry) or 0) or 0)
   local own, headers = parse(fields)
   local attempt = tonumber(own.attempt or 0) + count - releases
-  local beside, solo = 0, 0 -- the deaths of its holders
-  if q.watched then beside, solo = suspects.deaths(redis.call('HGET', q.deaths, entry)) end
-  if q.max_attempts > 0 and attempt - math.min(beside, suspects.FORGIVEN) > q.max_attempts then
-    require_hashes(q.ids, q.released, q.stats)
+  local deaths = q.watched and tonumber(redis.call('HGET', q.deaths, entry) or 0) or 0
+  if q.max_attempts > 0 and (attempt - deaths > q.max_attempts or deaths >= suspects.AT_MOST) then
+    require_hashes(q.ids, q.released, q.stats, q.turns)
     require_sorted_sets(q.leases, q.limited, q.flows)
     require_streams(q.dead)
     if q.order then write_turns(q) end
+    tried.add(q.turns, entry, own)
     retire(q, entry, own.id, DIED)
     if q.order then q.heads, q.passed = {}, true end -- the next job of its key is in front now
     own.attempt, own.id = string.format('%.0f', attempt - 1 + releases), own.id or entry
     own.enq = own.enq or string.match(entry, '^%d+')
     local reason = 'no attempts left: its workers died, or let its leases expire'
-    if solo > 0 then
-      reason = string.format('no attempts left: it ended its process %d time%s while alone', solo, solo > 1 and 's' or '')
+    if deaths >= suspects.AT_MOST then
+      reason = string.format('no attempts left: its process died %d times while it ran', deaths)
     end
-    if beside + solo > 0 then redis.call('HDEL', q.deaths, entry) end
+    if deaths > 0 then redis.call('HDEL', q.deaths, entry) end
     if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
       reason = reason .. '; before that: ' .. own.reason
     end
-    local letter = keep_dead(q.dead, q.stats, q.steps, q.dead_limit, reason, q.worker, releases, own, headers)
+    local trace = q.heard.history and runs.of_job(q.steps, own) and runs.kept(q.steps, own.id, q.attempts.room)
+    local letter = keep_dead(q, q.dead_limit, reason, q.worker, releases, own, headers)
     local n = #q.buried + 1
     q.buried[n], q.why[n], q.attempts[n], q.attempts.died[n] = own.id, reason, string.format('%.0f', attempt - 1), letter
     q.attempts.jobs[n] = q.heard.history and compose(own, headers)
+    q.attempts.runs[n] = trace or nil
+    q.attempts.deliveries[n] = trace and tonumber(own.attempt) or nil
   else
-    q.taken[#q.taken + 1] = {entry, fields, count, releases}
+    q.taken[#q.taken + 1] = {entry, fields, count, releases, q.max_attempts > 0 and deaths >= suspects.FROM and deaths or nil}
     q.entries[#q.entries + 1] = entry
-    q.beside = beside
   end
 end
 -- Records and events of the jobs that were handed out, and the time of the next call. *again*: there may be more jobs.
@@ -109,7 +125,10 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
   if q.duration ~= '' then
     for i = 1, #entries do redis.call('ZADD', q.leases, string.format('%.0f', now + tonumber(q.duration)), entries[i]) end
   end
-  keep_ends(heard.history, q.ends, q.ended, 'dead', q.buried, {attempts = q.attempts, reasons = q.why, jobs = q.attempts.jobs})
+  keep_ends(heard.history, q.ends, q.ended, 'dead', q.buried, {
+    attempts = q.attempts, reasons = q.why, jobs = q.attempts.jobs, runs = q.attempts.runs,
+    deliveries = q.attempts.deliveries,
+  })
   if heard.dead then publish(q.events, 'dead', q.buried, q.worker, q.why) end
   if heard.leased then
     local ids_leased = {}
@@ -133,8 +152,7 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
   if q.state[4] and #entries > 0 then open_gate(q, q.gate, q.state[4], now) end
   write_scores(q.rates)
   if q.keyed then redis.call('ZREMRANGEBYSCORE', q.rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
-  if q.alone then next_due = q.alone end
-  local reply = {q.apart and 4 or q.alone and 3 or cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
+  local reply = {cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
   if #q.buried > 0 or more then
     reply[7], reply[8] = q.levels.beyond or 0, q.attempts.died
     if more then reply[9], reply[10] = unpack(more) end

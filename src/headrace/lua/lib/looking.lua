@@ -14,7 +14,7 @@ local looking = {RAISED = 150, LINES = 250}
 -- The same for a row of the pending list. Suspects wait for others of their kind.
 function looking.put_pending(q, row, owner)
   local entry = row[1]
-  if q.watched and suspects.is_one(redis.call('HGET', q.deaths, entry)) then
+  if q.watched and suspects.deaths(q.deaths, entry, q.max_attempts) then
     park_at(q.jobs, SUSPECTS, {entry})
     q.left, q.passed = q.left - 1, true
     return

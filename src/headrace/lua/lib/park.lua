@@ -12,7 +12,8 @@ local function park_at(jobs, owner, entries)
   entries[#entries] = nil
 end
 -- Jobs are read for their level, and for their id if there are listeners (*heard*). If there is a *budget*, *entries*
--- loses the jobs beyond it. Suspects go to their own consumer; *died*: see count_deaths. Answers the ids.
+-- loses the jobs beyond it. Suspects go to their own consumer; *died*: see
+-- count_deaths. Answers the ids.
 -- q: jobs, leases, stats, deaths, and as in holds.
 local function park(q, entries, budget, heard, died)
   local jobs = q.jobs
@@ -30,11 +31,11 @@ local function park(q, entries, budget, heard, died)
       ids[i] = heard and body and parse(body[2]).id or entries[i]
     end
   end
-  local suspect, any = suspects.count_deaths(q.deaths, entries, died)
-  if deepest > 0 or any then
+  local apart = suspects.count_deaths(q.deaths, entries, died)
+  if deepest > 0 or next(apart) then
     local fronts = {}
     for i = 1, #entries do
-      local front = suspect[entries[i]] and SUSPECTS or front_of(level_at[i] or 0)
+      local front = apart[entries[i]] and SUSPECTS or front_of(level_at[i] or 0)
       fronts[front] = fronts[front] or {}
       table.insert(fronts[front], entries[i])
     end

@@ -14,7 +14,7 @@ local function remove_by_id(q, id, as)
     redis.call('HDEL', q.ids, id)
   end
   if gone == 1 then
-    runs.forget(q.steps, id)
+    runs.leave(q, id)
     redis.call('HINCRBY', q.stats, as or 'cancelled', 1)
   end
   return gone, held and entry or nil

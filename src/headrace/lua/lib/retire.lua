@@ -1,13 +1,12 @@
 -- A job leaves its queue: remove its entry, all data under the entry's name, and its id, if the job owns it. q: jobs,
 -- ids, leases, released, limited, flows; asleep, unless it is leased; turns and behind, unless it is a flow's; wake, if
 -- the next job of its key is to wake a reader; held, slots, settled and stopped, unless the job is not leased; levels, unless all jobs are in the jobs stream, as leased jobs are; steps,
--- if jobs are removed; and `unnoted`, if no key has data of any entry.
+-- if jobs are removed, and traces, to keep their runs for the history; and `unnoted`, if no key has data of any entry.
 -- @include held
 -- @include levels
 -- @include marks
 -- @include runs
 -- @include turns
--- Forget the data of entries: deadlines, releases, due times of rate limits, turns of keys.
 -- Forget the data of entries: deadlines, releases, due times of rate limits, turns of keys.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))
@@ -47,6 +46,6 @@ end
 local function retire(q, name, id, what)
   local gone, held = remove_entry(q, name)
   local freed = free_id(q, id, name, what)
-  if what == REMOVED and (freed or not id) then runs.forget(q.steps, id or name) end
+  if what == REMOVED and (freed or not id) then runs.leave(q, id or name) end
   return gone, held
 end

@@ -7,7 +7,7 @@ local function retire_delayed(q, id, what)
   redis.call('HDEL', q.bodies, id)
   redis.call('HDEL', q.released, id)
   redis.call('HDEL', q.ids, id)
-  if what == REMOVED then runs.forget(q.steps, id) end
+  if what == REMOVED then runs.leave(q, id) end
   if what then mark(q.flows, id, what) end
   return gone
 end

@@ -2,10 +2,17 @@
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
 -- not ended, signals that no wait has taken). '<id>\t<number>' is a record: name, kind
 -- (step, once, sleep, wait, signal), ms when it began, ms when it ended (0: not yet), attempt, value (false: none), ms
--- when it is due (0: never), and the traceparent of the delivery that a sleep or wait ended, if any. '<id>\tp' is the
--- progress. The run of a dead letter has '\n<letter>' in place of its id, which another job may take. An id has no
--- control characters, so the names do not collide.
-local runs = {RECORDS = 1000, BYTES = 1048576, ASLEEP = 'parked:asleep', WAITS = 'parked:waits'}
+-- when it is due (0: never), the traceparent of the delivery that a sleep or wait ended, '' if none, its place among
+-- the records that began in the same ms, if that is not its number (a wait has the number of a signal that came before
+-- it), the sender of its signal, and when, and in a history the bytes of a value that was left out.
+-- '<id>\tp' is the progress. '<id>\td' are the deliveries: the ms that they ran, and of each that was suspended its number,
+-- the ms when it began and ended, and its worker, with the character 31 between them and 30 before each. '<id>\tw' is why
+-- a flow's job died, until its flow has seen it. The run of a dead letter has '\n<letter>' in place of its id, which another job may take. An id has no control characters, so the
+-- names do not collide.
+local runs = {
+  RECORDS = 1000, BYTES = 1048576, KEPT_BYTES = 65536, DELIVERIES_BYTES = 16384,
+  ASLEEP = 'parked:asleep', WAITS = 'parked:waits',
+}
 -- Whether a consumer holds suspended runs: jobs that sleep, or wait for a signal. Older versions take it for parked
 -- jobs of a level that they do not know: they count these jobs, and hand out none.
 function runs.suspended(owner) return owner == runs.ASLEEP or owner == runs.WAITS end
@@ -17,6 +24,7 @@ function runs.due(asleep, entry)
   return due and due ~= 'inf' and tonumber(due) or 0
 end
 function runs.field(id, number) return id .. '\t' .. number end
+function runs.why(id) return id .. '\tw' end
 -- A packed list; nil without one, or for foreign bytes.
 function runs.unpacked(kept)
   local readable, list = pcall(cmsgpack.unpack, kept)
@@ -31,8 +39,8 @@ function runs.packed(run) return cmsgpack.pack({run.number, run.bytes, run.enq, 
 function runs.write(steps, id, run) redis.call('HSET', steps, id, runs.packed(run)) end
 -- The names of all fields of a run.
 function runs.fields(id, run)
-  local fields = {id, runs.field(id, 'p')}
-  for i = 1, run.number do fields[i + 2] = runs.field(id, i) end
+  local fields = {id, runs.field(id, 'p'), runs.field(id, 'd')}
+  for i = 1, run.number do fields[i + 3] = runs.field(id, i) end
   return fields
 end
 -- Remove all records of a run.
@@ -78,19 +86,108 @@ function runs.records(steps, id, run)
   for i = 1, #rows do rows[i] = runs.readable(rows[i]) end
   return rows
 end
+-- The progress and the deliveries of a run, '' without any.
+function runs.more(steps, id)
+  local progress, deliveries = unpack(redis.call('HMGET', steps, runs.field(id, 'p'), runs.field(id, 'd')))
+  return progress or '', deliveries or ''
+end
+-- Give a record all parts but the last: a packed list has no gaps.
+function runs.fill(record)
+  record[8] = record[8] or ''
+  record[9] = record[9] or false
+  record[10] = record[10] or ''
+  record[11] = record[11] or 0
+end
+-- The bytes of records that a script reads for a history.
+function runs.room() return {left = runs.BYTES} end
+-- The records, the progress and the deliveries of a run as a history keeps them; nil without a run. Values have 64 KiB,
+-- together with the names; of others the size is kept. A script reads the records of runs as long as *room*.left is
+-- more than 0. Of a later run, one record tells the number of its records.
+function runs.kept(steps, id, room)
+  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, id)
+  if not run then return nil end
+  local progress, deliveries = runs.more(steps, id)
+  if room.left <= 0 then return {{{run.number .. ' records', 'omitted', 0, 0, 0, false, 0}}, progress, deliveries} end
+  room.left = room.left - run.bytes - 100 * run.number
+  local rows, bytes = runs.records(steps, id, run), 0
+  for _, record in ipairs(rows) do
+    bytes = bytes + runs.size(record)
+    if record[6] and bytes > runs.KEPT_BYTES then
+      runs.fill(record)
+      record[12] = #record[6]
+      record[6] = false
+    end
+  end
+  return {rows, progress, deliveries}
+end
+-- The run of a job, if there is one: an earlier job of this id was first enqueued at another time.
+function runs.of_job(steps, own)
+  local run = redis.call('EXISTS', steps) == 1 and runs.read(steps, own.id)
+  if run and own.enq and run.enq ~= '' and run.enq ~= own.enq then return nil end
+  return run or nil
+end
+-- Remove the run of a job that leaves. With *traces* of q, it is kept there for the history; these have the room, too.
+function runs.leave(q, id)
+  if q.traces then q.traces[id] = runs.kept(q.steps, id, q.traces) end
+  runs.forget(q.steps, id)
+end
+-- The kept runs of some jobs, beside their *ids*.
+function runs.traces(q, ids)
+  local found = {}
+  for i, id in ipairs(ids) do found[i] = q.traces and q.traces[id] or nil end
+  return found
+end
+-- Add an ended delivery to the deliveries of a run. *began*: in ms, 0 if that is not known. *number*, *worker*: of a
+-- suspended delivery; nil of others, as the job knows them. Answers the ms that all deliveries ran.
+function runs.delivered(steps, id, began, now, number, worker)
+  local field = runs.field(id, 'd')
+  local ran, rows = string.match(redis.call('HGET', steps, field) or '', '^(%d+)(.*)$')
+  ran = tonumber(ran or 0) + (began > 0 and math.max(0, now - began) or 0)
+  rows = rows or ''
+  if number then rows = rows .. string.format('\30%.0f\31%.0f\31%.0f\31%s', number, began, now, worker) end
+  while #rows > runs.DELIVERIES_BYTES do -- the oldest go, but for the first
+    local first, others = string.match(rows, '^(\30[^\30]*)\30[^\30]*(.*)$')
+    if not first then break end
+    rows = first .. others
+  end
+  ran = string.format('%.0f', ran)
+  redis.call('HSET', steps, field, ran .. rows)
+  return ran
+end
 -- The bytes of a record that count.
 function runs.size(record) return #record[1] + (record[6] and #record[6] or 0) end
--- Remove the records of a run from the number *first* on; `write` must follow.
-function runs.cut(steps, id, run, first)
-  local gone = {}
-  for i = first, run.number do
-    local record = runs.record(steps, id, i)
-    if run.open[record[1]] == i then run.open[record[1]] = nil end
-    run.bytes = run.bytes - runs.size(record)
-    gone[#gone + 1] = runs.field(id, i)
+-- Whether record *a* of a run began before *b*: pairs of number and record.
+function runs.began_before(a, b)
+  local began, other = a[2][3], b[2][3]
+  if began ~= other then return began < other end
+  return (a[2][9] or a[1]) < (b[2][9] or b[1])
+end
+-- Keep the records of a run with these ascending *numbers*, and remove its others. The kept ones get new numbers.
+function runs.keep(steps, id, run, numbers)
+  local rows, gone, kept, before, open = runs.records(steps, id, run), {}, {}, {}, {}
+  local n = 0
+  for number = 1, run.number do
+    gone[number] = runs.field(id, number)
+    if numbers[n + 1] == number then n = n + 1 end
+    before[number] = n
   end
-  run.number = first - 1
+  run.bytes = 0
+  for i, number in ipairs(numbers) do
+    local record = rows[number]
+    if run.open[record[1]] == number then open[record[1]] = i end
+    if record[9] then record[9] = (before[math.floor(record[9])] or n) + 0.5 end
+    run.bytes = run.bytes + runs.size(record)
+    kept[2 * i - 1], kept[2 * i] = runs.field(id, i), cmsgpack.pack(record)
+  end
+  run.number, run.open = n, open
   redis.call('HDEL', steps, unpack(gone))
+  redis.call('HSET', steps, id, runs.packed(run), unpack(kept))
+end
+-- Let a wait take the signal that came before it, the record *number*, which keeps its number.
+function runs.take(steps, id, run, number, signal, now, attempt)
+  local record = {signal[1], 'wait', now, now, attempt, signal[6], 0, '', run.number + 0.5, signal[10] or '', signal[3]}
+  run.open[signal[1]] = nil
+  redis.call('HSET', steps, runs.field(id, number), cmsgpack.pack(record), id, runs.packed(run))
 end
 -- Write the record *number* of a run, 0 for a new one, and the run. *open*: true if the record is open from now on, false
 -- if it is not, nil if it never was. Answers its number, or why it is refused: -1 the run has as many records as it may,

@@ -4,18 +4,12 @@
 local function forget_deaths(q)
   if redis.call('EXISTS', q.deaths) == 0 then return 0 end
   local page = redis.call('HSCAN', q.deaths, redis.call('HGET', q.deaths, 'cursor') or '0', 'COUNT', 100)
-  local gone, kept = {'cursor'}, false
+  local gone = {'cursor'}
   for i = 1, #page[2], 2 do
     local entry = page[2][i]
-    if entry ~= 'turn' and entry ~= 'cursor' then
-      if redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] then kept = true else gone[#gone + 1] = entry end
-    end
+    if entry ~= 'cursor' and not redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1] then gone[#gone + 1] = entry end
   end
   redis.call('HDEL', q.deaths, unpack(gone))
-  if page[1] ~= '0' then
-    redis.call('HSET', q.deaths, 'cursor', page[1])
-  elseif not kept and redis.call('HLEN', q.deaths) == redis.call('HEXISTS', q.deaths, 'turn') then
-    redis.call('DEL', q.deaths)
-  end
+  if page[1] ~= '0' then redis.call('HSET', q.deaths, 'cursor', page[1]) end
   return #redis.call('XPENDING', q.jobs, 'workers', '-', '+', 1, SUSPECTS)
 end

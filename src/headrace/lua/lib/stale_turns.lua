@@ -23,7 +23,7 @@ local function pass_stale_turns(q, stats, most)
     end
     if lost then
       stale[#stale + 1] = key
-      if head then gone[#gone + 1] = 'e' .. head end
+      if head then gone[#gone + 1], gone[#gone + 2] = 'e' .. head, 'a' .. head end
     end
     from = '(' .. of_key(key) .. '\255'
   end

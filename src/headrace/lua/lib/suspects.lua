@@ -1,43 +1,43 @@
--- Suspects: jobs whose holder has died twice. The death of a process says little about any one of its jobs, so a
--- suspect is handed out alone, with no other job of its queue beside it, until it ends. `deaths` has '<beside others>
--- <alone>' for each entry whose holder has died: the number of deaths of each kind. It is kept until the entry is gone,
--- or was retried. Waiting suspects are with a consumer of their own: see levels. A worker that serves several queues,
--- or shards, has ' beside' at the end of its value in `registered`, unless it has a job that must run alone: see
--- company.lua.
-local suspects = {FORGIVEN = 20} -- deaths beside others that spend no attempt, at most; in a table, as a script has 200 locals at most
-function suspects.deaths(kept)
-  local beside, alone = string.match(kept or '', '^(%d+) (%d+)$')
-  return tonumber(beside or 0), tonumber(alone or 0)
+-- Suspects: jobs whose holder has died more than once. The death of a process says little about any one of its jobs. So
+-- a call hands out a suspect alone, and a process runs one at a time: see suspects.py. `deaths` has the number of deaths
+-- by entry, until the entry is gone or its job ends by itself. A lease that runs out counts as a death if its holder
+-- is gone, as processes may die too soon to declare each other dead, or if it held other jobs. A death spends no
+-- attempt. A job with AT_MOST deaths is a dead letter. Suspects that wait are with a consumer of their own: see levels.
+-- They come after all other jobs, or once they have waited for a lease: so poison does not hold up others.
+-- @include levels
+local suspects = {FROM = 2, AT_MOST = 20} -- in a table, as a script has 200 locals at most
+-- The number of deaths of a suspect, or nil for any other entry. *most*: max_attempts; without an end there are none.
+function suspects.deaths(deaths, entry, most)
+  local number = tonumber(redis.call('HGET', deaths, entry) or 0)
+  return most > 0 and number >= suspects.FROM and number or nil
 end
-function suspects.is_one(kept)
-  local beside, alone = suspects.deaths(kept)
-  return beside + alone >= 2
+-- The row of the suspect that is next: of the first hundred that wait, the one with the fewest deaths, so innocents come
+-- before poison. *idle*: it is nil if none has waited for so many ms.
+function suspects.next(q, idle)
+  if not redis.call('XPENDING', q.jobs, 'workers', 'IDLE', idle, '-', '+', 1, SUSPECTS)[1] then return nil end
+  local rows, entries = redis.call('XPENDING', q.jobs, 'workers', '-', '+', 100, SUSPECTS), {}
+  for i = 1, #rows do entries[i] = rows[i][1] end
+  local first, fewest = nil, math.huge
+  for i, number in ipairs(redis.call('HMGET', q.deaths, unpack(entries))) do
+    number = tonumber(number or 0)
+    if number < fewest then first, fewest = rows[i], number end
+  end
+  return first
 end
--- Count the deaths of holders. *died*: 'beside' or 'alone' by entry, nil for an entry whose holder lives. *by* -1: undo
--- it. Answers which of *entries* are suspects, and whether any is.
-function suspects.count_deaths(deaths, entries, died, by)
-  local suspect, any = {}, false
-  local kept = redis.call('EXISTS', deaths) == 1 and #entries > 0 and redis.call('HMGET', deaths, unpack(entries)) or {}
-  local changed = {}
+-- Count a death for each of *entries* that *died*: true for all, or by entry. Answers which of *entries* are suspects.
+function suspects.count_deaths(deaths, entries, died)
+  local apart = {}
+  if #entries == 0 or not died and redis.call('EXISTS', deaths) == 0 then return apart end
+  local kept, changed = redis.call('HMGET', deaths, unpack(entries)), {}
   for i, entry in ipairs(entries) do
-    local how = died and died[entry]
-    if how or kept[i] then
-      local beside, alone = suspects.deaths(kept[i])
-      if how == 'beside' then beside = beside + (by or 1) elseif how == 'alone' then alone = alone + (by or 1) end
-      if how then changed[#changed + 1], changed[#changed + 2] = entry, string.format('%d %d', beside, alone) end
-      suspect[entry] = beside + alone >= 2
-      any = any or suspect[entry]
+    local number = tonumber(kept[i] or 0)
+    if died == true or died and died[entry] then
+      number = number + 1
+      changed[#changed + 1] = entry
+      changed[#changed + 1] = number
     end
+    apart[entry] = number >= suspects.FROM or nil
   end
   if #changed > 0 then redis.call('HSET', deaths, unpack(changed)) end
-  return suspect, any
-end
--- Whether a holder has more than one job, or had more before some were taken from it: then no job was alone.
-function suspects.company(jobs, registered, name, held)
-  if #(held or redis.call('XPENDING', jobs, 'workers', '-', '+', 2, name)) < 2 then
-    return string.sub(redis.call('HGET', registered, name) or '', -7) == ' beside'
-  end
-  local known = redis.call('HGET', registered, name)
-  if known and string.sub(known, -7) ~= ' beside' then redis.call('HSET', registered, name, known .. ' beside') end
-  return true
+  return apart
 end

@@ -6,12 +6,11 @@
 -- @include park
 -- @include suspects
 local STEP = 15 -- ms between two steps of a sweep: the server's load does not grow with the number of workers
--- Whether the leases of all workers last *lease* ms, and none has a deadline of its own. Holders without a heartbeat
--- count as unlike the others: XAUTOCLAIM does not say whose lease it took, and the death of such a holder is counted.
+-- Whether the leases of all workers last *lease* ms, and none has a deadline of its own.
 local function alike(registered, leases, lease)
   if redis.call('EXISTS', leases) == 1 or redis.call('HLEN', registered) > 500 then return false end
   for _, known_as in ipairs(redis.call('HVALS', registered)) do
-    if string.match(known_as, '^%d+ (%d+)') ~= lease or string.match(known_as, '^%d+ %d+ hand') then return false end
+    if string.match(known_as, '^%d+ (%d+)') ~= lease then return false end
   end
   return true
 end
@@ -27,19 +26,30 @@ local function exposed(q, cursor, lease)
   end
   return false
 end
--- A lease of a holder without a heartbeat has expired: the holder may have died, unless it sweeps the queue now. If it
--- had no other job, this counts for a suspect only. A lease with a duration of its own says nothing about its holder.
-local function note_death(q, died, entry, owner)
-  if owner == q.worker or not string.match(redis.call('HGET', q.registered, owner) or '', '^%d+ %d+ hand') then return end
-  if suspects.company(q.jobs, q.registered, owner) then
-    died[entry] = 'beside'
-  elseif suspects.is_one(redis.call('HGET', q.deaths, entry)) then
-    died[entry] = 'alone'
-  end
+-- Whether a lease of *owner* that runs out is a death. It is one if the owner is gone, or held other jobs, as then it
+-- says little about this job. A lease that runs out alone, while its owner lives, spends an attempt. *number*: of its
+-- jobs, if it is known.
+local function is_death(q, now, owner, number)
+  local until_when = tonumber(redis.call('ZSCORE', q.workers, owner) or now)
+  return until_when < now or (number or #redis.call('XPENDING', q.jobs, 'workers', '-', '+', 2, owner)) > 1
 end
--- For leases that differ, read a page of the pending list: its expired leases, at most *limit*, and the next cursor.
-local function page(q, now, lease, cursor, limit, died)
+-- Whether any lease that runs out is a death; nil if that depends on its owner, which XAUTOCLAIM does not tell.
+local function all_are_deaths(q, now)
+  local all
+  for _, consumer in ipairs(redis.call('XPENDING', q.jobs, 'workers')[4] or {}) do
+    if not is_reserved(consumer[1]) then
+      local one = is_death(q, now, consumer[1], tonumber(consumer[2]))
+      if all ~= nil and all ~= one then return nil end
+      all = one
+    end
+  end
+  return all or false
+end
+-- For leases that differ, read a page of the pending list: its expired leases, at most *limit*, the next cursor, and
+-- which of them are deaths.
+local function page(q, now, lease, cursor, limit)
   local rows, terms, expired = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 6 * limit), {}, {}
+  local died, of_owner = {}, {}
   local custom = redis.call('EXISTS', q.leases) == 1
   for i = 1, #rows do
     local entry, owner, idle = rows[i][1], rows[i][2], rows[i][3]
@@ -49,19 +59,20 @@ local function page(q, now, lease, cursor, limit, died)
     end
     if idle >= terms[owner] and not (custom and redis.call('ZSCORE', q.leases, entry)) then
       expired[#expired + 1] = entry
-      note_death(q, died, entry, owner)
-      if #expired == limit then return expired, '(' .. entry end
+      if of_owner[owner] == nil then of_owner[owner] = is_death(q, now, owner) end
+      died[entry] = of_owner[owner]
+      if #expired == limit then return expired, '(' .. entry, died end
     elseif owner == 'limited' and idle >= 1000 then
       redis.call('ZADD', q.limited, 'NX', now, entry) -- its due time was lost
     end
   end
-  return expired, #rows == 6 * limit and '(' .. rows[#rows][1] or '-'
+  return expired, #rows == 6 * limit and '(' .. rows[#rows][1] or '-', died
 end
 -- In a queue with terms, the pending list has all jobs in lines, too. Then read a page of the expired leases of each
 -- consumer. The cursor is '<entry> <consumer>', which older versions take for none; '-' at the end.
-local function page_of_each(q, now, lease, cursor, limit, died)
+local function page_of_each(q, now, lease, cursor, limit)
   local function escaped(owner) return (string.gsub(owner, '[%s%%]', function(c) return string.format('%%%02x', string.byte(c)) end)) end
-  local consumers, expired, left = redis.call('XPENDING', q.jobs, 'workers')[4] or {}, {}, 6 * limit
+  local consumers, expired, left, died = redis.call('XPENDING', q.jobs, 'workers')[4] or {}, {}, 6 * limit, {}
   local custom, from, last = redis.call('EXISTS', q.leases) == 1, string.match(cursor, '^(%S+) (%S+)$')
   local at = 1
   while last and consumers[at] and escaped(consumers[at][1]) ~= last do at = at + 1 end
@@ -80,24 +91,27 @@ local function page_of_each(q, now, lease, cursor, limit, died)
       local entry = rows[i][1]
       if not (custom and redis.call('ZSCORE', q.leases, entry)) then
         expired[#expired + 1] = entry
-        note_death(q, died, entry, owner)
+        died[entry] = is_death(q, now, owner, tonumber(consumers[at][2]))
       end
-      if #expired == limit or i == left then return expired, '(' .. entry .. ' ' .. escaped(owner) end
+      if #expired == limit or i == left then return expired, '(' .. entry .. ' ' .. escaped(owner), died end
     end
     left, at, from = math.max(1, left - 1 - #rows), at + 1, nil
   end
-  return expired, '-'
+  return expired, '-', died
 end
 -- Take expired entries by XAUTOCLAIM, at most *limit*, and answer the next cursor. It reads ten entries per COUNT, so
--- 6 x *limit* in all. JUSTID: reclaiming is no delivery.
-local function taken_over(jobs, lease, cursor, limit)
+-- 6 x *limit* in all. JUSTID: reclaiming is no delivery. *died*: whether all of them are deaths.
+local function taken_over(q, lease, cursor, limit, died)
   local expired, count = {}, math.max(1, math.floor(limit / 5))
   for _ = 1, 3 do
-    local reply = redis.call('XAUTOCLAIM', jobs, 'workers', 'parked', lease, cursor, 'COUNT', count, 'JUSTID')
+    local reply = redis.call('XAUTOCLAIM', q.jobs, 'workers', 'parked', lease, cursor, 'COUNT', count, 'JUSTID')
     for _, entry in ipairs(reply[2]) do expired[#expired + 1] = entry end
-    cursor = reply[1]
-    if cursor == '0-0' then return expired, '-' end
+    cursor = reply[1] ~= '0-0' and reply[1] or '-'
+    if cursor == '-' then break end
   end
+  local apart = {}
+  for entry in pairs(suspects.count_deaths(q.deaths, expired, died)) do apart[#apart + 1] = entry end
+  park_at(q.jobs, SUSPECTS, apart)
   return expired, cursor
 end
 -- Park expired entries, at most *limit*; if they must be read (see park), at most half of it, and within the *budget*.
@@ -106,15 +120,15 @@ end
 local function sweep(q, now, lease, limit, budget, heard)
   local unread = not heard and tonumber(redis.call('HGET', q.stats, 'levels') or 0) == 0
   if not unread then limit = math.ceil(limit / 2) end
-  -- Leases with a duration of their own are in the order of their deadlines.
+  -- Leases with a duration of their own are in the order of their deadlines. They say nothing about their holders.
   local due = redis.call('ZRANGEBYSCORE', q.leases, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
-  local expired, died = {}, {}
+  local expired = {}
   for _, entry in ipairs(due) do
     local row = redis.call('XPENDING', q.jobs, 'workers', entry, entry, 1)[1]
     if row and not is_reserved(row[2]) then expired[#expired + 1] = entry else redis.call('ZREM', q.leases, entry) end
   end
   local found = #expired
-  local ids = park(q, expired, budget, heard, died)
+  local ids = park(q, expired, budget, heard)
   local moved, further = #expired, (#due == limit or #expired < found) and STEP or nil
   if moved == limit or moved < found then return moved, further, ids end
   local started, stepped, cursor = string.match(redis.call('HGET', q.stats, 'sweep') or '', '^(%d+) (%d+) (%S+ ?%S*)$')
@@ -125,12 +139,15 @@ local function sweep(q, now, lease, limit, budget, heard)
   if cursor == '-' then started = now end
   local lines = redis.call('EXISTS', q.lines) == 1
   if not lines and string.find(cursor, ' ', 1, true) then cursor = '-' end
-  local cut, from = false, cursor
+  local cut, from, died = false, cursor, nil
   if not lines and unread and alike(q.registered, q.leases, lease) and not exposed(q, cursor, term) then
-    expired, cursor = taken_over(q.jobs, lease, cursor, limit - moved)
+    died = all_are_deaths(q, now)
+  end
+  if died ~= nil then
+    expired, cursor = taken_over(q, lease, cursor, limit - moved, died)
     holds.give_back(q, expired)
   else
-    expired, cursor = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved, died)
+    expired, cursor, died = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved)
     found = #expired
     for i, id in ipairs(park(q, expired, budget, heard, died)) do ids[moved + i] = id end
     cut = #expired < found

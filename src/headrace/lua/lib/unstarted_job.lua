@@ -8,8 +8,7 @@
 -- @include retire_delayed
 -- @include runs
 -- @include stored
--- Read the job with the id *id*, whose place is *entry* ('delayed', or its entry). Answers a table: own and headers,
--- due (0: now), spent, releases; nil if the job has started, or the id belongs to no job; false if the budget is spent.
+-- @include tried
 -- Read the job with the id *id*, whose place is *entry* ('delayed', or its entry). Answers a table: own and headers,
 -- due (0: now), spent, releases; nil if the job has started, or the id belongs to no job; false if the budget is spent.
 local function unstarted_job(q, id, entry, budget)
@@ -30,6 +29,7 @@ local function unstarted_job(q, id, entry, budget)
     if body == false then return false end
     if not body then return nil end
     job.own, job.headers = parse(level and prioritised(body[2], level) or body[2])
+    tried.add(q.turns, entry, job.own)
     job.spent = row and not is_undelivered(row[2]) and row[4] or 0
     job.releases = redis.call('HGET', q.released, entry)
   end

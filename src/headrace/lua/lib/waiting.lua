@@ -6,6 +6,7 @@
 -- @include delivered
 -- @include levels
 -- @include page
+-- @include tried
 local function waiting_page(q, place, limit, last)
   local part, level, from = string.match(place, '^(%a+):(%d) (.*)$')
   part, level, from = part or 'parked', tonumber(level or 0), from or '-'
@@ -15,6 +16,9 @@ local function waiting_page(q, place, limit, last)
     local handed = level == 0 and from == '-' and delivered(q.jobs)
     if handed then from = '(' .. handed end
     page, more = stretch(budget, q.levels[level] or q.jobs, from, last or '+', limit)
+    for i = 1, level == 0 and #page or 0 do -- some have been retried, if their group was lost
+      page[i][2] = tried.fields(q.turns, page[i][1], page[i][2], budget)
+    end
     if level < q.levels.n then following = 'parked:' .. level + 1 .. ' -' end
   else
     local order, at = waiting_consumers(level), 1
@@ -28,7 +32,8 @@ local function waiting_page(q, place, limit, last)
         more = true
         break
       end
-      page[i] = {rows[i][1], body and body[2], rows[i][2], rows[i][3], rows[i][4]}
+      local fields = body and tried.fields(q.turns, rows[i][1], body[2], budget)
+      page[i] = {rows[i][1], fields, rows[i][2], rows[i][3], rows[i][4]}
     end
     -- A queue without terms has no lines: its pages pass over them.
     repeat

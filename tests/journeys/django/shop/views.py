@@ -1,5 +1,3 @@
-from functools import partial
-
 from django.db import transaction
 from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -13,7 +11,11 @@ from shop.models import Order
 @transaction.atomic
 def place(request: HttpRequest, item: str) -> JsonResponse:
     order = Order.objects.create(item=item)
-    transaction.on_commit(partial(invoices.enqueue, str(order.pk), id=f"order-{order.pk}"))
+
+    def send() -> None:
+        invoices.enqueue(str(order.pk), id=f"order-{order.pk}", timeout=2)
+
+    transaction.on_commit(send, robust=True)
     if item == "unicorn":
         raise ValueError("out of stock")  # rolled back: no order, and no job
     return JsonResponse({"order": order.pk}, status=202)

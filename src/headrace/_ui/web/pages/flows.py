@@ -57,6 +57,15 @@ async def run(request: PageRequest) -> Answer:
     some = [one for parts in by_state.values() for one in parts[:CHILDREN_SHOWN] if one.state != "running" or one.job]
     graph = None if shown is None or steps is None else drawn(shown, steps)
     parent = wanted.rsplit("/", 2)[0] if wanted.count("/") > 1 else ""
-    more = {"parent": parent, "children": children, "some": some, "numbers": numbers, "graph": graph, "nodes": steps}
+    reason = request.inspector.views.showing.reason(name, found)
+    more = {
+        "reason": reason,
+        "parent": parent,
+        "children": children,
+        "some": some,
+        "numbers": numbers,
+        "graph": graph,
+        "nodes": steps,
+    }
     about = {"run": found, "flow": name, "results": results, "attributes": attributes, "now": found.now}
     return "run.html", {**about, **more}

@@ -6,16 +6,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from starlette.responses import RedirectResponse
+
 from headrace._model.job import KEY
-from headrace._model.views import JobView, QueueView, span
+from headrace._model.views import JobView, QueueView, one_line, span
 from headrace._protocol.keys import FLOW
 from headrace._ui.actions import PER_PAGE, is_internal
 from headrace._ui.texts import from_now, took
+from headrace._ui.web.render import to
 from headrace._ui.web.request import Answer, NotThere, PageRequest, latest
 from headrace._ui.web.timeline import begun_by, timeline
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 COUNTED_AT_MOST = 1000  # jobs in front of one
+SUSPENDED = {"waiting": "Waits for the signal", "sleeping": "Sleeps"}  # by the states of steps
 DEAD_ACTIONS, OPEN_ACTIONS = ("redrive", "purge_dead"), ("cancel", "expire", "signal", "reschedule")
 Figure = tuple[str, str, str]  # its name, its value, and a remark
 
@@ -59,13 +63,21 @@ def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
         yield "Running for", at_least, "longer if its lease was renewed"
         yield "Its lease ends", from_now(job.until, now) if job.until else "–", "unless it is renewed"
         yield "Fencing token", str(job.token) if job.token is not None else "–", ""
+    elif job.suspended:
+        for step in job.steps:
+            if step.state in SUSPENDED:
+                yield SUSPENDED[step.state], one_line(step.name), f"for {span(max(0.0, now - step.began))}"
+        yield "Due", from_now(job.due, now) if job.due else "–", "" if job.due else "when its signal comes"
     elif job.state in ("delayed", "blocked"):
         yield "Due", from_now(job.due, now) if job.due else "–", "" if job.due else "when its turn comes"
     else:
         yield "Died" if job.state == "dead" else "Ended", from_now(job.finished, now) or "–", ""
-        yield "Ran for", took(job.duration) or "–", "" if job.duration is not None else "not recorded"
+        ran = "in all deliveries, without its suspensions" if job.is_run else ""
+        yield "Ran for", took(job.duration) or "–", ran if job.duration is not None else "not recorded"
         yield "Waited", took(job.wait) or "–", "" if job.wait is not None else "not recorded"
-    if job.attempt:
+    if job.is_run and job.deliveries:
+        yield "Deliveries", str(job.deliveries), ""
+    elif job.attempt:
         yield "Attempt", str(job.attempt), ""
 
 
@@ -93,7 +105,10 @@ def _estimate(job: JobView, queue: QueueView) -> tuple[str, str]:
 
 
 async def find(request: PageRequest) -> Answer:
-    """Find a job by its id in whichever queue: by the id as it was typed, or else without blanks around it."""
+    """Find a job by its id in whichever queue: by the id as it was typed, or else without blanks around it.
+
+    If there is one, go to its page.
+    """
     typed = request.param("id")
     _, queues = await request.seen()
     wanted, names = typed, list[str]()
@@ -101,4 +116,6 @@ async def find(request: PageRequest) -> Answer:
         names = await request.inspector.find(wanted, [queue.name for queue in queues]) if wanted else []
         if names:
             break
+    if len(names) == 1:
+        return RedirectResponse(to("job", queue=names[0], id=wanted), 303)
     return "find.html", {"id": wanted, "names": names[:PER_PAGE], "looked": len(queues)}

@@ -17,7 +17,7 @@ COLUMNS: Mapping[str, tuple[str, Key]] = {
     "name": ("Queue", lambda q: q.name),
     "waiting": ("Waiting", lambda q: q.counts.waiting + q.counts.parked),
     "running": ("Running", lambda q: q.counts.leased),
-    "delayed": ("Delayed", lambda q: q.counts.delayed + q.counts.blocked),
+    "later": ("Later", lambda q: q.counts.later),
     "dead": ("Dead", lambda q: q.counts.dead),
     "completed": ("Completed", lambda q: q.counts.completed),
     "oldest": ("Oldest waiting", lambda q: q.lag),

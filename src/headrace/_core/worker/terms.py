@@ -1,0 +1,84 @@
+"""The terms of a queue, as its consumer obeys them: the queue's count, whatever the worker declares."""
+
+from __future__ import annotations
+
+from headrace._core.effects import LineUp, Log, Role, Wake
+from headrace._core.worker.consumer import Consumer
+from headrace._core.worker.state import FairLeasing
+from headrace._model.terms import in_words
+from headrace._protocol.queue_ops import Ops
+from headrace._protocol.replies import Grant
+
+JOBS_WITHOUT_KEY = 100  # jobs leased without a header of the terms, after which it is reported
+
+
+def heed(consumer: Consumer, structure: str) -> Role:
+    """Lease by the terms that the queue has, and log once that the worker declares others."""
+    fair = consumer.leasing.fair
+    if fair is None:
+        fair = consumer.leasing.fair = FairLeasing("", undeclared=False)
+        yield LineUp()
+    queue = consumer.ops.keys.queue
+    changed = structure != fair.queues.text
+    if changed:
+        fair.obey(structure)
+        consumer.leasing.last_piggyback.clear()  # it calls another script
+        consumer.leasing.available = True
+        if fair.heard:
+            yield Log("terms_changed", f"queue {queue!r} has the terms {in_words(structure)} now")
+    fair.heard = True
+    if not fair.differs:
+        fair.told = False
+    elif not fair.told:
+        fair.told = True
+        if not _told_elsewhere(consumer):
+            yield Log("terms_differ", _differ(consumer.ops, fair))
+    if changed:
+        yield Wake(owner=consumer)
+
+
+def note_terms(consumer: Consumer, grant: Grant) -> Role:
+    """Record the terms of the queue that an answer tells, and how far the call has looked."""
+    fair = consumer.leasing.fair
+    if grant.elsewhere and not grant.structure and fair is not None and fair.own:
+        fair.undeclared = True  # the terms are gone, with their queue or by an operator: the server knows
+        yield Wake(owner=consumer)
+        return
+    if grant.structure is not None:
+        yield from heed(consumer, grant.structure)
+    fair = consumer.leasing.fair
+    if fair is None or not fair.queues.text:
+        return
+    if grant.unread:
+        fair.unread = True
+        yield Wake(owner=consumer)
+    if not fair.absent:
+        return
+    fair.jobs += len(grant.claims)
+    for claim in grant.claims:
+        fair.absent.difference_update(claim.job.headers)
+    if fair.jobs >= JOBS_WITHOUT_KEY:
+        for name in sorted(fair.absent):
+            yield Log("key_unknown", _absent(consumer.ops, name, fair.jobs))
+        fair.absent.clear()
+
+
+def _told_elsewhere(consumer: Consumer) -> bool:
+    """Tell whether the consumer of another shard has said so already."""
+    members = () if consumer.shared is None else consumer.shared.members
+    return any(one.leasing.fair is not None and one.leasing.fair.told for one in members if one is not consumer)
+
+
+def _differ(ops: Ops, fair: FairLeasing) -> str:
+    return (
+        f"queue {ops.keys.queue!r} has the terms {in_words(fair.queues.text)}, and this worker declares "
+        f"{in_words(fair.own)}: it obeys the queue's. They change when all workers of the queue declare the same "
+        "others, or by `headrace redeclare`"
+    )
+
+
+def _absent(ops: Ops, name: str, jobs: int) -> str:
+    return (
+        f"queue {ops.keys.queue!r} tells jobs apart by the header {name!r}, which none of the last {jobs} had: give it "
+        "as headers= of an enqueue, or as the argument of a task"
+    )

@@ -1,0 +1,67 @@
+"""`task_class` of the backend: tasks with options of their own; and schedules, which the settings name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from headrace._api.tasks import BaseTasks
+from headrace._django import contract, results
+from headrace._django.options import Options, deadline_of, retry_of
+from headrace._model.job import NewJob
+from headrace._model.timing import PREFIX, Recurring
+from headrace.errors import ConfigurationError
+
+OWN: dict[str, Task] = {}  # tasks with options of their own, by path, as far as their modules are imported
+
+
+_Base: Any = contract.FIRST.Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(_Base):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
+    """A task of a `TaskBackend`: `@task(retry={"attempts": 3}, deadline=30)`, in place of its backend's options."""
+
+    retry: Any = None
+    deadline: Any = None
+
+    def __post_init__(self) -> None:
+        if self.retry is not None:
+            object.__setattr__(self, "retry", retry_of(self.retry))
+        object.__setattr__(self, "deadline", deadline_of(self.deadline))
+        _Base.__post_init__(self)
+        if self.retry is not None or self.deadline is not None:
+            OWN.setdefault(self.module_path, self)
+
+
+def discovered() -> dict[str, Task]:
+    """Import the modules `tasks` of all apps. Return the tasks with options of their own."""
+    loading: Any = import_module("django.utils.module_loading")
+    loading.autodiscover_modules("tasks")
+    return dict(OWN)
+
+
+def scheduled(options: Options) -> Iterator[tuple[Any, Recurring]]:
+    """Yield the tasks that `schedules` names, and their schedules.
+
+    Raises `ConfigurationError` for a path that is no task, and for a task that needs arguments.
+    """
+    for path, timing, missed in options.schedules:
+        try:
+            task = results.task_of(path)
+            inspect.signature(task.func).bind(*((None,) if task.takes_context else ()))
+        except (ImportError, TypeError) as error:
+            raise ConfigurationError(f"schedules: {path!r}: {error}") from None
+        headers = results.headers_of(task, None, {})
+        job = NewJob(results.payload_of([], {}), None, headers, None, options.level(task.priority))
+        yield task, Recurring(f"{PREFIX}{path}", timing, missed, job)
+
+
+def recurring(queue: Any, options: Options) -> BaseTasks:
+    """Make the declaration of the schedules of one queue; a schedule that it lacks is removed."""
+    made = BaseTasks(queue)
+    made._recurring += [one for task, one in scheduled(options) if task.queue_name == queue.name]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    return made

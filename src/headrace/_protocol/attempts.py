@@ -1,0 +1,64 @@
+"""The attempts of a job, as its fields and the deliveries of its run tell them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import evolve, frozen
+
+from headrace._model.state import Attempt, JobState
+from headrace._protocol.numbers import decoded_number
+
+
+@frozen
+class Tried:
+    """The attempts of a job, the oldest first. `ran`: the seconds that the deliveries of a run took; `None`: of no run.
+    `before`: the seconds of the attempts before it was a run.
+    """
+
+    attempts: tuple[Attempt, ...]
+    ran: float | None = None
+    before: float = 0.0
+
+    @classmethod
+    def of(cls, kept: str) -> Tried:
+        """Decode the field of a job. Skip any attempt that can't be read."""
+        found = list[Attempt]()
+        ran = None
+        before = 0.0
+        for row in kept.split("\x1e"):
+            parts = row.split("\x1f")
+            if len(parts) == 7:  # as `add_attempt` writes them
+                number, began, ended = map(decoded_number, parts[:3])
+                worker, error, reason, traceback = (part or None for part in parts[3:])
+                found.append(Attempt(number, began / 1000 or None, ended / 1000, worker, error, reason, traceback))
+                before += (found[-1].took or 0.0) if ran is None else 0.0
+            elif len(parts) == 2 and parts[0] == "ran":
+                ran = decoded_number(parts[1]) / 1000
+        return cls(tuple(found), ran, before)
+
+    def beside(self, deliveries: str) -> Tried:
+        """Add the suspended deliveries of a run, as `runs.delivered` keeps them."""
+        ran, *rows = deliveries.split("\x1e")
+        if not ran:
+            return self
+        every = list(self.attempts)
+        for row in rows:
+            parts = row.split("\x1f")
+            if len(parts) == 4:
+                number, began, ended = map(decoded_number, parts[:3])
+                every.append(Attempt(number, began / 1000 or None, ended / 1000, parts[3], suspended=True))
+        every.sort(key=lambda one: one.ended)
+        return Tried(tuple(every), decoded_number(ran) / 1000, self.before)
+
+    def ended(self, last: Attempt) -> Tried:
+        """Add the attempt that completed the job."""
+        ran = None if self.ran is None or last.took is None else self.ran + last.took
+        return Tried((*self.attempts, last), ran, self.before)
+
+    def told(self, state: JobState[Any], deliveries: int) -> JobState[Any]:
+        """Add the attempts to the state of a job."""
+        took = None if self.ran is None else self.ran + self.before
+        if took is None and self.attempts:
+            took = self.attempts[-1].took
+        return evolve(state, attempts=self.attempts, deliveries=deliveries, took=took)
