@@ -22,6 +22,7 @@ from tests.support.proxy import Proxy
 from tests.support.servers import Server
 
 WORKER = "w"
+PAYLOAD = b"payload"
 
 
 class Rider:
@@ -117,7 +118,7 @@ def test_a_stop_gives_back_what_it_is_not_told(rider: Rider, side: str) -> None:
     rider.begin()
     rider.ride(0.01)  # the script is known
     if side == "replies":
-        rider.direct.enqueue(b"x")
+        rider.direct.enqueue(PAYLOAD)
         rider.proxy.mute()
     stopping = threading.Thread(target=stop, args=(rider, side))
     stopping.start()
@@ -127,7 +128,7 @@ def test_a_stop_gives_back_what_it_is_not_told(rider: Rider, side: str) -> None:
     assert (counts.waiting + counts.parked, counts.leased) == (1, 0)
     lease = rider.direct.lease()
     assert lease is not None
-    assert (lease.job.payload, lease.job.attempt) == (b"x", 1)
+    assert (lease.job.payload, lease.job.attempt) == (PAYLOAD, 1)
 
 
 def stop(rider: Rider, side: str) -> None:
@@ -135,7 +136,8 @@ def stop(rider: Rider, side: str) -> None:
     blocked = rider.executor._blocked
     until(lambda: bool(blocked))
     if side == "replies":
-        until(lambda: rider.direct.counts().leased == 1)
+        # The replies of the read and of the lease have to be dropped before the proxy answers again.
+        until(lambda: rider.proxy.replies.count(PAYLOAD) == 2)
         rider.proxy.reset()  # it answers again: another connection
     if isinstance(rider.executor, AsyncExecutor):
         stopped = threading.Event()  # else the job that comes may end its waiting first
@@ -145,4 +147,4 @@ def stop(rider: Rider, side: str) -> None:
     else:
         rider.executor.stop_waiting()
     if side == "requests":
-        rider.direct.enqueue(b"x")
+        rider.direct.enqueue(PAYLOAD)
