@@ -193,10 +193,12 @@ def test_innocents_of_other_queues_and_shards(
         queue.enqueue_many([NewJob(b"good", id=f"j{n}") for n in range(2 * shards)])
         queue.enqueue(b"poison")
         second.enqueue_many([b"good"] * 5)
+        (tmp_path / "log").touch()
         process = work(worker, shards=f"shards={shards}")
+        until(lambda: len(runs_of_poison(tmp_path)) >= 4, "two runs of poison alone", PATIENCE)
+        nearly_dead(newest)  # also the innocent: chance chooses the queue whose suspect runs next in each process
         until(lambda: second.counts().dead + second.counts().completed == 5, "an end of the second queue", PATIENCE)
         until(lambda: queue.counts().completed == 2 * shards, "an end of the innocent", PATIENCE)
-        nearly_dead(newest)
         until(lambda: queue.counts().dead == 1, "an end of poison", PATIENCE)
         assert second.counts() == Counts(enqueued=5, completed=5)
         assert queue.counts() == Counts(enqueued=2 * shards + 1, completed=2 * shards, dead=1)
