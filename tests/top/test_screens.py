@@ -85,7 +85,7 @@ def same(name: str, text: str) -> None:
 
 def test_screens(tell: Tell, some: Queue, still: None) -> None:
     async def story(screen: Screen) -> None:
-        same("queues", await screen.shows("emails", "reports", "paused", "✓ balanced"))
+        same("queues", await screen.shows("emails", "reports", "✓ balanced", "1 new dead letter", "paused, 1 job"))
         await screen.press("enter")
         same("queue", await screen.shows("waiting 1,228", "mail-2", "[waiting]"))
         await screen.press("question_mark")
