@@ -1,6 +1,5 @@
 """Build the site of docs/ into .site, strictly: a warning fails. Then write llms.txt, and check the result.
 
-The site has one page more than docs/: the signature and docstring of each public name.
 A folder a version: `dev`, which is this checkout, and each release, as its tag `v1.2.3` has it. A page names its
 version and leads to the others by `versions.json`, as Material for MkDocs does; the root leads to the latest release.
 
@@ -9,7 +8,6 @@ poe site        needs the group `site`: pip install --group site
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import re
@@ -24,8 +22,6 @@ ROOT = Path(__file__).parents[1]
 SITE = ROOT / ".site"
 CONFIG = ".mkdocs.yml"
 RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
-DOCSTRINGS = "reference/docstrings.md"  # written for the site only
-MODULES = ("headrace.codecs", "headrace.errors", "headrace.inspect")  # documented whole, where the version has them
 PAGES = 45  # that there are at least
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+\.md)(#[^)]*)?\)")
 LOADED = re.compile(r"""<(?:script|img|link|source|iframe)\b[^>]*?\b(?:src|href)="?(?:https?:)?//([^/"\s>]+)[^>]*>""")
@@ -55,26 +51,14 @@ def wrong(site: Path) -> list[str]:
         text = page.read_text("utf-8")
         hosts = [m[1] for m in LOADED.finditer(text) if 'rel="canonical"' not in m[0]]
         found += [f"{page.relative_to(site)} loads something from {host}" for host in hosts]
-        found += [f"{page.relative_to(site)} has a directive as text"] if re.search(r"<p>::: ", text) else []
-    text = (site / address(DOCSTRINGS) / "index.html").read_text("utf-8")
-    names = ("headrace.Queue.enqueue", "headrace.AsyncQueue.enqueue", "headrace.inspect.Inspector", "headrace.errors")
-    found += [f"no docstring of {name}" for name in names if f'id="{name}"' not in text]
+    text = (site / address("reference/api/queue.md") / "index.html").read_text("utf-8")
+    found += [] if 'id="queueenqueue"' in text else ["no section of Queue.enqueue"]
     found += [] if list(site.rglob("search*.json")) else ["no search"]
     return found
 
 
-def docstrings(package: Path) -> str:
-    """Return the page of docstrings, as directives: each name of headrace but its errors, and the public modules."""
-    tree = ast.parse((package / "__init__.py").read_text("utf-8"))
-    origins = {a.name: n.module for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
-    names = [f"headrace.{name}" for name, module in sorted(origins.items()) if str(module).startswith("headrace._")]
-    names += [module for module in MODULES if (package / f"{module.partition('.')[2]}.py").is_file()]
-    return "\n\n".join(["# Docstrings", *(f"::: {name}" for name in names)]) + "\n"
-
-
 def build(root: Path, site: Path) -> None:
     """Build the pages of a checkout that is a copy. Raises `CalledProcessError`."""
-    (root / "docs" / DOCSTRINGS).write_text(docstrings(root / "src" / "headrace"), "utf-8")
     tool = shutil.which("zensical", path=str(Path(sys.executable).parent)) or "zensical"
     subprocess.run([tool, "build", "--strict", "--clean", "-f", CONFIG], cwd=root, check=True)
     shutil.move(root / ".site", site)

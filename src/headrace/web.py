@@ -1,8 +1,8 @@
 """Pages for the browser: queues, jobs, workers, schedules, dead letters and flows. Extra `web`.
 
-from headrace.web import app
+    from headrace.web import app
 
-site = app("redis://localhost:6379/0", access=lambda request: "read")  # an ASGI application, to be mounted
+    site = app("redis://localhost:6379/0", access=lambda request: "read")  # an ASGI application, to be mounted
 
 `wsgi(site)` is the same for WSGI.
 """

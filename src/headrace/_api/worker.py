@@ -170,6 +170,21 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         tracebacks: bool = False,
         durable: str | None = None,
     ) -> None:
+        """Make a worker, which has no handlers yet.
+
+        - *url* or *client*: as for the queue of the same colour.
+        - *name*: shown by `queue.admin.workers()`, with a random part behind it. A worker that starts under the name of
+          a dead worker gets its jobs first. A second live worker of the same name is refused (`NameTaken`).
+        - *heartbeat*: between signs of life.
+        - *timeout*: without a sign of life, until peers take over its jobs; at least twice *heartbeat*.
+        - *namespace*: as for queues.
+        - *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll` that brought the
+          job, or the `message` itself, the span that sent it.
+        - *max_outage*: how long the server may be away before the worker ends. `None` waits for ever.
+        - *tracebacks*: keep tracebacks with jobs that are retried or die, in all queues.
+        - *durable*: where settlements must be written, as for a queue. A settlement that is not confirmed is logged,
+          and work goes on.
+        """
         super().__init__()
         self.settings = WorkerSettings(heartbeat, timeout, max_outage, durable)
         self.name = worker_name(name) if name is not None else new_worker_name()
@@ -209,21 +224,24 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
     ) -> Callable[[F], F]:
         """Register a function that takes a `Job` of *queue*; its return value is the result (by the codec).
 
-        *queue*: a name, or a queue, whose declaration it takes: name, codec, priorities, limits and all other options.
-
-        *concurrency*: how many run at once. *retry*: the policy for failures (`Retry`; default: 20 attempts,
-        exponential backoff with jitter from 1 s to 1 h). *deadline*: seconds a run may take; then it counts as failed
-        (an async handler is cancelled, a thread learns it from `job.lost`).
-
-        *kind*: only jobs whose header `kind` is this; a queue may have a handler for each kind, and one without for all
-        others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give them at
-        one of its handlers. A job that none of them takes is put back for *grace* seconds (300), then dead-lettered.
-
-        *persistent*: a job that does not end when the handler returns, but runs again, on one worker at a time.
-
-        *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order, over all workers; one
-        that is retried or released keeps its place, and the others of its key wait. Give it to all workers of the
-        queue, at its `Queue` or here.
+        - *queue*: a name, or a queue, whose declaration it takes: name, codec, limits and all other options.
+        - *concurrency*: how many run at once, by default 10 threads, or 100 tasks of an event loop. A `Worker` has one
+          thread more, which takes turns with them; with 1 it is always the same thread.
+        - *retry*: the policy for failures (`Retry`). By default there are 20 attempts, with exponential backoff and
+          jitter from 1 s to 1 h, about eight hours in all. If only one of its `attempts` and *max_attempts* is given,
+          both have that value.
+        - *deadline*: seconds a run may take. Then it counts as failed: an async handler is cancelled, a thread learns
+          it from `job.lost`. A handler can't extend it.
+        - *kind*: only jobs whose header `kind` is this. A queue may have a handler for each kind, and one without for
+          all others. Each has its own function, *retry* and *deadline*, while all other options are the queue's: give
+          them at one of its handlers.
+        - *grace*: seconds (300) for which a job is put back that no handler takes, before it is a dead letter; only
+          with *kind*.
+        - *persistent*: a job does not end when the handler returns, but runs again, on one worker at a time. It has no
+          *deadline*, no *max_attempts*, and no `attempts` or `stop` of a `Retry`.
+        - *ordered*: jobs that were enqueued with the same `key` run one at a time, in their order, over all workers. A
+          job that is retried or released keeps its place, and the others of its key wait. Give it to all workers of the
+          queue, at its `Queue` or here.
 
         All other options are the queue's, as in `Queue`.
         """
@@ -252,9 +270,14 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
     ) -> Callable[[F], F]:
         """Register a function that takes up to *max_size* jobs of *queue* (a name, or a queue) at once.
 
-        A batch starts when it is full, or *max_wait* seconds after its first job. Returning completes all;
-        `BatchError({job.id: exception})` settles some apart; any other exception counts for every job. *same*: all jobs
-        of a batch have the same value of `fair`.
+        Returning completes all. `BatchError({job.id: exception})` settles some apart. Any other exception counts for
+        every job.
+
+        - *max_size*: jobs in a batch. It starts when it is full.
+        - *max_wait*: how long the first job of a batch waits for others.
+        - *same*: all jobs of a batch have the same value of `fair`.
+
+        The other options are as for `handler`; *concurrency* is 1.
         """
         declared = self._declared("batch_handler", queue, codec, options, BatchOptions)
         own: dict[str, Any] = {"batch": True, "max_size": max_size, "max_wait": checks.seconds("max_wait", max_wait)}

@@ -45,15 +45,52 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.fixture(scope="module")
-def protocol() -> ModuleType:
-    """docs/protocol.py, which is no package."""
-    spec = spec_from_file_location("headrace_docs_protocol", DOCS / "protocol.py")
+def script_of(name: str) -> ModuleType:
+    """A script of docs/, which is no package."""
+    spec = spec_from_file_location(f"headrace_docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def protocol() -> ModuleType:
+    return script_of("protocol")
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    return script_of("reference")
+
+
+def test_the_pages_of_the_reference_are_fresh(reference: ModuleType) -> None:
+    stale = [path for path, text in reference.pages().items() if (reference.FOLDER / path).read_text("utf-8") != text]
+    assert stale == [], "run python docs/reference.py"
+
+
+def test_no_page_says_that_a_script_wrote_it_unless_that_is_so(reference: ModuleType) -> None:
+    """The counts of .ci/house.py leave such pages and tables out."""
+    says = {
+        page.relative_to(DOCS / "reference") for page in DOCS.rglob("*.md") if "by docs/" in page.read_text("utf-8")
+    }
+    assert {str(path) for path in says} == {*reference.pages(), "redis-protocol.md"}
+
+
+def test_a_stale_page_of_the_reference_fails_the_check(
+    reference: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["reference.py", "--check"])
+    assert reference.main() == 0
+    text = (reference.FOLDER / "settings.md").read_text("utf-8")
+    (tmp_path / "settings.md").write_text(text.replace("| `lease` | 60 s", "| `lease` | 61 s"))
+    monkeypatch.setattr(reference, "FOLDER", tmp_path)
+    monkeypatch.setattr(reference, "api", dict)
+    assert reference.main() == 1
+    monkeypatch.setattr(sys, "argv", ["reference.py"])
+    assert reference.main() == 0
+    assert (tmp_path / "settings.md").read_text("utf-8") == text
 
 
 def test_the_protocol_page_is_fresh(protocol: ModuleType) -> None:
@@ -150,10 +187,10 @@ def test_there_is_one_way_to_install(page: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
-    """Once, by its purpose; the docstrings are a page of the site only."""
+    """Once, by its purpose."""
     nav = (ROOT / ".mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2].partition("\ntheme:")[0]
     pages = re.findall(r"([\w/-]+\.md)$", nav, re.MULTILINE)
-    wanted = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} | {"reference/docstrings.md"}
+    wanted = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
     assert sorted(pages) == sorted(wanted)
 
 

@@ -7,8 +7,10 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_type_hints
 
 import attrs
@@ -28,6 +30,7 @@ from tests.support.facts import each
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+MODULES = ("headrace.codecs", "headrace.inspect", "headrace.sql", "headrace.testing", "headrace.web")
 QUEUE = {"name", "namespace", "codec"}  # arguments of a queue that are no settings
 SERVER = {"url", "client"}
 
@@ -145,31 +148,57 @@ def test_the_batch_sizes_are_the_code_s() -> None:
         assert re.search(rf"\b({number}|{number:,}|{number - 1})\b", source), call
 
 
-def told(name: str, receiver: str) -> str:
-    """The lines of the page that have a method, as its receiver is written there."""
-    call = re.compile(rf"`@?(?:await )?(?:{receiver})?{name}[(`]")
-    return "\n".join(line for line in API.splitlines() if line.startswith("|") and call.search(line))
+def section(kind: type, heading: str) -> str:
+    """The section of the API on a class, or on a method of one, as its page has it."""
+    found = [text for text in SECTIONS if text.startswith(f"{heading}\n")]
+    assert len(found) == 1, f"{heading}: {len(found)} sections"
+    assert kind.__doc__
+    return found[0]
 
 
+SECTIONS = [
+    text
+    for path in sorted((DOCS / "reference" / "api").glob("*.md"))
+    for text in re.split(r"^##+ ", path.read_text("utf-8"), flags=re.MULTILINE)[1:]
+]
 VERBS = [
-    pytest.param(kind, name, receiver, id=f"{kind.__name__}.{name}")
-    for kind, receiver in (
-        (headrace.Queue, ""), (Admin, ""), (headrace.Flow, ""), (headrace.Tasks, r"tasks\."),
-        (headrace.Task, r"task\."), (headrace.Worker, r"worker\."), (Inspector, ""),
+    pytest.param(kind, name, id=f"{kind.__name__}.{name}")
+    for kind in (
+        headrace.Queue,
+        headrace.Lease,
+        Admin,
+        headrace.Flow,
+        headrace.Tasks,
+        headrace.Task,
+        headrace.Worker,
+        Inspector,
     )
     for name, _ in inspect.getmembers(kind, callable)
     if not name.startswith("_")
-]  # fmt: skip
-ELSEWHERE = {"handler", "batch_handler"}  # settings.md has their options
+]
 
 
-@each(("kind", "name", "receiver"), VERBS)
-def test_every_verb_has_a_row_with_its_arguments(kind: type, name: str, receiver: str) -> None:
-    text = told(name, receiver)
-    assert text
-    if name not in ELSEWHERE:
-        given = [one for one, how in parameters(getattr(kind, name)).items() if how.kind is how.KEYWORD_ONLY]
-        assert [one for one in given if not re.search(rf"\b{one}\b", text)] == []
+@each(("kind", "name"), VERBS)
+def test_every_verb_has_a_section_with_its_arguments(kind: type, name: str) -> None:
+    text = section(kind, f"{kind.__name__}.{name}")
+    given = [one for one, how in parameters(getattr(kind, name)).items() if how.kind is not how.VAR_KEYWORD]
+    assert [one for one in given if not re.search(rf"\b{one}\b", text)] == []
+    assert len(text.split("```")) >= 3  # the signature
+    assert text.rpartition("```")[2].strip()  # and words
+
+
+PUBLIC = [
+    pytest.param(module, name, id=name)
+    for module in (headrace, *map(import_module, MODULES))
+    for name in module.__all__
+    if name.removeprefix("Async").removesuffix("_async") == name
+]
+
+
+@each(("module", "name"), PUBLIC)
+def test_every_public_name_has_one_section(module: ModuleType, name: str) -> None:
+    text = section(type(module), name)
+    assert " ".join((getattr(module, name).__doc__ or "").split()[:2]) in text or not callable(getattr(module, name))
 
 
 VALUES = [
@@ -186,8 +215,7 @@ def test_every_field_of_a_value_is_named(kind: type) -> None:
     fields = {one.name for one in attrs.fields(kind)}
     fields |= {name for name, one in inspect.getmembers(kind) if isinstance(one, property)} - INTERNAL
     public = {name for name in fields if not name.startswith("_")}
-    lines = [line for line in API.splitlines() if re.search(rf"`{kind.__name__}[`.(]", line)]
-    text = "\n".join(lines if kind is not headrace.Job else (row[0] for row in rows(API, "Job")))
+    text = section(kind, kind.__name__)
     assert {name for name in public if not re.search(rf"\b{name}\b", text)} == set()
 
 

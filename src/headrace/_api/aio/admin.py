@@ -39,6 +39,9 @@ class AsyncAdmin(Guided, Generic[T]):
     """The verbs of operators: to pause, list, repair and change a queue. `AsyncQueue.admin` makes it.
 
     It uses the connections of its queue, and opens none before the first call.
+
+    Listings are read in pages while jobs move. A job that changes its state meanwhile may be listed twice, or not at
+    all.
     """
 
     def __init__(self, queue: AsyncQueue[T]) -> None:

@@ -39,27 +39,40 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
     - *name*: 1-200 letters, digits, `.`, `_`, `-`, and at most one `/` behind the group's name.
     - *url* or *client*: a `redis://`, `rediss://`, `unix://` or `embedded:DIR` URL (default `HEADRACE_URL`, then
       `REDIS_URL`), or a `redis.asyncio.Redis` of yours, whose settings we use for connections of our own.
-    - *lease*: seconds a lease lasts. *max_attempts*: failed deliveries after which a job is dead, as it is
-      after 20 whose processes died (`None`: no end).
-    - *dead_limit*: dead letters kept. *result_ttl*: seconds a result is kept. *fenced*: `complete` asks for the present
-      holder instead of letting the first completer win. *codec*: see `JSONCodec`.
-    - *priorities*: levels, 1-10: all jobs of level 0 (the default) come before any of level 1, and so on. *ageing*:
-      seconds after which a job that waits goes to the level before its own, so that none waits for ever.
-    - *history*: ends of jobs kept, so that `find` and `result` tell how they ended, for *history_ttl* seconds (a week).
-    - *trends*: counts are kept of each minute of two days, and each hour of 90: see `headrace.inspect.Trends`. 200 kB.
+    - *namespace*: the first part of all keys.
+    - *codec*: it gives payloads a type: see `JSONCodec`. Without one they are bytes.
+    - *lease*: how long a lease lasts. `lease(duration=)` is for one lease.
+    - *max_attempts*: failed deliveries after which a job is dead, as it is after 20 deaths of its processes. `None` is
+      no end.
+    - *priorities*: levels, at most 10. All jobs of level 0 (the default) come before any of level 1, and so on.
+    - *ageing*: seconds after which a waiting job moves up one level, so that none waits for ever.
+    - *dead_limit*: dead letters kept, the newest; 0 keeps none. After it was lowered, each death removes up to ten of
+      the oldest.
+    - *result_ttl*: how long a result is kept.
+    - *history*: ends of jobs kept, so that `find` and `result` tell how they ended. 0 ends the history.
+    - *history_ttl*: how long they are kept at most.
+    - *trends*: `True` keeps counts of each minute of two days, and each hour of 90, in 200 kB: see
+      `headrace.inspect.Trends`. `False` ends that.
     - *tracebacks*: keep with jobs that are retried, or die, where they failed, at most 4 KiB.
-    - *max_waiting*: jobs that may wait (waiting, parked, delayed). *full*: whether an enqueue beyond that does `raise`
-      or `block`. *unique_for*: seconds for which the id of a completed job stays taken.
+    - *fenced*: `complete` asks for the present holder, instead of letting the first completer win.
+    - *rate*: one `Rate`, or several.
+    - *max_waiting*: jobs that may wait (waiting, parked, delayed).
+    - *full*: when so many wait, an enqueue raises `QueueFull` (`"raise"`), or waits for room (`"block"`).
+    - *unique_for*: seconds for which the id of a completed job stays taken.
     - *durable*: where enqueues and settlements must be written, `replicas:1`, `fsync` or `replicas:1,fsync`.
-    - *timeout*: seconds for which a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
-    - *shards*: streams over which its jobs are spread, 1-256, each in a slot of its own of a cluster; the same for all
-      queues of a group, and fixed by the first use of one (`ShardsMismatch`). See `shards`.
-    - *ordered*: jobs of the same `key` are handed out one at a time, in their order; the others of its key wait until
+    - *timeout*: how long a round trip is tried, retries and all; `timeout=` of a call bounds the whole call.
+    - *shards*: streams over which jobs are spread, 1-256, each in a slot of its own of a cluster. It is the same for
+      all queues of a group, and counts for the first use of one. Later, any number that the group has had is accepted
+      (else `ShardsMismatch`). See `queue.admin.shards`.
+    - *ordered*: jobs of the same `key` are handed out one at a time, in their order. The others of its key wait until
       one is completed, cancelled or dead. `complete` is fenced. All programs that lease from the queue must set it.
-    - *fair*: the name of a header, or two as in `org/user`: its values share the workers' time, as *weights* say
-      (`{"gold": 3.0}`; 1 by default). *limits*: how many jobs may be leased at a time, `Limit(5, key="tenant")` for
-      each value of a header, `Limit(50)` in all. A queue has one `fair`, and one set of keys, which all programs obey
-      that lease from it: see `docs/explanation/fairness.md`.
+    - *fair*: the header, or two as in `org/user`, whose values share the workers' time. A queue has one `fair`, and one
+      set of keys, which all programs obey that lease from it: see `docs/explanation/fairness.md`.
+    - *weights*: shares of values of *fair*, 1 by default: `{"gold": 3.0}`. From 0.001 to 1,000,000, at most 10,000.
+    - *limits*: how many jobs may be leased at a time, `Limit(5, key="tenant")` for each value of a header, `Limit(50)`
+      in all.
+
+    `ops` makes operations as values, for transactions of yours: see `docs/how-to/enqueue-in-a-transaction.md`.
 
     For one event loop.
     """
@@ -254,6 +267,7 @@ class AsyncQueue(AsyncClosing, AsyncDriver, BaseQueue, Generic[T]):
 
         Only for that caller: *result* (encoded by the codec) is kept for `result_ttl`, and the jobs of *then* are
         enqueued (in queues of the same group), in the same script; follow-ups for other shards are sent on from there.
+        Follow-ups are at most 1,000 jobs and about 1 MiB in all, or one of any size; more are a `ValueError`.
         *fenced*: only the present holder wins. *durable* as for `enqueue`: `NotDurable` means that it is done, and its
         `answers` say how. One script (complete.lua), O(1).
         """

@@ -25,13 +25,7 @@ from headrace.errors import ConfigurationError
 class AsyncWorker(OfLoops, BaseWorker[AsyncClient]):
     """Runs handlers on an event loop: `@worker.handler("emails")`, then `worker.run()` or `async with worker:`.
 
-    *url* or *client* (a `redis.asyncio.Redis`) as for `AsyncQueue`. *name*: the name of this worker. A worker that
-    starts under the name of a dead worker gets its jobs first. A second live worker of the same name is refused
-    (`NameTaken`). *heartbeat*: seconds between signs of life. *timeout*: seconds without one until peers take over its
-    jobs. *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll` that brought the
-    job, or the `message` itself. *max_outage*: seconds that the server may be away before the worker ends (`None`: it
-    waits for ever). *tracebacks*: keep tracebacks with jobs that are retried or die, in all queues. *durable*: where
-    settlements must be written, as for a queue. It is logged if they are not. A plain `def` handler runs in a thread.
+    The arguments are explained at `__init__`. A plain `def` handler runs in a thread.
     """
 
     _client_type = redis.asyncio.Redis

@@ -50,7 +50,8 @@ class Inspector(Closing, Driver):
     - *codecs*: the codec of each queue, to show payloads; without a codec, bytes are shown as JSON, text or
       hexadecimal.
     - *redact*: a function of (what, text, job) that returns what may be shown of a text of a job, in full; *what* is
-      `payload`, `result`, `reason`, `traceback` or `header NAME`. If it raises, nothing is shown.
+      `payload`, `result`, `reason`, `traceback`, `header NAME` (of tenants, too), `step NAME` (its result) or
+      `progress`. If it raises, nothing is shown.
     - *fresh*: seconds for which a reading is shown again, so that one inspector serves any number of viewers.
     - *timeout*: seconds for which a round trip is tried.
 

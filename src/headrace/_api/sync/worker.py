@@ -24,13 +24,7 @@ THREADS_AT_MOST = 20_000  # of a worker: a system has 32,768 by default, and a p
 class Worker(OfThreads, BaseWorker[Client]):
     """Runs handlers on threads: `@worker.handler("emails")`, then `worker.run()` or `with worker:`.
 
-    *url* or *client* (a `redis.Redis`) as for `Queue`. *name*: the name of this worker. A worker that starts under the
-    name of a dead worker gets its jobs first. A second live worker of the same name is refused (`NameTaken`).
-    *heartbeat*: seconds between signs of life. *timeout*: seconds without one until peers take over its jobs.
-    *trace_parent*: the parent of the span of a handler's run, if there is tracing: the `poll` that brought the job, or
-    the `message` itself. *max_outage*: seconds that the server may be away before the worker ends (`None`: it waits for
-    ever). *tracebacks*: keep tracebacks with jobs that are retried or die, in all queues. *durable*: where settlements
-    must be written, as for a queue. It is logged if they are not.
+    The arguments are explained at `__init__`.
     """
 
     _threads_only = True

@@ -1,0 +1,513 @@
+"""Write the pages of the reference from the code: the API from docstrings, the command line, tables of settings.
+
+    python docs/reference.py [--check]
+
+With `--check` nothing is written; the exit status says whether all pages are fresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, get_type_hints
+
+import headrace
+from headrace._core.queue import bulk, calls, results
+from headrace._model.checks import HEADERS_AT_MOST
+from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions
+from headrace._net.base.retries import FIRST_ANSWER_S, RETRY_PAUSE_S
+from headrace._protocol import limits
+from headrace.errors import REASON_CHARACTERS
+
+FOLDER = Path(__file__).parent / "reference"
+WRITTEN = "<!-- Written by docs/reference.py from {}. Do not edit. -->\n"
+
+# -- the API ----------------------------------------------------------------------------------------------------------
+
+# Each page: its title, and its names; a module stands for all names of it that no page before has.
+API: dict[str, tuple[str, list[str]]] = {
+    "queue": (
+        "Queue",
+        ["Queue", "Receipt", "Debounce", "Throttle", "Replace", "Rate", "Limit", "as_completed", "queues", "workers"],
+    ),
+    "admin": (
+        "Admin",
+        [
+            "inspect.Admin",
+            "inspect.Bulk",
+            "inspect.Repairs",
+            "Schedule",
+            "inspect.Shard",
+            "inspect.Resharding",
+            "inspect.Share",
+            "inspect.WorkerState",
+            "inspect.WorkerFacts",
+            "inspect.OtherTerms",
+        ],
+    ),
+    "job": (
+        "Job and lease",
+        [
+            "Job",
+            "NewJob",
+            "Lease",
+            "Counts",
+            "Event",
+            "JobState",
+            "inspect.Attempt",
+            "inspect.Step",
+            "inspect.Progress",
+            "inspect.Children",
+            "inspect.Place",
+        ],
+    ),
+    "worker": (
+        "Worker",
+        [
+            "Worker",
+            "AsyncWorker",
+            "Retry",
+            "RetryLater",
+            "DeadLetter",
+            "Release",
+            "Complete",
+            "BatchError",
+            "errors.Verdict",
+        ],
+    ),
+    "tasks": ("Tasks", ["Tasks", "Task"]),
+    "flow": ("Flow", ["Flow", "FlowJob", "Next", "FanOut", "FlowState"]),
+    "inspect": ("Views", ["inspect"]),
+    "codecs": ("Codecs", ["codecs"]),
+    "errors": ("Errors", ["errors"]),
+    "sql": ("SQL", ["sql"]),
+    "web": ("Pages", ["web"]),
+    "testing": ("Testing", ["testing"]),
+}
+MODULES = ("", "inspect", "codecs", "errors", "sql", "web", "testing")  # the public ones
+
+# What annotations are called inside, and what they stand for.
+ALIASES = {
+    "Delay": "float | timedelta | datetime | None",
+    "Timeout": "float | timedelta | None",
+    "Seconds": "float | timedelta",
+    "Client": "redis.Redis | redis.RedisCluster",
+    "ClientT": "redis.Redis | redis.RedisCluster",
+    "Redis": "redis.Redis | redis.RedisCluster",
+    "Named": "Mapping[str, float]",
+    "IfExists": "Debounce | Throttle | Replace",
+    "Full": '"raise" | "block"',
+}
+
+# Methods by which codecs ask one another; their users call none of them.
+INSIDE = {"around", "binds", "bound", "discard", "from_text", "grouped", "holds", "inline", "inner", "keeps"}
+INSIDE |= {"name", "of", "opened", "repeatable", "ticket", "untyped"}
+INSIDE_OF = {"Rate": {"step", "tokens"}, "Relay": {"join", "begin", "end"}}
+NOT_CALLED = {"Admin", "AsyncWorker", "Codec", "Lease", "Receipt", "Task"}  # classes, by users; or as their twins
+
+# How many jobs one script takes, of calls for many. Of some only their script has the number.
+BATCHES = [
+    (
+        "`enqueue_many`",
+        f"{limits.JOBS_PER_SCRIPT:,}; {limits.JOBS_PER_SCRIPT // 3} with an id or headers, {limits.JOBS_PER_SCRIPT // 4} with a delay",
+    ),
+    ("`enqueue_stream`", f"{calls.JOBS_AT_ONCE:,}, or {calls.BYTES_AT_ONCE >> 20} MiB, in one `enqueue_many`"),
+    ("`lease_many`", f"{limits.CLAIMS_PER_SCRIPT}; {limits.LEASED_PER_SCRIPT} in a queue with levels"),
+    ("`complete_many`, `keeping`", f"{limits.CLAIMS_PER_SCRIPT}"),
+    ("`results`, `as_completed`", f"{results.RESULTS_PER_SCRIPT}"),
+    ("`waiting`, `running`, `delayed`, `blocked`, `dead`", f"{limits.LISTED_PER_SCRIPT}"),
+    ("`bulk`", f"{bulk.PAGES_A_STEP * limits.LISTED_PER_SCRIPT:,} in a step"),
+    ("`find`", "1,000 dead letters"),
+    ("`position`", "1,000, and it counts no further"),
+    ("`schedules`", "500"),
+    ("`cancel_payload`, `purge_dead`, `repair`", "500"),
+    ("`purge`", "200"),
+    ("`redrive`, `move`", "100"),
+    ("`expire`, `fail_worker`", "400"),
+    ("`delete`", "250 of flows"),
+]
+
+BATCHED = """
+## Jobs in one script
+
+A call for many jobs is several scripts, each for at most so many jobs, and 1 MiB of them:
+"""
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading, as GitHub and the site make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def prose(text: str | None, page: str) -> str:
+    """A docstring as Markdown: a path of the docs becomes a link from *page*, an indented block is code."""
+    up = "../" * page.count("/")
+    text = inspect.cleandoc(text or "")
+    text = re.sub(r"`docs/([\w/-]+)\.md`", rf"[docs/\1](../{up}\1.md)", text)
+    return re.sub(r"((?:^|\n)(?: {4}.*\n?|\n)*(?: {4}.*))", _fenced, text)
+
+
+def _fenced(found: re.Match[str]) -> str:
+    block = inspect.cleandoc("\n" + found[1])
+    language = "pyi" if "├" not in block else "text"
+    return f"\n\n```{language}\n{block}\n```\n" if block else found[1]
+
+
+def first_sentence(text: str | None) -> str:
+    """The first sentence of a docstring."""
+    flat = " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
+    found = re.match(r".*?(?<!e\.g)[.:](?= [A-Z*`]|$)", flat)
+    return found[0].rstrip(":") if found else flat
+
+
+def written(annotation: Any) -> str:
+    """An annotation as text, with what its private aliases stand for."""
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\bheadrace\.(_\w+\.)+", "", text)
+    return re.sub(r"\b[A-Z]\w*\b", lambda word: ALIASES.get(word[0], word[0]), text.strip("'"))
+
+
+def default(value: Any) -> str:
+    """The default of a parameter as text."""
+    text = repr(value)
+    if text.startswith("mappingproxy("):
+        return text[13:-1]
+    return "…" if text.startswith("<") or value is ... or "object at 0x" in text else text
+
+
+def signature(name: str, function: Callable[..., Any]) -> str:
+    """A signature, on a line if it fits, else with a line a parameter."""
+    found = inspect.signature(function)
+    parts: list[str] = []
+    kinds = [one.kind for one in found.parameters.values()]
+    star = False
+    for at, one in enumerate(found.parameters.values()):
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and not star and one.VAR_POSITIONAL not in kinds:
+            parts.append("*")
+            star = True
+        mark = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        text = mark + one.name
+        if one.annotation is not one.empty:
+            text += f": {written(one.annotation)}"
+        if one.default is not one.empty:
+            text += f" = {default(one.default)}" if ":" in text else f"={default(one.default)}"
+        parts.append(text)
+        if one.kind is one.POSITIONAL_ONLY and (at + 1 == len(kinds) or kinds[at + 1] is not one.POSITIONAL_ONLY):
+            parts.append("/")
+    answer = "" if found.return_annotation in (found.empty, None, "None") else f" -> {written(found.return_annotation)}"
+    line = f"{name}({', '.join(parts)}){answer}"
+    return line if len(line) <= 100 else f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){answer}"
+
+
+def public_bases(kind: type) -> list[type]:
+    """The bases of a class that have a section of their own."""
+    return [base for base in kind.__mro__[1:] if base.__module__ in {"headrace", "headrace.errors", "headrace.inspect"}]
+
+
+def members(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties of a class, in the order in which they stand, those of its bases last."""
+    elsewhere = {name for base in public_bases(kind) for name in vars(base)}
+    elsewhere |= (
+        set(dir(getattr(headrace, kind.__name__.removeprefix("Async")))) if is_twin(kind.__name__, headrace) else set()
+    )
+    seen = elsewhere | INSIDE_OF.get(kind.__name__, set()) | (INSIDE if kind.__module__ == "headrace.codecs" else set())
+    for base in kind.__mro__:
+        if not base.__module__.startswith("headrace"):
+            continue
+        for name, value in vars(base).items():
+            shown = isinstance(value, FunctionType | property) or hasattr(value, "func")
+            if not name.startswith("_") and shown and name not in seen and inspect.getdoc(getattr(kind, name, None)):
+                seen.add(name)
+                yield name, value
+
+
+def is_property(value: Any) -> bool:
+    """Whether a member is read without a call."""
+    return not isinstance(value, FunctionType)
+
+
+def answer_of(value: Any) -> str:
+    """The annotation of a property."""
+    function = getattr(value, "fget", None) or getattr(value, "func", value)
+    return written(getattr(function, "__annotations__", {}).get("return", "Any"))
+
+
+def of_class(kind: type, page: str) -> Iterator[str]:
+    """The section of a class."""
+    yield f"## {kind.__name__}\n"
+    made = any("__init__" in vars(base) for base in kind.__mro__[:-1]) and kind.__name__ not in NOT_CALLED
+    if made and not issubclass(kind, BaseException):
+        yield f"```pyi\n{signature(kind.__name__, kind)}\n```\n"
+    yield prose((kind.__doc__ or "").replace("The arguments are explained at `__init__`.", ""), page) + "\n"
+    if made and "- *" in (explained := inspect.getdoc(kind.__init__) or ""):
+        yield prose(explained.partition("\n\n")[2], page) + "\n"
+    if bases := [base.__name__ for base in public_bases(kind) if not issubclass(kind, BaseException)]:
+        yield f"It also has all members of `{bases[0]}`.\n"
+    every = list(members(kind))
+    read = [(name, value) for name, value in every if is_property(value)]
+    called = [(name, value) for name, value in every if not is_property(value)]
+    for name, value in read:
+        text = " ".join((inspect.getdoc(value) or "").split())
+        yield f"- `{name}: {answer_of(value)}`. {prose(text, page)}"
+    if read:
+        yield ""
+    if len(called) > 3:
+        rows = [(f"[`{n}`](#{anchor(f'{kind.__name__}.{n}')})", first_sentence(inspect.getdoc(v))) for n, v in called]
+        yield table(("call", ""), rows)
+    for name, value in called:
+        yield f"### {kind.__name__}.{name}\n"
+        yield f"```pyi\n{signature(name, value)}\n```\n"
+        yield prose(inspect.getdoc(getattr(kind, name)), page) + "\n"
+
+
+def of_name(module: ModuleType, name: str, page: str) -> Iterator[str]:
+    """The section of a public name."""
+    value = getattr(module, name)
+    if isinstance(value, type):
+        yield from of_class(value, page)
+        return
+    yield f"## {name}\n"
+    if callable(value):
+        yield f"```pyi\n{signature(name, value)}\n```\n"
+        yield prose(inspect.getdoc(value), page) + "\n"
+    else:
+        yield ", ".join(f"`{one}`" for one in sorted(value)) + ".\n"
+
+
+def module_of(path: str) -> ModuleType:
+    """A public module by its name below headrace."""
+    return importlib.import_module(f"headrace.{path}" if path else "headrace")
+
+
+def names_of(wanted: list[str], taken: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The (module, name) pairs of a page; a module stands for all of its names that no page has yet."""
+    for one in wanted:
+        if one in MODULES:
+            every = [(one, name) for name in module_of(one).__all__ if not is_twin(name, module_of(one))]
+            yield from (pair for pair in every if pair not in taken)
+        else:
+            module, _, name = one.rpartition(".")
+            yield module, name
+
+
+def is_twin(name: str, module: ModuleType) -> bool:
+    """Whether a name is that of the class for asyncio, which has the same documentation."""
+    plain = name.removeprefix("Async").removesuffix("_async")
+    return plain != name and plain in module.__all__
+
+
+def api() -> Mapping[str, str]:
+    """The pages of the API, by their path below the reference."""
+    written_pages: dict[str, str] = {}
+    single = [name for _, names in API.values() for name in names if name not in MODULES]
+    taken = set(names_of(single, set()))
+    taken |= {("errors", name) for module, name in taken if not module and name in module_of("errors").__all__}
+    index: list[tuple[str, ...]] = []
+    for page, (title, wanted) in API.items():
+        path = f"api/{page}.md"
+        parts = [WRITTEN.format("docstrings"), f"# {title}\n"]
+        names = list(names_of(wanted, taken))
+        taken |= set(names)
+        if wanted[0] in MODULES:
+            parts.append(prose(module_of(wanted[0]).__doc__, path) + "\n")
+        for module, name in names:
+            parts += of_name(module_of(module), name, path)
+        written_pages[path] = tidy("\n".join(parts))
+        index.append((f"[{title}]({path})", ", ".join(f"[`{name}`]({path}#{anchor(name)})" for _, name in names)))
+    parts = [WRITTEN.format("docstrings"), "# API\n", prose(headrace.__doc__, "api.md") + "\n"]
+    parts += [table(("page", "names"), index), BATCHED, table(("call", "jobs"), BATCHES)]
+    written_pages["api.md"] = tidy("\n".join(parts))
+    return written_pages
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+# Where more is said of an option.
+SEE = {
+    "priorities": ("prioritise jobs", "../how-to/prioritise-jobs.md"),
+    "codec": ("typed payloads", "../how-to/typed-payloads.md"),
+    "history": ("keep a history", "../how-to/wait-for-results.md#keep-a-history"),
+    "trends": ("trends", "../how-to/watch-in-the-browser.md#trends"),
+    "rate": ("limit rates", "../how-to/limit-rates.md"),
+    "max_waiting": ("a bound for waiting jobs", "#a-bound-for-waiting-jobs"),
+    "unique_for": ("one id", "#one-id"),
+    "durable": ("wait until a write is durable", "../how-to/durable-writes.md"),
+    "timeout": ("timeouts", "#timeouts"),
+    "shards": ("one queue on all masters", "../how-to/use-a-cluster.md#one-queue-on-all-masters"),
+    "ordered": ("keep the order of a key", "../how-to/keep-order.md"),
+    "fair": ("share workers", "../how-to/share-workers.md"),
+    "limits": ("run at most n jobs of a key", "../how-to/limit-concurrency.md"),
+    "retry": ("retry, and handle dead letters", "../how-to/retry-and-dead-letters.md"),
+    "kind": ("dispatch jobs of several kinds", "../how-to/dispatch-by-kind.md"),
+    "persistent": ("hold connections open", "../how-to/persistent-jobs.md"),
+    "name": ("workers under a name", "../how-to/operate-a-queue.md#workers-under-a-name"),
+    "max_outage": ("when the server is away", "../how-to/when-the-server-is-away.md"),
+    "trace_parent": ("parent or link", "../how-to/trace.md#parent-or-link"),
+}
+
+FIXED = [
+    (
+        "retries of a call",
+        f"for {limits.RETRY_BUDGET_S:.0f} s, or its [`timeout`](#timeouts) (a worker's: no limit), with jittered exponential backoff up to {RETRY_PAUSE_S:.0f} s; {FIRST_ANSWER_S:.0f} s before the first answer ever",
+    ),
+    (
+        "a call that is not sent again",
+        f"{limits.RECORD_S / 120:.0f} minutes after it was sent first: half as long as the server keeps its answer",
+    ),
+    ("a stop", "as long as the longest handler, and up to 2 s more if the server does not answer"),
+    (
+        "a blocked event loop",
+        "its jobs are kept for a lease, or their longer `deadline`; logged after a heartbeat, then at most once a minute",
+    ),
+    ("record of a call", f"{limits.RECORD_S / 60:.0f} minutes"),
+    ("blocked read", f"{limits.BLOCK_S:.0f} s at most"),
+    ("socket timeout", "the client's own, at least 7 s; 10 s if it has none"),
+    (
+        "bytes of one job, or result",
+        "512 MiB, or the server's `proto-max-bulk-len`; more is a `ValueError` before anything is sent",
+    ),
+    ("jobs in one script", f"{limits.JOBS_PER_SCRIPT:,}, and about {limits.BYTES_PER_SCRIPT >> 20} MiB when enqueued"),
+    (
+        "reclaim by a queue without a worker",
+        "once a second while it leases, more often while it goes through many leases",
+    ),
+    ("job ids", "500 bytes of UTF-8 without control characters"),
+    ("headers", f"{HEADERS_AT_MOST:,} of a job"),
+    ("reasons", f"{REASON_CHARACTERS:,} characters"),
+]
+
+
+def told(docstring: str | None) -> dict[str, str]:
+    """The options that a docstring explains, one an item of its list."""
+    items = re.split(r"\n- (?=\*)", "\n" + inspect.cleandoc(docstring or ""))[1:]
+    found: dict[str, str] = {}
+    for item in items:
+        text = " ".join(item.partition("\n\n")[0].split())
+        names, _, meaning = text.partition(": ")
+        found |= dict.fromkeys(re.findall(r"\*(\w+)\*", names), meaning)
+    return found
+
+
+def shown_default(one: inspect.Parameter) -> str:
+    """The default of an option, as a table has it."""
+    if one.default is one.empty:
+        return ""
+    if one.default is None:
+        return "none"
+    if isinstance(one.default, bool | str):
+        return f"`{one.default!r}`".replace("'", '"')
+    seconds = "timedelta" in written(one.annotation)
+    return f"{one.default:,g} s" if seconds else f"{one.default:,}"
+
+
+def options(function: Callable[..., Any], texts: dict[str, str], names: set[str]) -> str:
+    """A table of options: the default of each, and its meaning."""
+    found = inspect.signature(function).parameters
+    unsaid = {("name", headrace.Queue), ("timeout", headrace.Worker)}  # of which the pages say nothing more
+    rows: list[tuple[str, ...]] = []
+    for name, one in found.items():
+        if name in names:
+            text = re.sub(r"`docs/([\w/-]+)\.md`", r"[docs/\1](../\1.md)", texts[name])
+            title, link = ("", "") if (name, function) in unsaid else SEE.get(name, ("", ""))
+            rows.append(
+                (
+                    f"`{name}`",
+                    shown_default(one),
+                    f"{text} [{title[0].upper() + title[1:]}]({link})." if title else text,
+                )
+            )
+    return table(("option", "default", ""), rows)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a text."""
+    *some, last = sorted(f"`{name}`" for name in names)
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def settings_tables() -> dict[str, str]:
+    """The tables of settings.md, by the heading above each."""
+    taken = [set(get_type_hints(kind)) for kind in (QueueOptions, HandlerOptions, BatchOptions)]
+    of_queue = {*taken[0], "name", "namespace", "codec"}
+    handler, batch = headrace.Worker.handler, headrace.Worker.batch_handler
+    texts = {**told(batch.__doc__), **told(handler.__doc__)}
+    own = set(texts) - taken[0] - {"queue"}
+    both = (
+        options(handler, texts, own)
+        + options(batch, texts, own - set(inspect.signature(handler).parameters)).split("\n", 2)[2]
+    )
+    besides = (
+        f"`@worker.handler` takes all arguments of the queue but {listed(taken[0] - taken[1] | {'name', 'namespace'})}, "
+        f"`@worker.batch_handler` these but {listed(taken[1] - taken[2])}; and both:\n\n"
+    )
+    return {
+        "Queue, AsyncQueue": options(headrace.Queue, told(headrace.Queue.__doc__), of_queue),
+        "Handlers": besides + both,
+        "Workers": options(
+            headrace.Worker,
+            told(inspect.getdoc(headrace.Worker.__init__)),
+            set(told(inspect.getdoc(headrace.Worker.__init__))) - {"url", "client"},
+        ),
+        "Fixed": table(("", ""), FIXED),
+    }
+
+
+def settings() -> str:
+    """The page of settings: as it is, with the tables of now."""
+    text = (FOLDER / "settings.md").read_text("utf-8")
+    for heading, rows in settings_tables().items():
+        pattern = rf"(^## {heading}\n\n<!-- Table by docs/[^\n]*\n).*?(^<!-- end -->$)"
+        text, number = re.subn(
+            pattern, lambda at, rows=rows: f"{at[1]}\n{rows}\n{at[2]}", text, count=1, flags=re.MULTILINE | re.DOTALL
+        )
+        if not number:
+            raise ValueError(f"settings.md has no place for the table {heading!r}")
+    return text
+
+
+def tidy(text: str) -> str:
+    """The text of a page, with one empty line at most between others."""
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Every page that this writes, by its path below the reference."""
+    return {**api(), "settings.md": settings()}
+
+
+def main() -> int:
+    """Write the pages, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    found = pages()
+    if not parser.parse_args().check:
+        for path, text in found.items():
+            (FOLDER / path).write_text(text, "utf-8")
+        return 0
+    stale = [
+        path
+        for path, text in found.items()
+        if not (FOLDER / path).exists() or (FOLDER / path).read_text("utf-8") != text
+    ]
+    for path in stale:
+        print(f"{FOLDER / path} is stale: run python docs/reference.py", file=sys.stderr)
+    return bool(stale)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
