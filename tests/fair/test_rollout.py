@@ -165,14 +165,21 @@ def test_terms_change_under_running_workers(newest: Server, work: Work, caplog: 
     assert said(caplog, "terms_changed") == [f"terms_changed: queue 'q' has the terms `{TERMS}` now"]
 
 
-def test_workers_that_start_together_have_their_terms_at_once(newest_queue: Any, newest: Server) -> None:
-    """One that is registered, and has not declared yet, does not count as one without terms."""
+@pytest.mark.parametrize("between", [[], ["second"]], ids=["in turn", "between"])
+def test_workers_that_start_together_have_their_terms_at_once(
+    between: list[str], newest_queue: Any, newest: Server
+) -> None:
+    """One that is registered, and has not declared yet, does not count as one without terms. Its word stays while it
+    registers, also if another worker says its own between.
+    """
     ops = Ops(newest_queue.ops.keys, QueueSettings(**LIMITS))
     with newest.client() as client:
         for name in ("first", "second"):
             sent(client, fair_ops.tell(ops, name))
+            for other in between:
+                sent(client, fair_ops.tell(ops, other))
             sent(client, ops.beat(name, 10.0, register=True))
-        assert sent(client, fair_ops.declare(ops, "first")).structure == TERMS
+        assert sent(client, fair_ops.declare(ops, "second")).structure == TERMS
 
 
 def test_a_word_of_an_operator_stands_until_the_fleet_has_new_workers(newest: Server, work: Work) -> None:

@@ -1,8 +1,9 @@
 -- The terms that the workers of a queue declare, and whether all of them agree. The field `offers` of `stats` has the
 -- structure that each live worker declared; after an operator's word that word, a tab, and the worker's own. A worker
--- without an entry declared none. It stays when the queue is deleted.
+-- without an entry declared none. It stays when the queue is deleted. The name of a worker behind a line feed has the
+-- moment, in ms, of a word that came before its registration.
 -- @include declared
-local offers = {}
+local offers = {REGISTERS_MS = 60000} -- for which the word of a worker stays that is about to register
 function offers.read(kept)
   local readable, found = pcall(cmsgpack.unpack, kept or '')
   return readable and type(found) == 'table' and found or {}
@@ -23,6 +24,13 @@ function offers.note(stats, workers, mode, worker, structure, now)
     local name = names[i]
     left[name] = mode == 'force' and structure .. '\t' .. offers.own(said[name]) or said[name]
     agree = agree and offers.counted(left[name]) == structure
+  end
+  if mode == 'tell' then said['\n' .. worker] = now end
+  for mark, at in pairs(said) do
+    local name = string.byte(mark) == 10 and string.sub(mark, 2)
+    if name and now - at < offers.REGISTERS_MS and (mode == 'tell' and name == worker or left[name] == nil) then
+      left[name], left[mark] = said[name], at
+    end
   end
   if new and next(left) then
     redis.call('HSET', stats, 'offers', cmsgpack.pack(left))
