@@ -13,11 +13,16 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import EnumType
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
+
+import typer
+from attrs import frozen
 
 import headrace
+from headrace._cli.app import app
 from headrace._core.queue import bulk, calls, results
 from headrace._model.checks import HEADERS_AT_MOST
 from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions
@@ -253,7 +258,8 @@ def of_class(kind: type, page: str) -> Iterator[str]:
     made = any("__init__" in vars(base) for base in kind.__mro__[:-1]) and kind.__name__ not in NOT_CALLED
     if made and not issubclass(kind, BaseException):
         yield f"```pyi\n{signature(kind.__name__, kind)}\n```\n"
-    yield prose((kind.__doc__ or "").replace("The arguments are explained at `__init__`.", ""), page) + "\n"
+    own = inspect.cleandoc(kind.__doc__ or "").replace("The arguments are explained at `__init__`.", "").strip()
+    yield prose(own, page) + "\n"
     if made and "- *" in (explained := inspect.getdoc(kind.__init__) or ""):
         yield prose(explained.partition("\n\n")[2], page) + "\n"
     if bases := [base.__name__ for base in public_bases(kind) if not issubclass(kind, BaseException)]:
@@ -480,6 +486,214 @@ def settings() -> str:
     return text
 
 
+# -- the command line -------------------------------------------------------------------------------------------------
+
+CLI_INTRO = """\
+# Command line
+
+The program `headrace` comes with the extra `cli`; `python -m headrace` is the same.
+
+```sh
+python -m pip install 'headrace[cli] @ git+https://github.com/headrace/headrace'
+headrace --help
+```
+
+```sh
+headrace VERB QUEUE [ID…] [OPTIONS]
+```
+
+Options may stand before or after the verb. These are options of many commands:
+
+"""
+
+CLI_RULES = """
+`headrace dead QUEUE`, `headrace schedules QUEUE` and `headrace flows` list.
+`purge`, `delete`, `fail-worker`, `stop-worker`, `expire` and `dead purge` of everything ask on a terminal, and are refused without one, unless `--yes` is given.
+An unknown queue is refused, unless `--create` is given to `enqueue`, `pause`, `schedules add` or `move`.
+
+Results go to standard output; progress and errors to standard error, as lines that begin with `headrace:`.
+On a terminal results are tables; elsewhere lines of fields between tabs, below their names.
+In a locale without UTF-8, characters that it lacks are escaped.
+Tables show the beginning of a payload; `--json` has it whole, as `payload`, or as `payload_hex` if it is not UTF-8.
+A listing ends after 100 rows on a terminal, and says so; elsewhere it goes on to its end. `dead list` takes `--jsonl`, too, which is the same as `--json`.
+
+| exit code | |
+|---|---|
+| 0 | done |
+| 1 | not found, nothing done, or only a part; the server is away or refuses; the demo found a difference |
+| 2 | wrong input: arguments, a line, an unknown queue, no server named |
+| 130 | interrupted (Ctrl-C) |
+| 141 | the reader of the output stopped reading |
+
+`headrace --install-completion` installs completion for your shell; `--show-completion` prints the code.
+"""
+
+EXAMPLES = {
+    "enqueue": """\
+headrace enqueue emails ada@example.org bob@example.org --create
+headrace enqueue emails --id welcome-ada --delay 60 --header tenant=x ada@example.org
+headrace enqueue emails --priority 1 --file addresses.txt
+zcat jobs.jsonl.gz | headrace enqueue emails --jsonl""",
+    "work": """\
+headrace work app:worker --processes 4
+headrace work app:worker app:other_worker""",
+    "relay": "headrace relay shop:outbox --database postgresql+psycopg://localhost/shop",
+    "stats": "headrace stats emails --json",
+    "redeclare": """\
+headrace redeclare renders --fair tenant --weight gold=3 --limit tenant=5 --limit 50
+headrace redeclare renders --none""",
+    "reshard": """\
+headrace reshard ingest 64
+headrace reshard ingest""",
+    "trends": "headrace trends emails --every hour --limit 24 --json",
+    "list": """\
+headrace list emails --state waiting --limit 10
+headrace list emails --json | jq -r 'select(.state == "delayed") | .id'""",
+    "find": "headrace find emails welcome-ada welcome-bob",
+    "result": "headrace result thumbnails 1700000000000-0 --timeout 30 > small.png",
+    "events": "headrace events emails --follow --kind dead",
+    "cancel": """\
+headrace cancel emails welcome-ada
+headrace cancel emails --payload ada@example.org
+headrace cancel emails --state waiting --kind newsletter""",
+    "reschedule": """\
+headrace reschedule emails welcome-bob --delay 3600
+headrace reschedule emails welcome-bob --at 2030-01-31T08:00:00+01:00""",
+    "signal": """headrace signal orders order-1 approved '{"by": "ben"}'""",
+    "move": "headrace move shop/orders shop/orders-later order-7 order-8",
+    "drain": "headrace drain emails --timeout 600",
+    "stop-worker": "headrace stop-worker emails mail-1 --yes",
+    "doctor": "headrace doctor --url redis://cache:6379/0",
+    "repair": "headrace repair emails --dry-run",
+    "top": """\
+headrace top --every 5 --read-only
+headrace top --once emails --json""",
+    "web": "headrace web --port 8701 --read-only",
+    "protocol": "headrace protocol > headrace.json",
+    "demo": "headrace demo --url redis://localhost:6379/0",
+    "dead list": "headrace dead emails",
+    "dead redrive": "headrace dead redrive emails welcome-ada",
+    "dead purge": "headrace dead purge emails --yes",
+    "schedules add": """\
+headrace schedules add reports nightly 'all of them' --cron '0 3 * * *' --timezone Europe/Berlin
+headrace schedules add reports often --every 60 --missed skip""",
+    "schedules list": "headrace schedules reports",
+    "flows list": "headrace flows shop --state failed",
+    "flows show": "headrace flows show shop order-7",
+}
+
+MORE = {
+    "enqueue": [("one id", "settings.md#one-id"), ("prioritise jobs", "../how-to/prioritise-jobs.md"), ("the rule of costs", "../explanation/fairness.md#the-rule")],
+    "work": [("metrics", "spans-and-metrics.md#metrics"), ("log events", "spans-and-metrics.md#log-events"), ("run in production", "../how-to/run-in-production.md")],
+    "relay": [("together with another database", "../how-to/enqueue-in-a-transaction.md#together-with-another-database")],
+    "shards": [("one queue on all masters", "../how-to/use-a-cluster.md#one-queue-on-all-masters")],
+    "shares": [("fairness", "../explanation/fairness.md")],
+    "redeclare": [("the declaration", "../explanation/fairness.md#the-declaration"), ("limits in shards", "../how-to/limit-concurrency.md#rules")],
+    "reshard": [("change the number of shards", "../how-to/use-a-cluster.md#change-the-number-of-shards")],
+    "trends": [("trends", "../how-to/watch-in-the-browser.md#trends")],
+    "list": [("keep a history", "../how-to/wait-for-results.md#keep-a-history")],
+    "signal": [("signals", "../how-to/durable-steps.md#signals")],
+    "pause": [("operate a queue", "../how-to/operate-a-queue.md")],
+    "dead redrive": [("durable steps", "../how-to/durable-steps.md#redrive")],
+    "quiet-worker": [("quiet and stop workers", "../how-to/operate-a-queue.md#quiet-and-stop-workers")],
+    "stop-worker": [("quiet and stop workers", "../how-to/operate-a-queue.md#quiet-and-stop-workers")],
+    "schedules add": [("schedule jobs", "../how-to/schedule-jobs.md")],
+    "doctor": [("servers that were not tried", "servers.md"), ("to watch an outbox", "../how-to/enqueue-in-a-transaction.md#to-watch-it")],
+    "repair": [("repair a queue", "../how-to/repair-a-queue.md")],
+    "top": [("watch queues in the terminal", "../how-to/watch-in-the-terminal.md")],
+    "web": [("watch queues in the browser", "../how-to/watch-in-the-browser.md"), ("how payloads are shown", "../how-to/watch-in-the-browser.md#how-payloads-are-shown")],
+    "protocol": [("its members", "redis-protocol.md#as-data")],
+}  # fmt: skip
+
+OF_MANY = ("in_json", "yes", "url", "namespace", "create")  # described once, above all commands
+
+
+@frozen
+class Parameter:
+    """A parameter of a command: its spelling, its default, its help, and what it takes."""
+
+    name: str
+    spelled: str
+    usual: str
+    meaning: str
+    is_argument: bool
+    required: bool
+    many: bool
+    hidden: bool
+
+    @classmethod
+    def of(cls, one: inspect.Parameter) -> Parameter:
+        """Read it from the signature of a command, as typer does."""
+        kind, info = get_args(one.annotation)[:2]
+        kinds = [*(get_args(kind) or ()), kind]
+        required = one.default is one.empty
+        many = any(get_origin(each) is list for each in kinds)
+        place = isinstance(info, typer.models.ArgumentInfo)
+        words = [word for word in (info.default, *(info.param_decls or ())) if isinstance(word, str)]
+        words = words or ["--" + one.name.replace("_", "-")]
+        value = f" {info.metavar}" if info.metavar else ""
+        spelled = (info.metavar or one.name.upper()) if place else "`, `".join(f"{word}{value}" for word in words)
+        given = getattr(one.default, "value", one.default)
+        usual = "" if required or given is None or given is False or not str(given) else f"`{given}`"
+        choices = [f"`{choice.value}`" for each in kinds if isinstance(each, EnumType) for choice in each]
+        bounds = [f"{word} {bound:,}" for word, bound in (("from", info.min), ("to", info.max)) if bound is not None]
+        takes = ", ".join(choices) or " ".join(bounds).capitalize()
+        meaning = " ".join(filter(None, (as_code(info.help or ""), takes and f"{takes}.")))
+        return cls(one.name, f"`{spelled}`", usual, meaning, place, required, many, bool(info.hidden))
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The row of a table."""
+        return self.spelled, self.usual, self.meaning
+
+    @property
+    def called(self) -> str:
+        """An argument, as the line of usage has it."""
+        name = self.spelled.strip("`") + "…" * self.many
+        return name if self.required else f"[{name}]"
+
+
+def as_code(text: str) -> str:
+    """Help as Markdown: its options become code, unless they are in some."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r"`\1`", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def commands(group: typer.Typer, before: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every command, by its words, in the order of the help."""
+    for one in group.registered_commands:
+        if one.callback is not None:
+            yield before + (one.name or one.callback.__name__.replace("_", "-")), one.callback
+    for below in group.registered_groups:
+        if below.typer_instance is not None:
+            yield from commands(below.typer_instance, f"{before}{below.name} ")
+
+
+def cli() -> str:
+    """The page of the command line."""
+    every = {
+        words: [Parameter.of(one) for one in inspect.signature(command, eval_str=True).parameters.values()]
+        for words, command in commands(app)
+    }
+    texts = {words: inspect.cleandoc(command.__doc__ or "") for words, command in commands(app)}
+    shared = {one.name: one for words in ("pause", "purge") for one in every[words] if one.name in OF_MANY}
+    parts = [WRITTEN.format("the help of the commands") + "\n" + CLI_INTRO]
+    parts += [table(("option", "default", ""), [shared[name].row for name in OF_MANY]), CLI_RULES]
+    for words, parameters in every.items():
+        usage = " ".join([f"headrace {words}", *(one.called for one in parameters if one.is_argument), "[OPTIONS]"])
+        parts.append(f"## headrace {words}\n\n```sh\n{usage}\n```\n")
+        parts.append(as_code(texts[words]) + "\n")
+        own = [one for one in parameters if one.name not in shared or one.meaning != shared[one.name].meaning]
+        if rows := [one.row for one in own if one.meaning and not one.hidden]:
+            parts.append(table(("", "default", ""), rows))
+        if words in EXAMPLES:
+            parts.append(f"```sh\n{EXAMPLES[words]}\n```\n")
+        if words in MORE:
+            parts.append(f"More: {', '.join(f'[{title}]({link})' for title, link in MORE[words])}.\n")
+    return tidy("\n".join(parts))
+
+
 def tidy(text: str) -> str:
     """The text of a page, with one empty line at most between others."""
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
@@ -487,7 +701,7 @@ def tidy(text: str) -> str:
 
 def pages() -> dict[str, str]:
     """Every page that this writes, by its path below the reference."""
-    return {**api(), "settings.md": settings()}
+    return {**api(), "cli.md": cli(), "settings.md": settings()}
 
 
 def main() -> int:

@@ -50,7 +50,8 @@ def program(
 def show_protocol(in_json: Annotated[bool, typer.Option("--json", hidden=True)] = True) -> None:  # noqa: ARG001
     """Print the scripts for clients in other languages.
 
-    One JSON object: the scripts in full, names, rules, defaults.
+    One JSON object: the scripts in full, with their hashes, keys and arguments, and every fixed name, rule, limit and
+    default.
     """
     with reported():
         print_out(json.dumps(protocol(), indent=2))

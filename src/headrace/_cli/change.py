@@ -65,7 +65,8 @@ def cancel(
 ) -> None:
     """Remove jobs, in any state but dead.
 
-    A worker that holds one finds its lease lost.
+    By their ids, or by --payload; or, after a question, all in a --state that match. A worker that holds one finds its
+    lease lost.
     """
     with reported():
         if [bool(ids), payload is not None, state is not None].count(True) != 1:
@@ -143,7 +144,8 @@ def signal(
 ) -> None:
     """Send a signal to a job that waits for it, or will.
 
-    Prints woke, kept (it came before the wait), present (the job has one), or unknown (there is no such job).
+    Prints woke, kept (it came before the wait), present (the job has one), or unknown (there is no such job). The last
+    two exit with 1.
     """
     answer = queue.signal(id, signal, None if data is None else signal_data(data), by=_user())
     outcome(in_json, answer, {"queue": queue.name, "id": id, "signal": signal, "outcome": answer})
@@ -161,7 +163,8 @@ def move(
 ) -> None:
     """Move jobs that wait to another queue.
 
-    All or some, delayed ones too, to its back.
+    All or some, delayed ones too, to its back; on a cluster to a queue of the same group. If some could not be moved,
+    it says so and exits with 1.
     """
     with reported(), opened(name, url, namespace) as queue, opened(to, url, namespace, create=create):
         number = queue.admin.move(to, *ids or ())
@@ -203,7 +206,10 @@ def drain(
     ] = None,
     in_json: Json = False,
 ) -> None:
-    """Wait until no job is left but dead letters."""
+    """Wait until no job is left but dead letters.
+
+    It exits with 1 if that takes longer than --timeout.
+    """
     done = queue.admin.drain(timeout)
     counts = queue.counts()
     left = 0 if done else counts.present - counts.dead
@@ -243,7 +249,8 @@ def repair(
 ) -> None:
     """Repair damage by foreign commands.
 
-    XDEL, XACK, XTRIM, XGROUP, … Shows how much of each kind, and asks on a terminal; workers may go on meanwhile.
+    XDEL, XACK, XTRIM, XGROUP, … It counts each kind, and workers may go on meanwhile. On a terminal it shows the damage
+    first and asks, unless --yes or --json is given.
     """
     asks = not (dry_run or yes or in_json) and sys.stdin.isatty()
     found = queue.admin.repair(dry_run=dry_run or asks)
@@ -310,7 +317,7 @@ def fail_worker(
 ) -> None:
     """Declare a worker dead.
 
-    Its jobs go to the front, the attempts spent. If it lives, it comes back.
+    Now, instead of after its timeout. Its jobs go to the front, the attempts spent. If it lives, it comes back.
     """
     worker_name(worker)
     meant = [one for one in queue.admin.workers() if worker in (one.name, one.name.rpartition(".")[0])]
@@ -347,7 +354,10 @@ def redeclare(
         str | None, typer.Option(metavar="HEADER", help="Whose values take turns: tenant, org/user.")
     ] = None,
     weight: Annotated[
-        list[str] | None, typer.Option(metavar="VALUE=NUMBER", help="The weight of a value of --fair, one an option.")
+        list[str] | None,
+        typer.Option(
+            metavar="VALUE=NUMBER", help="The weight of a value of --fair: gold=3, or acme/ada=2; repeatable."
+        ),
     ] = None,
     limit: Annotated[
         list[str] | None,
@@ -362,7 +372,7 @@ def redeclare(
     """Change the terms of a queue: its shares and limits.
 
     The given terms replace all that it has, at once, whatever its workers declare. They count until all workers that
-    live now have been replaced. Rate limits stay.
+    live now have been replaced; `doctor` names workers that declare others. Rate limits stay.
     """
     if none == bool(fair or weight or limit):
         raise ConfigurationError("give --fair or --limit, or --none alone to take all terms off")

@@ -30,7 +30,9 @@ def list_letters(
     name: Name,
     reason: Annotated[str, typer.Option(show_default=False, help="Only with this text in the reason.")] = "",
     kind: Annotated[str, typer.Option(show_default=False, help="Only of this kind.")] = "",
-    groups: Annotated[bool, typer.Option("--groups", help="By reason and kind: the newest 2,000 letters.")] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="By reason and kind, with the last hour and day: the newest 2,000.")
+    ] = False,
     limit: Limit = None,
     in_json: Jsonl = False,
 ) -> None:
@@ -65,7 +67,8 @@ def redrive(
 ) -> None:
     """Send dead letters back to the queue, all or some.
 
-    One whose id is taken again stays.
+    One whose id is taken again stays. If it is interrupted, the next call goes on. A job that took steps goes on behind
+    them.
     """
     for option, given in (("--from-step", from_step), ("--payload", payload)):
         if given is not None and (reason or kind or len(ids or ()) != 1):

@@ -243,8 +243,13 @@ def enqueue(
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Each line is an object, see above.")] = False,
     id: Annotated[str | None, typer.Option(help="The id of a single job.")] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds until they are due.")] = None,
-    priority: Annotated[int, typer.Option(min=0, max=9, help="Their level; 0 comes first.")] = 0,
-    priorities: Annotated[int, typer.Option(min=1, max=10, help="Levels of the queue, if it is to have more.")] = 1,
+    priority: Annotated[
+        int,
+        typer.Option(min=0, max=9, help="Their level, which the queue must have, or --create gives it; 0 is first."),
+    ] = 0,
+    priorities: Annotated[
+        int, typer.Option(min=1, max=10, help="Levels of the queue, if it is to have more; workers declare as many.")
+    ] = 1,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=TEXT", help="A header; may be repeated.")] = None,
     cost: Annotated[float | None, typer.Option(help="Mean run times that each counts for, in a fair queue.")] = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids of all jobs.")] = False,
@@ -263,11 +268,19 @@ def enqueue(
 ) -> None:
     """Add jobs: the arguments, or the lines of a file.
 
-    Without arguments and --file they are the lines of standard input.
+    Without arguments and --file they are the lines of standard input. Put -- before payloads that begin with a dash.
 
-    A line is a payload; empty lines are skipped. With --jsonl a line is an object with a "payload", and perhaps
-    "id", "delay" (seconds), "priority", "cost" and "headers" (text to text); a payload that is no string is kept as
-    compact JSON.
+    A line is a payload without its line ending (LF or CRLF), any bytes. Empty lines are skipped. With --jsonl a line is
+    an object with a "payload", and perhaps "id", "delay" (seconds), "priority", "cost" and "headers" (text to text). A
+    payload that is no string is kept as compact JSON. Any other field, and a line that is no such object, is an error
+    that names the line.
+
+    A file, also as standard input, is checked to its end before anything is enqueued. A pipe is enqueued in parts: a
+    bad line ends it, nothing of its part is enqueued, and the message names the last line whose job is in. With an
+    "id" in every line an interrupted command can be repeated: jobs that are still in the queue are not added twice.
+    With --unique-for in both runs, neither are jobs that were completed in that time.
+
+    With --json a line for each job has its id, and whether it was added.
     """
     with reported():
         if payloads and (file is not None or jsonl):

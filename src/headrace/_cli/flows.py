@@ -99,7 +99,7 @@ def list_runs(
 ) -> None:
     """List runs of flows.
 
-    They are under way, or have ended not long ago, in no order.
+    They are under way, or have ended within result_ttl, in no order. It scans the server.
     """
     if flow is not None:
         _stages(client, flow, namespace)
@@ -156,7 +156,7 @@ def _run_as_json(flow: str, run: FlowState, stages: Iterable[str] = ()) -> dict[
 def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds, in_json: Json = False) -> None:
     """Show all there is to know of runs, or of their children.
 
-    Where they are, and the results of their stages.
+    Where they are, why they have failed, and the results of their stages.
     """
     stages = _stages(client, flow, namespace)
     with Found(flow, client, namespace, stages) as found:

@@ -156,7 +156,10 @@ def show_stats(inspector: Inspector, views: list[QueueView], in_json: bool, *, r
 def stats(client: redis.Redis, namespace: str, names: Names = None, in_json: Json = False) -> None:
     """Show how many jobs are in each state.
 
-    And the ends of other jobs: by queue, all or some.
+    And the ends of other jobs: by queue, all or some. `lost` is the difference in the law of conservation: 0.
+
+    With --json it is one object, by queue: the fields of Counts, later, lost, paused, the live workers, reason (why
+    the job that is due next was retried), and outbox, the last report of its relay, if it has one.
     """
     with Inspector(client=client, namespace=namespace, fresh=0.0) as inspector:
         show_stats(inspector, views_of(inspector, client, names), in_json)
@@ -192,6 +195,7 @@ def shards(queue: Queue, in_json: Json = False) -> None:
     """List the shards of a queue.
 
     The state, the slot and the node of each, and how many jobs are in each state; none of a queue that is not sharded.
+    Other commands take a sharded queue like any other.
     """
     found = queue.admin.shards()
     columns = [field.name for field in attrs.fields(Counts)]
@@ -204,7 +208,8 @@ def shards(queue: Queue, in_json: Json = False) -> None:
 def shares(client: redis.Redis, namespace: str, name: Name, in_json: Json = False) -> None:
     """List the busiest values of a fair queue.
 
-    Running and waiting jobs, and how long their jobs waited.
+    The ten that had the most of the workers' time of late: running and waiting jobs, the waits that half and 95 % of
+    their jobs stayed below, and the seconds used.
     """
     require(client, name, namespace)
     with Inspector(client=client, namespace=namespace) as inspector:
@@ -239,7 +244,10 @@ def trends(
 ) -> None:
     """Show the past counts of a queue.
 
-    Of a queue that is declared with trends=True, from then on.
+    Of a queue that is declared with trends=True, from then on; exits with 1 if it has none.
+
+    With --json a line each: at; waiting, leased, later, dead and lag then; and enqueued, completed and removed in the
+    seconds before.
     """
     require(client, name, namespace)
     if (number := discovery.shards_of(client, name, namespace)) > 1:
@@ -279,7 +287,7 @@ def list_jobs(
     """List the jobs of a queue.
 
     List running, waiting, delayed and blocked jobs, and dead letters; with --state ended, the ended jobs of its
-    history.
+    history. On a terminal it shows each job's kind, and how long its last attempt took.
     """
     show_jobs(bounded(_listed(queue, state, kind, end), limit), in_json)
 
@@ -288,7 +296,8 @@ def list_jobs(
 def find(queue: Queue, ids: SomeIds, in_json: Json = False) -> None:
     """Show the state of jobs.
 
-    With its beginning or end, the worker, and the reason.
+    With its beginning or end, the worker, and the reason. In a queue with a history a job may also be completed,
+    cancelled or deleted.
     """
     found = [state for one in ids if (state := queue.find(one)) is not None]
     if found:
@@ -298,7 +307,10 @@ def find(queue: Queue, ids: SomeIds, in_json: Json = False) -> None:
 
 @on_server
 def show_job(client: redis.Redis, namespace: str, name: Name, ids: IdsOrQueue = None, in_json: Json = False) -> None:
-    """Show all there is to know of jobs, or of a queue."""
+    """Show all there is to know of jobs, or of a queue.
+
+    Of a job also its headers, position, attempts and steps.
+    """
     if not ids:
         _show_queue(client, namespace, name, in_json)
         return
@@ -401,7 +413,11 @@ def result(
 ) -> None:
     """Print the results of jobs.
 
-    The bytes as they are, or a row each for several jobs.
+    The bytes as they are, without a line ending if standard output is no terminal. Several ids make a table, or with
+    --json a line each: result, or result_hex if it is not UTF-8.
+
+    If a job has no result it exits with 1, and says why, as far as known: it goes on, or is dead, cancelled or deleted.
+    With --json a failed job has its state and reason.
     """
     kept = queue.results(ids, timeout)
     found = {one: kept[one] for one in ids if one in kept}  # in this order
@@ -482,9 +498,15 @@ def events(
 def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
     """Examine a server: version, settings, rights.
 
-    It looks at relays and fair queues, too. Exit code 1 if a promise is broken.
+    Version, role, cluster mode, eviction, losses by a power cut, scripts on a stream and Pub/Sub in scripts with this
+    user, WAITAOF, replicas, clock. On a cluster each primary is examined.
 
-    It writes one key of the namespace, and deletes it again. On a cluster each primary is examined.
+    It looks at the relays of outboxes, too: broken is one that has not reported for a minute. And at a thousand queues
+    at most: fair ones of which no job has the header, and live workers that declare other terms than the queue has.
+
+    A line for each check says ok, note, or broken if a promise is broken. Then the exit code is 1. With --json an
+    object a line has check, state and text, and on a cluster node. It writes one key of the namespace, and deletes it
+    again.
     """
     cluster, broken = names_cluster(None, client), False
     trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).key("doctor"))

@@ -32,7 +32,8 @@ def relay(
 ) -> None:
     """Move the rows of an outbox to its queue.
 
-    It runs until SIGTERM or Ctrl-C. Any number may run. A row that can't be a job is set aside with the reason.
+    Committed rows only. It runs until SIGTERM or Ctrl-C. Any number may run. A row that can't be a job is set aside
+    with the reason.
 
     MODULE is imported from the working directory or Python's path; OUTBOX is a headrace.sql.Outbox in it.
     """

@@ -30,7 +30,10 @@ class Missed(StrEnum):
 @group.command("list")
 @on_queue
 def list_schedules(queue: Queue, in_json: Json = False) -> None:
-    """List the schedules of a queue, the next due first."""
+    """List the schedules of a queue, the next due first.
+
+    With the last run of each.
+    """
     found = queue.admin.schedules()
     cells = (
         [

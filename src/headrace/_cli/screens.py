@@ -26,20 +26,23 @@ from headrace.inspect import Inspector
 
 
 def web(
-    host: Annotated[str, typer.Option(help="A loopback address.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="A loopback address; there is no access rule for others.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any port.")] = 8700,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
     redact: Annotated[
         str | None,
         typer.Option(metavar="MODULE:FUNCTION", show_default=False, help="A function that returns the text to show."),
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a server of its own.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a private server.")] = False,
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
     """Watch queues, jobs and workers in the browser, and act.
 
-    The address that is printed opens the pages as long as the program runs: each browser that has it may act.
+    Needs the extra web, and with --demo the extra embedded.
+
+    The address that is printed opens the pages as long as the program runs: each browser that has it may act. Actions
+    are logged to standard error.
     """
     with reported(), ExitStack() as stack:
         stack.enter_context(terminated())
@@ -111,17 +114,24 @@ def _log_actions() -> None:
 
 def top(
     names: Names = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the queues, with their rates, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the queues, with their rates, and end; without the extra.")
+    ] = False,
     every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two looks.")] = 2.0,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, do nothing.")] = False,
-    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a server of its own.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Show a demonstration on a private server.")] = False,
     in_json: Json = False,
     url: Url = None,
     namespace: Namespace = "headrace",
 ) -> None:
     """Watch queues, workers and jobs in the terminal, and act.
 
-    The key ? shows the others.
+    Needs the extra top, and with --demo the extra embedded.
+
+    The key ? shows the others. Without a terminal, and without --once, it is refused with exit code 2.
+
+    With --json, --once prints one object, by queue: the fields of `stats --json`, lag (seconds that the oldest of the
+    next jobs has been there) and rates (enqueued and completed, jobs a second).
     """
     with reported(), ExitStack() as stack:
         if not once and (in_json or names):

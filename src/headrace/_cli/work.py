@@ -343,15 +343,21 @@ def work(
         float | None,
         typer.Option(min=0.001, show_default=False, help="Seconds to wait for a server that went away; else for ever."),
     ] = None,
-    burst: Annotated[bool, typer.Option("--burst", help="End when the queues are empty but for dead letters.")] = False,
-    reload: Annotated[bool, typer.Option("--reload", help="Start again when a module here has changed.")] = False,
+    burst: Annotated[
+        bool, typer.Option("--burst", help="End when only dead letters are left; delayed jobs are waited for.")
+    ] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Finish jobs and start again when a module here changes.")
+    ] = False,
     health_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, show_default=False, help="Serve /live and /ready there; 0: any port."),
+        typer.Option(min=0, max=65535, show_default=False, help="Serve /live and /ready there: 200, or 503 and why."),
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, show_default=False, help="Serve /metrics there, for each process one port on."),
+        typer.Option(
+            min=0, max=65535, show_default=False, help="Serve /metrics there, each process one port on (extra metrics)."
+        ),
     ] = None,
     log_level: Annotated[
         LogLevel | None,
@@ -366,9 +372,31 @@ def work(
 ) -> None:
     """Run workers in processes. One that dies is started again.
 
-    MODULE is imported from the working directory or Python's path; WORKER is a headrace.Worker or AsyncWorker in it.
-    On SIGTERM or SIGINT (Ctrl-C) jobs under way are finished; on a second signal they are given back. Its log lines go
-    to standard error; an application that has set up logging itself is left alone.
+    MODULE is imported from the working directory or Python's path. WORKER is a headrace.Worker or AsyncWorker in it, or
+    a Tasks or AsyncTasks, for which a worker is made. If DJANGO_SETTINGS_MODULE is set, Django is set up first.
+
+    A process that dies is started again at once, or after a pause of up to 30 seconds if deaths follow each other. Any
+    end that was not asked for is a death, also with status 0 (a handler that calls exit), and after a signal to one
+    process alone, which first finishes its jobs. A process whose program calls worker.stop() is not started again.
+
+    The queues are told of a death at once, so the jobs are at the front before a heartbeat is missed. Queues of a
+    worker with client= find out by its heartbeat. A worker with a name gets a number in each of several processes
+    (mail-1, mail-2), which stays the same after a death.
+
+    On SIGTERM, SIGINT (Ctrl-C) or SIGHUP jobs under way are finished, on a second signal they are given back, on a
+    third the processes are killed. If this process is killed, its workers finish their jobs and end. If the first
+    process of a worker cannot start, the command says why and ends.
+
+    --reload is for development (extra reload). A module that does not load waits for the next change.
+
+    The log lines of all loggers go to standard error. If that takes no more (a closed pipe, a full disk), lines are
+    dropped and the work goes on. An application that sets up logging when it is imported is left alone. A line in JSON
+    has time, level, logger, event, message, process, the fields of the event, and error and traceback for exceptions.
+    So have the command's own lines (process_ready, process_ended, reload, stopping).
+
+    --health-port listens on all interfaces. It is live while it runs. It is ready when all processes work and the
+    server answers, until it is told to stop. With --metrics-port an application that sets up OpenTelemetry's metrics
+    itself is refused. Port 0 is any free port, which is printed.
     """
     with reported():
         if url is not None:
