@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,12 +23,14 @@ import typer
 from attrs import frozen
 
 import headrace
+from headrace import errors
 from headrace._cli.app import app
 from headrace._core.queue import bulk, calls, results
 from headrace._model.checks import HEADERS_AT_MOST
 from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions
 from headrace._net.base.retries import FIRST_ANSWER_S, RETRY_PAUSE_S
 from headrace._protocol import limits
+from headrace._telemetry import log
 from headrace.errors import REASON_CHARACTERS
 
 FOLDER = Path(__file__).parent / "reference"
@@ -447,7 +450,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def settings_tables() -> dict[str, str]:
-    """The tables of settings.md, by the heading above each."""
+    """The tables of settings.md, by name."""
     taken = [set(get_type_hints(kind)) for kind in (QueueOptions, HandlerOptions, BatchOptions)]
     of_queue = {*taken[0], "name", "namespace", "codec"}
     handler, batch = headrace.Worker.handler, headrace.Worker.batch_handler
@@ -462,27 +465,49 @@ def settings_tables() -> dict[str, str]:
         f"`@worker.batch_handler` these but {listed(taken[1] - taken[2])}; and both:\n\n"
     )
     return {
-        "Queue, AsyncQueue": options(headrace.Queue, told(headrace.Queue.__doc__), of_queue),
-        "Handlers": besides + both,
-        "Workers": options(
+        "queue": options(headrace.Queue, told(headrace.Queue.__doc__), of_queue),
+        "handlers": besides + both,
+        "workers": options(
             headrace.Worker,
             told(inspect.getdoc(headrace.Worker.__init__)),
             set(told(inspect.getdoc(headrace.Worker.__init__))) - {"url", "client"},
         ),
-        "Fixed": table(("", ""), FIXED),
+        "fixed": table(("", ""), FIXED),
     }
 
 
-def settings() -> str:
-    """The page of settings: as it is, with the tables of now."""
-    text = (FOLDER / "settings.md").read_text("utf-8")
-    for heading, rows in settings_tables().items():
-        pattern = rf"(^## {heading}\n\n<!-- Table by docs/[^\n]*\n).*?(^<!-- end -->$)"
-        text, number = re.subn(
-            pattern, lambda at, rows=rows: f"{at[1]}\n{rows}\n{at[2]}", text, count=1, flags=re.MULTILINE | re.DOTALL
-        )
-        if not number:
-            raise ValueError(f"settings.md has no place for the table {heading!r}")
+# -- tables of other pages --------------------------------------------------------------------------------------------
+
+
+def errors_table() -> str:
+    """The table of errors: each with the first paragraph of its docstring, and the next step that it names."""
+    rows: list[tuple[str, ...]] = []
+    for name in sorted(errors.__all__, key=(errors.__doc__ or "").index):  # as its tree has them
+        first, *others = inspect.cleandoc(getattr(errors, name).__doc__).split("\n\n")
+        step = next(text for text in others if text.startswith("Next step: "))
+        step = prose(step.removeprefix("Next step: "), "errors.md")
+        rows.append((f"`{name}`", " ".join(first.split()), " ".join(step.split())))
+    return table(("error", "meaning", "next step"), rows)
+
+
+def events_table() -> str:
+    """The table of log events: the level of each, and the comment above it."""
+    source = inspect.getsource(log).partition("EVENTS = {")[2].partition("\n}")[0]
+    said = re.findall(r"((?:^ +#.*\n)+) +\"(\w+)\"", source, re.MULTILINE)
+    texts = {name: " ".join(re.sub(r"^ +# ?", "", text, flags=re.MULTILINE).split()) for text, name in said}
+    rows = [(f"`{name}`", logging.getLevelName(level), texts[name]) for name, level in log.EVENTS.items()]
+    return table(("event", "level", ""), rows)
+
+
+def with_tables(page: str, tables: Mapping[str, str]) -> str:
+    """A page as it is, with the tables of now."""
+    text = (FOLDER / page).read_text("utf-8")
+    for name, rows in tables.items():
+        pattern = rf"(^<!-- Table by docs/reference.py: {name} -->\n).*?(^<!-- end -->$)"
+        found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+        if found is None:
+            raise ValueError(f"{page} has no place for the table {name!r}")
+        text = f"{text[: found.end(1)]}\n{rows}\n{text[found.start(2) :]}"
     return text
 
 
@@ -701,7 +726,13 @@ def tidy(text: str) -> str:
 
 def pages() -> dict[str, str]:
     """Every page that this writes, by its path below the reference."""
-    return {**api(), "cli.md": cli(), "settings.md": settings()}
+    return {
+        **api(),
+        "cli.md": cli(),
+        "settings.md": with_tables("settings.md", settings_tables()),
+        "errors.md": with_tables("errors.md", {"errors": errors_table()}),
+        "spans-and-metrics.md": with_tables("spans-and-metrics.md", {"events": events_table()}),
+    }
 
 
 def main() -> int:

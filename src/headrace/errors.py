@@ -73,19 +73,37 @@ _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 class HeadraceError(Exception):
-    """The root of everything headrace raises itself."""
+    """The root of everything headrace raises itself.
+
+    It is raised itself when the embedded server does not start or stop; the message quotes the server's log.
+
+    Next step: catch it to catch all of these.
+    """
 
 
 class ConfigurationError(HeadraceError, ValueError):
-    """A bad setting or URL, or a missing extra, found before anything is sent."""
+    """A bad setting or URL, or a missing extra, found before anything is sent.
+
+    Next step: correct the setting that the message names.
+    """
 
 
 class CodecError(HeadraceError, ValueError):
-    """The queue's codec could not encode a payload (nothing was sent), or decode one (its job is put aside)."""
+    """The queue's codec could not encode a payload (nothing was sent), or decode one (its job is put aside).
+
+    A handler's result that it can't encode is logged, and the job is complete without it.
+
+    Next step: send another value, or give the queue another codec.
+    """
 
 
 class PrioritiesMismatch(HeadraceError):
-    """The queue has more priority levels than were given: *levels*. The call changed nothing."""
+    """The queue has more priority levels than were given: *levels*. The call changed nothing.
+
+    A worker logs `levels_unknown` instead.
+
+    Next step: give as many `priorities=`, or more, wherever the queue is used.
+    """
 
     def __init__(self, levels: int) -> None:
         super().__init__(
@@ -103,6 +121,8 @@ NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more
 class ShardsMismatch(HeadraceError):
     """The queue's group has *shards* shards, and never had the given number. 0 or less: its table can't be used. The
     call changed nothing.
+
+    Next step: give that many `shards=` everywhere. If the table is gone, start a client that knew it, or restore it.
     """
 
     def __init__(self, shards: int) -> None:
@@ -127,7 +147,10 @@ class ShardsMismatch(HeadraceError):
 
 
 class TooManySchedules(HeadraceError):
-    """The queue has as many schedules as a queue may have: *limit*. None was added."""
+    """The queue has as many schedules as a queue may have: *limit*. None was added.
+
+    Next step: end some with `unschedule()`, or use another queue.
+    """
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"this queue has {limit} schedules: unschedule some, or use another queue")
@@ -143,6 +166,8 @@ class NotDurable(HeadraceError):
     *replicas*: the number of replicas that have the write; *fsynced*: it is on the primary's disk. `receipts` are the
     receipts of the jobs, which *are* in the queue; `answers` is the value that the call would have returned. A
     repetition with ids adds none of them twice, and waits again.
+
+    Next step: repeat it with ids, or go on.
     """
 
     def __init__(
@@ -166,6 +191,8 @@ class QueueFull(HeadraceError):
 
     `receipts` are for the earlier parts of an `enqueue_many`, which are in the queue. In a sharded queue the numbers
     are for the *shard* of that number, which is `None` in other queues.
+
+    Next step: enqueue later, or wait for room with `full="block"`.
     """
 
     outcome = "refused"
@@ -187,6 +214,8 @@ class StreamStopped(HeadraceError):
     """`enqueue_stream` ended early, by its cause: the first *position* jobs of the stream are surely in the queue.
 
     After a broken connection some of the next jobs may be, too: with ids, a repetition adds none of them twice.
+
+    Next step: go on after `position`; with ids, you may send more of them again.
     """
 
     def __init__(self, position: int, cause: Exception | None = None) -> None:
@@ -202,6 +231,8 @@ class ReplyError(HeadraceError):
     """The server's reply has a form that no script of this version gives.
 
     Another program answers on this address, or wrote a key of ours, or a proxy rewrites replies.
+
+    Next step: look at the address.
     """
 
 
@@ -209,6 +240,8 @@ class OutcomeUnknown(HeadraceError):
     """A call was sent, and went unanswered for so long that the server may have forgotten it: it happened, or did not.
 
     It is not sent again, for it might happen twice. This takes minutes: the process was stopped, or the machine slept.
+
+    Next step: look whether it happened; with an `id`, enqueue again.
     """
 
 
@@ -216,6 +249,8 @@ class LeasesLeft(HeadraceError):
     """A worker stopped while its server was away: it could not give back its jobs, nor report how they ended.
 
     *leases*: queue and id of each job. They come back by themselves, as the jobs of a dead worker do.
+
+    Next step: nothing.
     """
 
     def __init__(self, leases: Sequence[tuple[str, str]]) -> None:
@@ -237,6 +272,8 @@ class JobFailed(HeadraceError):
     `cancelled` is said for `result_ttl`. With a `history` also `expired`, where the result was kept no longer, and
     `unknown`, where nothing is known of the id. *reason*: why it is dead, as its dead letter says; `None` where nothing
     says why.
+
+    Next step: nothing, or look at the dead letter.
     """
 
     def __init__(self, id: str, state: str, reason: str | None = None) -> None:
@@ -251,17 +288,26 @@ class NameTaken(HeadraceError):
     """Another worker lives under the name that was given to this one.
 
     Give each process a name of its own, or none; a name is free once its worker has stopped, or been dead for a moment.
+
+    Next step: give each process its own name, or none, or stop the other.
     """
 
 
 class Verdict(Exception):
-    """Base of the exceptions that a handler raises, or returns, to say how its job ends. Both mean the same."""
+    """Base of the exceptions that a handler raises, or returns, to say how its job ends. Both mean the same.
+
+    It is no `HeadraceError`: `except HeadraceError` in a handler lets it pass.
+
+    Next step: raise or return one of its four kinds.
+    """
 
 
 class RetryLater(Verdict):
     """Try the job again after *delay*: seconds, a `timedelta`, or an aware `datetime`.
 
     Spends no attempt unless `spend=True`.
+
+    Next step: nothing: the job is back after the delay.
     """
 
     def __init__(self, delay: float | timedelta | datetime = 0.0, reason: str = "", *, spend: bool = False) -> None:
@@ -274,7 +320,10 @@ class RetryLater(Verdict):
 
 
 class DeadLetter(Verdict):
-    """The job will never work: keep it with *reason* among the dead letters."""
+    """The job will never work: keep it with *reason* among the dead letters.
+
+    Next step: `queue.admin.redrive()` when it can work.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -282,11 +331,17 @@ class DeadLetter(Verdict):
 
 
 class Release(Verdict):
-    """Give the job back untouched, to the front. No attempt is spent."""
+    """Give the job back untouched, to the front. No attempt is spent.
+
+    Next step: nothing: the job is in front again.
+    """
 
 
 class Complete(Verdict):
-    """The job is done; *result* is kept as if the handler had returned it."""
+    """The job is done; *result* is kept as if the handler had returned it.
+
+    Next step: nothing.
+    """
 
     def __init__(self, result: Any = None) -> None:
         super().__init__("the job is done")
@@ -301,6 +356,8 @@ class BatchError(HeadraceError):
 
     *failures* maps job ids to the exception (a `Verdict`, or any other, settled by the handler's
     `Retry`) that each ended with; the jobs not named are completed.
+
+    Next step: nothing: all other jobs are completed.
     """
 
     def __init__(self, failures: Mapping[str, BaseException]) -> None:
@@ -316,6 +373,8 @@ class InDoubt(HeadraceError):
 
     It may have had its effect or not, and is never run again. Find out, outside of this step; then complete the job,
     or let an operator forget the step with `queue.admin.redrive(id, from_step=…)`.
+
+    Next step: find out whether it had its effect: see `docs/how-to/durable-steps.md`.
     """
 
     def __init__(self, step: str) -> None:
@@ -334,6 +393,8 @@ class RunLost(BaseException):
 
     Another worker goes on with the job, or it is gone. Raised by `job.step`, `sleep` and `wait_for`. It is no
     `Exception`, so that a handler that catches everything does not go on; let it pass.
+
+    Next step: let it pass.
     """
 
     def __init__(self, job: str) -> None:
@@ -348,6 +409,8 @@ class RunSuspended(BaseException):
     """The run of job *job* sleeps, or waits, in *step*, until *due* (server seconds; `None`: until a signal comes).
 
     It ends this delivery: raised by `job.sleep` and `wait_for`, for the worker. It is no `Exception`; let it pass.
+
+    Next step: let it pass.
     """
 
     def __init__(self, job: str, step: str, due: float | None = None) -> None:

@@ -26,53 +26,110 @@ from headrace.errors import describe_error, users
 log = logging.getLogger("headrace")
 _setting_up = _forks.lock()
 _FIELDS_OF_ALL = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "whose"))
-EVENTS = {  # their levels
+# Their levels. What stands above each is on the page of log events, which docs/reference.py writes.
+EVENTS = {
+    # Its handler raised; when it runs again (`again`), why (`reason`), and the traceback, from
+    # your first frame on
     "job_failed": logging.WARNING,
+    # Its handler asked for a retry, or there is none for its kind; the same fields
     "job_put_back": logging.INFO,
+    # It is back at the front
     "job_released": logging.DEBUG,
+    # Its handler releases it again and again without an attempt, so it now waits; logged at the
+    # start and whenever the number has doubled
     "releases_slowed": logging.WARNING,
+    # It will not be tried again; why (`reason`)
     "job_dead_lettered": logging.ERROR,
+    # The codec cannot encode the handler's result, or the server refuses it or is out of memory
+    # (once a minute, with their number): the job is complete without
     "result_dropped": logging.ERROR,
+    # A `step` of a job is recorded
     "step_done": logging.DEBUG,
+    # A job sleeps, or waits for a signal, in the `step` of this name
     "run_suspended": logging.DEBUG,
+    # A delivery continues it
     "run_resumed": logging.DEBUG,
+    # A signal came before its job waits for it
     "signal_kept": logging.DEBUG,
+    # A job is complete and did not ask for its recorded `step`: its code has changed
     "steps_unused": logging.WARNING,
+    # Cancelled, deleted, or leased by another worker; the handler is told
     "lease_lost": logging.WARNING,
+    # The event loop of an `AsyncWorker` has stood still for longer than a heartbeat: by which
+    # `handler`, `where`, for how many `seconds`; once a minute at most
     "loop_blocked": logging.WARNING,
+    # It runs again, and after how long
     "loop_unblocked": logging.INFO,
+    # Its `queues`, with their handlers and how many run at once, and its `server`, without a
+    # password
     "worker_started": logging.INFO,
+    # It leases nothing new; how many handlers it waits for (`running`)
     "worker_stopping": logging.INFO,
+    # How many jobs it gave back, by queue (`given_back`)
     "worker_stopped": logging.INFO,
+    # An operator asks the worker to lease no more jobs of a queue
     "worker_quiet": logging.INFO,
+    # It leases jobs of that queue again
     "worker_resumed": logging.INFO,
+    # An operator asks its program to stop
     "worker_asked_to_stop": logging.INFO,
+    # A worker stopped while its server was away, with the jobs that it still held
     "leases_left": logging.ERROR,
+    # By its peers; it is back under another name
     "worker_declared_dead": logging.ERROR,
+    # By this worker
     "peers_declared_dead": logging.WARNING,
+    # How many are back at the front
     "jobs_reclaimed": logging.INFO,
+    # The queue is new, or lost its consumer group
     "group_created": logging.INFO,
+    # Once, and again after 10, 20, 40, … seconds, up to every 15 minutes
     "connection_lost": logging.WARNING,
+    # And after how long
     "connection_restored": logging.INFO,
+    # Sentinel names another primary: connections to the former one are closed at once
     "primary_changed": logging.INFO,
+    # Settlements of a worker with `durable=` were not confirmed; once a minute at most
     "not_durable": logging.WARNING,
+    # The server does not let us subscribe
     "not_heard": logging.WARNING,
+    # Forward or back, by more than a second between two leases: once a jump, for each queue of a
+    # process
     "server_clock_jumped": logging.WARNING,
+    # A queue has more priority levels than this worker knows: jobs of the others wait for a worker
+    # that knows them; once for each number
     "levels_unknown": logging.ERROR,
+    # A schedule that this worker cannot enqueue
     "schedule_failed": logging.ERROR,
+    # A schedule declared by tasks has ended
     "schedule_ended": logging.INFO,
+    # A producer's or this worker's options differ from the declared ones: declare them once
     "declaration_differs": logging.WARNING,
+    # A header that `fair` or `limits` name, which none of the first hundred jobs of this worker
+    # had
     "key_unknown": logging.WARNING,
+    # A queue has other terms now, and this worker goes on with them
     "terms_changed": logging.INFO,
+    # A queue has other terms than this worker declares, which obeys the queue's
     "terms_differ": logging.WARNING,
+    # Follow-ups for another shard cannot be sent now, and wait in their outbox; once a minute at
+    # most
     "handing_failed": logging.ERROR,
+    # A row of an outbox in SQL can't be a job; it stays there with the reason
     "outbox_row_refused": logging.ERROR,
+    # A relay can't move rows now, and tries again; once a minute at most
     "relay_failed": logging.ERROR,
+    # A task of Django that could not be sent after the commit: it is lost
     "task_not_sent": logging.ERROR,
+    # The database does not tell a relay of commits, as behind a pooler: it looks every 0.2 s
     "relay_not_told": logging.WARNING,
+    # An exception of a worker's `on_stop` hook
     "hook_failed": logging.ERROR,
+    # An action in the pages: `action`, `queue`, `by` whom, and the `number` of jobs
     "web_action": logging.INFO,
+    # The error that ends the worker
     "role_failed": logging.ERROR,
+    # A propagator or an SDK raised; the job runs without a span
     "tracing_failed": logging.WARNING,
 }
 
