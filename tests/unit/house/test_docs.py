@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -83,14 +84,15 @@ def test_a_stale_page_of_the_reference_fails_the_check(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["reference.py", "--check"])
     assert reference.main() == 0
-    text = (reference.FOLDER / "settings.md").read_text("utf-8")
-    (tmp_path / "settings.md").write_text(text.replace("| `lease` | 60 s", "| `lease` | 61 s"))
-    monkeypatch.setattr(reference, "FOLDER", tmp_path)
-    monkeypatch.setattr(reference, "api", dict)
+    page = tmp_path / "reference" / "settings.md"
+    shutil.copytree(reference.FOLDER, page.parent)
+    text = page.read_text("utf-8")
+    page.write_text(text.replace("| `lease` | 60 s", "| `lease` | 61 s"), "utf-8")
+    monkeypatch.setattr(reference, "FOLDER", page.parent)
     assert reference.main() == 1
     monkeypatch.setattr(sys, "argv", ["reference.py"])
     assert reference.main() == 0
-    assert (tmp_path / "settings.md").read_text("utf-8") == text
+    assert page.read_text("utf-8") == text
 
 
 def test_the_protocol_page_is_fresh(protocol: ModuleType) -> None:
