@@ -28,7 +28,7 @@ from hypothesis import settings
 
 from headrace import Queue
 from tests.support.awaiting import until
-from tests.support.cases import GUESTS, RINGS, chosen, difference
+from tests.support.cases import GUESTS, RINGS, chosen, difference, takes_seconds
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
@@ -124,12 +124,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Have three processes in five begin with slow tests: these mostly wait, and none is left for the end.
+    """Have three processes in five begin with slow tests: none is left for the end, and many of them mostly wait.
 
     Each process begins with an equal part of the list, and later takes over the ends of others' parts.
     """
-    slow = [item for item in items if item.get_closest_marker("slow") is not None]
-    rest = (item for item in items if item.get_closest_marker("slow") is None)
+    slow = [item for item in items if takes_seconds(item)]
+    rest = (item for item in items if not takes_seconds(item))
     waiting = max(1, processes * 3 // 5)
     ordered: list[pytest.Item] = []
     for number in range(processes):
