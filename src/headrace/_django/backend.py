@@ -11,25 +11,20 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from headrace import _forks
-from headrace._api.sync.queue import Queue
+from headrace import Job, JobState, NewJob, Queue
 from headrace._django import contract, results
 from headrace._django.commit import sent_on_commit
 from headrace._django.options import Options
 from headrace._django.tables import schema
 from headrace._django.tasks import Task, scheduled
-from headrace._model.job import Job, NewJob
-from headrace._model.settings import KIND
-from headrace._model.state import JobState
-from headrace._net.base.address import given
-from headrace._protocol.keys import Keys
 from headrace._sql.dialects import DIALECTS, table_name
 from headrace.errors import ConfigurationError, JobFailed, without_extra
+from headrace.platform import HEADERS, check_names, forks, given
 
 APP = "headrace.django"
 FROM_OUTBOX = "SELECT queue, payload, headers, refused FROM {} WHERE namespace = %s AND job_id = %s"
 _queues: dict[tuple[Options, str], Queue[bytes]] = {}  # of all backends: Django makes one of each in every thread
-_lock = _forks.lock()
+_lock = forks.lock()
 
 
 def queue_of(options: Options, name: str) -> Queue[bytes]:
@@ -81,7 +76,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     supports_get_result = True
     supports_priority = True
 
-    @_forks.cached_property
+    @forks.cached_property
     def settings(self) -> Options:
         """The options, checked. Raises `ConfigurationError`."""
         return Options.of(self.alias, self.options)
@@ -98,7 +93,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         except contract.INVALID as error:
             raise contract.InvalidTask(*error.args) from None
         try:
-            Keys.of(task.queue_name, "headrace")
+            check_names(task.queue_name)
         except ValueError as error:
             raise contract.InvalidTask(f"Queue {task.queue_name!r} is not valid for headrace: {error}") from None
 
@@ -213,7 +208,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
 
     def _task(self, job: Job[Any]) -> Any:
         """Return the task of a job. Raises `TaskResultDoesNotExist` if this process can't import it."""
-        path = job.headers.get(KIND, "")
+        path = job.headers.get(HEADERS.kind, "")
         try:
             return results.task_of(path)
         except Exception as error:
@@ -254,12 +249,12 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             return
         for name in sorted(map(str, self.queues)):
             try:
-                Keys.of(name, options.namespace)
+                check_names(name, options.namespace)
             except ValueError as error:
                 yield checks.Error(f"{where}['QUEUES']: {error}", id="headrace.E002")
         yield from self._check_aliases(checks, where, options)
         try:
-            for task, _schedule in scheduled(options):
+            for task, *_rest in scheduled(options):
                 self.validate_task(task)
         except (ConfigurationError, contract.InvalidTask) as error:
             yield checks.Error(f"{where}['OPTIONS']: {error}", id="headrace.E008")

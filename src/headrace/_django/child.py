@@ -9,17 +9,17 @@ from typing import Any
 
 from headrace._django.commands import VARIABLE
 from headrace._django.running import worker_of
-from headrace._telemetry.log import log
 
 
 def write_once() -> None:
     """Take away the handler with which Django's defaults write lines under DEBUG, if the process is about to write all
     lines: each would stand there twice.
     """
-    others = [one for one in (*log.handlers, *logging.root.handlers) if not isinstance(one, logging.NullHandler)]
+    handlers = [*logging.getLogger("headrace").handlers, *logging.root.handlers]
+    others = [one for one in handlers if not isinstance(one, logging.NullHandler)]
     django = logging.getLogger("django")
-    handlers: list[Any] = [] if others else list(django.handlers)
-    for handler in handlers:
+    theirs: list[Any] = [] if others else list(django.handlers)
+    for handler in theirs:
         if handler.__class__ is logging.StreamHandler:  # not one that sends mails
             django.removeHandler(handler)
 

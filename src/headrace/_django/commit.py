@@ -8,8 +8,8 @@ from typing import Any
 from attrs import define
 from redis.exceptions import RedisError
 
-from headrace._telemetry.log import log_event
 from headrace.errors import describe_error
+from headrace.platform import log_event
 
 AGAIN_S = 0.1  # seconds for a task, after one of the same transaction could not be sent: a request waits once
 

@@ -8,16 +8,10 @@ from typing import Any, cast
 
 from attrs import field, fields, frozen
 
-from headrace._model import checks
-from headrace._model.checks import LEVELS_AT_MOST
-from headrace._model.policy import Rate, Retry
-from headrace._model.settings import KIND, QueueSettings
-from headrace._model.terms import Limit
-from headrace._model.timing import Timing, missed_policy
-from headrace._net.base.address import given, shown
-from headrace._protocol.keys import Keys
+from headrace import Limit, Rate, Retry
 from headrace._sql.dialects import schema_name
 from headrace.errors import ConfigurationError
+from headrace.platform import LIMITS, Address, check_names, checks, recurrence, told_apart
 
 PRIORITY_AT_MOST = 100  # of a task, and with a minus the least
 BANDS = 5  # levels, unless the settings say otherwise
@@ -66,19 +60,19 @@ def _limits(value: Any) -> tuple[Limit, ...]:
     return _plain("limits", Limit, "{'limit': 2, 'key': 'customer'}", value)
 
 
-def _schedules(value: Any) -> tuple[tuple[str, Timing, str], ...]:
+def _schedules(value: Any) -> tuple[tuple[str, Any], ...]:
     """Make the schedules from a mapping of paths."""
     if not isinstance(value, Mapping):
         raise TypeError(f"schedules must map paths of tasks to {{'cron': '0 3 * * *'}}, not {type(value).__name__}")
-    made: list[tuple[str, Timing, str]] = []
+    made: list[tuple[str, Any]] = []
     for path, its in cast("Mapping[str, Any]", value).items():
         if not isinstance(its, Mapping) or its.keys() - {"every", "cron", "tz", "missed"}:
             wrong = sorted(cast("Mapping[str, Any]", its)) if isinstance(its, Mapping) else type(its).__name__
             raise ValueError(f"schedules: {path!r} takes a mapping of every or cron, tz and missed, not {wrong}")
         its = cast("Mapping[str, Any]", its)
         try:
-            timing = Timing.of(its.get("every"), its.get("cron"), its.get("tz"))
-            made.append((checks.text("path", path), timing, missed_policy(its.get("missed", "once"))))
+            when = recurrence(its.get("every"), its.get("cron"), its.get("tz"), its.get("missed", "once"))
+            made.append((checks.text("path", path), when))
         except (TypeError, ValueError) as error:
             raise ConfigurationError(f"schedules: {path!r}: {error}") from None
     return tuple(made)
@@ -133,7 +127,7 @@ class Options:
     limits: tuple[Limit, ...] = field(default=(), converter=_limits)
     fair: str | None = None
     max_waiting: int | None = None
-    schedules: tuple[tuple[str, Timing, str], ...] = field(factory=cast("Any", dict), converter=_schedules)
+    schedules: tuple[tuple[str, Any], ...] = field(factory=cast("Any", dict), converter=_schedules)
     schema: str | None = field(default=None, converter=schema_name)
     relay_database: str | None = None
     poll: float | None = field(default=None, converter=_poll)
@@ -148,13 +142,11 @@ class Options:
         for name in ("url", "relay_database"):
             if getattr(self, name) is not None:
                 checks.text(name, getattr(self, name))
-        Keys.of("any", self.namespace)
-        checks.count("priorities", self.priorities, most=LEVELS_AT_MOST)
+        check_names(namespace=self.namespace)
+        checks.count("priorities", self.priorities, most=LIMITS.levels)
         checks.count("concurrency", self.concurrency)
         checks.count("history", self.history, most=1_000_000)
-        terms = QueueSettings(**self.of_queue()).terms
-        names = [*(() if terms is None else terms.names), *(one.key for one in self.rate if one.key is not None)]
-        object.__setattr__(self, "told_apart", tuple(name for name in dict.fromkeys(names) if name != KIND))
+        object.__setattr__(self, "told_apart", told_apart(self.of_queue()))
 
     def of_queue(self) -> dict[str, Any]:
         """Return the options of each queue, by their names there."""
@@ -177,7 +169,7 @@ class Options:
 
     def place(self) -> tuple[str, str]:
         """Return the server and the namespace of the queues. Raises `ConfigurationError` if no server is named."""
-        return shown(given(self.url)).removesuffix("/0").rstrip("/"), self.namespace
+        return Address(self.url).shown.removesuffix("/0").rstrip("/"), self.namespace
 
     def differing(self, other: Options) -> list[str]:
         """List the options in which this alias and *other* differ, without the server's address."""

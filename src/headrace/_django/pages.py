@@ -7,19 +7,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace import _forks
 from headrace._django import contract
 from headrace._django.backend import TaskBackend
-from headrace._model.verbs import VERBS
-from headrace._net.base.address import given
 from headrace.errors import ConfigurationError
+from headrace.platform import VERBS, forks, given
 
 if TYPE_CHECKING:
     from headrace._ui.web.bridge import Bridge
 
 RIGHTS = "headrace.rights"  # of the scope: what the user of a request may do
 _csrf: Any = import_module("django.views.decorators.csrf")
-_lock = _forks.lock()
+_lock = forks.lock()
 
 
 def rights_of(user: Any) -> Any:

@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
+from headrace import Job, JobState
 from headrace._django import contract
-from headrace._model.job import Job
-from headrace._model.settings import KIND
-from headrace._model.state import JobState
-from headrace._model.terms import parameters
+from headrace.platform import HEADERS, parameters
 
 PRIORITY, RUN_AFTER, ENQUEUED = "django-priority", "django-run-after", "django-enqueued-at"  # headers
 UNKNOWN_WORKER = "unknown"  # of an attempt whose worker died
@@ -67,7 +65,7 @@ def headers_of(task: Any, enqueued: float | None, more: Mapping[str, str]) -> di
 
     *enqueued*: seconds since the epoch; `None` if the server knows it.
     """
-    found = {**more, KIND: task.module_path}
+    found = {**more, HEADERS.kind: task.module_path}
     if enqueued is not None:
         found[ENQUEUED] = f"{enqueued:.6f}"
     if task.priority:

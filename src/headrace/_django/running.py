@@ -7,15 +7,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from headrace._api.sync.worker import Worker
-from headrace._core.effects import Phase
+from headrace import Job, Worker
 from headrace._django import contract, results
 from headrace._django.backend import TaskBackend, backend_of, outbox_of
-from headrace._django.tasks import OWN, discovered, recurring
-from headrace._model.job import Job
-from headrace._model.settings import KIND
-from headrace._net.base.address import given
+from headrace._django.tasks import OWN, discovered, scheduled
 from headrace.errors import ConfigurationError, DeadLetter, RunLost, RunSuspended, Verdict, class_path, traced
+from headrace.platform import HEADERS, InnerWorker, given
 
 
 def _fresh_connections() -> None:
@@ -66,7 +63,7 @@ class Runner:
 
     def _begun(self, job: Job[bytes]) -> Any:
         """Make the result of a job that begins now. Raises `ImportError` if its task can't be imported."""
-        path = job.headers.get(KIND, "")
+        path = job.headers.get(HEADERS.kind, "")
         task = results.task_of(path)
         if path in OWN and path not in self._own:
             raise ConfigurationError(
@@ -91,8 +88,7 @@ class Runner:
 
     def _final(self, job: Job[bytes], error: BaseException, task: Any) -> bool:
         """Tell whether the task has failed for good: it has no attempts left."""
-        engine = self._worker._running  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        stopping = engine is not None and engine.lifecycle.phase is not Phase.RUNNING
+        stopping = InnerWorker(self._worker).stopping
         if job.lost or isinstance(error, (RunSuspended, RunLost)):
             return False
         if stopping and isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -139,7 +135,8 @@ def worker_of(alias: str = "default", queues: Sequence[str] = (), concurrency: i
         for path, task in own.items():
             deadline = options.deadline if task.deadline is None else task.deadline
             register(retry=task.retry or options.retry, deadline=deadline, kind=path)(runner.run)
-        worker._tasks.append(recurring(queue, options))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        found = [(path, when, job) for task, path, when, job in scheduled(options) if task.queue_name == name]
+        InnerWorker(worker).declare_schedules(queue, found)
         if options.outbox:
             worker.relay(outbox_of(options, queue), options.relayed_by(), poll=options.poll)
     return worker

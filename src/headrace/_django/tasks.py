@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from headrace._api.tasks import BaseTasks
+from headrace import NewJob
 from headrace._django import contract, results
 from headrace._django.options import Options, deadline_of, retry_of
-from headrace._model.job import NewJob
-from headrace._model.timing import PREFIX, Recurring
 from headrace.errors import ConfigurationError
 
 OWN: dict[str, Task] = {}  # tasks with options of their own, by path, as far as their modules are imported
@@ -44,12 +42,12 @@ def discovered() -> dict[str, Task]:
     return dict(OWN)
 
 
-def scheduled(options: Options) -> Iterator[tuple[Any, Recurring]]:
-    """Yield the tasks that `schedules` names, and their schedules.
+def scheduled(options: Options) -> Iterator[tuple[Any, str, Any, NewJob[Any]]]:
+    """Yield the tasks that `schedules` names, with their paths, when they recur, and their jobs.
 
     Raises `ConfigurationError` for a path that is no task, and for a task that needs arguments.
     """
-    for path, timing, missed in options.schedules:
+    for path, when in options.schedules:
         try:
             task = results.task_of(path)
             inspect.signature(task.func).bind(*((None,) if task.takes_context else ()))
@@ -57,11 +55,4 @@ def scheduled(options: Options) -> Iterator[tuple[Any, Recurring]]:
             raise ConfigurationError(f"schedules: {path!r}: {error}") from None
         headers = results.headers_of(task, None, {})
         job = NewJob(results.payload_of([], {}), None, headers, None, options.level(task.priority))
-        yield task, Recurring(f"{PREFIX}{path}", timing, missed, job)
-
-
-def recurring(queue: Any, options: Options) -> BaseTasks:
-    """Make the declaration of the schedules of one queue; a schedule that it lacks is removed."""
-    made = BaseTasks(queue)
-    made._recurring += [one for task, one in scheduled(options) if task.queue_name == queue.name]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    return made
+        yield task, path, when, job
