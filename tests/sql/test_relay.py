@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from headrace import AsyncQueue, AsyncWorker, ConfigurationError, Queue, Worker
+from headrace.platform import LIMITS
 from headrace.sql import Outbox, Relay, relay_once
 from tests.sql.databases import Database
 from tests.support.awaiting import PATIENCE, until
@@ -190,6 +192,7 @@ settings.configure(DATABASES={"default": json.loads(sys.argv[1])})
 django.setup()
 from django.db import connection, transaction
 from headrace import ConfigurationError, Job, Queue
+from headrace.platform import LIMITS
 from headrace.sql import Outbox, Relay, inbox
 with Queue("q", url=sys.argv[2], ordered=True) as queue:
     outbox = Outbox(queue)
@@ -240,7 +243,7 @@ def test_a_row_that_is_committed_late_is_not_passed_by(
     """A batch that follows a full one begins behind it; the relay comes back for rows with earlier positions."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite has one writer: positions are in the order of commits")
-    monkeypatch.setattr("headrace._sql.sync.relay.JOBS_PER_SCRIPT", 3)
+    monkeypatch.setattr("headrace._sql.sync.relay.LIMITS", evolve(LIMITS, jobs_per_script=3))
     with newest.queue("q") as queue:
         outbox = Outbox(queue)
         with database.engine().begin() as late:

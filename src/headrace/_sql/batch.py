@@ -22,21 +22,12 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import TextClause
 
-from headrace._api.queue import BaseQueue
-from headrace._model import checks
-from headrace._model.job import SHOWN_CHARACTERS, NewJob
-from headrace._model.receipt import BaseReceipt
-from headrace._model.views import OutboxView
-from headrace._net.base.address import Address
-from headrace._protocol.limits import JOBS_PER_SCRIPT, LOG_AGAIN_S
-from headrace._protocol.op import Op
-from headrace._protocol.view_ops import relayed
+from headrace import NewJob
 from headrace._sql.dialects import require_dialect
 from headrace._sql.rows import job_of, reason_of
 from headrace._sql.tables import VERSION, require_table, statement, wake_of
-from headrace._telemetry.log import log_event
-from headrace._telemetry.outbox import REPORT_EVERY_S, record_outbox, record_relayed
 from headrace.errors import ConfigurationError, NotDurable
+from headrace.platform import LIMITS, Address, BaseReceipt, InnerQueue, OutboxView, checks, log_event
 
 SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
 # Seconds after which PostgreSQL ends the transaction of a relay that does nothing, as it is frozen.
@@ -83,31 +74,22 @@ REASON = "SELECT refused FROM {outbox} WHERE position = :position"
 REFUSE = "UPDATE {outbox} SET refused = :why WHERE position = :position"
 
 
-def own_address(queue: Any) -> Address:
-    """Return the server that a queue names."""
-    at: Address = queue._address  # noqa: SLF001
-    return at
-
-
-def sender(queue: Any, kind: type[BaseQueue], address: Address | None = None) -> Any:
+def sender(queue: Any, kind: type[Any], address: Address | None = None) -> Any:
     """Return *queue* for payloads that are encoded already: with its connections, or on *address*."""
     if address is None and not isinstance(queue, kind):
         raise ConfigurationError(
             f"the outbox of {queue!r} is relayed by the function of its colour: relay_once for a Queue, "
             "relay_once_async for an AsyncQueue"
         )
-    made: Any = kind.__new__(kind)
-    at, ops = address or own_address(queue), queue.ops
-    BaseQueue.__init__(made, queue.name, at, ops.settings, None, ops.namespace)
-    return made
+    return InnerQueue(queue).raw(kind, address)
 
 
-def own_sender(queue: Any, kind: type[BaseQueue], where: Address | None) -> Any:
+def own_sender(queue: Any, kind: type[Any], where: Address | None) -> Any:
     """Like `sender`, with connections of its own, on the queue's server, or *where* if it names none.
 
     Raises `ConfigurationError` for a client of the other colour.
     """
-    at = own_address(queue)
+    at = InnerQueue(queue).address
     if at.client is not None and not isinstance(queue, kind):
         raise ConfigurationError(f"{queue!r} has a client, which this relay can't use: give the queue a URL")
     if at.url is None and at.client is None and where is not None:
@@ -147,11 +129,11 @@ class Batch:
     @property
     def one_by_one(self) -> bool:
         """Whether jobs go one by one: shards take conditions of single jobs only."""
-        return bool(self.queue.ops.settings.shards > 1)
+        return bool(InnerQueue(self.queue).settings.shards > 1)
 
     def take(self, connection: Connection, limit: int) -> None:
         """Begin a transaction, and read the oldest rows. On SQLite the transaction ends before this returns."""
-        checks.count("limit", limit, most=10 * JOBS_PER_SCRIPT)
+        checks.count("limit", limit, most=10 * LIMITS.jobs_per_script)
         if connection.in_transaction():
             raise ConfigurationError("a relay begins its own transactions: give it a connection that is in none")
         require_dialect(connection.dialect.name)
@@ -190,8 +172,7 @@ class Batch:
 
     @property
     def _names(self) -> dict[str, str]:
-        ops = self.queue.ops
-        return {"namespace": ops.namespace, "queue": ops.keys.queue}
+        return {"namespace": InnerQueue(self.queue).namespace, "queue": self.queue.name}
 
     def _page(self, connection: Connection, taking: Any, given: dict[str, Any]) -> tuple[list[Row], int, bool]:
         """Read a page of rows, with their jobs; its last position; whether there may be more. Others are refused."""
@@ -240,7 +221,7 @@ class Batch:
     def wrong(self, job: NewJob[bytes]) -> bool:
         """Tell whether no queue takes a job."""
         try:
-            self.queue.ops.item(evolve(job, if_exists=None))
+            InnerQueue(self.queue).encoded(evolve(job, if_exists=None))
         except Exception:
             return True
         return False
@@ -272,7 +253,7 @@ class Batch:
         if self.refused:
             connection.execute(self._statement(connection, REFUSE), self.refused)
         connection.commit()
-        record_relayed(self.queue._place, (waited / 1000 for waited in self.waited[: len(done)]))  # noqa: SLF001
+        InnerQueue(self.queue).record_relayed(waited / 1000 for waited in self.waited[: len(done)])
 
     def measure(self, connection: Connection) -> OutboxView:
         """Count the rows that wait, and that are refused, and read the reason of the first of these."""
@@ -283,7 +264,7 @@ class Batch:
             why = "" if first is None else connection.execute(asking, {"position": first}).scalar()
         finally:
             connection.rollback()
-        named = f"row {first}: {why}"[:SHOWN_CHARACTERS] if why else ""
+        named = f"row {first}: {why}"[: LIMITS.shown_characters] if why else ""
         return OutboxView(RELAY, rows, max(0, oldest or 0) / 1000, refused, ended=False, why=named)
 
 
@@ -299,7 +280,7 @@ class Source:
 
     def __attrs_post_init__(self) -> None:
         self.complaints = Complaints(self.queue.name)
-        self.reports = Reports(self.queue)
+        self.reports = Reports()
 
     def batch(self, after: int = 0) -> Batch:
         """Make a batch, which begins behind a position."""
@@ -324,7 +305,7 @@ def by_server(sources: Iterable[Source]) -> list[list[Source]]:
     """Group the outboxes of a relay by their servers: a server that is away holds up no other's queues."""
     found: dict[Any, list[Source]] = {}
     for source in sources:
-        at = own_address(source.queue)
+        at = InnerQueue(source.queue).address
         found.setdefault((at.url, id(at.client)), []).append(source)
     return [*found.values()]
 
@@ -332,23 +313,23 @@ def by_server(sources: Iterable[Source]) -> list[list[Source]]:
 class Reports:
     """The reports of a relay to its queue."""
 
-    def __init__(self, queue: Any) -> None:
-        self._queue, self._next = queue, 0.0
+    def __init__(self) -> None:
+        self._next = 0.0
         self._last: OutboxView | None = None
 
     def due(self) -> bool:
         """Tell whether it is time for a report."""
         return time.monotonic() >= self._next
 
-    def of(self, view: OutboxView) -> Op[Any]:
-        """Make the operation that reports."""
-        self._next, self._last = time.monotonic() + REPORT_EVERY_S, evolve(view, ended=True)
-        record_outbox(self._queue._place, view)  # noqa: SLF001
-        return relayed(self._queue.ops, view)
+    def of(self, view: OutboxView) -> OutboxView:
+        """Note a report, and return it."""
+        self._next = time.monotonic() + LIMITS.report_every_s
+        self._last = evolve(view, ended=True)
+        return view
 
-    def last(self) -> list[Op[Any]]:
-        """Make the operation that reports the end of the relay; none if it has not reported before."""
-        return [] if self._last is None else [relayed(self._queue.ops, self._last)]
+    def last(self) -> list[OutboxView]:
+        """Return the report on the end of the relay; none if it has not reported before."""
+        return [] if self._last is None else [self._last]
 
 
 class Complaints:
@@ -360,7 +341,7 @@ class Complaints:
     def add(self, error: Exception) -> float:
         """Log an error, unless the one before was logged a moment ago. Return the seconds until the next try."""
         if time.monotonic() >= self._next:
-            self._next = time.monotonic() + LOG_AGAIN_S
+            self._next = time.monotonic() + LIMITS.log_again_s
             words = "rows wait in the outbox of queue %r: %s; trying again"
             log_event("relay_failed", words, self._queue, reason_of(error), queue=self._queue)
         self._number += 1

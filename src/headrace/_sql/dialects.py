@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from headrace._model import checks
 from headrace.errors import ConfigurationError
+from headrace.platform import checks
 
 DIALECTS = ("postgresql", "sqlite")
 TABLES = ("headrace_outbox", "headrace_inbox")

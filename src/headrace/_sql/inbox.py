@@ -8,13 +8,13 @@ from typing import Any, overload
 
 from sqlalchemy.engine import Connection
 
-from headrace._model import checks
-from headrace._model.job import FROM, Job
+from headrace import Job
 from headrace._sql.dialects import schema_name
 from headrace._sql.django import DjangoConnection
 from headrace._sql.tables import statement
 from headrace._sql.transaction import Async, Sync, within
 from headrace.errors import RunLost
+from headrace.platform import HEADERS, checks
 
 DONE = """
     INSERT INTO {inbox} (queue, job_id, enqueued_ms, attempt) VALUES (:queue, :job_id, :enqueued_ms, :attempt)
@@ -43,7 +43,7 @@ def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) ->
     if not isinstance(job, Job):
         raise TypeError(f"job must be a Job, as handlers and leases have it, not a {type(job).__name__}")
     row = {
-        "queue": job.headers.get(FROM, str(job.queue)),
+        "queue": job.headers.get(HEADERS.moved_from, str(job.queue)),
         "job_id": str(job.id),
         "enqueued_ms": round(job.enqueued_at * 1000),
         "attempt": job.attempt,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Awaitable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, overload
 
 from attrs import evolve
@@ -14,17 +14,16 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from headrace._api.queue import BaseQueue, Delay
-from headrace._api.tasks import BaseTasks
-from headrace._model.job import KEY, PRIORITY, NewJob, NewTaskJob, is_new
-from headrace._model.policy import conditional
-from headrace._model.receipt import BaseReceipt
+from headrace import AsyncQueue, AsyncTasks, NewJob, Queue, Tasks
 from headrace._sql.dialects import schema_name
 from headrace._sql.django import DjangoConnection, engine_of
 from headrace._sql.tables import CHANNEL, VERSION, statement, wake_of
 from headrace._sql.transaction import Async, Sync, within
-from headrace._telemetry.tracing import injected
 from headrace.errors import ConfigurationError
+from headrace.platform import HEADERS, BaseReceipt, InnerQueue
+
+Delay = float | timedelta | datetime | None
+IN_COLUMNS = (HEADERS.key, HEADERS.priority)  # headers that have columns of their own
 
 INSERT = """
     INSERT INTO {outbox}
@@ -52,13 +51,13 @@ class Outbox:
 
     relays: ClassVar[tuple[Any, Any]]  # the relays for threads and for asyncio, given by `headrace.sql`
 
-    def __init__(self, queue: BaseQueue | BaseTasks, *, schema: str | None = None) -> None:
-        found: Any = queue.queue if isinstance(queue, BaseTasks) else queue
-        if not isinstance(found, BaseQueue):
+    def __init__(self, queue: Queue[Any] | AsyncQueue[Any] | Tasks | AsyncTasks, *, schema: str | None = None) -> None:
+        found: Any = queue.queue if isinstance(queue, (Tasks, AsyncTasks)) else queue
+        if not isinstance(found, (Queue, AsyncQueue)):
             raise TypeError(f"an outbox is for a Queue or Tasks, not a {type(found).__name__}")
         self.queue: Any = found
         self.schema = schema_name(schema)
-        self._tasks = isinstance(queue, BaseTasks)
+        self._tasks = isinstance(queue, (Tasks, AsyncTasks))
 
     def __repr__(self) -> str:
         return f"Outbox({self.queue!r})"
@@ -117,7 +116,7 @@ class Outbox:
 
         def write(connection: Connection | DjangoConnection) -> BaseReceipt[Any]:
             dialect = connection.dialect.name
-            if job.key is not None and self.queue.ops.settings.ordered and dialect == "postgresql":
+            if job.key is not None and InnerQueue(self.queue).settings.ordered and dialect == "postgresql":
                 connection.execute(LOCK_KEY, {"name": f"{row['namespace']} {row['queue']} {job.key}"})
             try:
                 written = connection.execute(statement(WRITE[dialect], dialect, self.schema), row).all()
@@ -126,7 +125,7 @@ class Outbox:
                 raise ValueError(
                     f"the outbox takes no such row, of a payload of {size:,} bytes: {error.orig}"
                 ) from error
-            return self._receipt(job, added=bool(written))
+            return InnerQueue(self.queue).receipt(job, added=bool(written))
 
         return within(session, "headrace_outbox", self.schema, write)
 
@@ -149,39 +148,34 @@ class Outbox:
     ) -> NewJob[Any]:
         """Check the arguments, and make a job with an id."""
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key)
-        if is_new(payload):
+        if isinstance(payload, NewJob):
             if job != NewJob(payload):
                 raise TypeError("give id, headers, delay, priority and key to the NewJob, not beside it")
             job = payload
         elif self._tasks:
             raise TypeError("the outbox of tasks takes their calls: give it task.new(…)")
-        if conditional(job):
+        if job.unique_for is not None or job.if_exists is not None:
             raise ConfigurationError("an outbox takes neither if_exists nor unique_for: give unique_for to the queue")
         return job if job.id is not None else evolve(job, id=secrets.token_hex(12))
 
     def _row(self, job: NewJob[Any]) -> dict[str, Any]:
         """Encode a job as a row. The current trace goes into its headers."""
-        ops = self.queue.ops
-        name, delay, fields = ops.item(job, injected)
+        inner = InnerQueue(self.queue)
+        name, delay, fields = inner.encoded(job, traced=True)
         flat = fields[4:]  # after the payload and the id
         headers = dict(zip(flat[::2], flat[1::2], strict=True))
         return {
             "version": VERSION,
-            "namespace": ops.namespace,
-            "queue": ops.keys.queue,
-            "wake": wake_of(ops.namespace, ops.keys.queue),
+            "namespace": inner.namespace,
+            "queue": self.queue.name,
+            "wake": wake_of(inner.namespace, self.queue.name),
             "job_id": name,
             "payload": fields[1],
-            "headers": json.dumps({name: value for name, value in headers.items() if name not in {KEY, PRIORITY}}),
+            "headers": json.dumps(
+                {name: value for name, value in headers.items() if name not in {HEADERS.key, HEADERS.priority}}
+            ),
             "priority": job.priority,
             "job_key": job.key,
             "delay_ms": int(delay[1:]) if delay.startswith("+") else None,
             "due_ms": int(delay[1:]) if delay.startswith("@") else None,
         }
-
-    def _receipt(self, job: NewJob[Any], *, added: bool) -> BaseReceipt[Any]:
-        """Make a receipt that asks the queue for the job's result."""
-        decode = job.decode if isinstance(job, NewTaskJob) else None
-        (receipt,) = self.queue._bound([BaseReceipt(job.id or "", added)], decode)  # noqa: SLF001
-        made: BaseReceipt[Any] = receipt
-        return made

@@ -9,6 +9,7 @@ from attrs import frozen
 from sqlalchemy.engine import Engine
 
 from headrace._sql.tables import CHANNEL, NOTIFY, require_table, statement, wake_of
+from headrace.platform import InnerQueue
 
 PAGE = 500  # rows that are read at once
 READ = """
@@ -36,8 +37,7 @@ class Refused:
 
 
 def _of(outbox: Any) -> dict[str, str]:
-    ops = outbox.queue.ops
-    return {"namespace": ops.namespace, "queue": ops.keys.queue}
+    return {"namespace": InnerQueue(outbox.queue).namespace, "queue": outbox.queue.name}
 
 
 def refused(engine: Engine, outbox: Any) -> Iterator[Refused]:

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import redis
 
-from headrace._model.job import COST, NewJob
-from headrace._model.policy import Throttle
+from headrace import NewJob, Throttle
 from headrace.errors import CodecError, ConfigurationError, HeadraceError, describe_error
+from headrace.platform import HEADERS
 
 AGAIN = Throttle(86400.0)  # a row that is sent again within a day is dropped, also if its job has ended
 REASON_CHARACTERS = 1000  # characters of a reason, in a row and in a line of the log
@@ -30,7 +30,7 @@ def job_of(row: Mapping[str, Any]) -> NewJob[bytes]:
         _delay(row),
         _whole("priority", row["priority"]),
         key=None if row["job_key"] is None else _text("job_key", row["job_key"]),
-        cost=float(headers[COST]) if COST in headers else None,
+        cost=float(headers[HEADERS.cost]) if HEADERS.cost in headers else None,
         if_exists=AGAIN,
     )
 

@@ -18,8 +18,8 @@ from sqlalchemy.sql.expression import TextClause
 
 from headrace._sql import dialects
 from headrace._sql.django import MAX_AGE, DjangoConnection
-from headrace._telemetry.log import log_event
 from headrace.errors import ConfigurationError
+from headrace.platform import log_event
 
 VERSION = 1  # of the tables: rows of a later one are for later relays
 NOW_MS = {  # the clock of the database, in ms

@@ -14,10 +14,15 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection as Connection
 from sqlalchemy.ext.asyncio import AsyncEngine as Engine
 
-from headrace._net.aio.colour import happens
 from headrace._sql.tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
+from headrace.platform import aio
 
-__all__ = ["Connection", "Engine", "Session", "run_on", "session_of"]
+__all__ = ["Background", "Connection", "Engine", "Event", "Session", "event", "happens", "run_on", "session_of"]
+
+Background = aio.Background
+Event = aio.Event
+event = aio.event
+happens = aio.happens
 
 R = TypeVar("R")
 

@@ -1,4 +1,4 @@
-"""The relay: it moves committed rows of an outbox to their queue, by batches that `_sql/batch` reads and deletes."""
+"""The relay: it moves committed rows of an outbox to their queue, by batches that `batch` reads and deletes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import Any, Self
+from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace._api.aio.queue import AsyncQueue
-from headrace._model import checks
-from headrace._net.aio.colour import Background, Event, event, happens
-from headrace._net.base.address import Address
-from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
-from headrace._protocol.op import Op
-from headrace._sql.aio.colour import Connection, Engine, Session, run_on, session_of
+from headrace import AsyncQueue
+from headrace._sql.aio.colour import (
+    Background,
+    Connection,
+    Engine,
+    Event,
+    Session,
+    event,
+    happens,
+    run_on,
+    session_of,
+)
 from headrace._sql.batch import (
     FOLLOWING,
     SEND_WITHIN_S,
@@ -30,9 +35,10 @@ from headrace._sql.batch import (
 )
 from headrace._sql.outbox import Outbox
 from headrace._sql.rows import is_of_row
+from headrace.platform import LIMITS, Address, InnerQueue, checks
 
 
-async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
+async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:
     """Move up to *limit* committed rows of *outbox* to its queue; return how many. 0: there are no others now.
 
     *connection* is of the queue's colour, and in no transaction: this begins and ends its own. If the queue is full or
@@ -64,12 +70,7 @@ async def _move(connection: Connection, batch: Batch, limit: int) -> None:
 async def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
     """Report the rows that wait, if it is time."""
     if reports.due():
-        await _tell(batch.queue, [reports.of(await run_on(connection, batch.measure))])
-
-
-async def _tell(queue: Any, ops: list[Op[Any]]) -> None:
-    """Send a report, within a second."""
-    await queue._executor.run_all(ops, within=COURTESY_S)  # noqa: SLF001
+        await InnerQueue(batch.queue).report_outbox([reports.of(await run_on(connection, batch.measure))])
 
 
 async def _send(batch: Batch) -> None:
@@ -136,7 +137,7 @@ class AsyncRelay:
     async def end(self) -> None:
         """Stop, and wait at most 2 seconds for the batch under way."""
         self._over.set()
-        await self._background.end(2 * COURTESY_S)
+        await self._background.end(2 * LIMITS.courtesy_s)
 
     async def __aenter__(self) -> Self:
         self.begin()
@@ -158,7 +159,7 @@ class AsyncRelay:
                     await happens(over, complaints.add(error))
             for source in sources:
                 with suppress(Exception):  # it would be taken for dead
-                    await _tell(source.queue, source.reports.last())
+                    await InnerQueue(source.queue).report_outbox(source.reports.last())
         finally:
             for source in sources:
                 await source.queue.close()
@@ -182,7 +183,7 @@ class AsyncRelay:
             for number in range(1, FOLLOWING + 1):
                 batch = source.batch(batch.following if number > 1 else 0)
                 try:
-                    await _move(connection, batch, JOBS_PER_SCRIPT)
+                    await _move(connection, batch, LIMITS.jobs_per_script)
                 except Exception:
                     with suppress(Exception):  # of a queue that is full, say
                         await _report(connection, batch, source.reports)

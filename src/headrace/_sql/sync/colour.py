@@ -6,16 +6,20 @@ import secrets
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
-from threading import Event
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace._net.sync.colour import happens
 from headrace._sql.tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
+from headrace.platform import sync
 
-__all__ = ["Connection", "Engine", "Session", "run_on", "session_of"]
+__all__ = ["Background", "Connection", "Engine", "Event", "Session", "event", "happens", "run_on", "session_of"]
+
+Background = sync.Background
+Event = sync.Event
+event = sync.event
+happens = sync.happens
 
 R = TypeVar("R")
 LOOK_S = 0.25  # seconds after which a thread that waits for rows looks whether it should end

@@ -1,5 +1,5 @@
 # Generated from `headrace/_sql/aio/relay.py` by .ci/twins.py: edit that file.
-"""The relay: it moves committed rows of an outbox to their queue, by batches that `_sql/batch` reads and deletes."""
+"""The relay: it moves committed rows of an outbox to their queue, by batches that `batch` reads and deletes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import Any, Self
+from typing import Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace._api.sync.queue import Queue
-from headrace._model import checks
-from headrace._net.base.address import Address
-from headrace._net.sync.colour import Background, Event, event, happens
-from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT
-from headrace._protocol.op import Op
+from headrace import Queue
 from headrace._sql.batch import (
     FOLLOWING,
     SEND_WITHIN_S,
@@ -30,10 +25,21 @@ from headrace._sql.batch import (
 )
 from headrace._sql.outbox import Outbox
 from headrace._sql.rows import is_of_row
-from headrace._sql.sync.colour import Connection, Engine, Session, run_on, session_of
+from headrace._sql.sync.colour import (
+    Background,
+    Connection,
+    Engine,
+    Event,
+    Session,
+    event,
+    happens,
+    run_on,
+    session_of,
+)
+from headrace.platform import LIMITS, Address, InnerQueue, checks
 
 
-def relay_once(connection: Connection, outbox: Outbox, *, limit: int = JOBS_PER_SCRIPT) -> int:
+def relay_once(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:
     """Move up to *limit* committed rows of *outbox* to its queue; return how many. 0: there are no others now.
 
     *connection* is of the queue's colour, and in no transaction: this begins and ends its own. If the queue is full or
@@ -65,12 +71,7 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
 def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
     """Report the rows that wait, if it is time."""
     if reports.due():
-        _tell(batch.queue, [reports.of(run_on(connection, batch.measure))])
-
-
-def _tell(queue: Any, ops: list[Op[Any]]) -> None:
-    """Send a report, within a second."""
-    queue._executor.run_all(ops, within=COURTESY_S)  # noqa: SLF001
+        InnerQueue(batch.queue).report_outbox([reports.of(run_on(connection, batch.measure))])
 
 
 def _send(batch: Batch) -> None:
@@ -137,7 +138,7 @@ class Relay:
     def end(self) -> None:
         """Stop, and wait at most 2 seconds for the batch under way."""
         self._over.set()
-        self._background.end(2 * COURTESY_S)
+        self._background.end(2 * LIMITS.courtesy_s)
 
     def __enter__(self) -> Self:
         self.begin()
@@ -159,7 +160,7 @@ class Relay:
                     happens(over, complaints.add(error))
             for source in sources:
                 with suppress(Exception):  # it would be taken for dead
-                    _tell(source.queue, source.reports.last())
+                    InnerQueue(source.queue).report_outbox(source.reports.last())
         finally:
             for source in sources:
                 source.queue.close()
@@ -183,7 +184,7 @@ class Relay:
             for number in range(1, FOLLOWING + 1):
                 batch = source.batch(batch.following if number > 1 else 0)
                 try:
-                    _move(connection, batch, JOBS_PER_SCRIPT)
+                    _move(connection, batch, LIMITS.jobs_per_script)
                 except Exception:
                     with suppress(Exception):  # of a queue that is full, say
                         _report(connection, batch, source.reports)
