@@ -7,10 +7,10 @@
 `wsgi(site)` is the same for WSGI.
 """
 
-from headrace._model.verbs import ACTIONS
 from headrace.errors import requiring
 
 with requiring("headrace.web", "web", "jinja2", "starlette"):
+    from headrace._ui.actions import ACTIONS
     from headrace._ui.web.app import app
     from headrace._ui.web.bridge import wsgi
 

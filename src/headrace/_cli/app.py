@@ -20,8 +20,7 @@ from headrace._cli.output import print_out
 from headrace._cli.relay import relay
 from headrace._cli.screens import top, web
 from headrace._cli.work import work
-from headrace._model.verbs import VERBS
-from headrace._protocol.export import protocol
+from headrace.platform import VERBS, protocol
 
 app = typer.Typer(
     rich_markup_mode=None,

@@ -13,16 +13,14 @@ from typing import Annotated, Any
 import attrs
 import typer
 
-from headrace._api.sync.queue import Queue
+from headrace import Limit, Queue
 from headrace._cli.console import bytes_of, opened, reported, say
 from headrace._cli.options import Create, Ids, Json, Kind, Name, Namespace, Reason, SomeIds, Url, Yes, confirm, on_queue
 from headrace._cli.output import all_of, changed, outcome, print_json, print_out, show, succeed
-from headrace._model.job import KEY
-from headrace._model.state import Repairs
-from headrace._model.steps import NAME_CHARACTERS, signal_data
-from headrace._model.terms import Limit
-from headrace._protocol.keys import worker_name
+from headrace._ui.texts import signal_data
 from headrace.errors import ConfigurationError, HeadraceError
+from headrace.inspect import Repairs
+from headrace.platform import HEADERS, LIMITS, InnerQueue, check_names
 
 # -- jobs -----------------------------------------------------------------------------------------------
 
@@ -129,7 +127,7 @@ def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = Fals
 def _user() -> str | None:
     """Return the name of the user, and of the machine; `None` where the system knows no user."""
     try:
-        return f"{getpass.getuser()}@{socket.gethostname()}"[:NAME_CHARACTERS]
+        return f"{getpass.getuser()}@{socket.gethostname()}"[: LIMITS.name_characters]
     except (ImportError, KeyError, OSError):
         return None
 
@@ -277,7 +275,7 @@ WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="As `workers` 
 
 
 def _ask_worker(queue: Queue, worker: str, verb: str, done: str, in_json: bool) -> None:
-    worker_name(worker)
+    check_names(worker=worker)
     if not getattr(queue.admin, verb)(worker):
         raise HeadraceError(f"there is no worker {worker} in {queue.name}")
     outcome(in_json, f"{done} {worker}", {"queue": queue.name, "worker": worker})
@@ -319,7 +317,7 @@ def fail_worker(
 
     Now, instead of after its timeout. Its jobs go to the front, the attempts spent. If it lives, it comes back.
     """
-    worker_name(worker)
+    check_names(worker=worker)
     meant = [one for one in queue.admin.workers() if worker in (one.name, one.name.rpartition(".")[0])]
     confirm(f"Declare {worker} dead in {queue.name}? Its {sum(one.leased for one in meant)} jobs will run again.", yes)
     number = queue.admin.fail_worker(worker)
@@ -378,7 +376,7 @@ def redeclare(
         raise ConfigurationError("give --fair or --limit, or --none alone to take all terms off")
     limits = [_limit(text, per_shard) for text in limit or ()]
     queue.admin.redeclare(fair=fair, weights=dict(_weight(text, fair) for text in weight or ()) or None, limits=limits)
-    declared = {} if none else attrs.evolve(queue.ops.settings, fair=fair, limits=limits).declared()
+    declared = {} if none else attrs.evolve(InnerQueue(queue).settings, fair=fair, limits=limits).declared()
     given = {name: declared.get(name) for name in ("fair", "limits")}
     text = ", ".join(f"{name} {value}" for name, value in given.items() if value) or "none"
     outcome(in_json, f"terms of {queue.name}: {text}", {"queue": queue.name, **given})
@@ -389,7 +387,7 @@ def _limit(text: str, per_shard: bool) -> Limit:
     key, _, number = text.rpartition("=")
     if not number.isascii() or not number.isdigit():
         raise ConfigurationError(f"--limit {text!r}: give a number, or a header and a number, such as tenant=5")
-    return Limit(int(number), key=key or None, per_shard=per_shard and key != KEY)
+    return Limit(int(number), key=key or None, per_shard=per_shard and key != HEADERS.key)
 
 
 def _weight(text: str, fair: str | None) -> tuple[tuple[str, ...], float]:

@@ -20,17 +20,10 @@ from typing import Any
 import redis
 from attrs import asdict, evolve, frozen
 
-from headrace._api.aio.tasks import AsyncTasks
-from headrace._api.aio.worker import AsyncWorker
-from headrace._api.sync.queue import Queue
-from headrace._api.sync.tasks import Tasks
-from headrace._api.sync.worker import Worker
-from headrace._api.tasks import serves_coroutines
-from headrace._cli.console import FAILED, drop_unwritten, module_of, reached, say, say_in_json
-from headrace._net.base.children import withhold_socket
-from headrace._net.base.retries import heals
-from headrace._telemetry.log import log, set_up
+from headrace import AsyncWorker, Queue, Worker
+from headrace._cli.console import FAILED, drop_unwritten, module_of, say, say_in_json, set_up
 from headrace.errors import ConfigurationError, HeadraceError, requiring
+from headrace.platform import InnerWorker, heals, reached, withhold_socket, worker_of
 
 REFUSED = os.EX_CONFIG  # this worker cannot be loaded
 AWAY = os.EX_UNAVAILABLE  # the server was away for longer than max_outage
@@ -92,21 +85,6 @@ class Identity:
     def registrations(self, queue: Queue) -> list[str]:
         """List the names under which the worker is registered in a queue."""
         return [worker.name for worker in queue.admin.workers() if worker.name.rpartition(".")[0] == self.name]
-
-
-def worker_of(found: Any) -> Any:
-    """Return a worker for *found*, if that is a `Tasks` or `AsyncTasks`, on the server that it names; else *found*.
-
-    It is an `AsyncWorker` for an `AsyncTasks`, and wherever a task is async.
-    """
-    if not isinstance(found, (Tasks, AsyncTasks)):
-        return found
-    kind: Any = AsyncWorker if isinstance(found, AsyncTasks) or serves_coroutines(found) else Worker
-    queue: Any = found.queue
-    at = queue._address  # noqa: SLF001
-    worker = kind(at.url, client=at.client, namespace=queue.ops.namespace)
-    worker.tasks(found)
-    return worker
 
 
 def serve(port: int) -> None:
@@ -212,7 +190,7 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
     """
     options.set_form()
     quiet = logging.NullHandler()
-    log.addHandler(quiet)  # until the worker runs: one line says why it does not
+    logging.getLogger("headrace").addHandler(quiet)  # until the worker runs: one line says why it does not
     with ExitStack() as stack:
         try:
             worker = load(target)
@@ -220,7 +198,7 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
                 worker.name += f"-{number}"
             if options.max_outage:
                 worker.settings = evolve(worker.settings, max_outage=options.max_outage)
-            url: str | None = worker._address.target  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            url: str | None = InnerWorker(worker).address.target
             if options.burst and url is None:
                 why = "--burst needs a worker with url=, or the server in the environment, no client="
                 return _explain(link, f"{target}: {why}", REFUSED)
@@ -235,7 +213,7 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
         except Exception:
             traceback.print_exc()
             return _explain(link, f"{target} could not be imported", REFUSED)
-        log.removeHandler(quiet)
+        logging.getLogger("headrace").removeHandler(quiet)
         options.set_up_logging(target)
         identity = Identity(url, worker.namespace, worker.name, list(worker.handlers))
         _send(link, identity.packed())
@@ -248,7 +226,7 @@ def work(target: str, number: int, options: Options, link: socket.socket) -> int
         except (redis.RedisError, HeadraceError) as error:
             say(f"{target}: {error}", "ERROR")
             return AWAY if heals(error) else FAILED
-        signalled = worker._signalled and not (empty and empty.is_set())  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        signalled = InnerWorker(worker).signalled and not (empty and empty.is_set())
         _send(link, SIGNALLED if signalled else FINISHED)
     return 0
 

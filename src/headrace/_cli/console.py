@@ -12,10 +12,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Container, Generator, Iterable, Mapping
+from collections.abc import Container, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -24,19 +23,12 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
-from headrace._api.sync.discovery import shards_of, table_of
-from headrace._api.sync.queue import Queue
-from headrace._model.settings import QueueOptions
-from headrace._model.views import LAYOUT, visible
-from headrace._net.base.address import Address, client_of, given, shown
-from headrace._net.sync.cluster import executor_of
-from headrace._net.sync.executor import meet
-from headrace._protocol.keys import Keys, pattern, queue_of
-from headrace._protocol.replies import text
-from headrace._telemetry.log import JsonLines
+from headrace import Queue
 from headrace._ui.texts import without_place
 from headrace.errors import ConfigurationError, HeadraceError
+from headrace.platform import Address, Discovery, QueueOptions, check_names, client_of, given, log_lines, visible
 
+LAYOUT = "\n\t"  # characters that do not print, and may stay in a text of several lines
 FAILED, WRONG, INTERRUPTED, UNREAD = 1, 2, 130, 141  # exit codes
 _in_json = False
 CONNECT_WITHIN_S = 5.0  # seconds; an operating system waits minutes for a host that is silent
@@ -54,7 +46,7 @@ def say(text: str, level: str = "INFO", **fields: object) -> None:
 def _write(text: str, level: str, fields: dict[str, object]) -> None:
     if _in_json:
         record = logging.makeLogRecord({"name": "headrace", "levelname": level, "msg": text, **fields})
-        sys.stderr.write(f"{JsonLines().format(record)}\n")
+        sys.stderr.write(f"{log_lines('json').format(record)}\n")
     else:
         sys.stderr.write(f"headrace: {visible(text, keep=LAYOUT)}\n")
     sys.stderr.flush()
@@ -72,6 +64,19 @@ def say_in_json() -> None:
     """Make all lines of `say` JSON objects from now on."""
     global _in_json  # noqa: PLW0603 - the form of a whole process
     _in_json = True
+
+
+def set_up(level: str, form: str) -> bool:
+    """Write all log lines of this process to standard error, as `text` or `json`; false if the program has set up
+    logging.
+    """
+    if logging.getLogger("headrace").hasHandlers():
+        return False
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_lines(form))
+    logging.root.addHandler(handler)
+    logging.root.setLevel(level.upper())
+    return True
 
 
 @contextmanager
@@ -143,9 +148,9 @@ def server(url: str | None) -> str:
 def connected(url: str) -> Generator[redis.Redis, None, None]:
     """Yield a client of the server at *url*, embedded ones too, once it has answered. Its errors name the server."""
     with ExitStack() as stack:
-        name = shown(url)
         options: dict[str, Any] = {"retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3)}
         address = Address(url)
+        name = address.shown
         stack.callback(address.leave)
         url = address.join() or url
         if not url.startswith("unix:"):
@@ -163,30 +168,9 @@ def connected(url: str) -> Generator[redis.Redis, None, None]:
             raise HeadraceError(f"{name}: {without_place(str(error))}") from error
 
 
-@contextmanager
-def reached(url: str) -> Generator[None, None, None]:
-    """Check that there is a server at *url*, even if it loads or hangs. An embedded one runs as long as the context."""
-    name = shown(url)
-    with ExitStack() as stack:
-        address = Address(url)
-        stack.callback(address.leave)
-        try:
-            executor = executor_of(address.join())
-        except ValueError as error:
-            raise ConfigurationError(f"{name}: {error}") from error
-        try:
-            meet(executor)
-        except (redis.RedisError, OSError) as error:
-            raise HeadraceError(f"{name}: {error}") from error
-        finally:
-            executor.close()
-        yield
-
-
 # -- the queue that a command names ---------------------------------------------------------------------
 
 
-SIGNS = ("jobs", "stats", "delayed", "schedules", "dead")  # parts of which a queue has one at least
 LOOKED_AT = 10_000  # keys, for the name that was meant
 
 
@@ -207,7 +191,7 @@ def open_queue(
     levels = options.get("priorities", 1)
     if not require(client, name, namespace, create=create):
         levels = max(new_levels, levels)
-    options["shards"] = shards_of(client, name, namespace)
+    options["shards"] = Discovery(client, namespace).shards(name)
     with Queue(name, client=client, namespace=namespace, shards=options["shards"]) as plain:
         options["priorities"] = max(plain.admin.levels(), levels)
     return Queue(name, client=client, namespace=namespace, **options)
@@ -216,7 +200,7 @@ def open_queue(
 @contextmanager
 def opened(name: str, url: str | None, namespace: str, **options: Any) -> Generator[Queue, None, None]:
     """Yield the queue on the server at *url*, as `open_queue` opens it."""
-    Keys.of(name, namespace)
+    check_names(name, namespace)
     with connected(server(url)) as client, open_queue(client, name, namespace, **options) as queue:
         yield queue
 
@@ -225,20 +209,14 @@ def require(client: redis.Redis, name: str, namespace: str, *, create: bool | No
     """Tell whether there is a queue of that name. If there must be one, raise `ConfigurationError`, which names the
     nearest.
     """
-    keys = Keys.of(name, namespace)
-    anything: Any = client  # exists and scan_iter are half annotated
-    if anything.exists(*map(keys.key, SIGNS)):
-        return True
-    table = table_of(client, name, namespace)
-    shards = [keys.at(shard) for shard in table.shards] if table is not None else []
-    if any(anything.exists(*map(shard.key, SIGNS)) for shard in shards):
+    found = Discovery(client, namespace)
+    if found.has(name):
         return True
     if create:
         return False
     names: set[str] = set()
     with suppress(redis.ResponseError):  # a user that may not SCAN
-        seen: Iterable[Any] = islice(anything.scan_iter(pattern(namespace), count=1000), LOOKED_AT)
-        names = {found for key in seen if (found := queue_of(text(key)))}
+        names |= set(found.names(LOOKED_AT))
     near = get_close_matches(name, names, 1)
     meant = f", did you mean {near[0]}?" if near else f" in namespace {namespace}"
     raise ConfigurationError(f"there is no queue {name}{meant}" + ("" if create is None else " (--create makes it)"))

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import redis
 import typer
 
-from headrace._api.sync.inspector import Inspector
-from headrace._api.sync.queue import Queue
+from headrace import Queue
 from headrace._cli.change import all_matching, is_bulk
 from headrace._cli.console import bytes_of, open_queue, path_of, require
 from headrace._cli.options import Ids, Json, Jsonl, Kind, Limit, Name, Reason, Yes, confirm, on_queue, on_server, verbs
 from headrace._cli.output import bounded, changed, clock, show_jobs, show_values
-from headrace._core.queue.bulk import Match
 from headrace.errors import ConfigurationError
+from headrace.inspect import Inspector
+from headrace.platform import HEADERS
 
 LETTER_COLUMNS = ("id", "attempt", "since", "worker", "reason", "payload")
 GROUP_COLUMNS = ("number", "last hour", "last day", "newest", "kind", "reason")
@@ -45,9 +45,10 @@ def list_letters(
         rows = [(one.number, one.hour, one.day, clock(one.last), one.kind or "", one.reason) for one in shown]
         show_values(shown, in_json, GROUP_COLUMNS, rows, right=GROUP_COLUMNS[:3])
         return
-    meant = Match(reason, kind)
     with open_queue(client, name, namespace) as queue:
-        show_jobs(bounded(filter(meant.fits, queue.admin.dead()), limit), in_json, LETTER_COLUMNS)
+        dead = (one for one in queue.admin.dead() if reason in (one.reason or ""))
+        some = (one for one in dead if kind in ("", one.job.headers.get(HEADERS.kind, "")))
+        show_jobs(bounded(some, limit), in_json, LETTER_COLUMNS)
 
 
 @group.command()

@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,16 +31,11 @@ import redis
 import typer
 from attrs import define, field, frozen
 
-from headrace._api.sync.events import EventStream
-from headrace._api.sync.queue import Queue
-from headrace._api.sync.worker import Worker
+from headrace import Counts, Event, Job, NewJob, Queue, Retry, Worker
 from headrace._cli.child import follow
 from headrace._cli.console import connected, reported, say, terminated
 from headrace._cli.output import print_out, show
 from headrace._cli.work import Process, end
-from headrace._model.job import Job, NewJob
-from headrace._model.policy import Retry
-from headrace._model.state import Counts
 from headrace.errors import ConfigurationError, HeadraceError
 
 QUEUE = "modules"
@@ -140,7 +135,7 @@ class Run:
                 events.close()
                 collector.join()
 
-    def _collect(self, events: EventStream) -> None:
+    def _collect(self, events: Iterable[Event]) -> None:
         for event in events:
             self.seen[event.kind].append(event.id or "")
 

@@ -22,16 +22,12 @@ import typer
 from attrs import define, evolve
 
 import headrace
-from headrace._api.sync.queue import Queue
+from headrace import Debounce, NewJob, Queue, Replace, Throttle
 from headrace._cli.console import INTERRUPTED, bytes_of, opened, path_of, reported, say
 from headrace._cli.options import Create, Json, Name, Namespace, Url
 from headrace._cli.output import print_json, print_out
-from headrace._model.job import NewJob
-from headrace._model.policy import Debounce, Full, IfExists, Replace, Throttle
-from headrace._model.settings import QueueOptions
-from headrace._protocol.conditional_ops import Admission
-from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError, HeadraceError, QueueFull
+from headrace.platform import InnerQueue, QueueOptions
 
 READ_BYTES = 1 << 20  # at a time
 FIELDS = ("payload", "id", "delay", "priority", "headers", "cost")
@@ -58,7 +54,7 @@ class Reader:
     """Reader of jobs from a stream of bytes. *template*: the fields of jobs from plain lines, except the payload."""
 
     stream: IO[bytes]
-    ops: Ops
+    queue: Queue
     jsonl: bool = False
     template: NewJob | None = None
     line: int = 0  # the last one that was read
@@ -107,7 +103,7 @@ class Reader:
             return evolve(self.template, payload=line)
         try:
             job = parse(line)
-            self.ops.item(job)
+            InnerQueue(self.queue).encoded(job)
         except (ValueError, TypeError, RecursionError) as error:
             raise BadLineError(self.line, str(error)) from None
         return job
@@ -297,7 +293,7 @@ def enqueue(
         options = QueueOptions(
             priorities=priorities,
             max_waiting=max_waiting,
-            full=cast("Full", full),
+            full=cast("Any", full),
             unique_for=unique_for,
             timeout=timeout,
         )
@@ -311,13 +307,13 @@ def enqueue(
                 Enqueuing(queue, ids, in_json).run([Batch(jobs)])
                 return
             plain = template == NewJob(b"")
-            reader = Reader(stream, queue.ops, jsonl, None if plain else template)
+            reader = Reader(stream, queue, jsonl, None if plain else template)
             Enqueuing(queue, ids, in_json, f"{file}, " if file not in (None, "-") else "").run_file(reader)
 
 
 def _if_exists(
     debounce: float | None, max_wait: float | None, throttle: float | None, *, replace: bool
-) -> IfExists | None:
+) -> Debounce | Throttle | Replace | None:
     """Make the condition of four options, of which some exclude others."""
     try:
         if throttle is not None:
@@ -343,7 +339,7 @@ def header_of(text: str) -> tuple[str, str]:
 def _check(queue: Queue, jobs: Iterable[NewJob]) -> None:
     try:
         for job in jobs:
-            Admission(queue.ops).item(job)
+            InnerQueue(queue).encoded(job, conditions=True)
     except (ValueError, TypeError) as error:
         raise ConfigurationError(str(error)) from None
 

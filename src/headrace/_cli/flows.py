@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import chain
 from typing import Annotated, Any
@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import redis
 import typer
 
-from headrace._api.sync.discovery import queues, shards_of
-from headrace._api.sync.flow import Flow
+from headrace import FlowState, queues
 from headrace._cli.change import each
 from headrace._cli.options import Json, Limit, SomeIds, on_server, verbs
 from headrace._cli.output import (
@@ -25,15 +24,8 @@ from headrace._cli.output import (
     show_each,
     start_of,
 )
-from headrace._core.flows import sharded as flow_shards
-from headrace._model.flow import FlowState
-from headrace._model.shards import number_in
-from headrace._protocol.keys import Keys, run_in, run_pattern
-from headrace._protocol.limits import OPS_PER_TRIP
-from headrace._protocol.replies import text
 from headrace.errors import ConfigurationError
-
-NO_STAGE = "-"  # stands for all stages where their results are not asked for
+from headrace.platform import Discovery, check_names
 
 FlowName = Annotated[str, typer.Argument(metavar="FLOW", show_default=False)]
 group = verbs("List the runs of flows, show them, cancel them.")
@@ -47,44 +39,6 @@ class Shown(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
-
-
-class Found(Flow):
-    """A flow on a server, to be read or cancelled. Only the names of its stages are known."""
-
-    def __init__(self, name: str, client: redis.Redis, namespace: str, stages: Iterable[str]) -> None:
-        super().__init__(name, client=client, namespace=namespace, shards=shards_of(client, name, namespace))
-        for stage in stages:
-            self.ops.declare(stage, (), (), {})
-
-    def states(self, names: Sequence[str]) -> list[FlowState | None]:
-        """Return the last written states of runs or of their children."""
-        return self._drive(flow_shards.read(self.ops, names))
-
-    def states_at(self, names: Mapping[int | None, Sequence[str]]) -> Iterator[FlowState]:
-        """Yield the states of runs whose shards are known."""
-        known = self._drive(flow_shards.places(self.ops))
-        for states in self._drive(flow_shards.read_at(known, names)).values():
-            yield from states.values()
-
-
-def _runs(
-    client: redis.Redis, namespace: str, flow: str | None
-) -> Iterator[tuple[str, Mapping[int | None, Sequence[str]]]]:
-    """Yield flows and the ids of some of their runs, by shard, as a scan of the server finds them."""
-    Keys.of("any", namespace)
-    anything: Any = client  # scan_iter is half annotated
-    page: dict[str, list[tuple[int | None, str]]] = {}
-    for key in map(text, anything.scan_iter(run_pattern("*" if flow is None else flow, namespace), count=1000)):
-        if (run := run_in(key)) is None:
-            continue
-        name, run_id = run
-        ids = page.setdefault(name, [])
-        ids.append((number_in(key), run_id))
-        if len(ids) == OPS_PER_TRIP:
-            yield name, flow_shards.by_place(page.pop(name))
-    for name, ids in page.items():
-        yield name, flow_shards.by_place(ids)
 
 
 @group.command("list")
@@ -104,12 +58,8 @@ def list_runs(
     if flow is not None:
         _stages(client, flow, namespace)
 
-    def found() -> Iterator[tuple[str, FlowState]]:
-        for name, ids in _runs(client, namespace, flow):
-            with Found(name, client, namespace, [NO_STAGE]) as one:
-                yield from ((name, run) for run in one.states_at(ids) if state is None or run.state == state.value)
-
-    rows = bounded(found(), limit)
+    runs = Discovery(client, namespace).runs(flow)
+    rows = bounded(((name, run) for name, run in runs if state is None or run.state == state.value), limit)
     if in_json:
         for name, run in rows:
             print_json(_run_as_json(name, run))
@@ -123,7 +73,7 @@ def list_runs(
 
 def _stages(client: redis.Redis, flow: str, namespace: str) -> list[str]:
     """Return the stages of a flow that have had a job. Raises `ConfigurationError` if none has."""
-    Keys.of(flow, namespace)
+    check_names(flow, namespace)
     found = [name.partition("/")[2] for name in queues(client, namespace=namespace) if name.startswith(f"{flow}/")]
     if not found:
         raise ConfigurationError(f"there is no flow {flow} in namespace {namespace}")
@@ -159,7 +109,7 @@ def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds,
     Where they are, why they have failed, and the results of their stages.
     """
     stages = _stages(client, flow, namespace)
-    with Found(flow, client, namespace, stages) as found:
+    with Discovery(client, namespace).flow(flow, stages) as found:
         runs = [run for run in found.states(ids) if run is not None]
     show_each(runs, in_json, lambda run: _run_as_json(flow, run, stages), lambda run: _fields(run, stages))
     missing(len(ids) - len(runs), len(ids), f"no such run in {flow}")
@@ -189,5 +139,5 @@ def cancel_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeId
 
     Workers that hold their jobs find the leases lost.
     """
-    with Found(flow, client, namespace, _stages(client, flow, namespace)) as found:
+    with Discovery(client, namespace).flow(flow, _stages(client, flow, namespace)) as found:
         each(ids, found.cancel, "cancelled", in_json, f"no such run in {flow}, or it has ended")

@@ -14,10 +14,10 @@ import attrs
 import redis
 import typer
 
-from headrace._api.sync import discovery
-from headrace._api.sync.inspector import Inspector
-from headrace._api.sync.queue import Queue
+import headrace
+from headrace import Counts, JobState, Queue
 from headrace._cli.console import open_queue, opened, reported, require, say
+from headrace._cli.doctor import NUMSUB, TRIAL, Facts, Finding, examine, relays
 from headrace._cli.options import IdsOrQueue, Json, Limit, Name, Names, Namespace, SomeIds, Url, on_queue, on_server
 from headrace._cli.output import (
     as_json,
@@ -39,15 +39,9 @@ from headrace._cli.output import (
     start_of,
     succeed,
 )
-from headrace._core.views.attention import other_terms
-from headrace._core.views.doctor import NUMSUB, TRIAL, Facts, Finding, examine, relays
-from headrace._model.event import KINDS
-from headrace._model.state import Attempt, Counts, JobState, WorkerFacts, WorkerState
-from headrace._model.steps import Step
-from headrace._model.views import OutboxView, QueueView, TrendPoint, one_line, text_of
-from headrace._net.base.cluster import names_cluster
-from headrace._protocol.keys import Keys
 from headrace.errors import ConfigurationError, HeadraceError, JobFailed
+from headrace.inspect import Attempt, Inspector, QueueView, Step, TrendPoint, WorkerFacts, WorkerState
+from headrace.platform import WORDS, Discovery, OutboxView, check_names, one_line, other_terms, text_of
 
 EXAMINED_AT_MOST = 1000  # queues, of which each takes a few round trips
 SHOWN_WHOLE_BYTES = 2000  # of the payload of a job that is shown by itself
@@ -82,7 +76,7 @@ class End(StrEnum):
 @on_server
 def queues(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
     """List the names of all queues."""
-    for name in discovery.queues(client, namespace=namespace):
+    for name in headrace.queues(client, namespace=namespace):
         outcome(in_json, name, {"queue": name})
 
 
@@ -173,7 +167,7 @@ def workers(client: redis.Redis, namespace: str, names: Names = None, in_json: J
     """
     for name in names or ():
         require(client, name, namespace)
-    found = [one for one in discovery.workers(client, namespace=namespace) if not names or one.queue in names]
+    found = [one for one in headrace.workers(client, namespace=namespace) if not names or one.queue in names]
     cells = ([x.queue, x.name, clock(x.since), _alive(x), x.leased, *_machine(x.facts)] for x in found)
     head = ("queue", "worker", "since", "alive", "leased", "slots", "machine", "pid", "version", "MiB")
     show_values(found, in_json, head, cells, right=("leased", "slots", "pid", "MiB"))
@@ -250,7 +244,7 @@ def trends(
     seconds before.
     """
     require(client, name, namespace)
-    if (number := discovery.shards_of(client, name, namespace)) > 1:
+    if (number := Discovery(client, namespace).shards(name)) > 1:
         raise ConfigurationError(f"{name} has {number} shards: see headrace shards {name}")
     with Inspector(client=client, namespace=namespace) as inspector:
         found = inspector.trends(name, every.value, limit)
@@ -463,7 +457,9 @@ def _write(data: bytes) -> None:
 def events(
     name: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until you press Ctrl-C.")] = False,
-    kind: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; may be repeated.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(WORDS.event_kinds)}; may be repeated.")
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, show_default=False, help="End after so many quiet seconds; else 5.")
     ] = None,
@@ -508,8 +504,10 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
     object a line has check, state and text, and on a cluster node. It writes one key of the namespace, and deletes it
     again.
     """
-    cluster, broken = names_cluster(None, client), False
-    trial = _asked(client.eval, TRIAL, 1, Keys.of("doctor", namespace).key("doctor"))
+    check_names(namespace=namespace)
+    cluster = isinstance(client, redis.RedisCluster)
+    broken = False
+    trial = _asked(client.eval, TRIAL, 1, f"{namespace}:{{doctor}}:doctor:doctor")
     for found in relays(_outboxes(client, namespace)):
         broken = broken or found.state == "broken"
         outcome(in_json, f"{found.state}\t{found.check}\t{found.text}", attrs.asdict(found))
@@ -530,7 +528,7 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
     `fair` that no job of the busiest values has.
     """
     with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
-        for name in islice(discovery.queues(client, namespace=namespace), EXAMINED_AT_MOST):
+        for name in islice(headrace.queues(client, namespace=namespace), EXAMINED_AT_MOST):
             page = inspector.queue(name)
             if page.queue.counts.held not in (0, page.queue.counts.leased):
                 yield Finding(
@@ -576,7 +574,7 @@ def _facts(client: Any, trial: Any, namespace: str, cluster: bool) -> Facts:
     for name in ("appendfsync", "save", "min-replicas-to-write"):
         found = _asked(client.config_get, name)
         settings |= found if isinstance(found, dict) else {}
-    channel = Keys.of("doctor", namespace).key("told")
+    channel = f"{namespace}:{{doctor}}:doctor:told"
     return Facts(
         {} if isinstance(info, Exception) else info,
         settings,

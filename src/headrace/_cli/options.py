@@ -17,13 +17,10 @@ import redis
 import typer
 from typer.core import TyperGroup
 
-from headrace._api.sync.queue import Queue
+from headrace import Queue
 from headrace._cli.console import connected, opened, reported, server
-from headrace._model.views import visible
-from headrace._net.base.address import client_of
-from headrace._protocol.keys import job_id, pattern, queue_of
-from headrace._protocol.replies import text
 from headrace.errors import ConfigurationError
+from headrace.platform import Discovery, check_names, client_of, visible
 
 P = ParamSpec("P")
 COMPLETE_WITHIN_S = 0.5  # for each answer of the server, and for the scan: a shell waits for us
@@ -41,11 +38,11 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
         if not url.startswith("embedded:"):
             timeouts = {"socket_timeout": COMPLETE_WITHIN_S, "socket_connect_timeout": COMPLETE_WITHIN_S}
             with client_of(url, **timeouts) as client:
-                for key in client.scan_iter(pattern(_given(context, "namespace") or "headrace"), count=1000):
-                    found.add(queue_of(text(key)) or "")
+                for name in Discovery(client, _given(context, "namespace") or "headrace").names():
+                    found.add(name)
                     if time.monotonic() > until:
                         break
-    return sorted(name for name in found if name and name.startswith(incomplete))
+    return sorted(name for name in found if name.startswith(incomplete))
 
 
 def _given(context: typer.Context | None, name: str) -> str | None:
@@ -61,7 +58,7 @@ def _given(context: typer.Context | None, name: str) -> str | None:
 def _each_an_id(ids: list[str] | None) -> list[str]:
     for value in ids or ():
         try:
-            job_id(value)
+            check_names(job=value)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
     return ids or []  # some versions of typer take no None

@@ -11,14 +11,12 @@ from typing import Any, TypeVar
 
 import attrs
 
-from headrace._cli.console import FAILED, say
-from headrace._model.letters import cause_first
-from headrace._model.settings import KIND
-from headrace._model.state import JobState
-from headrace._model.views import LAYOUT, visible
+from headrace import JobState
+from headrace._cli.console import FAILED, LAYOUT, say
 from headrace._ui.texts import clock as in_utc
 from headrace._ui.texts import from_now, took
 from headrace.errors import HeadraceError
+from headrace.platform import HEADERS, cause_first, visible
 
 T = TypeVar("T")
 Fields = Iterable[tuple[str, object]]  # names and values
@@ -245,7 +243,7 @@ def _cells(state: JobState) -> dict[str, object]:
     return {
         "id": plain(job.id),
         "state": state.state,
-        "kind": plain(job.headers.get(KIND, "")),
+        "kind": plain(job.headers.get(HEADERS.kind, "")),
         "attempt": job.attempt,
         "took": "" if state.took is None else took(state.took),
         "when": when(state.due or state.since or state.enqueued_at),

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import attrs
 import typer
 
-from headrace._cli.console import module_of, reported, say, terminated
+from headrace._cli.console import module_of, reported, say, set_up, terminated
 from headrace._cli.options import Json
 from headrace._cli.output import changed, clock, show_values
-from headrace._telemetry.log import set_up
 from headrace.errors import ConfigurationError, requiring
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headrace._api.sync.queue import Queue
+from headrace import Queue
 from headrace._cli.console import bytes_of, opened, reported
 from headrace._cli.enqueue import header_of
 from headrace._cli.options import Create, Json, Name, Namespace, Url, on_queue, verbs

@@ -20,9 +20,9 @@ from headrace._cli.look import show_stats, views_of
 from headrace._cli.options import Json, Names, Namespace, Url
 from headrace._cli.output import print_out
 from headrace._cli.showcase import running
-from headrace._net.base.address import shown
 from headrace.errors import ConfigurationError, requiring
 from headrace.inspect import Inspector
+from headrace.platform import Address
 
 
 def web(
@@ -146,7 +146,7 @@ def top(
             from headrace._ui.top.app import run
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise ConfigurationError("headrace top needs a terminal; headrace top --once needs none")
-        run(address, namespace, shown(address), every=every, read_only=read_only)
+        run(address, namespace, Address(address).shown, every=every, read_only=read_only)
 
 
 def _once(client: redis.Redis, namespace: str, names: list[str] | None, in_json: bool) -> None:

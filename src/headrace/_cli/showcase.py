@@ -14,13 +14,7 @@ from typing import Any
 
 import redis
 
-from headrace._api.sync.flow import Flow
-from headrace._api.sync.queue import Queue
-from headrace._api.sync.worker import Worker
-from headrace._model.flow import FlowJob
-from headrace._model.job import Job, NewJob
-from headrace._model.policy import Retry
-from headrace._model.terms import Limit
+from headrace import Flow, FlowJob, Job, Limit, NewJob, Queue, Retry, Worker
 from headrace.errors import HeadraceError
 
 TENANTS = ("ada", "grace", "edsger", "barbara", "tony")

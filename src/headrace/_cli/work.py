@@ -32,9 +32,8 @@ from attrs import asdict, define, evolve, field
 
 from headrace._cli.child import AWAY, EXPLAINED, FINISHED, REFUSED, SIGNALLED, Identity, Options
 from headrace._cli.console import FAILED, WRONG, drop_unwritten, reported, say
-from headrace._net.base.address import client_of, shown
-from headrace._protocol.limits import COURTESY_S
 from headrace.errors import ConfigurationError, HeadraceError, requiring
+from headrace.platform import LIMITS, Address, client_of
 
 STABLE_AFTER_S = 10.0  # seconds after which a death counts as the first one again
 END_WITHIN_S = 10.0  # seconds that a process may take to end before it is killed
@@ -421,7 +420,7 @@ def declare_dead(identity: Identity) -> None:
 
     thread = threading.Thread(target=declare, daemon=True)
     thread.start()
-    thread.join(COURTESY_S)  # later, the other workers find out
+    thread.join(LIMITS.courtesy_s)  # later, the other workers find out
     late.set()  # another process may have the name from here on
 
 
@@ -548,5 +547,5 @@ def away(url: str | None) -> str:
         with client_of(url, socket_timeout=PING_WITHIN_S, socket_connect_timeout=PING_WITHIN_S) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
-        return f"{shown(url)}: {error}"
+        return f"{Address(url).shown}: {error}"
     return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import datetime, timedelta
 from typing import Any
@@ -136,14 +135,6 @@ def moment(what: str, value: object, now: float) -> str:
     if not 0 <= seconds <= LAST_MOMENT_S - now:
         raise ValueError(f"{what}={value!r:.100}: give 0 or more seconds, so that it ends before the year 10000")
     return f"+{math.ceil(seconds * 1000)}"
-
-
-def signal_data(text: str) -> Any:
-    """Read the data of a signal that a user typed: JSON, or else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def fraction_of(value: object) -> float:

@@ -49,7 +49,6 @@ VERBS = {  # in the order of the command line's help
     "pause_schedule": Verb("schedules pause"),
     "resume_schedule": Verb("schedules resume"),
 }
-ACTIONS = frozenset(name for name, verb in VERBS.items() if verb.page)
 BULK = {name: verb.states for name, verb in VERBS.items() if verb.states}
 
 

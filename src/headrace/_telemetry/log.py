@@ -230,16 +230,3 @@ def configure_logging() -> None:
     with _setting_up:
         if not log.hasHandlers() and log.propagate:
             log.addHandler(StderrHandler())
-
-
-def set_up(level: str, form: str) -> bool:
-    """Write all log lines of this process to standard error, as `text` or `json`; false if the program has set up
-    logging.
-    """
-    if log.hasHandlers():
-        return False
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if form == "json" else TextLines(process=True))
-    logging.root.addHandler(handler)
-    logging.root.setLevel(level.upper())
-    return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -11,18 +13,13 @@ from typing import Any, cast
 
 from attrs import asdict, frozen
 
-from headrace._api.aio.inspector import AsyncInspector
-from headrace._api.aio.queue import AsyncQueue
-from headrace._codecs.typed import Stored, Typed
-from headrace._engine.facts import program
-from headrace._model.checks import LEVELS_AT_MOST
-from headrace._model.job import COST
-from headrace._model.steps import signal_data
-from headrace._model.terms import RESERVED
-from headrace._model.verbs import ACTIONS, VERBS
-from headrace._protocol.keys import FLOW
-from headrace._ui.texts import Refused, counted, jobs
+from headrace import AsyncQueue
+from headrace._ui.texts import Refused, counted, jobs, signal_data
+from headrace.inspect import AsyncInspector
+from headrace.platform import HEADERS, LIMITS, VERBS, InnerQueue, Stored, operator_queue
 
+ACTIONS = frozenset(name for name, verb in VERBS.items() if verb.page)
+BULK = {name: verb.states for name, verb in VERBS.items() if verb.states}
 CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
 PER_PAGE = 25  # of a page of a list, and so of an action for ticked rows
 STEPS_WITHIN_S = 1.0  # seconds that a bulk action takes before its user is asked to go on
@@ -78,7 +75,7 @@ TRACING = ("traceparent", "tracestate", "baggage")  # headers that a tracer writ
 
 def is_internal(header: str) -> bool:
     """Tell whether a header is not the program's own: ours, or a tracer's."""
-    return header.startswith(RESERVED) or header in TRACING
+    return header.startswith(HEADERS.reserved) or header in TRACING
 
 
 @frozen
@@ -121,7 +118,7 @@ async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
     if found is None or found.job.payload is None:
         raise Refused(f"The payload of {id!r:.100} is not known any more. Nothing was done.")
     job, payload = found.job, cast("str | Stored", Stored(found.job.payload, found.job.id))
-    if FLOW in job.headers:
+    if HEADERS.flow in job.headers:
         raise Refused("This is a job of a flow: start another run of the flow. Nothing was done.")
     if "payload" in request.form.fields:
         text = request.form("payload").replace("\r\n", "\n")  # browsers send each line end as CRLF
@@ -165,7 +162,9 @@ async def signal(request: ActionRequest) -> Outcome:
     sent = signal_data(data) if data else None
     job_id = request.form.required("id")
     name = request.form.required("signal")
-    answer = await request.queue.signal(job_id, name, sent, by=f"headrace web, {program()}")
+    answer = await request.queue.signal(
+        job_id, name, sent, by=f"headrace web, {socket.gethostname()[:100]}:{os.getpid()}"
+    )
     return int(answer in ("woke", "kept")), SIGNALLED[answer]
 
 
@@ -217,7 +216,7 @@ async def delete(request: ActionRequest) -> Outcome:
 async def schedule(request: ActionRequest) -> Outcome:
     """Change timing, missed rule or payload of a schedule; the headers of its jobs stay."""
     form, name = request.form, request.form.required("name")
-    found = await request.queue._drive(request.queue.admin._verbs.schedule_of(name))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    found = await InnerQueue(request.queue).schedule(name)
     if found is None:
         raise Refused(f"There is no schedule {name!r:.100} any more. Nothing was done.")
     job, every, cron = found[1].job, form.seconds("every"), form("cron").strip() or None
@@ -228,7 +227,7 @@ async def schedule(request: ActionRequest) -> Outcome:
     typed = form.fields.get("payload", "").replace("\r\n", "\n")
     if "payload" in form.fields and (shown is None or typed != shown.payload.text):
         payload = typed
-    cost = job.cost if COST in job.headers else None
+    cost = job.cost if HEADERS.cost in job.headers else None
     await request.queue.admin.schedule(
         name,
         payload,
@@ -398,11 +397,9 @@ async def act(
     if verb.final and (verb.asks == "always" or ticked or form("state") or not form("id")):
         form.confirmed(name)
     view = (await inspector.queue(name)).queue
-    levels = LEVELS_AT_MOST if action == "schedule" else view.levels  # a level may have had no job yet
+    levels = LIMITS.levels if action == "schedule" else view.levels  # a level may have had no job yet
     options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
-    options |= {"shards": max(1, len(view.shards)), "codec": Typed(inspector.views.codec(name))}
-    queue: AsyncQueue[Any] = AsyncQueue(name, **server, **options)
-    queue._undeclared = False  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - we declare nothing
+    queue = operator_queue(inspector, name, **server, **options, shards=max(1, len(view.shards)))
     try:
         if ticked:
             return *(await _ticked(queue, action, ticked)), {}

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from attrs import frozen
 
-from headrace._model.state import OtherTerms, WorkerFacts, WorkerState
-from headrace._model.views import program_name
+from headrace.inspect import OtherTerms, WorkerFacts, WorkerState
 
 
 @frozen
@@ -67,7 +66,7 @@ def programs(workers: Iterable[WorkerState]) -> list[Program]:
     """Group registrations by their machine and process; without facts, by their names."""
     groups: dict[tuple[str, str, int], list[WorkerState]] = {}
     for one in sorted(workers, key=lambda one: (one.queue, one.name)):
-        name = program_name(one.name)
+        name = one.name.rpartition(".")[0] or one.name  # without the part that is of one process
         host, pid = (one.facts.host, one.facts.pid) if one.facts else (one.name, 0)
         groups.setdefault((name, host, pid), []).append(one)
     return [Program(name, members) for (name, *_), members in sorted(groups.items())]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import starmap
+from typing import Any
 
 import redis
 
-from headrace._model.job import KEY
-from headrace._model.policy import declared_rates
-from headrace._model.state import Schedule
-from headrace._model.views import span
+from headrace import Schedule
 from headrace.errors import HeadraceError, describe_error
+from headrace.platform import HEADERS, declared_rates, span
 
 LARGE = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
 SIZES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -41,6 +41,19 @@ def took(seconds: float | None) -> str:
     return f"{f'{seconds:.1f}'.removesuffix('.0')} s"
 
 
+def signal_data(text: str) -> Any:
+    """Read the data of a signal that a user typed: JSON, or else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def in_words(structure: str) -> str:
+    """Write the terms of a queue as messages show them."""
+    return f"`{structure}`" if structure else "none"
+
+
 EACH = {1.0: "a second", 60.0: "a minute", 3600.0: "an hour", 86400.0: "a day"}
 SECONDS = ("ageing", "unique_for", "history_ttl")  # options in seconds
 
@@ -62,7 +75,7 @@ def declared(option: str, value: str) -> str:
 def _rate_limit(limit: int, per: float, key: str | None, burst: int | None, per_shard: bool) -> str:
     """Write a rate limit."""
     text = f"{limit:,} {EACH.get(per) or f'in {span(per)}'}"
-    text += "" if key is None else f" for each {'job key' if key == KEY else key}"
+    text += "" if key is None else f" for each {'job key' if key == HEADERS.key else key}"
     text += "" if burst is None else f", {burst:,} at once"
     return text + (", over all shards" if per_shard else "")
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import headrace
 from headrace._cli.app import app
 from headrace._cli.console import as_typed
-from headrace._model.verbs import ACTIONS, VERBS
-from headrace._ui.actions import BULK_TEXTS, BUTTONS, CALLS
+from headrace._model.verbs import VERBS
+from headrace._ui.actions import ACTIONS, BULK_TEXTS, BUTTONS, CALLS
 from headrace.inspect import Admin
 from tests.support.facts import each
 

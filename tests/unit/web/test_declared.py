@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Limit, Rate
 from headrace._model.settings import AGREED, QueueSettings
-from headrace._ui.texts import declared
+from headrace._ui.texts import declared, signal_data
 
 OPTIONS: dict[str, tuple[Any, str]] = {
     "max_attempts": (None, "no limit"),
@@ -62,3 +62,7 @@ def test_what_is_cut_or_foreign_is_shown() -> None:
     assert declared("rate", "nonsense") == "…"
     assert declared("history_ttl", "604800") == "7 d"
     assert declared("ageing", "soon") == "soon"
+
+
+def test_the_data_of_a_signal_is_json_or_text() -> None:
+    assert (signal_data("[1]"), signal_data("yes")) == ([1], "yes")

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from headrace._model.state import WorkerState
-from headrace._model.views import ENDED, QueueView, one_line
 from headrace._ui.texts import counted, jobs
 from headrace._ui.top.pane import Key, Pane, PendingAction
+from headrace.inspect import QueueView, WorkerState
+from headrace.platform import WORDS, one_line
 
 DEAD_BINDINGS: Sequence[BindingType] = (
     ("R", "act('redrive')", "Redrive"),
@@ -72,7 +72,7 @@ def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | 
     """Return the request of an action for one job; `None` if the job is not in the state for it."""
     name, dead = one_line(id), state == "dead"
     match action:
-        case "cancel" if not dead and state not in ENDED:
+        case "cancel" if not dead and state not in WORDS.ended:
             question = f"Cancel job {name} of {queue}?"
         case "expire" if state == "leased":
             question = f"End the lease of job {name} of {queue}?"

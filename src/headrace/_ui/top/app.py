@@ -11,7 +11,6 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.css.query import NoMatches
 
-from headrace._api.aio.inspector import AsyncInspector
 from headrace._ui.actions import Form, act
 from headrace._ui.texts import FAILURES, complaint, counted
 from headrace._ui.top.job import JobPane
@@ -19,6 +18,7 @@ from headrace._ui.top.letters import AllGroupsPane, DeathsPane
 from headrace._ui.top.pane import Pane, PendingAction, Question
 from headrace._ui.top.queues import AttentionPane, QueuesPane
 from headrace._ui.top.workers import WorkersPane
+from headrace.inspect import AsyncInspector
 
 UNFOCUSED_PAUSE = 5  # times the pause, while another window has the focus
 KEYS = """\

@@ -11,14 +11,11 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from headrace._model.letters import cause_first
-from headrace._model.state import Attempt
-from headrace._model.steps import Step
-from headrace._model.views import JobView, one_line, span
-from headrace._protocol.limits import JOBS_PER_SCRIPT
 from headrace._ui.texts import clock, from_now, took
 from headrace._ui.top.acts import DEAD_BINDINGS, JOB_BINDINGS, JOB_KEYS, job_action
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.inspect import Attempt, JobView, Step
+from headrace.platform import LIMITS, cause_first, one_line, span
 
 Cell = Callable[[JobView, float], str]
 
@@ -145,8 +142,8 @@ def _position(job: JobView, next_up: int) -> str:
     """Write the place of a job that waits."""
     if job.position is None:
         return ""
-    if job.position >= JOBS_PER_SCRIPT:
-        return f"after {JOBS_PER_SCRIPT:,} of {next_up:,}"
+    if job.position >= LIMITS.jobs_per_script:
+        return f"after {LIMITS.jobs_per_script:,} of {next_up:,}"
     return f"{job.position + 1:,} of {max(next_up, job.position + 1):,}"
 
 

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from headrace._model.letters import DeadGroup, DeadPage, cause_first
 from headrace._ui.texts import counted, from_now, short
 from headrace._ui.top.acts import ALL_KEYS, DEAD_BINDINGS, DEAD_KEYS, QueueTable
 from headrace._ui.top.job import JobPane
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.inspect import DeadGroup, DeadPage
+from headrace.platform import cause_first
 
 
 class DeathsPane(QueueTable):

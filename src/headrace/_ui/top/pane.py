@@ -16,8 +16,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Input, Static
 
-from headrace._model.views import visible
 from headrace._ui.texts import Refused, clock, middle
+from headrace.platform import visible
 
 if TYPE_CHECKING:
     from headrace._ui.top.app import Top

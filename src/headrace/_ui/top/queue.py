@@ -9,10 +9,6 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import BindingType
 
-from headrace._core.views.choice import DATED, ORDERS, Choice
-from headrace._core.views.reader import STATES
-from headrace._model.terms import Share
-from headrace._model.views import JobsPage, QueueView, TrendPoint, one_line
 from headrace._ui.texts import Refused, chart, complaint, from_now, jobs, moment, percent, rate, short, took
 from headrace._ui.top.acts import (
     JOB_BINDINGS,
@@ -25,10 +21,12 @@ from headrace._ui.top.acts import (
 from headrace._ui.top.job import JOB_COLUMNS, JobPane, job_row
 from headrace._ui.top.letters import GroupsPane
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.inspect import JobsPage, QueueView, Share, TrendPoint
+from headrace.platform import WORDS, check_choice, one_line
 
 PER_PAGE = 100  # jobs
 SHARES_SHOWN = 5  # values above the jobs: there is little room
-TABS = (*STATES[:-1], "ended", STATES[-1])
+TABS = (*WORDS.states[:-1], "ended", WORDS.states[-1])
 CHOICES = ("kind", "reason", "payload", "header", "since", "until")
 
 
@@ -45,7 +43,7 @@ def choice_of(text: str, now: float) -> tuple[dict[str, Any], str]:
     chosen: dict[str, Any] = {
         name: moment(name, value, now) if name in CHOICES[-2:] else value for name, value in pairs.items()
     }
-    Choice(**chosen).check(STATES[0])
+    check_choice(WORDS.states[0], **chosen)
     return chosen, " ".join(word for word in words if "=" not in word)
 
 
@@ -81,9 +79,9 @@ g  k    dead letters by reason; kinds of the jobs that ended
 
     def __init__(self, queue: str) -> None:
         super().__init__()
-        self.queue, self.state, self.heading = queue, STATES[0], queue
-        self._cursor, self._next, self._order, self._text = "", "", ORDERS[1], ""
-        self._tabs: Sequence[str] = STATES
+        self.queue, self.state, self.heading = queue, WORDS.states[0], queue
+        self._cursor, self._next, self._order, self._text = "", "", WORDS.orders[1], ""
+        self._tabs: Sequence[str] = WORDS.states
         self._shown = self.state
         self._view: QueueView | None = None
         self._now_s = 0.0
@@ -103,7 +101,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
         page = await self.top.inspector.queue(self.queue)
         asked = self.state, self._cursor, self.filter, self._order
         chosen, _ = choice_of(self.filter, page.now)
-        if self.state in DATED:
+        if self.state in WORDS.dated:
             chosen["order"] = self._order
         found = await self.top.inspector.jobs(self.queue, self.state, self._cursor, PER_PAGE, **chosen)
         if asked != (self.state, self._cursor, self.filter, self._order):
@@ -111,7 +109,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
         has_trends = page.declared.get("trends") == "yes"
         points = (await self.top.inspector.trends(self.queue, "minute", 120)).points if has_trends else ()
         self._view, self._next, self._now_s = page.queue, found.cursor, page.now
-        self._tabs = TABS if "history" in page.declared or self.state == "ended" else STATES
+        self._tabs = TABS if "history" in page.declared or self.state == "ended" else WORDS.states
         self._shown = self.state
         rows = [job_row(job, page.now, self.state) for job in found.jobs]
         head = [*self._head(page.queue), *_shares(page.shares), *self._two_hours(points), self._tab_line(found, chosen)]
@@ -147,7 +145,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
         notes = [
             f"{len(found.jobs)} of {found.looked:,} looked at" if chosen.keys() - {"order"} else f"{len(found.jobs)}"
         ]
-        notes += [f"{self._order} first"] if self.state in DATED else []
+        notes += [f"{self._order} first"] if self.state in WORDS.dated else []
         return f"{tabs}  ({', '.join([*notes, *(['n for more'] if found.cursor else [])])})"
 
     def _two_hours(self, points: Sequence[TrendPoint]) -> list[str]:
@@ -177,10 +175,10 @@ g  k    dead letters by reason; kinds of the jobs that ended
 
     def action_turn(self) -> None:
         """Show the newest first, or the oldest."""
-        if self.state not in DATED:
+        if self.state not in WORDS.dated:
             self.action_sort(0)
             return
-        self._order, self._cursor = ORDERS[self._order == ORDERS[0]], ""
+        self._order, self._cursor = WORDS.orders[self._order == WORDS.orders[0]], ""
         self.top.again()
 
     def _set_filter(self, text: str) -> None:

@@ -8,13 +8,13 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import BindingType
 
-from headrace._model.views import Attention, Overview, QueueView
 from headrace._ui.programs import programs
 from headrace._ui.texts import chart, counted, memory, rate, short, took
 from headrace._ui.top.acts import ALL_KEYS, QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
 from headrace._ui.top.letters import GroupsPane
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
 from headrace._ui.top.queue import QueuePane, state_of
+from headrace.inspect import Attention, Overview, QueueView
 
 CHART_CELLS = 8  # of the chart in a row
 

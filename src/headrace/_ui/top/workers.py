@@ -7,14 +7,13 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from headrace._model.state import WorkerFacts, WorkerState
-from headrace._model.terms import in_words
-from headrace._model.views import one_line
 from headrace._ui.programs import Program, programs, versions_of
-from headrace._ui.texts import Refused, clock, from_now, jobs, memory, short
+from headrace._ui.texts import Refused, clock, from_now, in_words, jobs, memory, short
 from headrace._ui.top.acts import JOB_BINDINGS, JOB_KEYS, WORKER_BINDINGS, WORKER_KEYS, job_action, worker_action
 from headrace._ui.top.job import JOB_COLUMNS, JobPane, job_row, since
 from headrace._ui.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.inspect import WorkerFacts, WorkerState
+from headrace.platform import one_line
 
 NO_FACTS = WorkerFacts("", "", "", 0, 0, 0, 0.0)
 STYLES = {"DEAD": "bold red", **dict.fromkeys(("quiet", "stops", "mixed"), "bold yellow")}

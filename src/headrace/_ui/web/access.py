@@ -13,7 +13,7 @@ from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from headrace._model.verbs import ACTIONS
+from headrace._ui.actions import ACTIONS
 from headrace.errors import ConfigurationError
 
 OTHERS = "*"  # in a mapping by queue: all that it does not name

@@ -14,17 +14,13 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import redis
+import redis.asyncio
 from attrs import frozen
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from headrace._api.aio.inspector import AsyncInspector
-from headrace._core.views.redaction import Redact
-from headrace._model.codec import Codec
-from headrace._model.verbs import VERBS
-from headrace._net.base.address import AsyncClient
-from headrace._telemetry.log import log_event
+from headrace import Job
 from headrace._ui.actions import CALLS, Form, act
 from headrace._ui.texts import FAILURES, Refused, complaint
 from headrace._ui.web.access import Access, Rights, TokenAuth, introduce, is_same_origin, rights_of, visitor_of
@@ -32,7 +28,12 @@ from headrace._ui.web.pages import PAGES
 from headrace._ui.web.pages.queue import FILTERS
 from headrace._ui.web.render import STATIC, render, static_files, to
 from headrace._ui.web.request import NotThere, PageRequest
+from headrace.codecs import Codec
+from headrace.inspect import AsyncInspector
+from headrace.platform import VERBS, log_event
 
+AsyncClient = redis.asyncio.Redis | redis.asyncio.RedisCluster
+Redact = Callable[[str, str, Job[Any]], str]
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from attrs import define, field
 from starlette.types import ASGIApp, Message
 
-from headrace import _forks
 from headrace._ui.web.app import FORM_BYTES
+from headrace.platform import forks
 
 WITHIN_S = 30.0  # seconds that a page may take
 Answer = tuple[int, list[tuple[str, str]], bytes]
@@ -25,7 +25,7 @@ class Bridge:
     """An ASGI application, and the event loop that it runs on; a forked process starts its own."""
 
     app: ASGIApp
-    _lock: Any = field(factory=_forks.lock, init=False)
+    _lock: Any = field(factory=forks.lock, init=False)
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
     _process: int = field(default=0, init=False)

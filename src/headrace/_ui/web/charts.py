@@ -11,16 +11,20 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Literal
 
 from attrs import frozen
 
-from headrace._model.views import EVERY_S, Every, TrendPoint, Trends, span
 from headrace._ui.texts import clock, rate
+from headrace.inspect import TrendPoint, Trends
+from headrace.platform import span
 
 WIDTH, HEIGHT = 1000, 120  # of the plot's own coordinates; its height is in pixels, too
 SMALL_WIDTH, SMALL_HEIGHT = 120, 24
 COLUMNS = 180  # of a chart at most: denser points are put together
 ROWS = 24  # of the table
+Every = Literal["minute", "hour"]
+EVERY_S = {"minute": 60, "hour": 3600}  # seconds between two records
 SPANS: dict[str, tuple[str, Every, int]] = {
     "5m": ("5 minutes", "minute", 5),
     "30m": ("30 minutes", "minute", 30),

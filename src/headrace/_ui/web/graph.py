@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from headrace._core.views.flows import ranks
-from headrace._model.views import ChildView, FlowView, RunView, StageView, has_job
+from headrace.inspect import ChildView, FlowView, RunView, StageView
+from headrace.platform import ranks
 
 BOX_WIDTH, BOX_HEIGHT = 168, 62
 RUN_WIDTH, LINE = 236, 24  # of a box of a run, and of a link in it
@@ -44,7 +44,7 @@ class Node:
     @property
     def there(self) -> bool:
         """Whether the queue has its job."""
-        return has_job(self.state)
+        return self.state not in ("", "completed", "cancelled")
 
     @property
     def lines(self) -> list[str]:

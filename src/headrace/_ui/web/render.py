@@ -12,13 +12,10 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from headrace._model.letters import cause_first
-from headrace._model.terms import in_words
-from headrace._model.verbs import VERBS
-from headrace._model.views import one_line, span
 from headrace._ui.actions import TICKED_TEXTS
-from headrace._ui.texts import clock, declared, from_now, memory, middle, percent, rate, timing, took
+from headrace._ui.texts import clock, declared, from_now, in_words, memory, middle, percent, rate, timing, took
 from headrace._ui.web.charts import HEIGHT, SMALL_HEIGHT, SMALL_WIDTH, WIDTH, points
+from headrace.platform import VERBS, cause_first, one_line, span
 
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 

@@ -9,14 +9,12 @@ from attrs import frozen
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
-from headrace._api.aio.inspector import AsyncInspector
-from headrace._core.views.reader import STATES
-from headrace._model.state import Counts
-from headrace._model.verbs import BULK
-from headrace._model.views import JobView, Overview, QueueView
-from headrace._ui.actions import BUTTONS, TICKED_TEXTS, Button
+from headrace import Counts
+from headrace._ui.actions import BULK, BUTTONS, TICKED_TEXTS, Button
 from headrace._ui.texts import Refused
 from headrace._ui.web.access import Rights
+from headrace.inspect import AsyncInspector, JobView, Overview, QueueView
+from headrace.platform import WORDS
 
 Answer = tuple[str, Mapping[str, Any]] | RedirectResponse  # a template and its values, or another page
 
@@ -59,7 +57,7 @@ def latest(now: float, *jobs: JobView) -> float:
 def by_state(counts: Counts) -> dict[str, int]:
     """Return how many jobs the list of each state has."""
     numbers = (counts.waiting + counts.parked, counts.leased, counts.delayed, counts.blocked, counts.dead)
-    return dict(zip(STATES, numbers, strict=True))
+    return dict(zip(WORDS.states, numbers, strict=True))
 
 
 def ticks(request: PageRequest, state: str, queue: str) -> list[str]:

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
-from headrace._model.state import Attempt
-from headrace._model.steps import Step
-from headrace._model.views import JobView
+from headrace.inspect import Attempt, JobView, Step
 
 COLOURS = {"suspended": "quiet", "failed": "bad", "died": "bad", "completed": "good"}  # of ended attempts
 LEAST = 1.0  # per cent: the width of a bar at least

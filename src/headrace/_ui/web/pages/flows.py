@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace._core.views.flows import RUN_STATES
-from headrace._model.views import FlowView
 from headrace._ui.web.graph import ORDER, drawn, nodes
 from headrace._ui.web.request import Answer, NotThere, PageRequest
+from headrace.inspect import FlowView
+from headrace.platform import WORDS
 
 FILTERS = ("state", "stage", "prefix")  # of runs
 CHILDREN_SHOWN = 100  # children of a run in each state
@@ -30,12 +30,12 @@ async def flows(request: PageRequest) -> Answer:
 async def flow(request: PageRequest) -> Answer:
     """Show a flow, and some of its runs."""
     name, only = request.queue(), {word: request.param(word)[:500] for word in FILTERS}
-    if only["state"] not in ("", *RUN_STATES):
+    if only["state"] not in ("", *WORDS.run_states):
         raise NotThere(f"There is no state {only['state']!r} of runs.")
     page = await request.inspector.runs(name, request.param("cursor"), **only)
     shown = next((one for one in await _flows(request) if one.name == name), None)
     more = {"flow": shown, "graph": None if shown is None else drawn(shown), "first": not request.param("cursor")}
-    return "flow.html", {"page": page, "only": only, "states": RUN_STATES, "now": page.now, **more}
+    return "flow.html", {"page": page, "only": only, "states": WORDS.run_states, "now": page.now, **more}
 
 
 async def run(request: PageRequest) -> Answer:

@@ -8,14 +8,13 @@ from typing import Any
 
 from starlette.responses import RedirectResponse
 
-from headrace._model.job import KEY
-from headrace._model.views import JobView, QueueView, one_line, span
-from headrace._protocol.keys import FLOW
 from headrace._ui.actions import PER_PAGE, is_internal
 from headrace._ui.texts import from_now, took
 from headrace._ui.web.render import to
 from headrace._ui.web.request import Answer, NotThere, PageRequest, latest
 from headrace._ui.web.timeline import begun_by, timeline
+from headrace.inspect import JobView, QueueView
+from headrace.platform import HEADERS, one_line, span
 
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 COUNTED_AT_MOST = 1000  # jobs in front of one
@@ -32,13 +31,13 @@ async def job(request: PageRequest) -> Answer:
         raise NotThere(f"Nothing is known of job {wanted!r} in queue {name!r}: it has ended, or never was.")
     page = await request.inspector.queue(name)
     now = latest(page.now, found)
-    run = found.headers.get(FLOW, "").rpartition(":flow:")[2]
+    run = found.headers.get(HEADERS.flow, "").rpartition(":flow:")[2]
     flow = name.partition("/")[0] if run and "/" in name else ""
     traced = TRACE.match(found.headers.get("traceparent", ""))
     trace = request.trace_url.replace("{trace_id}", traced[1]) if traced else ""
     internal = {key: value for key, value in found.headers.items() if is_internal(key)}
     more: dict[str, Any] = {"headers": {key: value for key, value in found.headers.items() if key not in internal}}
-    more |= {"internal": internal, "key": found.headers.get(KEY, "")}
+    more |= {"internal": internal, "key": found.headers.get(HEADERS.key, "")}
     more |= {"figures": list(_figures(found, page.queue, now)), "drawn": timeline(found, now)}
     acts = DEAD_ACTIONS if found.state == "dead" else () if found.ended else OPEN_ACTIONS
     again = request.rights.may(name, "enqueue") and found.payload.size > 0 and not run

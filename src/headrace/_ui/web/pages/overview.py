@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace._model.views import Attention, Overview, QueueView, Totals
 from headrace._ui.actions import PER_PAGE
 from headrace._ui.texts import rate
 from headrace._ui.web.charts import Chart, charts, draw
 from headrace._ui.web.render import to
 from headrace._ui.web.request import Answer, NotThere, PageRequest
+from headrace.inspect import Attention, Overview, QueueView, Totals
 
 Key = Callable[[QueueView], Any]
 COLUMNS: Mapping[str, tuple[str, Key]] = {

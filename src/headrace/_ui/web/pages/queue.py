@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace._core.views.choice import DATED, ORDERS
-from headrace._core.views.reader import STATES
-from headrace._model.event import ENDS
-from headrace._model.verbs import BULK
-from headrace._model.views import JobsPage, JobView, KindsPage, QueuePage, QueueView
-from headrace._ui.actions import BULK_TEXTS, PER_PAGE
+from headrace._ui.actions import BULK, BULK_TEXTS, PER_PAGE
 from headrace._ui.texts import moment, rate
 from headrace._ui.web.charts import SPANS, Chart, charts, draw, fitting, rows
 from headrace._ui.web.render import to
 from headrace._ui.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
+from headrace.inspect import JobsPage, JobView, KindsPage, QueuePage, QueueView
+from headrace.platform import WORDS
 
 ONWARD = (  # the fields of a bulk action
     "action", "state", "cursor", "reason", "kind", "group", "looked", "matched", "done", "confirm", "rest", "within",
@@ -33,7 +30,7 @@ async def queue(request: PageRequest) -> Answer:
     """Show one queue, and a page of its jobs in one state."""
     name, state = request.queue(), request.param("state", "waiting")
     asked = {word: request.param(word)[:1000] for word in FILTERS}
-    if state not in (*STATES, "ended") or asked["end"] not in ("", *ENDS):
+    if state not in (*WORDS.states, "ended") or asked["end"] not in ("", *WORDS.ends):
         raise NotThere(f"There is no state {state!r}.")
     page = await request.inspector.queue(name)
     counts = page.queue.counts
@@ -56,7 +53,11 @@ async def queue(request: PageRequest) -> Answer:
         "place": {**asked, "state": state, "span": request.param("span"), "cursor": request.param("cursor")},
         "kept": {word: value for word, value in asked.items() if value},
     }
-    more |= {"ends": ENDS, "kinds": kinds, "states": _states(page.queue, tabs, history=history or state == "ended")}
+    more |= {
+        "ends": WORDS.ends,
+        "kinds": kinds,
+        "states": _states(page.queue, tabs, history=history or state == "ended"),
+    }
     first = asked["order"] or "newest"
     more |= {"sorted": SORTED.get(state) or f"The {first} first.", "asked_span": request.param("span")}
     return "queue.html", {"page": page, "tabs": tabs, **more, **await _charts(request, page)}
@@ -82,8 +83,8 @@ async def _jobs(
     chosen: dict[str, Any] = {word: asked[word] or None for word in ("kind", "end", "header", "reason", "payload")}
     chosen |= {word: moment(word, asked[word], now) for word in ("since", "until")}
     narrow = any(value is not None for value in chosen.values())
-    if state in DATED:
-        chosen["order"] = asked["order"] or ORDERS[1]
+    if state in WORDS.dated:
+        chosen["order"] = asked["order"] or WORDS.orders[1]
     return await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE, **chosen), narrow
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace._model.timing import MISSED
 from headrace._ui.actions import PER_PAGE
 from headrace._ui.web.request import Answer, NotThere, PageRequest
+from headrace.platform import WORDS
 
 
 async def schedules(request: PageRequest) -> Answer:
@@ -23,4 +23,4 @@ async def schedule(request: PageRequest) -> Answer:
     if found is None:
         raise NotThere(f"There is no schedule {name!r} in queue {queue!r}.")
     now = (await request.inspector.queue(queue)).now
-    return "schedule.html", {"queue": queue, "found": found, "one": found.schedule, "missed": MISSED, "now": now}
+    return "schedule.html", {"queue": queue, "found": found, "one": found.schedule, "missed": WORDS.missed, "now": now}

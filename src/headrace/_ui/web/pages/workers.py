@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headrace._model.views import JobView
 from headrace._ui.programs import Program, programs, versions_of
 from headrace._ui.web.request import Answer, NotThere, PageRequest, buttons, latest
+from headrace.inspect import JobView
 
 QUEUES_SHOWN = 20  # of a program, whose running jobs are read
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from attrs import field, frozen
 
-from headrace._model.views import OutboxView
+from headrace.platform import OutboxView
 
 OLDEST = (6, 2)
 CLOCK_S = 2.0  # seconds that two clocks may differ before it is said

@@ -1,0 +1,52 @@
+"""The console, SQL and Django are guests: they take no private name of the core, and its door has few names."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import headrace.platform as door
+from tests.support.facts import each
+
+SOURCE = Path(__file__).parents[3] / "src" / "headrace"
+GUESTS = {
+    "console": ["_ui", "_cli", "web.py", "__main__.py"],
+    "sql": ["_sql", "sql.py"],
+    "django": ["_django", "django"],
+}
+AT_MOST = 39  # names of the door
+
+
+def files(guest: str) -> list[Path]:
+    roots = [SOURCE / name for name in GUESTS[guest]]
+    return [file for root in roots for file in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
+
+
+def private_names(file: Path) -> list[str]:
+    """The private names of the core that a module imports, by any form of `import`, and that it reads from objects."""
+    text = file.read_text("utf-8")
+    guests = tuple(f"headrace.{name.removesuffix('.py')}" for names in GUESTS.values() for name in names)
+    found: list[str] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [f"{node.module}.{one.name}" for one in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # import_module("headrace._x")
+            found += [node.value] if node.value.startswith("headrace._") else []
+    taken = [name for name in found if name.startswith("headrace._") and not name.startswith((*guests, "headrace.__"))]
+    return taken + ["SLF001"] * text.count("noqa: SLF001")
+
+
+@each("file", [file for guest in GUESTS for file in files(guest)])
+def test_guests_take_no_private_name(file: Path) -> None:
+    assert private_names(file) == []
+
+
+@each("name", door.__all__)
+def test_the_door_documents_each_name(name: str) -> None:
+    assert f"`{name}`" in (door.__doc__ or "")
+
+
+def test_the_door_is_small() -> None:
+    assert len(door.__all__) <= AT_MOST
