@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, cast, overload
 
 from attrs import evolve
 from sqlalchemy import text
@@ -149,9 +149,10 @@ class Outbox:
         """Check the arguments, and make a job with an id."""
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key)
         if isinstance(payload, NewJob):
-            if job != NewJob(payload):
+            given = cast("NewJob[Any]", payload)
+            if job != NewJob(given):
                 raise TypeError("give id, headers, delay, priority and key to the NewJob, not beside it")
-            job = payload
+            job = given
         elif self._tasks:
             raise TypeError("the outbox of tasks takes their calls: give it task.new(…)")
         if job.unique_for is not None or job.if_exists is not None:
