@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, cast, overload
+from typing import Any, ClassVar, overload
 
 from attrs import evolve
 from sqlalchemy import text
@@ -149,7 +149,7 @@ class Outbox:
         """Check the arguments, and make a job with an id."""
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key)
         if isinstance(payload, NewJob):
-            given = cast("NewJob[Any]", payload)
+            given: NewJob[Any] = payload
             if job != NewJob(given):
                 raise TypeError("give id, headers, delay, priority and key to the NewJob, not beside it")
             job = given
