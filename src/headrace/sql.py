@@ -11,9 +11,13 @@
 In PostgreSQL and SQLite; sessions and connections of both colours. `tables` returns the SQL that creates the tables.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from headrace.errors import requiring
 
-with requiring("headrace.sql", "sql", "sqlalchemy"):
+if TYPE_CHECKING:
     from headrace._sql.aio.relay import AsyncRelay, relay_once_async
     from headrace._sql.inbox import forget, inbox
     from headrace._sql.outbox import Outbox
@@ -34,6 +38,16 @@ __all__ = [
     "tables",
 ]
 
-Outbox.relays = Relay, AsyncRelay
-for _name in __all__:  # where users find them: in reprs, pickles and pydoc
-    globals()[_name].__module__ = __name__
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: Django reads the pages of SQL without SQLAlchemy."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with requiring("headrace.sql", "sql", "sqlalchemy"):
+        from headrace._sql import names
+    found = globals()[name] = getattr(names, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -134,12 +134,12 @@ def test_what_is_no_json_line() -> None:
     """Each mistake is said for what it is."""
     with Queue("q", url=NOWHERE) as queue:
         for line, words in BAD.items():
-            reader = Reader(BytesIO(f'{{"payload": "x"}}\n\n{line}\n'.encode()), queue.ops, jsonl=True)
+            reader = Reader(BytesIO(f'{{"payload": "x"}}\n\n{line}\n'.encode()), queue, jsonl=True)
             with pytest.raises(BadLineError, match=r"^line 3: ") as caught:
                 list(reader.batches())
             assert words in str(caught.value)
         with pytest.raises(BadLineError, match="line 1: not UTF-8"):
-            list(Reader(BytesIO(b'{"payload": "\xff"}'), queue.ops, jsonl=True).batches())
+            list(Reader(BytesIO(b'{"payload": "\xff"}'), queue, jsonl=True).batches())
 
 
 def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class Outbox:
         """Check the arguments, and make a job with an id."""
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key)
         if isinstance(payload, NewJob):
-            given: NewJob[Any] = payload
+            given: NewJob[Any] = payload  # pyright: ignore[reportUnknownVariableType] - isinstance tells no more
             if job != NewJob(given):
                 raise TypeError("give id, headers, delay, priority and key to the NewJob, not beside it")
             job = given
