@@ -31,6 +31,7 @@ from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions
 from headrace._net.base.retries import FIRST_ANSWER_S, RETRY_PAUSE_S
 from headrace._protocol import limits
 from headrace._telemetry import log
+from headrace._telemetry.metrics import Instruments
 from headrace.errors import REASON_CHARACTERS
 
 FOLDER = Path(__file__).parent / "reference"
@@ -499,6 +500,36 @@ def events_table() -> str:
     return table(("event", "level", ""), rows)
 
 
+class Meter:
+    """Notes the instruments that are made: the name, kind, unit and description of each."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, ...]] = []
+
+    def get_meter(self, *_: object) -> Meter:
+        return self
+
+    def create_histogram(self, name: str, unit: str, about: str, **_: object) -> None:
+        self.made.append((name, "histogram", unit, about))
+
+    def create_counter(self, name: str, unit: str, about: str) -> None:
+        self.made.append((name, "counter", unit, about))
+
+    def create_observable_gauge(self, name: str, _: object, unit: str, about: str) -> None:
+        self.made.append((name, "gauge", unit, about))
+
+
+def metrics_table() -> str:
+    """The table of instruments, with their own descriptions."""
+    meter = Meter()
+    Instruments(meter)
+    rows: list[tuple[str, ...]] = []
+    for name, kind, unit, about in meter.made:
+        text = re.sub(r"(?<![`\w.])((?:headrace|error)\.\w[\w.]*\w|enqueue_many|\(others\))", r"`\1`", about)
+        rows.append((f"`{name}`", kind, f"`{unit}`" if unit.startswith("{") else unit, text))
+    return table(("instrument", "kind", "unit", "besides the queue and its server"), rows)
+
+
 def with_tables(page: str, tables: Mapping[str, str]) -> str:
     """A page as it is, with the tables of now."""
     text = (FOLDER / page).read_text("utf-8")
@@ -731,7 +762,9 @@ def pages() -> dict[str, str]:
         "cli.md": cli(),
         "settings.md": with_tables("settings.md", settings_tables()),
         "errors.md": with_tables("errors.md", {"errors": errors_table()}),
-        "spans-and-metrics.md": with_tables("spans-and-metrics.md", {"events": events_table()}),
+        "spans-and-metrics.md": with_tables(
+            "spans-and-metrics.md", {"metrics": metrics_table(), "events": events_table()}
+        ),
     }
 
 

@@ -52,42 +52,110 @@ class Instruments:
         def histogram(name: str, unit: str, about: str, buckets: tuple[float, ...]) -> Any:
             return meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
 
-        self.duration = histogram("messaging.client.operation.duration", "s", "Duration of a call.", SECONDS)
-        self.process = histogram("messaging.process.duration", "s", "Duration of a handler's run.", SECONDS)
-        self.sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs sent.")
-        self.consumed = meter.create_counter("messaging.client.consumed.messages", "{message}", "Jobs handed out.")
+        self.duration = histogram(
+            "messaging.client.operation.duration",
+            "s",
+            (
+                "Duration of a call (send, receive if it got something, settlements), by "
+                "operation, group and error.type."
+            ),
+            SECONDS,
+        )
+        self.process = histogram(
+            "messaging.process.duration",
+            "s",
+            "Duration of a handler's run, by operation, group and error.type.",
+            SECONDS,
+        )
+        self.sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Jobs sent, by operation and error.type."
+        )
+        self.consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Jobs handed out, by operation and group."
+        )
         self.waited = Waits(
-            histogram("headrace.job.wait", "s", "From a job's enqueue to its first delivery.", WAITS),
+            histogram(
+                "headrace.job.wait",
+                "s",
+                "From a job's enqueue to its first delivery, both by the server's clock.",
+                WAITS,
+            ),
             histogram("headrace.outbox.lag", "s", "From the writing of an outbox's row to its job.", WAITS),
         )
-        self.attempts = histogram("headrace.job.attempts", "{attempt}", "Attempts until a job's end.", ATTEMPTS)
-        self.batch = histogram("headrace.batch.size", "{job}", "Jobs in a call, or a batch handler's run.", SIZES)
-        self.reclaimed = meter.create_counter("headrace.jobs.reclaimed", "{job}", "Jobs taken over, to the front.")
-        self.retried = meter.create_counter("headrace.jobs.retried", "{job}", "Jobs that go round again.")
-        self.died = meter.create_counter("headrace.jobs.dead_lettered", "{job}", "Jobs that became dead letters.")
+        self.attempts = histogram(
+            "headrace.job.attempts", "{attempt}", "Attempts until a job was completed, or dead.", ATTEMPTS
+        )
+        self.batch = histogram(
+            "headrace.batch.size",
+            "{job}",
+            "Jobs of enqueue_many, of polls, and of a batch handler's runs, by operation.",
+            SIZES,
+        )
+        self.reclaimed = meter.create_counter(
+            "headrace.jobs.reclaimed", "{job}", "Jobs taken over by this worker from the dead, or from expired leases."
+        )
+        self.retried = meter.create_counter("headrace.jobs.retried", "{job}", "Jobs retried by this worker.")
+        self.died = meter.create_counter(
+            "headrace.jobs.dead_lettered",
+            "{job}",
+            "Jobs that became dead letters, each once, by the client whose call buried it.",
+        )
         self.dropped = meter.create_counter(
             "headrace.results.dropped", "{result}", "Results that could not be kept; their jobs are complete."
         )
-        self.steps = meter.create_counter("headrace.steps.recorded", "{step}", "Steps that were recorded.")
+        self.steps = meter.create_counter(
+            "headrace.steps.recorded", "{step}", "Steps that have ended and are recorded."
+        )
         self.suspended = meter.create_counter(
             "headrace.runs.suspended", "{run}", "Times that a run began to sleep, or to wait for a signal."
         )
-        self.lost = meter.create_counter("headrace.leases.lost", "{lease}", "Leases that were lost to others.")
-        self.reconnects = meter.create_counter("headrace.reconnects", "{retry}", "Round trips that were tried again.")
-        meter.create_observable_gauge("headrace.queue.jobs", [readings.jobs], "{job}", "Jobs in each state.")
-        meter.create_observable_gauge(
-            "headrace.queue.oldest", [readings.oldest], "s", "Age of the oldest job that is next."
+        self.lost = meter.create_counter(
+            "headrace.leases.lost", "{lease}", "Leases found lost when they were settled or renewed."
+        )
+        self.reconnects = meter.create_counter(
+            "headrace.reconnects", "{retry}", "Failed round trips that were tried again, by server."
         )
         meter.create_observable_gauge(
-            "headrace.queue.longest_wait", [readings.longest_wait], "s", "Longest wait of a run for its signal."
-        )
-        meter.create_observable_gauge("headrace.outbox.rows", [outboxes.rows], "{row}", "Rows that wait for a relay.")
-        meter.create_observable_gauge("headrace.outbox.oldest", [outboxes.age], "s", "Age of the first of these rows.")
-        meter.create_observable_gauge(
-            "headrace.share.jobs", [readings.share_jobs], "{job}", "Waiting and leased jobs of the busiest values."
+            "headrace.queue.jobs",
+            [readings.jobs],
+            "{job}",
+            "Jobs by headrace.job.state: waiting, parked, leased, delayed, blocked, dead.",
         )
         meter.create_observable_gauge(
-            "headrace.share.dwell", [readings.share_dwell], "s", "From a job's enqueue to its lease, of these values."
+            "headrace.queue.oldest",
+            [readings.oldest],
+            "s",
+            ("Age of the oldest of the next jobs: parked, new, and of each priority level; 0: none waits."),
+        )
+        meter.create_observable_gauge(
+            "headrace.queue.longest_wait",
+            [readings.longest_wait],
+            "s",
+            ("Longest wait of a run for its signal, among the 100 oldest that wait for one; 0: none does."),
+        )
+        meter.create_observable_gauge(
+            "headrace.outbox.rows",
+            [outboxes.rows],
+            "{row}",
+            ("Rows of an outbox by headrace.job.state (waiting, refused); at most 10,000 are counted."),
+        )
+        meter.create_observable_gauge(
+            "headrace.outbox.oldest", [outboxes.age], "s", "Age of the first row that waits; 0: none does."
+        )
+        meter.create_observable_gauge(
+            "headrace.share.jobs",
+            [readings.share_jobs],
+            "{job}",
+            (
+                "Waiting and leased jobs (headrace.job.state) of the ten busiest values "
+                "of a fair queue (headrace.share.value); (others): all others."
+            ),
+        )
+        meter.create_observable_gauge(
+            "headrace.share.dwell",
+            [readings.share_dwell],
+            "s",
+            ("How long jobs waited, about, by headrace.share.value and headrace.share.quantile (0.5, 0.95)."),
         )
 
     def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
