@@ -117,7 +117,14 @@ ALIASES = {
 # Methods by which codecs ask one another; their users call none of them.
 INSIDE = {"around", "binds", "bound", "discard", "from_text", "grouped", "holds", "inline", "inner", "keeps"}
 INSIDE |= {"name", "of", "opened", "repeatable", "ticket", "untyped"}
-INSIDE_OF = {"Rate": {"step", "tokens"}, "Relay": {"join", "begin", "end"}}
+INSIDE_OF = {  # methods by which scripts and workers ask
+    "Debounce": {"terms"},
+    "Limit": {"slots"},
+    "Rate": {"step", "tokens"},
+    "Relay": {"join", "begin", "end"},
+    "Replace": {"terms"},
+    "Throttle": {"terms"},
+}
 NOT_CALLED = {"Admin", "AsyncWorker", "Codec", "Lease", "Receipt", "Task"}  # classes, by users; or as their twins
 
 # How many jobs one script takes, of calls for many. Of some only their script has the number.
@@ -186,7 +193,7 @@ def written(annotation: Any) -> str:
     """An annotation as text, with what its private aliases stand for."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
     text = re.sub(r"\bheadrace\.(_\w+\.)+", "", text)
-    return re.sub(r"\b[A-Z]\w*\b", lambda word: ALIASES.get(word[0], word[0]), text.strip("'"))
+    return re.sub(r"(?<![\w.])[A-Z]\w*\b", lambda word: ALIASES.get(word[0], word[0]), text.strip("'"))
 
 
 def default(value: Any) -> str:
