@@ -28,7 +28,7 @@ from hypothesis import settings
 
 from headrace import Queue
 from tests.support.awaiting import until
-from tests.support.cases import GUESTS, RINGS, chosen, difference, takes_seconds
+from tests.support.cases import GUESTS, RINGS, chosen, difference
 from tests.support.cluster import Cluster
 from tests.support.colours import Connect
 from tests.support.engines import KINDS, Running
@@ -99,9 +99,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the cases that do not run in this ring, and put slow ones first."""
-    whole = config.option.full or getattr(
-        config.option, "lf", False
-    )  # of a part of the cases, others would be chosen than of all
+    # Of a part of the cases, others would be chosen than of all.
+    whole = config.option.full or getattr(config.option, "lf", False)
     kept = set(map(id, chosen(items, config.option.servers, full=whole)))
     runs = [item for item in items if id(item) in kept]
     for item in runs:
@@ -128,8 +127,9 @@ def slow_first(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item
 
     Each process begins with an equal part of the list, and later takes over the ends of others' parts.
     """
-    slow = [item for item in items if takes_seconds(item)]
-    rest = (item for item in items if not takes_seconds(item))
+    marks = ("ci", "slow", "sampled")
+    slow = [item for item in items if any(map(item.get_closest_marker, marks))]
+    rest = (item for item in items if not any(map(item.get_closest_marker, marks)))
     waiting = max(1, processes * 3 // 5)
     ordered: list[pytest.Item] = []
     for number in range(processes):

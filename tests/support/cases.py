@@ -170,11 +170,6 @@ def left_to_ci(item: Any) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("ci", "slow"))
 
 
-def takes_seconds(item: Any) -> bool:
-    """Tell whether a case may take seconds."""
-    return left_to_ci(item) or item.get_closest_marker("sampled") is not None
-
-
 def in_folder(item: Any, folders: Collection[str]) -> bool:
     """Tell whether a body stands in one of these folders of tests."""
     return not set(folders).isdisjoint(item.path.parts)
