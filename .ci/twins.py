@@ -21,10 +21,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headrace"
-FILES = {
-    "_api": ["admin", "completed", "events", "flow", "inspector", "lease", "queue", "tasks"],
-    "_sql": ["relay"],
-    "_net": ["cluster", "driver", "keeping", "listening", "steps", "subscription", "trips", "waiters"],
+FILES = {  # by the folder of a colour
+    "_api/{}": ["admin", "completed", "events", "flow", "inspector", "lease", "queue", "tasks"],
+    "sql/_{}": ["relay"],
+    "_net/{}": ["cluster", "driver", "keeping", "listening", "steps", "subscription", "trips", "waiters"],
 }
 WIDTH = 120
 HEADER = "# Generated from `{source}` by .ci/twins.py: edit that file.\n"
@@ -35,6 +35,7 @@ NAMES = {
     "__aiter__": "__iter__",
     "__anext__": "__next__",
     "StopAsyncIteration": "StopIteration",
+    "_aio": "_sync",
     "aio": "sync",
     "relay_once_async": "relay_once",
 }
@@ -158,7 +159,7 @@ def main() -> int:
     """Write the files, or look whether they are as they should be."""
     stale: list[str] = []
     for room, file in [(room, file) for room, files in FILES.items() for file in files]:
-        source, path = (SOURCE / room / colour / f"{file}.py" for colour in ("aio", "sync"))
+        source, path = (SOURCE / room.format(colour) / f"{file}.py" for colour in ("aio", "sync"))
         made = HEADER.format(source=source.relative_to(ROOT / "src")) + translated(source.read_text("utf-8"))
         made = formatted(refilled(made), path)
         if "--check" not in sys.argv:

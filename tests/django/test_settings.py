@@ -214,7 +214,7 @@ def test_an_outbox_without_its_table(backend: Make, database: None) -> None:
 
 def forget_tables() -> None:
     """Let the next call look for its table again."""
-    from headrace._sql import tables
+    from headrace.sql import _tables as tables
 
     tables._FOUND.clear()
 

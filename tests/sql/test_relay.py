@@ -243,7 +243,7 @@ def test_a_row_that_is_committed_late_is_not_passed_by(
     """A batch that follows a full one begins behind it; the relay comes back for rows with earlier positions."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite has one writer: positions are in the order of commits")
-    monkeypatch.setattr("headrace._sql.sync.relay.LIMITS", evolve(LIMITS, jobs_per_script=3))
+    monkeypatch.setattr("headrace.sql._sync.relay.LIMITS", evolve(LIMITS, jobs_per_script=3))
     with newest.queue("q") as queue:
         outbox = Outbox(queue)
         with database.engine().begin() as late:

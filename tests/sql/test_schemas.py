@@ -15,7 +15,6 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from headrace import AsyncQueue, ConfigurationError, Job, Queue
-from headrace._sql.refused import refused, retry_refused
 from headrace.sql import (
     AsyncRelay,
     Outbox,
@@ -28,6 +27,7 @@ from headrace.sql import (
     relay_once_async,
     tables,
 )
+from headrace.sql.refused import refused, retry_refused
 from tests.sql.databases import Database
 from tests.support.awaiting import until
 from tests.support.servers import Server

@@ -14,8 +14,8 @@ from alembic.config import Config
 from sqlalchemy.orm import Session
 
 from headrace import ConfigurationError, Queue
-from headrace._sql import batch
 from headrace.sql import Outbox, relay_once
+from headrace.sql import _batch as batch
 from tests.sql.databases import Database
 from tests.support.servers import Server
 

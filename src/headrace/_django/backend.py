@@ -17,9 +17,9 @@ from headrace._django.commit import sent_on_commit
 from headrace._django.options import Options
 from headrace._django.tables import schema
 from headrace._django.tasks import Task, scheduled
-from headrace._sql.dialects import DIALECTS, table_name
 from headrace.errors import ConfigurationError, JobFailed, without_extra
 from headrace.platform import HEADERS, check_names, forks, given
+from headrace.sql.dialects import DIALECTS, table_name
 
 APP = "headrace.django"
 FROM_OUTBOX = "SELECT queue, payload, headers, refused FROM {} WHERE namespace = %s AND job_id = %s"
@@ -322,7 +322,7 @@ def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[
             continue
         options = backend.settings
         if options.outbox and options.database in (databases or ()):
-            connection: Any = import_module("headrace._sql.django").connection_of(db.connections[options.database])
+            connection: Any = import_module("headrace.sql._django").connection_of(db.connections[options.database])
             if not connection.columns("headrace_outbox", options.schema):
                 missing = table_name("headrace_outbox", options.schema)
                 text = f"database {options.database!r} has no table {missing}: no task can be enqueued"

@@ -9,9 +9,9 @@ from typing import Any, cast
 from attrs import field, fields, frozen
 
 from headrace import Limit, Rate, Retry
-from headrace._sql.dialects import schema_name
 from headrace.errors import ConfigurationError
 from headrace.platform import LIMITS, Address, check_names, checks, recurrence, told_apart
+from headrace.sql.dialects import schema_name
 
 PRIORITY_AT_MOST = 100  # of a task, and with a minus the least
 BANDS = 5  # levels, unless the settings say otherwise

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
-from headrace._sql import dialects
+from headrace.sql import dialects
 
 _operations: Any = import_module("django.db.migrations.operations.base")
 _db: Any = import_module("django.db")

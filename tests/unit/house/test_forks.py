@@ -21,7 +21,7 @@ LOCKS = {
 ELSEWHERE = {
     "_forks.py": "the list",
     "_api/sync/colour.py": "the type of an event: none is made",
-    "_sql/sync/colour.py": "the type of an event: none is made",
+    "sql/_sync/colour.py": "the type of an event: none is made",
     "_net/sync/colour.py": "the types of a condition and an event: none is made",
     "_net/sync/pool.py": "a thread that waits for a round trip made it: it forks before, or after",
     "_engine/threads.py": "a bell, on which a worker's own thread sleeps: there is none in a child",

@@ -11,7 +11,7 @@ from tests.support.facts import each
 SOURCE = Path(__file__).parents[3] / "src" / "headrace"
 GUESTS = {
     "console": ["_ui", "_cli", "web.py", "__main__.py"],
-    "sql": ["_sql", "sql.py"],
+    "sql": ["sql"],
     "django": ["_django", "django"],
 }
 AT_MOST = 39  # names of the door

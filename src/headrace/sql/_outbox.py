@@ -15,12 +15,12 @@ from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from headrace import AsyncQueue, AsyncTasks, NewJob, Queue, Tasks
-from headrace._sql.dialects import schema_name
-from headrace._sql.django import DjangoConnection, engine_of
-from headrace._sql.tables import CHANNEL, VERSION, statement, wake_of
-from headrace._sql.transaction import Async, Sync, within
 from headrace.errors import ConfigurationError
 from headrace.platform import HEADERS, BaseReceipt, InnerQueue
+from headrace.sql._django import DjangoConnection, engine_of
+from headrace.sql._tables import CHANNEL, VERSION, statement, wake_of
+from headrace.sql._transaction import Async, Sync, within
+from headrace.sql.dialects import schema_name
 
 Delay = float | timedelta | datetime | None
 IN_COLUMNS = (HEADERS.key, HEADERS.priority)  # headers that have columns of their own

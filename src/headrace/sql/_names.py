@@ -1,10 +1,10 @@
 """The names of `headrace.sql`, which need SQLAlchemy."""
 
-from headrace._sql.aio.relay import AsyncRelay, relay_once_async
-from headrace._sql.inbox import forget, inbox
-from headrace._sql.outbox import Outbox
-from headrace._sql.sync.relay import Relay, relay_once
-from headrace._sql.tables import create_tables, drop_tables, keep_tables, tables
+from headrace.sql._aio.relay import AsyncRelay, relay_once_async
+from headrace.sql._inbox import forget, inbox
+from headrace.sql._outbox import Outbox
+from headrace.sql._sync.relay import Relay, relay_once
+from headrace.sql._tables import create_tables, drop_tables, keep_tables, tables
 
 __all__ = [
     "AsyncRelay",

@@ -1,4 +1,4 @@
-# Generated from `headrace/_sql/aio/relay.py` by .ci/twins.py: edit that file.
+# Generated from `headrace/sql/_aio/relay.py` by .ci/twins.py: edit that file.
 """The relay: it moves committed rows of an outbox to their queue, by batches that `batch` reads and deletes."""
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Self
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace import Queue
-from headrace._sql.batch import (
+from headrace.platform import LIMITS, Address, InnerQueue, checks
+from headrace.sql._batch import (
     FOLLOWING,
     SEND_WITHIN_S,
     Batch,
@@ -23,9 +24,9 @@ from headrace._sql.batch import (
     own_sender,
     sender,
 )
-from headrace._sql.outbox import Outbox
-from headrace._sql.rows import is_of_row
-from headrace._sql.sync.colour import (
+from headrace.sql._outbox import Outbox
+from headrace.sql._rows import is_of_row
+from headrace.sql._sync.colour import (
     Background,
     Connection,
     Engine,
@@ -36,7 +37,6 @@ from headrace._sql.sync.colour import (
     run_on,
     session_of,
 )
-from headrace.platform import LIMITS, Address, InnerQueue, checks
 
 
 def relay_once(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:

@@ -23,11 +23,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import TextClause
 
 from headrace import NewJob
-from headrace._sql.dialects import require_dialect
-from headrace._sql.rows import job_of, reason_of
-from headrace._sql.tables import VERSION, require_table, statement, wake_of
 from headrace.errors import ConfigurationError, NotDurable
 from headrace.platform import LIMITS, Address, BaseReceipt, InnerQueue, OutboxView, checks, log_event
+from headrace.sql._rows import job_of, reason_of
+from headrace.sql._tables import VERSION, require_table, statement, wake_of
+from headrace.sql.dialects import require_dialect
 
 SEND_WITHIN_S = 30.0  # seconds for which the queue is asked, while rows are locked
 # Seconds after which PostgreSQL ends the transaction of a relay that does nothing, as it is frozen.

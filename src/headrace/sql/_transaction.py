@@ -9,10 +9,10 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from headrace._sql.dialects import require_dialect
-from headrace._sql.django import DjangoConnection, connection_of
-from headrace._sql.tables import require_table
 from headrace.errors import ConfigurationError
+from headrace.sql._django import DjangoConnection, connection_of
+from headrace.sql._tables import require_table
+from headrace.sql.dialects import require_dialect
 
 R = TypeVar("R")
 

@@ -9,12 +9,12 @@ from typing import Any, overload
 from sqlalchemy.engine import Connection
 
 from headrace import Job
-from headrace._sql.dialects import schema_name
-from headrace._sql.django import DjangoConnection
-from headrace._sql.tables import statement
-from headrace._sql.transaction import Async, Sync, within
 from headrace.errors import RunLost
 from headrace.platform import HEADERS, checks
+from headrace.sql._django import DjangoConnection
+from headrace.sql._tables import statement
+from headrace.sql._transaction import Async, Sync, within
+from headrace.sql.dialects import schema_name
 
 DONE = """
     INSERT INTO {inbox} (queue, job_id, enqueued_ms, attempt) VALUES (:queue, :job_id, :enqueued_ms, :attempt)

@@ -11,7 +11,8 @@ from typing import Self
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace import AsyncQueue
-from headrace._sql.aio.colour import (
+from headrace.platform import LIMITS, Address, InnerQueue, checks
+from headrace.sql._aio.colour import (
     Background,
     Connection,
     Engine,
@@ -22,7 +23,7 @@ from headrace._sql.aio.colour import (
     run_on,
     session_of,
 )
-from headrace._sql.batch import (
+from headrace.sql._batch import (
     FOLLOWING,
     SEND_WITHIN_S,
     Batch,
@@ -33,9 +34,8 @@ from headrace._sql.batch import (
     own_sender,
     sender,
 )
-from headrace._sql.outbox import Outbox
-from headrace._sql.rows import is_of_row
-from headrace.platform import LIMITS, Address, InnerQueue, checks
+from headrace.sql._outbox import Outbox
+from headrace.sql._rows import is_of_row
 
 
 async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.expression import TextClause
 
-from headrace._sql import dialects
+from headrace.sql import dialects
 
 _dialect: Any = psycopg2.dialect
 PYFORMAT = _dialect()  # Django's cursors take `%(name)s` for every database

@@ -16,10 +16,10 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.sql.expression import TextClause
 
-from headrace._sql import dialects
-from headrace._sql.django import MAX_AGE, DjangoConnection
 from headrace.errors import ConfigurationError
 from headrace.platform import log_event
+from headrace.sql import dialects
+from headrace.sql._django import MAX_AGE, DjangoConnection
 
 VERSION = 1  # of the tables: rows of a later one are for later relays
 NOW_MS = {  # the clock of the database, in ms

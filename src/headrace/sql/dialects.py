@@ -44,7 +44,7 @@ def table_name(table: str, schema: str | None) -> str:
 def page(dialect: str, schema: str | None = None) -> str:
     """Return the SQL that creates the tables."""
     require_dialect(dialect, schema_name(schema))
-    text = files("headrace._sql").joinpath(f"{dialect}.sql").read_text("utf-8")
+    text = files("headrace.sql").joinpath(f"{dialect}.sql").read_text("utf-8")
     if schema is None:
         return text
     named = TABLE_OF.sub(lambda found: f"{found[1]} {table_name(found[2], schema)}", text)

@@ -1,4 +1,4 @@
-"""The parts of SQLAlchemy for asyncio that the relay uses, by the same names as in `_sql/sync/colour.py`."""
+"""The parts of SQLAlchemy for asyncio that the relay uses, by the same names as in `sql/_sync/colour.py`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection as Connection
 from sqlalchemy.ext.asyncio import AsyncEngine as Engine
 
-from headrace._sql.tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 from headrace.platform import aio
+from headrace.sql._tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 
 __all__ = ["Background", "Connection", "Engine", "Event", "Session", "event", "happens", "run_on", "session_of"]
 

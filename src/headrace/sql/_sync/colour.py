@@ -1,4 +1,4 @@
-"""The parts of SQLAlchemy that the relay uses, by the same names as in `_sql/aio/colour.py`."""
+"""The parts of SQLAlchemy that the relay uses, by the same names as in `sql/_aio/colour.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace._sql.tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 from headrace.platform import sync
+from headrace.sql._tables import CHANNEL, LISTEN, NOTIFY, TEST_S, notifies, old_at, tell_not_told
 
 __all__ = ["Background", "Connection", "Engine", "Event", "Session", "event", "happens", "run_on", "session_of"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from attrs import frozen
 from sqlalchemy.engine import Engine
 
-from headrace._sql.tables import CHANNEL, NOTIFY, require_table, statement, wake_of
 from headrace.platform import InnerQueue
+from headrace.sql._tables import CHANNEL, NOTIFY, require_table, statement, wake_of
 
 PAGE = 500  # rows that are read at once
 READ = """

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import requiring
 
 if TYPE_CHECKING:
-    from headrace._sql.aio.relay import AsyncRelay, relay_once_async
-    from headrace._sql.inbox import forget, inbox
-    from headrace._sql.outbox import Outbox
-    from headrace._sql.sync.relay import Relay, relay_once
-    from headrace._sql.tables import create_tables, drop_tables, keep_tables, tables
+    from headrace.sql._aio.relay import AsyncRelay, relay_once_async
+    from headrace.sql._inbox import forget, inbox
+    from headrace.sql._outbox import Outbox
+    from headrace.sql._sync.relay import Relay, relay_once
+    from headrace.sql._tables import create_tables, drop_tables, keep_tables, tables
 
 __all__ = [
     "AsyncRelay",
@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with requiring("headrace.sql", "sql", "sqlalchemy"):
-        from headrace._sql import names
+        from headrace.sql import _names as names
     found = globals()[name] = getattr(names, name)
     return found
 
