@@ -22,9 +22,9 @@ from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
-from headrace._django import contract
-from headrace._django.backend import close
+from headrace.django import _contract as contract
 from headrace.django import worker
+from headrace.django._backend import close
 from tests.support.awaiting import until
 from tests.support.servers import Server
 

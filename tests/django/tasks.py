@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import DeadLetter
-from headrace._django import contract
+from headrace.django import _contract as contract
 
 task: Any = __import__(contract.FIRST.package, fromlist=["task"]).task
 ran: list[Any] = []  # what `note` was called with, in this process

@@ -18,10 +18,10 @@ from django.test import override_settings
 from django.utils import timezone
 
 from headrace import Queue
-from headrace._django import contract
-from headrace._django.backend import TaskBackend
-from headrace._django.options import Options
+from headrace.django import _contract as contract
 from headrace.django import worker
+from headrace.django._backend import TaskBackend
+from headrace.django._options import Options
 from headrace.errors import QueueFull
 from tests.django import tasks
 from tests.django.conftest import await_end, working

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from headrace._django.backend import backend_of
+from headrace.django._backend import backend_of
 from tests.django import tasks
 from tests.django.conftest import ROOT
 from tests.web.chromium import chromium, needs_chromium

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace._django import contract
+from headrace.django import _contract as contract
 from tests.django import tasks
 from tests.django.conftest import ROOT, await_end
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace._django import contract
-from headrace._django.tasks import OWN
+from headrace.django import _contract as contract
 from headrace.django import worker
+from headrace.django._tasks import OWN
 from tests.django import tasks
 from tests.django.conftest import await_end, working
 from tests.support.awaiting import until

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from headrace._django import contract
+from headrace.django import _contract as contract
 from headrace.django.models import OutboxRow
 from tests.django import tasks
 from tests.django.conftest import ROOT, await_end, working

@@ -7,8 +7,8 @@
 docs/how-to/use-in-django.md.
 """
 
-from headrace._django.backend import TaskBackend
-from headrace._django.running import worker_of as worker
+from headrace.django._backend import TaskBackend
+from headrace.django._running import worker_of as worker
 
 __all__ = ["TaskBackend", "worker"]
 

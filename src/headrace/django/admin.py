@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from headrace._django.pages import view
+from headrace.django._pages import view
 from headrace.django.models import Queue
 
 _admin: Any = import_module("django.contrib.admin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from headrace._django.backend import missing_table
+from headrace.django._backend import missing_table
 
 _apps: Any = import_module("django.apps")
 _checks: Any = import_module("django.core.checks")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, ClassVar
 
-from headrace._django.tables import model_table
+from headrace.django._tables import model_table
 
 _models: Any = import_module("django.db.models")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from headrace._django.pages import view
+from headrace.django._pages import view
 
 _urls: Any = import_module("django.urls")
 _auth: Any = import_module("django.contrib.auth.decorators")

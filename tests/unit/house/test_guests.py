@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[3] / "src" / "headrace"
 GUESTS = {
     "console": ["_ui", "_cli", "web.py", "__main__.py"],
     "sql": ["sql"],
-    "django": ["_django", "django"],
+    "django": ["django"],
 }
 AT_MOST = 39  # names of the door
 

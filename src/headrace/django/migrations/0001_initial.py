@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, ClassVar
 
-from headrace._django.tables import CreateTables, model_table
+from headrace.django._tables import CreateTables, model_table
 
 _migrations: Any = import_module("django.db.migrations")
 _models: Any = import_module("django.db.models")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from headrace._django.commands import relay
+from headrace.django._commands import relay
 from headrace.errors import HeadraceError
 
 _base: Any = import_module("django.core.management.base")

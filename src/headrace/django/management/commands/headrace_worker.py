@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from headrace._django.commands import work
+from headrace.django._commands import work
 from headrace.errors import HeadraceError
 
 _base: Any = import_module("django.core.management.base")

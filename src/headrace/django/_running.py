@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from headrace import Job, Worker
-from headrace._django import contract, results
-from headrace._django.backend import TaskBackend, backend_of, outbox_of
-from headrace._django.tasks import OWN, discovered, scheduled
+from headrace.django import _contract as contract
+from headrace.django import _results as results
+from headrace.django._backend import TaskBackend, backend_of, outbox_of
+from headrace.django._tasks import OWN, discovered, scheduled
 from headrace.errors import ConfigurationError, DeadLetter, RunLost, RunSuspended, Verdict, class_path, traced
 from headrace.platform import HEADERS, InnerWorker, given
 

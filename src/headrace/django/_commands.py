@@ -8,12 +8,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from headrace._django.backend import backend_of, outbox_of
-from headrace._django.running import queues_of, worker_of
+from headrace.django._backend import backend_of, outbox_of
+from headrace.django._running import queues_of, worker_of
 from headrace.errors import ConfigurationError, requiring
 
 VARIABLE = "HEADRACE_DJANGO_WORKER"  # of the environment: the arguments of `worker_of`, in JSON
-TARGET = "headrace._django.child:worker"
+TARGET = "headrace.django._child:worker"
 
 
 def work(alias: str, queues: Sequence[str], concurrency: int | None, processes: int, **options: Any) -> int:

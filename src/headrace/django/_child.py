@@ -7,8 +7,8 @@ import logging
 import os
 from typing import Any
 
-from headrace._django.commands import VARIABLE
-from headrace._django.running import worker_of
+from headrace.django._commands import VARIABLE
+from headrace.django._running import worker_of
 
 
 def write_once() -> None:

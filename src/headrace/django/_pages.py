@@ -7,8 +7,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace._django import contract
-from headrace._django.backend import TaskBackend
+from headrace.django import _contract as contract
+from headrace.django._backend import TaskBackend
 from headrace.errors import ConfigurationError
 from headrace.platform import VERBS, forks, given
 

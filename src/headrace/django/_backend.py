@@ -12,11 +12,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from headrace import Job, JobState, NewJob, Queue
-from headrace._django import contract, results
-from headrace._django.commit import sent_on_commit
-from headrace._django.options import Options
-from headrace._django.tables import schema
-from headrace._django.tasks import Task, scheduled
+from headrace.django import _contract as contract
+from headrace.django import _results as results
+from headrace.django._commit import sent_on_commit
+from headrace.django._options import Options
+from headrace.django._tables import schema
+from headrace.django._tasks import Task, scheduled
 from headrace.errors import ConfigurationError, JobFailed, without_extra
 from headrace.platform import HEADERS, check_names, forks, given
 from headrace.sql.dialects import DIALECTS, table_name

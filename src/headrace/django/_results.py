@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from headrace import Job, JobState
-from headrace._django import contract
+from headrace.django import _contract as contract
 from headrace.platform import HEADERS, parameters
 
 PRIORITY, RUN_AFTER, ENQUEUED = "django-priority", "django-run-after", "django-enqueued-at"  # headers

@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from headrace import NewJob
-from headrace._django import contract, results
-from headrace._django.options import Options, deadline_of, retry_of
+from headrace.django import _contract as contract
+from headrace.django import _results as results
+from headrace.django._options import Options, deadline_of, retry_of
 from headrace.errors import ConfigurationError
 
 OWN: dict[str, Task] = {}  # tasks with options of their own, by path, as far as their modules are imported
