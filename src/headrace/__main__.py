@@ -1,6 +1,6 @@
 """`python -m headrace` is the program `headrace`."""
 
-from headrace._cli import main
+from headrace.console.cli import main
 
 if __name__ == "__main__":
     main()

@@ -10,8 +10,8 @@
 from headrace.errors import requiring
 
 with requiring("headrace.web", "web", "jinja2", "starlette"):
-    from headrace._ui.actions import ACTIONS
-    from headrace._ui.web.app import app
-    from headrace._ui.web.bridge import wsgi
+    from headrace.console.actions import ACTIONS
+    from headrace.console.web.app import app
+    from headrace.console.web.bridge import wsgi
 
 __all__ = ["ACTIONS", "app", "wsgi"]

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import headrace
 from headrace import ConfigurationError, FanOut, Flow, Queue
-from headrace._cli.app import app
 from headrace._net.base.address import client_of
+from headrace.console.cli.app import app
 from headrace.inspect import AsyncInspector, Inspector
 from tests.support.awaiting import until
 from tests.support.cluster import Cluster

@@ -18,7 +18,7 @@ import pytest
 import typer.main
 
 from headrace import Queue
-from headrace._cli.app import app
+from headrace.console.cli.app import app
 from tests.support.awaiting import PATIENCE
 from tests.support.colours import Connect
 from tests.support.program import PATIENCE as PROGRAM_PATIENCE

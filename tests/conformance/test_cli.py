@@ -21,10 +21,10 @@ import pytest
 
 import headrace as package
 from headrace import AsyncWorker, ConfigurationError, Counts, NewJob, Queue, Worker
-from headrace._cli import console
-from headrace._cli.child import load
-from headrace._cli.enqueue import BadLineError, Reader
 from headrace._installing import install_command
+from headrace.console.cli import console
+from headrace.console.cli.child import load
+from headrace.console.cli.enqueue import BadLineError, Reader
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, Program, Terminal, on_a_terminal, refused, started
 from tests.support.servers import Server
@@ -1023,7 +1023,7 @@ def test_the_console_script(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("absent", ["typer", "rich"])
 def test_without_the_extra(absent: str) -> None:
-    code = f"import sys; sys.modules[{absent!r}] = None; from headrace._cli import main; main()"
+    code = f"import sys; sys.modules[{absent!r}] = None; from headrace.console.cli import main; main()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert run.returncode == 1
     assert run.stderr == f"headrace: the command line is an extra: {install_command('cli')}\n"
@@ -1032,9 +1032,8 @@ def test_without_the_extra(absent: str) -> None:
 @pytest.mark.slow
 def test_it_starts_without_what_draws_tables() -> None:
     """Which takes as long to import as a short command."""
-    code = (
-        "import sys, headrace._cli.app; print(sorted({'rich.console', 'rich.progress', 'textual'} & set(sys.modules)))"
-    )
+    drawing = "{'rich.console', 'rich.progress', 'textual'}"
+    code = f"import sys, headrace.console.cli.app; print(sorted({drawing} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
 

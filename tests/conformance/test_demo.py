@@ -14,8 +14,8 @@ import attrs
 import pytest
 
 from headrace import Counts, Queue
-from headrace._cli import demo
-from headrace._cli.demo import Evidence, facts, modules, report, totals
+from headrace.console.cli import demo
+from headrace.console.cli.demo import Evidence, facts, modules, report, totals
 from tests.support.awaiting import until
 from tests.support.program import Script, environment, started
 from tests.support.servers import Server
@@ -115,8 +115,8 @@ def test_interrupted_between_two_starts(monkeypatch: pytest.MonkeyPatch, newest:
 
 ALTERED = """
 import attrs
-from headrace._cli import demo
-from headrace._cli import main
+from headrace.console.cli import demo
+from headrace.console.cli import main
 
 report = demo.report
 

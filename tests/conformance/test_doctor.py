@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from headrace._cli.app import app
+from headrace.console.cli.app import app
 from tests.support.cluster import Cluster
 from tests.support.servers import Server, binaries
 

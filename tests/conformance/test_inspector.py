@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from headrace import FanOut, Flow, Limit, NewJob, Next, Queue, Rate, Worker
-from headrace._ui.texts import complaint
 from headrace.codecs import JSONCodec
+from headrace.console.texts import complaint
 from headrace.inspect import Inspector, SlotView, reason_key
 from headrace.testing import run
 from tests.conformance.test_resharding import gone

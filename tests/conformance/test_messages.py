@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace import AsyncQueue, ConfigurationError, Flow, Queue, Worker
-from headrace._cli.relay import _engine
+from headrace.console.cli.relay import _engine
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, PROGRAM, Program, environment, refused
 from tests.support.servers import Server

@@ -13,10 +13,10 @@ import pytest
 from rich.cells import cell_len
 
 from headrace import Queue
-from headrace._cli import output
-from headrace._cli.console import say
 from headrace._telemetry.log import TextLines
-from headrace._ui.top.pane import cell
+from headrace.console.cli import output
+from headrace.console.cli.console import say
+from headrace.console.top.pane import cell
 from tests.support.program import Program, Terminal
 from tests.support.servers import Server
 

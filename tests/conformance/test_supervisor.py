@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from headrace import Counts, Queue
-from headrace._cli.work import CONNECTIONS_AT_MOST, Health
+from headrace.console.cli.work import CONNECTIONS_AT_MOST, Health
 from tests.support.awaiting import until
 from tests.support.program import PATIENCE, PROGRAM, environment
 from tests.support.servers import Server
@@ -200,7 +200,7 @@ import os, resource
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (most if most == resource.RLIM_INFINITY else min(most, 4096), most))
 files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-from headrace._cli import main
+from headrace.console.cli import main
 main()
 """
 

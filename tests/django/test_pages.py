@@ -13,7 +13,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.asgi import get_asgi_application
 from django.test import Client, override_settings
 
-from headrace._ui.web.render import static_files
+from headrace.console.web.render import static_files
 from headrace.django import _contract as contract
 from headrace.django import _pages as pages
 from tests.django import tasks

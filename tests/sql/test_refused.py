@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace import AsyncQueue, Queue
-from headrace._cli.app import app
+from headrace.console.cli.app import app
 from headrace.inspect import Inspector
 from headrace.sql import Outbox, Relay, relay_once, relay_once_async
 from tests.sql.databases import Database

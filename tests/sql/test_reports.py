@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import headrace.web
 from headrace import Queue
-from headrace._cli.app import app
 from headrace._model.views import OutboxView
 from headrace._protocol import view_ops
+from headrace.console.cli.app import app
 from headrace.inspect import Inspector
 from headrace.sql import Outbox, Relay
 from tests.sql.databases import Database

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from headrace import Queue
 from headrace._api.aio.inspector import AsyncInspector
-from headrace._ui.top.app import Top
+from headrace.console.top.app import Top
 from tests.support.servers import Server
 
 SHOWN = Path(__file__).parent / "shown"

@@ -15,7 +15,7 @@ from headrace._core.views.attention import Look, attention
 from headrace._model.state import WorkerState
 from headrace._model.views import Overview, QueueView
 from headrace._protocol.view_ops import Signs
-from headrace._ui.top.app import Top
+from headrace.console.top.app import Top
 
 PICTURE = Path(__file__).parents[2] / "docs/how-to/top.svg"
 NOW_S = 1893456000.0

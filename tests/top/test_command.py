@@ -9,8 +9,8 @@ import pytest
 from attrs import asdict
 
 from headrace import Queue
-from headrace._cli.app import app
 from headrace._installing import install_command
+from headrace.console.cli.app import app
 from tests.support.program import on_a_terminal
 from tests.support.servers import Server
 
@@ -49,7 +49,7 @@ def test_refusals(newest: Server, capfd: pytest.CaptureFixture[str], monkeypatch
         code, out, err = once(newest.url, *arguments, capfd=capfd)
         assert (code, out, err.count("\n")) == (2, "", 1), err
         assert words in err
-    for name in [name for name in sys.modules if name.startswith("headrace._ui.top")]:
+    for name in [name for name in sys.modules if name.startswith("headrace.console.top")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "textual", None)
     monkeypatch.setitem(sys.modules, "textual.app", None)

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from headrace import NewJob, Queue
-from headrace._ui.top import job, letters, pane, queue, queues, workers
+from headrace.console.top import job, letters, pane, queue, queues, workers
 from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run
 from tests.top.conftest import SHOWN, Screen

@@ -15,9 +15,9 @@ import redis
 from attrs import frozen
 
 from headrace import ConfigurationError, Flow, NewJob, Queue, Worker
-from headrace._ui import actions
-from headrace._ui.web.access import Rights
 from headrace.codecs import Compressed, DirectoryStore, Encrypted, JSONCodec, MsgpackCodec, Offloaded, PydanticCodec
+from headrace.console import actions
+from headrace.console.web.access import Rights
 from headrace.inspect import reason_key
 from headrace.web import ACTIONS
 from tests.support.awaiting import until

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from headrace import FanOut, Flow, FlowJob, Job, Limit, NewJob, Queue, Retry, Worker
-from headrace._ui.web.pages import PAGES
+from headrace.console.web.pages import PAGES
 from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import LONG, waiting_run, write_trends

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from headrace import Queue
-from headrace._cli.app import app
+from headrace.console.cli.app import app
 from tests.support.program import started
 from tests.support.servers import Server
 

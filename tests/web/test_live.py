@@ -13,7 +13,7 @@ from tests.web.chromium import chromium, needs_chromium
 
 pytestmark = needs_chromium
 ROOT = "http://localhost/"  # a secure context, so there is a clipboard
-STATIC = files("headrace._ui.web") / "static"
+STATIC = files("headrace.console.web") / "static"
 FRAME = """<!doctype html><html lang="en"><head><title>t</title><link rel="stylesheet" href="static/style.css">
 <script src="static/live.js" defer></script></head><body><p id="late" class="late" role="alert" hidden></p>
 <span class="live" id="live"></span><main id="content" data-live>{}</main>

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from headrace import Queue
-from headrace._ui.web.render import static_files
+from headrace.console.web.render import static_files
 from headrace.web import ACTIONS, app, wsgi
 from tests.support.awaiting import until
 from tests.support.servers import Server

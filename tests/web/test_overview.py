@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace import Limit, NewJob, Queue
-from headrace._ui.texts import memory
+from headrace.console.texts import memory
 from tests.support.awaiting import until
 from tests.support.servers import Server
 from tests.support.steps import LONG, write_trends

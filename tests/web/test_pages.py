@@ -17,8 +17,8 @@ from starlette.routing import Mount
 
 from headrace import ConfigurationError, Flow, Job, Limit, NewJob, Next, Queue, Rate, Worker
 from headrace._model.views import one_line
-from headrace._ui.web import render
-from headrace._ui.web.render import STATIC, static_files
+from headrace.console.web import render
+from headrace.console.web.render import STATIC, static_files
 from headrace.errors import RunSuspended
 from headrace.inspect import reason_key
 from headrace.testing import run

@@ -19,8 +19,8 @@ TARGET = "headrace.django._child:worker"
 def work(alias: str, queues: Sequence[str], concurrency: int | None, processes: int, **options: Any) -> int:
     """Run the processes of `headrace_worker` until they end; return the exit code. Raises `ConfigurationError`."""
     with requiring("headrace_worker", "cli", "typer", "rich"):
-        from headrace._cli.child import Options
-        from headrace._cli.work import Supervisor
+        from headrace.console.cli.child import Options
+        from headrace.console.cli.work import Supervisor
     worker_of(alias, queues, concurrency)  # refuses wrong settings here, once, before any process starts
     reload, health_port = options.pop("reload"), options.pop("health_port")
     given = {"alias": alias, "queues": list(queues), "concurrency": concurrency}
@@ -35,7 +35,7 @@ def relay(alias: str, queues: Sequence[str], *, refused: bool, retry_refused: bo
     Raises `ConfigurationError` for a backend without an outbox, and for a queue that it does not have.
     """
     with requiring("headrace_relay", "cli", "typer", "rich"):
-        from headrace._cli.relay import serve, set_aside
+        from headrace.console.cli.relay import serve, set_aside
     backend = backend_of(alias)
     options = backend.settings
     wanted = queues_of(backend, queues)
@@ -50,7 +50,7 @@ def relay(alias: str, queues: Sequence[str], *, refused: bool, retry_refused: bo
 
 def program(arguments: Sequence[str]) -> None:
     """Run the command line on the server and namespace of the backend `default`, unless *arguments* name others."""
-    from headrace._cli import main
+    from headrace.console.cli import main
 
     options = backend_of("default").settings
     if options.url is not None:

@@ -13,7 +13,7 @@ from headrace.errors import ConfigurationError
 from headrace.platform import VERBS, forks, given
 
 if TYPE_CHECKING:
-    from headrace._ui.web.bridge import Bridge
+    from headrace.console.web.bridge import Bridge
 
 RIGHTS = "headrace.rights"  # of the scope: what the user of a request may do
 _csrf: Any = import_module("django.views.decorators.csrf")
@@ -43,7 +43,7 @@ _site: Bridge | None = None
 def site() -> Bridge:
     """Return the pages, which are made once. Raises `ConfigurationError`."""
     global _site  # noqa: PLW0603 - one event loop for a process
-    from headrace._ui.web.bridge import Bridge
+    from headrace.console.web.bridge import Bridge
     from headrace.web import app
 
     with _lock:

@@ -12,7 +12,7 @@ from headrace._model.flow import FlowState
 from headrace._model.state import Counts
 from headrace._model.views import ChildView, QueueView, RunView
 from headrace._protocol.flow_ops import LEADS
-from headrace._ui.web.graph import Node, drawn, nodes
+from headrace.console.web.graph import Node, drawn, nodes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer.main
 
-from headrace._cli.app import app
+from headrace.console.cli.app import app
 from tests.support.facts import each
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cli.md").read_text("utf-8")

@@ -10,7 +10,7 @@ from tests.support.facts import each
 
 SOURCE = Path(__file__).parents[3] / "src" / "headrace"
 GUESTS = {
-    "console": ["_ui", "_cli", "web.py", "__main__.py"],
+    "console": ["console", "web.py", "__main__.py"],
     "sql": ["sql"],
     "django": ["django"],
 }

@@ -11,15 +11,15 @@ import typer.main
 from click.testing import CliRunner
 
 import headrace
-from headrace._cli.app import app
-from headrace._cli.console import as_typed
 from headrace._model.verbs import VERBS
-from headrace._ui.actions import ACTIONS, BULK_TEXTS, BUTTONS, CALLS
+from headrace.console.actions import ACTIONS, BULK_TEXTS, BUTTONS, CALLS
+from headrace.console.cli.app import app
+from headrace.console.cli.console import as_typed
 from headrace.inspect import Admin
 from tests.support.facts import each
 
 COMMAND: Any = typer.main.get_command(app)
-UI = Path(headrace.__file__).parent / "_ui"
+UI = Path(headrace.__file__).parent / "console"
 
 
 @each("name", VERBS)

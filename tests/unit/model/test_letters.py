@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from headrace import Job, Retry
-from headrace._cli import output
 from headrace._core.verdicts import unknown_kind
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
 from headrace._model.letters import SPENT, cause_first
 from headrace._model.settings import HandlerSettings, QueueSettings
 from headrace._protocol.script import script
+from headrace.console.cli import output
 
 UNHANDLED = "no handler for jobs of kind 'fax': this worker knows 'mail'"
 FAX = "kind 'fax' has no handler: this worker knows 'mail'"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace._ui.texts import chart, short
-from headrace._ui.top.pane import Column, cell, widths
+from headrace.console.texts import chart, short
+from headrace.console.top.pane import Column, cell, widths
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace._model.state import WorkerFacts, WorkerState
-from headrace._ui.programs import Program, programs, versions_of
+from headrace.console.programs import Program, programs, versions_of
 
 
 def one(

@@ -9,7 +9,7 @@ import pytest
 
 from headrace import Limit, Rate
 from headrace._model.settings import AGREED, QueueSettings
-from headrace._ui.texts import declared, signal_data
+from headrace.console.texts import declared, signal_data
 
 OPTIONS: dict[str, tuple[Any, str]] = {
     "max_attempts": (None, "no limit"),

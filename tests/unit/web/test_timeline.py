@@ -9,7 +9,7 @@ import pytest
 from headrace._model.state import Attempt
 from headrace._model.steps import Step
 from headrace._model.views import JobView, Payload
-from headrace._ui.web.timeline import Timeline, timeline
+from headrace.console.web.timeline import Timeline, timeline
 
 NOW = 1100.0
 

@@ -1,1 +1,0 @@
-"""Pages and terminal: their actions and their texts."""

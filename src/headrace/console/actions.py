@@ -1,0 +1,411 @@
+"""Actions of pages and terminal: each calls one verb of a queue, and returns the change that it made."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from attrs import asdict, frozen
+
+from headrace import AsyncQueue
+from headrace.console.texts import Refused, counted, jobs, signal_data
+from headrace.inspect import AsyncInspector
+from headrace.platform import HEADERS, LIMITS, VERBS, InnerQueue, Stored, operator_queue
+
+ACTIONS = frozenset(name for name, verb in VERBS.items() if verb.page)
+BULK = {name: verb.states for name, verb in VERBS.items() if verb.states}
+CALL_WITHIN_S = 10.0  # seconds for which a round trip of an action is tried
+PER_PAGE = 25  # of a page of a list, and so of an action for ticked rows
+STEPS_WITHIN_S = 1.0  # seconds that a bulk action takes before its user is asked to go on
+
+
+@frozen
+class Form:
+    """The fields of a form: each once, as text. `ticked` has the ids of rows that a user chose in a list; `None`:
+    the form is of no list.
+    """
+
+    fields: Mapping[str, str]
+    ticked: tuple[str, ...] | None = None
+
+    def __call__(self, name: str) -> str:
+        """Return a field; '' if it is missing."""
+        return self.fields.get(name, "")
+
+    def required(self, name: str) -> str:
+        """Return a field that must not be empty."""
+        if not self(name):
+            raise Refused(f"{name} is missing.")
+        return self(name)
+
+    def seconds(self, name: str) -> float | None:
+        """Return a field as seconds; `None` if it is empty."""
+        text = self(name).strip()
+        if not text:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if not math.isfinite(seconds):
+            raise Refused(f"{name} {text!r:.50}: give a number of seconds.")
+        return seconds
+
+    def count(self, name: str) -> int:
+        """Return a field as a number of jobs; 0 if it is empty."""
+        text = self(name)
+        if text and not re.fullmatch(r"[0-9]{1,15}", text):
+            raise Refused(f"{name} {text!r:.50}: give a number.")
+        return int(text or 0)
+
+    def confirmed(self, queue: str) -> None:
+        """Check that the user typed the queue's name, for actions that can't be undone."""
+        if self("confirm") != queue:
+            raise Refused(f"Type the queue's name, {queue}, to confirm. Nothing was done.")
+
+
+TRACING = ("traceparent", "tracestate", "baggage")  # headers that a tracer writes
+
+
+def is_internal(header: str) -> bool:
+    """Tell whether a header is not the program's own: ours, or a tracer's."""
+    return header.startswith(HEADERS.reserved) or header in TRACING
+
+
+@frozen
+class ActionRequest:
+    """An action that a user asks for: its queue, its form, and the reader of queues."""
+
+    queue: AsyncQueue[Any]
+    form: Form
+    inspector: AsyncInspector
+
+
+Outcome = tuple[int, str]  # the number of jobs, and a text for the user
+
+
+async def pause(request: ActionRequest) -> Outcome:
+    """Hand out no more jobs."""
+    done = await request.queue.admin.pause()
+    return int(done), "The queue is paused." if done else "The queue was paused already."
+
+
+async def resume(request: ActionRequest) -> Outcome:
+    """Hand out jobs again."""
+    done = await request.queue.admin.resume()
+    return int(done), "Jobs are handed out again." if done else "The queue was not paused."
+
+
+async def enqueue(request: ActionRequest) -> Outcome:
+    """Add a job, its payload as it is typed; or a job like another."""
+    if request.form("again"):
+        return await _enqueue_again(request, request.form("again"))
+    delay, level = request.form.seconds("delay"), int(request.form.seconds("priority") or 0)
+    named = request.form("id") or None
+    receipt = await request.queue.enqueue(request.form("payload"), id=named, delay=delay, priority=level)
+    return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
+
+
+async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
+    """Add a job with the headers, priority, key and cost of another, and its payload, unless another one is typed."""
+    found = await request.queue.find(id)
+    if found is None or found.job.payload is None:
+        raise Refused(f"The payload of {id!r:.100} is not known any more. Nothing was done.")
+    job, payload = found.job, cast("str | Stored", Stored(found.job.payload, found.job.id))
+    if HEADERS.flow in job.headers:
+        raise Refused("This is a job of a flow: start another run of the flow. Nothing was done.")
+    if "payload" in request.form.fields:
+        text = request.form("payload").replace("\r\n", "\n")  # browsers send each line end as CRLF
+        shown = await request.inspector.job(request.queue.name, id)
+        payload = payload if shown is None or text == shown.payload.text else text
+    headers = {name: value for name, value in job.headers.items() if not is_internal(name)}
+    options: dict[str, Any] = {"key": job.key, "cost": job.cost, "priority": job.priority, "headers": headers}
+    receipt = await request.queue.enqueue(payload, id=request.form("id") or None, **options)
+    return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
+
+
+async def cancel(request: ActionRequest) -> Outcome:
+    """Remove a job that waits, runs or is delayed."""
+    done = await request.queue.cancel(request.form.required("id"))
+    return int(done), "The job was cancelled." if done else "The job is not there any more, or dead."
+
+
+async def expire(request: ActionRequest) -> Outcome:
+    """End the lease of a job."""
+    done = await request.queue.admin.expire(request.form.required("id"))
+    return done, "Its lease was ended: the job is in front." if done else "The job is not leased any more."
+
+
+async def reschedule(request: ActionRequest) -> Outcome:
+    """Give a delayed job another due time."""
+    done = await request.queue.admin.reschedule(request.form.required("id"), request.form.seconds("delay"))
+    return int(done), "The job has another due time." if done else "The job is not delayed any more."
+
+
+SIGNALLED = {
+    "woke": "The job goes on.",
+    "kept": "The signal is kept until the job waits for it.",
+    "present": "The job has this signal already.",
+    "unknown": "The job is not there any more, or its wait has timed out.",
+}
+
+
+async def signal(request: ActionRequest) -> Outcome:
+    """Send a signal to a job, its data as it is typed: JSON, or else text."""
+    data = request.form("data")
+    sent = signal_data(data) if data else None
+    job_id = request.form.required("id")
+    name = request.form.required("signal")
+    answer = await request.queue.signal(
+        job_id, name, sent, by=f"headrace web, {socket.gethostname()[:100]}:{os.getpid()}"
+    )
+    return int(answer in ("woke", "kept")), SIGNALLED[answer]
+
+
+async def _letters(request: ActionRequest) -> list[str]:
+    """Return the ids of the chosen dead letters: one, a group, or none for all."""
+    if request.form("id"):
+        return [request.form("id")]
+    if not request.form("group"):
+        return []
+    ids = list(dict.fromkeys(await request.inspector.dead_ids(request.queue.name, request.form("group"))))
+    if not ids:
+        raise Refused("There is no such dead letter any more. Nothing was done.")
+    return ids
+
+
+async def redrive(request: ActionRequest) -> Outcome:
+    """Send dead letters back to the queue: one, maybe with another payload as it is typed; all of a reason, or all."""
+    typed = request.form.fields.get("payload")
+    payload = None if typed is None else typed.replace("\r\n", "\n")  # browsers send each line end as CRLF
+    chosen = await _letters(request)
+    if payload is None:
+        step = request.form("step")
+        number = await request.queue.admin.redrive(*chosen, from_step=step or None)
+        return number, f"{jobs(number)} went back to the queue{f', and begins again at {step}' if step else ''}."
+    name = request.form.required("id")
+    if not await request.queue.admin.redrive(name, payload=payload):
+        raise Refused(f"{name!r:.100} is no dead letter any more, or its id is taken again. Nothing was done.")
+    return 1, "1 job went back to the queue, with another payload."
+
+
+async def purge_dead(request: ActionRequest) -> Outcome:
+    """Remove dead letters for good: one, all of a reason, or all."""
+    number = await request.queue.admin.purge_dead(*await _letters(request))
+    return number, f"{counted(number, 'dead letter')} removed."
+
+
+async def purge(request: ActionRequest) -> Outcome:
+    """Remove the jobs that wait."""
+    number = await request.queue.admin.purge()
+    return number, f"{jobs(number)} that waited were removed."
+
+
+async def delete(request: ActionRequest) -> Outcome:
+    """Remove the queue with everything in it."""
+    number = await request.queue.admin.delete()
+    return number, f"Queue {request.queue.name} was deleted, with {jobs(number)}."
+
+
+async def schedule(request: ActionRequest) -> Outcome:
+    """Change timing, missed rule or payload of a schedule; the headers of its jobs stay."""
+    form, name = request.form, request.form.required("name")
+    found = await InnerQueue(request.queue).schedule(name)
+    if found is None:
+        raise Refused(f"There is no schedule {name!r:.100} any more. Nothing was done.")
+    job, every, cron = found[1].job, form.seconds("every"), form("cron").strip() or None
+    if (every is None) == (cron is None):
+        raise Refused("Give seconds or a cron expression, one of the two.")
+    zone = form("timezone").strip() or None if cron else None
+    payload, shown = job.payload, await request.inspector.schedule(request.queue.name, name)
+    typed = form.fields.get("payload", "").replace("\r\n", "\n")
+    if "payload" in form.fields and (shown is None or typed != shown.payload.text):
+        payload = typed
+    cost = job.cost if HEADERS.cost in job.headers else None
+    await request.queue.admin.schedule(
+        name,
+        payload,
+        every=every,
+        cron=cron,
+        timezone=zone,
+        missed=form("missed") or "once",
+        headers=job.headers,
+        priority=job.priority,
+        cost=cost,
+    )
+    return 1, "The schedule was changed."
+
+
+async def unschedule(request: ActionRequest) -> Outcome:
+    """End a schedule; jobs that it has enqueued stay."""
+    done = await request.queue.admin.unschedule(request.form.required("name"))
+    return int(done), "The schedule was removed." if done else "There is no such schedule any more."
+
+
+async def run_schedule(request: ActionRequest) -> Outcome:
+    """Enqueue the job of a schedule now."""
+    job = await request.queue.admin.run_schedule(request.form.required("name"))
+    return int(job is not None), f"Job {job} was enqueued." if job else "There is no such schedule any more."
+
+
+async def pause_schedule(request: ActionRequest) -> Outcome:
+    """Let a schedule enqueue no jobs."""
+    done = await request.queue.admin.pause_schedule(request.form.required("name"))
+    return int(done), "The schedule is paused." if done else "The schedule was paused already, or is gone."
+
+
+async def resume_schedule(request: ActionRequest) -> Outcome:
+    """Let a paused schedule enqueue jobs again."""
+    done = await request.queue.admin.resume_schedule(request.form.required("name"))
+    return int(done), "The schedule goes on." if done else "The schedule was not paused, or is gone."
+
+
+async def fail_worker(request: ActionRequest) -> Outcome:
+    """Declare a worker dead."""
+    number = await request.queue.admin.fail_worker(request.form.required("worker"))
+    return number, f"The worker counts as dead here; {jobs(number)} of it went to the front."
+
+
+ASKED = {
+    "quiet_worker": "The worker leases no more jobs of this queue.",
+    "resume_worker": "The worker leases jobs of this queue again.",
+    "stop_worker": "The worker stops, once it has finished the jobs that it runs.",
+}
+
+
+async def _ask_worker(verb: str, request: ActionRequest) -> Outcome:
+    """Ask a worker for something."""
+    ask = getattr(request.queue.admin, verb)
+    asked: bool = await ask(request.form.required("worker"))
+    return int(asked), ASKED[verb] if asked else "The worker is not there any more."
+
+
+quiet_worker, resume_worker, stop_worker = (partial(_ask_worker, verb) for verb in ASKED)
+
+
+async def repair(request: ActionRequest) -> Outcome:
+    """Repair damage by foreign commands; or show it, and change nothing."""
+    shown = bool(request.form("show"))
+    found = await request.queue.admin.repair(dry_run=shown)
+    kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
+    if not found:
+        return 0, "There is nothing to mend." if shown else "There was nothing to mend."
+    return found.total, f"To be mended: {kinds}. Nothing was changed yet." if shown else f"Mended: {kinds}."
+
+
+Action = Callable[[ActionRequest], Awaitable[Outcome]]
+CALLS: dict[str, Action] = {name: globals()[name] for name in ACTIONS}
+
+
+@frozen
+class Button:
+    """A button of the page of a queue, or of a worker. Its action needs no other field; `note` explains it."""
+
+    page: str
+    text: str
+    note: str = ""
+
+
+BUTTONS = {
+    "repair": Button("queue", "Repair"),
+    "purge": Button("queue", "Purge", "Removes the jobs that wait or are delayed."),
+    "delete": Button("queue", "Delete the queue", "Removes the queue with everything in it."),
+    "quiet_worker": Button("worker", "Quiet", "It leases no more jobs of this queue, and finishes its running jobs."),
+    "resume_worker": Button("worker", "Resume"),
+    "stop_worker": Button("worker", "Stop its program", "It finishes its jobs, of all queues, and ends."),
+    "fail_worker": Button(
+        "worker", "Declare it dead", "A worker that counts as dead loses its leases, and comes back if it lives."
+    ),
+}
+BULK_TEXTS = {  # on the button, and of the jobs after it
+    "cancel": ("Cancel all that match", "were cancelled"),
+    "expire": ("End the leases of all that match", "had their leases ended"),
+    "reschedule": ("Make all that match due at once", "are due at once"),
+    "redrive": ("Redrive all that match", "went back to the queue"),
+    "purge_dead": ("Remove all that match for good", "were removed"),
+}
+
+
+async def _bulk(queue: AsyncQueue[Any], action: str, form: Form) -> tuple[int, str, dict[str, str]]:
+    """Take an action for all jobs of a state that match, for a second. Return the number of jobs, a text on all steps
+    so far, and the fields that go on with it; none at its end.
+    """
+    end = time.monotonic() + STEPS_WITHIN_S
+    texts = {name: form(name) for name in ("reason", "kind", "group")}
+    looked, matched, done = map(form.count, ("looked", "matched", "done"))
+    cursor, now = form("cursor"), 0
+    while True:
+        step = await queue.admin.bulk(action, form("state"), **texts, cursor=cursor)
+        looked, matched, cursor, now = looked + step.looked, matched + step.matched, step.cursor, now + step.done
+        if not cursor or time.monotonic() > end:
+            break
+    done += now
+    onward: dict[str, str] = {}
+    following, _, rest = form("rest").partition(" ")  # other queues, which have the same cause of death
+    if cursor or following:
+        onward = {"action": action, "state": form("state"), "cursor": cursor, "confirm": form("confirm")}
+        onward |= texts | {"looked": str(looked), "matched": str(matched), "done": str(done)}
+        onward |= {"rest": form("rest"), "within": form("within"), "total": form("total")}
+        if not cursor:
+            onward |= {"name": following, "rest": rest, "confirm": ""}
+    which = "; ".join(f"{name} {text!r}" for name, text in texts.items() if text and name != "group")
+    rest = f"{f' ({which})' if which else ''}{', and it goes on' if onward else ''}"
+    return now, f"{done:,} of {matched:,} {BULK_TEXTS[action][1]}, of {jobs(looked)} that were looked at{rest}.", onward
+
+
+TICKED_TEXTS = {  # on the button, and of a job that is not done
+    "cancel": ("Cancel", "not there any more, or dead"),
+    "purge_dead": ("Remove", "not dead any more"),
+    "redrive": ("Redrive", "not dead any more, or its id is taken again"),
+}
+
+
+async def _ticked(queue: AsyncQueue[Any], action: str, ticked: Sequence[str]) -> Outcome:
+    """Take an action for the jobs whose rows were ticked."""
+    if action == "cancel":
+        done = sum([await queue.cancel(one) for one in ticked])
+    else:
+        done = await getattr(queue.admin, action)(*ticked)
+    gone, number = len(ticked) - done, len(ticked)
+    left = f" {gone:,} {'was' if gone == 1 else 'were'} {TICKED_TEXTS[action][1]}." if gone else ""
+    return done, f"{done:,} of {number:,} {BULK_TEXTS[action][1]}.{left}"
+
+
+def _checked(action: str, form: Form) -> tuple[str, ...]:
+    """Return the ids of the rows that were ticked, each once. Raises `Refused`: no id never means all jobs."""
+    ticked = tuple(dict.fromkeys(form.ticked or ()))
+    if action not in TICKED_TEXTS or not 0 < len(ticked) <= PER_PAGE or "" in ticked:
+        raise Refused(f"Tick 1 to {PER_PAGE} rows, and press a button below them. Nothing was done.")
+    return ticked
+
+
+async def act(
+    inspector: AsyncInspector, server: Mapping[str, Any], namespace: str, action: str, name: str, form: Form
+) -> tuple[int, str, dict[str, str]]:
+    """Take an action in the queue *name* on *server* (`url` or `client`). Return the number of jobs, a text about the
+    action, and the fields that go on with a bulk action.
+
+    Raises `Refused`, redis-py's errors, and the verb's own errors.
+    """
+    verb, ticked = VERBS[action], None if form.ticked is None else _checked(action, form)
+    if verb.final and (verb.asks == "always" or ticked or form("state") or not form("id")):
+        form.confirmed(name)
+    view = (await inspector.queue(name)).queue
+    levels = LIMITS.levels if action == "schedule" else view.levels  # a level may have had no job yet
+    options: dict[str, Any] = {"priorities": levels, "timeout": CALL_WITHIN_S, "namespace": namespace}
+    queue = operator_queue(inspector, name, **server, **options, shards=max(1, len(view.shards)))
+    try:
+        if ticked:
+            return *(await _ticked(queue, action, ticked)), {}
+        if form("state") and verb.states:
+            return await _bulk(queue, action, form)
+        return *(await CALLS[action](ActionRequest(queue, form, inspector))), {}
+    finally:
+        inspector.forget()
+        await queue.close()

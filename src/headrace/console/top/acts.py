@@ -1,0 +1,114 @@
+"""The keys that act on queues, jobs and workers, and the questions that they ask first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from headrace.console.texts import counted, jobs
+from headrace.console.top.pane import Key, Pane, PendingAction
+from headrace.inspect import QueueView, WorkerState
+from headrace.platform import WORDS, one_line
+
+DEAD_BINDINGS: Sequence[BindingType] = (
+    ("R", "act('redrive')", "Redrive"),
+    ("X", "act('purge_dead')", "Remove dead letters"),
+)
+DEAD_KEYS = """\
+R  X    redrive its dead letters, remove them for good"""
+ALL_KEYS = """\
+g       dead letters of all queues by reason"""
+QUEUE_BINDINGS: Sequence[BindingType] = (
+    ("p", "act('pause')", "Pause"),
+    ("P", "act('purge')", "Purge"),
+    *DEAD_BINDINGS,
+    ("D", "act('delete')", "Delete"),
+)
+QUEUE_KEYS = f"""\
+p       pause the queue, or resume it
+P       purge it: remove the jobs that wait
+{DEAD_KEYS}
+D       delete it: asks for its name"""
+WORKER_BINDINGS: Sequence[BindingType] = (
+    ("u", "act('quiet_worker')", "Quiet"),
+    ("S", "act('stop_worker')", "Stop"),
+    ("F", "act('fail_worker')", "Fail"),
+)
+WORKER_KEYS = """\
+u       quiet: it leases no more jobs of this queue; or resume
+S       stop its program, once its jobs have ended
+F       fail the worker: declare it dead in this queue"""
+JOB_BINDINGS: Sequence[BindingType] = (("C", "act('cancel')", "Cancel"), ("E", "act('expire')", "End its lease"))
+JOB_KEYS = """\
+C  E    cancel the job, end its lease: it goes to the front"""
+
+
+def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
+    """Return the request of an action for a whole queue; `None` if there is nothing to do."""
+    if queue is None:
+        return None
+    name, counts = queue.name, queue.counts
+    dead = counted(counts.dead, "dead letter")
+    match action:
+        case "pause":
+            action, question = "resume" if queue.paused else "pause", ""
+        case "purge":
+            number = counts.waiting + counts.parked + counts.delayed
+            question = f"Purge {name}: remove {jobs(number)} that wait for good?"
+        case "redrive" if counts.dead:
+            question = f"Redrive {name}: send {dead} back to the queue?"
+        case "purge_dead" if counts.dead:
+            question = f"Remove {dead} of {name} for good?"
+        case "delete":
+            question = f"Delete {name}, with {jobs(counts.present)} in it, running ones too?"
+        case _:
+            return None
+    return PendingAction(action, name, question, typed=action == "delete")
+
+
+def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | None:
+    """Return the request of an action for one job; `None` if the job is not in the state for it."""
+    name, dead = one_line(id), state == "dead"
+    match action:
+        case "cancel" if not dead and state not in WORDS.ended:
+            question = f"Cancel job {name} of {queue}?"
+        case "expire" if state == "leased":
+            question = f"End the lease of job {name} of {queue}?"
+        case "redrive" if dead:
+            question = f"Send the dead letter {name} back to {queue}?"
+        case "purge_dead" if dead:
+            question = f"Remove the dead letter {name} of {queue} for good?"
+        case _:
+            return None
+    return PendingAction(action, queue, question, {"id": id})
+
+
+def worker_action(action: str, worker: WorkerState) -> PendingAction:
+    """Return the request of an action for a worker in its queue."""
+    name, question = one_line(worker.name), ""
+    match action:
+        case "quiet_worker" if worker.asked == "quiet":
+            action = "resume_worker"
+        case "stop_worker":
+            question = f"Stop the program of {name}? It finishes its jobs, of all queues, and ends."
+        case "fail_worker":
+            question = f"Declare {name} dead in {worker.queue}? Its leased jobs go to the front."
+        case _:
+            pass
+    return PendingAction(action, worker.queue, question, {"worker": worker.name})
+
+
+class QueueTable(Pane):
+    """A table of queues."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("g", "app.groups", "By reason")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._views: dict[str, QueueView] = {}
+
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
+        """Return the request of an action for the queue under the cursor."""
+        return queue_action(action, self._views.get(key[0]) if key else None)

@@ -1,0 +1,197 @@
+"""The application: the pane in front, when it is read, and the keys that all panes share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, ClassVar, cast
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.css.query import NoMatches
+
+from headrace.console.actions import Form, act
+from headrace.console.texts import FAILURES, complaint, counted
+from headrace.console.top.job import JobPane
+from headrace.console.top.letters import AllGroupsPane, DeathsPane
+from headrace.console.top.pane import Pane, PendingAction, Question
+from headrace.console.top.queues import AttentionPane, QueuesPane
+from headrace.console.top.workers import WorkersPane
+from headrace.inspect import AsyncInspector
+
+UNFOCUSED_PAUSE = 5  # times the pause, while another window has the focus
+KEYS = """\
+1 2 3 4 queues, workers, dead letters, what needs attention
+enter   open what is under the cursor
+escape  end the filter; back
+/       show only rows with a text
+> < o   sort by the next column, the one before; turn the order
+f       find a job by its id, in whichever queue
+space q hold, and go on; end
+Capital letters change what can't be changed back: they ask first.
+
+"""
+
+
+class Top(App[None]):
+    """`headrace top`: one reader, which reads the pane in front, and only one at a time."""
+
+    TITLE = "headrace top"
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = "DataTable, VerticalScroll, Input"
+    CSS = """
+    Screen { background: ansi_default; }
+    #title { height: 1; background: $primary-background; }
+    #head { height: auto; max-height: 8; padding: 0 0 1 0; }
+    JobPane #head { max-height: 100000; }
+    DataTable { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
+    VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
+    #said { height: 1; }
+    #keys { height: 1; background: $primary-background; }
+    .stale #head, .stale DataTable { text-opacity: 50%; }
+    ModalScreen { align: center middle; }
+    .asked { width: 76; max-width: 100%; height: auto; border: round $primary; padding: 0 1; background: $surface; }
+    .note { color: $text-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("q", "quit", "End"),
+        ("1", "go('queues')", "Queues"),
+        ("2", "go('workers')", "Workers"),
+        ("3", "go('deaths')", "Dead letters"),
+        ("4", "go('attention')", "Attention"),
+    ]
+
+    def __init__(
+        self,
+        inspector: AsyncInspector,
+        server: Mapping[str, Any],
+        namespace: str,
+        where: str,
+        *,
+        every: float,
+        read_only: bool = False,
+    ) -> None:
+        super().__init__()
+        self.inspector, self.where, self.read_only = inspector, where, read_only
+        self._server, self._namespace, self._every = server, namespace, every
+        self._again = asyncio.Event()
+        self._on_hold = False
+        self.reads = 0
+
+    def on_mount(self) -> None:
+        """Begin with the queues."""
+        self.push_screen(QueuesPane())
+        self.run_worker(self._follow(), group="follow")
+
+    @property
+    def pane(self) -> Pane:
+        """The pane in front; only for its own keys, as a dialog may be in front else."""
+        return cast("Pane", self.screen)
+
+    def again(self) -> None:
+        """Read the pane in front now."""
+        self._again.set()
+
+    async def _follow(self) -> None:
+        while True:
+            self._again.clear()
+            pane = self.screen
+            if isinstance(pane, Pane) and pane.laid_out and not self._on_hold:
+                await self._read(pane)
+            pause = self._every if self.app_focus else self._every * UNFOCUSED_PAUSE
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._again.wait(), pause)
+
+    async def _read(self, pane: Pane) -> None:
+        trouble = ""
+        try:
+            await pane.read()
+        except NoMatches:  # the pane is being removed
+            return
+        except FAILURES as error:
+            trouble = complaint(error)
+        if bool(trouble) != pane.failing and pane.is_attached:
+            pane.fail(trouble)
+        self.reads += 1
+
+    def act(self, pending: PendingAction, pane: Pane) -> None:
+        """Take an action, and show its result in *pane*."""
+        self.run_worker(self._act(pending, pane), group="actions")
+
+    async def _act(self, pending: PendingAction, pane: Pane) -> None:
+        form = Form({"confirm": pending.queue, **pending.fields})  # the user has answered the question
+        bad = False
+        try:
+            _, text, _ = await act(self.inspector, self._server, self._namespace, pending.action, pending.queue, form)
+        except FAILURES as error:
+            text, bad = complaint(error), True
+        if pane.is_attached:
+            pane.report(text, bad=bad)
+        self.again()
+
+    # -- keys ------------------------------------------------------------------------------------------
+
+    def back(self) -> None:
+        """Go back to the pane before; the first one stays."""
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+
+    def action_go(self, where: str) -> None:
+        """Go to one of the four lists."""
+        lists: dict[str, Callable[[], Pane]] = {
+            "queues": QueuesPane,
+            "workers": WorkersPane,
+            "deaths": DeathsPane,
+            "attention": AttentionPane,
+        }
+        while len(self.screen_stack) > 2:
+            self.pop_screen()
+        self.switch_screen(lists[where]())  # pyright: ignore[reportUnknownMemberType]
+
+    def action_groups(self) -> None:
+        """Show the dead letters of all queues by reason."""
+        self.push_screen(AllGroupsPane())
+
+    def action_hold(self) -> None:
+        """Stop reading, or go on."""
+        self._on_hold = not self._on_hold
+        self.pane.report("Held: space goes on." if self._on_hold else "")
+        self.again()
+
+    def action_find(self) -> None:
+        """Ask for the id of a job, and open it."""
+        pane = self.pane
+
+        def find(id: str | None) -> None:
+            if id:
+                self.run_worker(self._find(id.strip(), pane), group="actions")
+
+        pane.ask("Find the job of this id:", find)
+
+    async def _find(self, id: str, pane: Pane) -> None:
+        try:
+            names = [queue.name for queue in (await self.inspector.overview()).queues]
+            found = await self.inspector.find(id, names)
+        except FAILURES as error:
+            pane.report(complaint(error), bad=True)
+            return
+        if found:
+            self.push_screen(JobPane(found[0], id))
+        else:
+            pane.report(f"There is none in {counted(len(names), 'queue')}.", bad=True)
+
+    def action_help(self) -> None:
+        """Show the keys."""
+        self.push_screen(Question(f"{KEYS}{self.pane.KEYS}", note="Any key leaves this."))
+
+
+def run(address: str, namespace: str, where: str, *, every: float, read_only: bool) -> None:
+    """Show the server at *address* until the user ends it."""
+
+    async def show() -> None:
+        async with AsyncInspector(url=address, namespace=namespace, fresh=every / 2) as inspector:
+            top = Top(inspector, {"url": address}, namespace, where, every=every, read_only=read_only)
+            await top.run_async()
+
+    asyncio.run(show())

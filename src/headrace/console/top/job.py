@@ -1,0 +1,164 @@
+"""Jobs: their rows in tables, by state, and the pane of one job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from headrace.console.texts import clock, from_now, took
+from headrace.console.top.acts import DEAD_BINDINGS, JOB_BINDINGS, JOB_KEYS, job_action
+from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.inspect import Attempt, JobView, Step
+from headrace.platform import LIMITS, cause_first, one_line, span
+
+Cell = Callable[[JobView, float], str]
+
+
+def state_word(state: str) -> str:
+    """Return the word of a job's state."""
+    return "running" if state == "leased" else state
+
+
+CELLS: Mapping[str, tuple[Column, Cell]] = {
+    "job": (Column("job", 15, flexible=1, middle=True), lambda job, _: one_line(job.id)),
+    "kind": (Column("kind", 8, flexible=1), lambda job, _: job.kind or ""),
+    "state": (Column("state", 9), lambda job, _: state_word(job.state)),
+    "attempt": (Column("att", 3, right=True), lambda job, _: str(job.attempt or "")),
+    "age": (Column("age", 6, right=True), lambda job, now: since(job.enqueued_at, now)),
+    "due": (Column("due", 10, right=True), lambda job, now: from_now(job.due, now)),
+    "at": (Column("ended", 10, right=True), lambda job, now: from_now(job.since, now)),
+    "took": (Column("took", 6, right=True), lambda job, _: took(job.duration)),
+    "worker": (Column("worker", flexible=2, middle=True), lambda job, _: one_line(job.holder or "")),
+    "reason": (Column("reason", flexible=4), lambda job, _: one_line(cause_first(job.told or ""))),
+    "payload": (Column("payload", flexible=3), lambda job, _: job.payload.line),
+}
+SHOWN: Mapping[str, Sequence[str]] = {
+    "waiting": ("job", "kind", "state", "attempt", "age", "payload"),
+    "running": ("job", "kind", "attempt", "took", "worker", "payload"),
+    "worker": ("job", "kind", "attempt", "took", "payload"),
+    "delayed": ("job", "kind", "attempt", "due", "reason", "payload"),
+    "blocked": ("job", "kind", "attempt", "age", "payload"),
+    "ended": ("job", "kind", "state", "attempt", "at", "took", "payload"),
+    "dead": ("job", "kind", "attempt", "at", "took", "reason", "payload"),
+}
+JOB_COLUMNS = {state: [CELLS[name][0] for name in names] for state, names in SHOWN.items()}
+
+
+def since(moment: float | None, now: float) -> str:
+    """Write how long ago a moment was."""
+    return "" if moment is None else span(max(0.0, now - moment))
+
+
+def job_row(job: JobView, now: float, state: str) -> Row:
+    """Make the row of a job in the table of *state*, or of a worker."""
+    return Row((job.id, job.state), tuple(CELLS[name][1](job, now) for name in SHOWN[state]))
+
+
+class JobPane(Pane):
+    """One job, with all that is known of it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*JOB_BINDINGS, *DEAD_BINDINGS]
+    KEYS = f"""\
+{JOB_KEYS}
+R  X    redrive the dead letter, remove it for good"""
+
+    def __init__(self, queue: str, id: str) -> None:
+        super().__init__()
+        self.queue, self.job_id, self.heading = queue, id, f"{queue} · {one_line(id)}"
+        self._job: JobView | None = None
+
+    def body(self) -> ComposeResult:
+        """Lay out a head that scrolls."""
+        with VerticalScroll():
+            yield Static("", id="head")
+
+    async def read(self) -> None:
+        """Read the job."""
+        self._job = job = await self.top.inspector.job(self.queue, self.job_id)
+        page = await self.top.inspector.queue(self.queue)
+        next_up = page.queue.counts.waiting + page.queue.counts.parked
+        self.fill(
+            page.now, _lines(job, page.now, next_up) if job else ["Nothing is known of it: it has ended, or never was."]
+        )
+
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - there is no table
+        """Return the request of an action for the job."""
+        return None if self._job is None else job_action(action, self.queue, self._job.id, self._job.state)
+
+
+def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
+    """Write all that is known of a job, whose queue has *next_up* jobs that wait."""
+    fields = {
+        "state": state_word(job.state),
+        "kind": job.kind or "",
+        "attempt": str(job.attempt) if job.attempt else "",
+        "deliveries": str(job.deliveries) if job.is_run and job.deliveries else "",
+        "priority": str(job.priority) if job.priority else "",
+        "position": _position(job, next_up),
+        "held by": one_line(job.holder or "") if job.state == "leased" else "",
+        "ended with": one_line(job.holder or "") if job.ended else "",
+        "token": "" if job.token is None else str(job.token),
+        "until": "" if job.until is None else f"{clock(job.until)} ({from_now(job.until, now)})",
+        "waited": took(job.wait),
+        "runs for" if job.state == "leased" else "took": took(job.duration),
+        "progress": "" if job.progress is None else f"{job.progress.fraction:.0%} {job.progress.text}",
+    }
+    lines: list[str | Text] = [
+        Text(f"{name:<10} ", style="bold") + Text(value) for name, value in fields.items() if value
+    ]
+    lines += ["", Text("timeline", style="bold")]
+    for event in job.timeline:
+        when = "" if event.at is None else f"{clock(event.at)} ({from_now(event.at, now)}): "
+        lines.append(f"  {when}{one_line(event.what)}")
+    if job.attempts:
+        title = "deliveries" if job.is_run else "attempts"
+        lines += ["", Text(title, style="bold"), *(_attempt_line(one) for one in job.attempts)]
+    if job.steps:
+        lines += ["", Text("steps", style="bold"), *(_step_line(step, now) for step in job.steps)]
+    if job.overcome and job.reason:
+        lines += ["", Text("failed before", style="bold"), one_line(job.reason)]
+    for title, text in (("reason", job.told), ("traceback", None if job.overcome else job.traceback)):
+        lines += ["", Text(title, style="bold"), text] if text else []
+    for title, payload in (
+        ("result", job.result),
+        ("payload", None if job.ended and not job.payload.size else job.payload),
+    ):
+        if payload is not None:
+            note = f"{title}: {payload.kind}, {payload.size:,} bytes{', the beginning' if payload.cut else ''}"
+            lines += ["", Text(note, style="bold"), payload.text]
+    if job.headers:
+        lines += ["", Text("headers", style="bold")]
+        lines += [f"  {one_line(name)}: {one_line(value)}" for name, value in job.headers.items()]
+    return lines
+
+
+def _position(job: JobView, next_up: int) -> str:
+    """Write the place of a job that waits."""
+    if job.position is None:
+        return ""
+    if job.position >= LIMITS.jobs_per_script:
+        return f"after {LIMITS.jobs_per_script:,} of {next_up:,}"
+    return f"{job.position + 1:,} of {max(next_up, job.position + 1):,}"
+
+
+def _attempt_line(one: Attempt) -> str:
+    ran = "" if one.took is None else f"took {took(one.took)}"
+    how = "suspended" if one.suspended else one_line(one.reason or one.error or "") or "completed"
+    return "  " + " · ".join(filter(None, (str(one.number), clock(one.began), ran, one_line(one.worker or ""), how)))
+
+
+def _step_line(step: Step, now: float) -> str:
+    ends = f"due {from_now(step.due, now)}" if step.due is not None else ""
+    after = ends if step.ended is None else f"after {took(step.ended - step.began)}"
+    result = "" if step.result is None else step.result.line
+    by = f"by {one_line(step.by)}" if step.by else ""
+    omitted = f"{step.omitted:,} bytes not kept" if step.omitted else ""
+    began = clock(step.began) if step.began else ""
+    parts = (one_line(step.name), step.state, began, after, by, result, omitted)
+    return "  " + " · ".join(filter(None, parts))

@@ -1,0 +1,250 @@
+"""The panes of one queue: its jobs in one state, chosen and sorted by the server; its kinds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import BindingType
+
+from headrace.console.texts import Refused, chart, complaint, from_now, jobs, moment, percent, rate, short, took
+from headrace.console.top.acts import (
+    JOB_BINDINGS,
+    JOB_KEYS,
+    QUEUE_BINDINGS,
+    QUEUE_KEYS,
+    job_action,
+    queue_action,
+)
+from headrace.console.top.job import JOB_COLUMNS, JobPane, job_row
+from headrace.console.top.letters import GroupsPane
+from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.inspect import JobsPage, QueueView, Share, TrendPoint
+from headrace.platform import WORDS, check_choice, one_line
+
+PER_PAGE = 100  # jobs
+SHARES_SHOWN = 5  # values above the jobs: there is little room
+TABS = (*WORDS.states[:-1], "ended", WORDS.states[-1])
+CHOICES = ("kind", "reason", "payload", "header", "since", "until")
+
+
+def choice_of(text: str, now: float) -> tuple[dict[str, Any], str]:
+    """Read a filter of jobs: its words `name=value`, and the rest, a text. Raises `Refused` or `ValueError`."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise Refused(f"{text!r:.60} has a quotation mark that does not end.") from None
+    pairs = {name: value for name, equals, value in (word.partition("=") for word in words) if equals}
+    for name in pairs:
+        if name not in CHOICES:
+            raise Refused(f"{name!r:.40} can't be chosen by: give {', '.join(CHOICES)}, or a text without =.")
+    chosen: dict[str, Any] = {
+        name: moment(name, value, now) if name in CHOICES[-2:] else value for name, value in pairs.items()
+    }
+    check_choice(WORDS.states[0], **chosen)
+    return chosen, " ".join(word for word in words if "=" not in word)
+
+
+def state_of(queue: QueueView) -> tuple[str, str]:
+    """Return the state of a queue in a word, and its style."""
+    if not queue.balanced:
+        lost = queue.counts.lost
+        return ("slots" if not lost else "missing" if lost > 0 else "surplus"), "bold red"
+    return ("paused", "bold yellow") if queue.paused else ("", "")
+
+
+class QueuePane(Pane):
+    """One queue, and its jobs in one state."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *QUEUE_BINDINGS,
+        *JOB_BINDINGS,
+        ("s", "state", "State"),
+        ("n", "page('next')", "Next page"),
+        ("b", "page('first')", "First page"),
+        ("g", "groups", "By reason"),
+        ("k", "kinds", "By kind"),
+    ]
+    KEYS = f"""\
+s       the next state
+n  b    next page, first page
+o       the oldest or the newest first: completed and dead jobs
+g  k    dead letters by reason; kinds of the jobs that ended
+/       also {" ".join(f"{name}=" for name in CHOICES[:4])}
+        since=1h until=: the server looks for them
+{QUEUE_KEYS}
+{JOB_KEYS}"""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__()
+        self.queue, self.state, self.heading = queue, WORDS.states[0], queue
+        self._cursor, self._next, self._order, self._text = "", "", WORDS.orders[1], ""
+        self._tabs: Sequence[str] = WORDS.states
+        self._shown = self.state
+        self._view: QueueView | None = None
+        self._now_s = 0.0
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns of the state that the rows are of."""
+        return JOB_COLUMNS[self._shown]
+
+    @property
+    def sought(self) -> str:
+        """The text of the filter."""
+        return self._text
+
+    async def read(self) -> None:
+        """Read the queue, and a page of its jobs."""
+        page = await self.top.inspector.queue(self.queue)
+        asked = self.state, self._cursor, self.filter, self._order
+        chosen, _ = choice_of(self.filter, page.now)
+        if self.state in WORDS.dated:
+            chosen["order"] = self._order
+        found = await self.top.inspector.jobs(self.queue, self.state, self._cursor, PER_PAGE, **chosen)
+        if asked != (self.state, self._cursor, self.filter, self._order):
+            return  # a key was pressed meanwhile
+        has_trends = page.declared.get("trends") == "yes"
+        points = (await self.top.inspector.trends(self.queue, "minute", 120)).points if has_trends else ()
+        self._view, self._next, self._now_s = page.queue, found.cursor, page.now
+        self._tabs = TABS if "history" in page.declared or self.state == "ended" else WORDS.states
+        self._shown = self.state
+        rows = [job_row(job, page.now, self.state) for job in found.jobs]
+        head = [*self._head(page.queue), *_shares(page.shares), *self._two_hours(points), self._tab_line(found, chosen)]
+        self.fill(page.now, head, rows)
+
+    def _head(self, queue: QueueView) -> Iterator[str | Text]:
+        counts, wide = queue.counts, max(10, self.top.size.width - 14)
+        numbers = {
+            "waiting": counts.waiting,
+            "parked": counts.parked,
+            "running": counts.leased,
+            "delayed": counts.delayed,
+            "blocked": counts.blocked,
+            "dead": counts.dead,
+        }
+        state, style = state_of(queue)
+        texts = "  ".join(f"{name} {short(number)}" for name, number in numbers.items())
+        yield Text(texts) + Text(f"  {state}" if state else "", style=style)
+        of, law = "" if queue.shards else f" of {len(queue.workers)}", " · ✓ balanced" if queue.balanced else ""
+        yield f"oldest {took(queue.lag) if queue.lag else '–'} · {queue.alive}{of} workers alive{law}"
+        if not queue.balanced:
+            yield Text(f"✗ {queue.law}", style="bold red")
+        if queue.shards:
+            waiting = (f"{shard.number}: {short(shard.counts.waiting + shard.counts.parked)}" for shard in queue.shards)
+            yield Text(f"{len(queue.shards)} shards, waiting in each  {'  '.join(waiting)}", no_wrap=True)
+        yield f"in   {rate(queue.rates.get('enqueued')):>7}/s {chart([enqueued for enqueued, _ in queue.trail], wide)}"
+        yield f"done {rate(queue.rates.get('completed')):>7}/s {chart([done for _, done in queue.trail], wide)}"
+
+    def _tab_line(self, found: JobsPage, chosen: Mapping[str, Any]) -> str:
+        """Write the states, and how many jobs are shown of the one in front."""
+        words = {name: "completed" if name == "ended" else name for name in self._tabs}
+        tabs = "  ".join(f"[{word}]" if name == self.state else word for name, word in words.items())
+        notes = [
+            f"{len(found.jobs)} of {found.looked:,} looked at" if chosen.keys() - {"order"} else f"{len(found.jobs)}"
+        ]
+        notes += [f"{self._order} first"] if self.state in WORDS.dated else []
+        return f"{tabs}  ({', '.join([*notes, *(['n for more'] if found.cursor else [])])})"
+
+    def _two_hours(self, points: Sequence[TrendPoint]) -> list[str]:
+        """Draw the last two hours, if the queue is declared to have trends."""
+        wide = max(10, self.top.size.width - 24)
+        lines = {"waiting": [float(one.waiting) for one in points], "dead": [float(one.dead) for one in points]}
+        return [f"2 h {name:<7} {short(int(line[-1])):>6} {chart(line, wide)}" for name, line in lines.items() if line]
+
+    def chosen(self, key: Key) -> None:
+        """Open the job."""
+        self.top.push_screen(JobPane(self.queue, key[0]))
+
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:
+        """Return the request of an action for the job, or the queue."""
+        if action in ("cancel", "expire"):
+            return job_action(action, self.queue, *key) if key else None
+        return queue_action(action, self._view)
+
+    def action_state(self) -> None:
+        """Show the jobs in the next state."""
+        self.state, self._cursor = self._tabs[(self._tabs.index(self.state) + 1) % len(self._tabs)], ""
+        self.top.again()
+
+    def action_sort(self, step: int) -> None:  # noqa: ARG002 - of the base
+        """Tell how these rows are sorted: they are a page of maybe many."""
+        self.report("The server keeps this order. Of completed and dead jobs, o turns it.")
+
+    def action_turn(self) -> None:
+        """Show the newest first, or the oldest."""
+        if self.state not in WORDS.dated:
+            self.action_sort(0)
+            return
+        self._order, self._cursor = WORDS.orders[self._order == WORDS.orders[0]], ""
+        self.top.again()
+
+    def _set_filter(self, text: str) -> None:
+        try:
+            _, self._text = choice_of(text, self._now_s)
+        except ValueError as error:
+            self.report(complaint(error), bad=True)
+            return
+        self._cursor = ""
+        super()._set_filter(text)
+        self.top.again()
+
+    def action_page(self, which: str) -> None:
+        """Show another page."""
+        self._cursor = self._next if which == "next" else ""
+        self.top.again()
+
+    def action_groups(self) -> None:
+        """Show the dead letters by reason."""
+        self.top.push_screen(GroupsPane(self.queue))
+
+    def action_kinds(self) -> None:
+        """Show which kinds of jobs ended."""
+        self.top.push_screen(KindsPane(self.queue))
+
+
+class KindsPane(Pane):
+    """The kinds of the jobs that ended last: how many, how many died, how long they ran and waited."""
+
+    COLUMNS: ClassVar[Sequence[Column]] = (
+        Column("kind", flexible=1),
+        Column("ended", 6, right=True),
+        Column("died", 6, right=True),
+        Column("ran p50", 8, right=True),
+        Column("ran p95", 8, right=True),
+        Column("wait p50", 8, right=True),
+        Column("wait p95", 8, right=True),
+    )
+
+    def __init__(self, queue: str) -> None:
+        super().__init__()
+        self.queue, self.heading = queue, f"{queue} · kinds"
+
+    async def read(self) -> None:
+        """Read the kinds."""
+        page = await self.top.inspector.kinds(self.queue)
+        if not page.kept:
+            self.fill(page.now, ["The queue keeps no history: declare it with history=1000, say."])
+            return
+        rows: list[Row] = []
+        for one in page.kinds:
+            times = *(one.run or (None, None)), *(one.wait or (None, None))
+            texts = (one.kind or "", short(one.number), percent(one.failing), *map(took, times))
+            values = (one.kind or "", one.number, one.failing, *(-1.0 if time is None else time for time in times))
+            rows.append(Row((one.kind or "",), texts, ((2, "bold red"),) if one.dead else (), values))
+        since = f", the first {from_now(page.since, page.now)}" if page.since is not None else ""
+        self.fill(page.now, [f"the last {jobs(page.seen)} that were completed or died{since}"], rows)
+
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
+        """Return `None`: nothing is done here."""
+        return None
+
+
+def _shares(shares: Sequence[Share]) -> Iterator[Text]:
+    """Write a line for each of the busiest values."""
+    for one in shares[:SHARES_SHOWN]:
+        dwell = "–" if one.p95 is None else took(one.p95)
+        numbers = f"{short(one.running):>6} running {short(one.waiting):>6} waiting  p95 {dwell:<7} "
+        yield Text(numbers + one_line(one.name), no_wrap=True)

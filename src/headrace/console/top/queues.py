@@ -1,0 +1,151 @@
+"""The panes of all queues: their table, and the facts that need attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import BindingType
+
+from headrace.console.programs import programs
+from headrace.console.texts import chart, counted, memory, rate, short, took
+from headrace.console.top.acts import ALL_KEYS, QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
+from headrace.console.top.letters import GroupsPane
+from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.console.top.queue import QueuePane, state_of
+from headrace.inspect import Attention, Overview, QueueView
+
+CHART_CELLS = 8  # of the chart in a row
+
+
+def needs(number: int, more: str = "") -> str:
+    """Write how many facts need attention."""
+    return " ".join(filter(None, (str(number), more, f"need{'s' if number == 1 else ''} attention")))
+
+
+def attention_style(one: Attention) -> str:
+    """Return the style of a fact that needs attention."""
+    return "bold red" if one.bad else "bold yellow"
+
+
+class QueuesPane(QueueTable):
+    """All queues."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*QUEUE_BINDINGS]
+    KEYS = f"""\
+{ALL_KEYS}
+{QUEUE_KEYS}"""
+    COLUMNS: ClassVar[Sequence[Column]] = (
+        Column("queue", flexible=1),
+        Column("waiting", 7, right=True),
+        Column("runs", 5, right=True),
+        Column("later", 5, right=True),
+        Column("dead", 5, right=True),
+        Column("in/s", 5, right=True),
+        Column("done/s", 6, right=True),
+        Column("of late", CHART_CELLS),
+        Column("oldest", 7, right=True),
+        Column("", 7),
+    )
+    heading = "queues"
+
+    async def read(self) -> None:
+        """Read the overview."""
+        view = await self.top.inspector.overview()
+        self._views = {queue.name: queue for queue in view.queues}
+        found = programs(view.workers)
+        alive = sum(program.alive for program in found)
+        bad = sum(not queue.balanced for queue in view.queues)
+        law = f"✗ {bad} out of balance" if bad else "✓ balanced"
+        more = "" if view.whole else " (still looking)"
+        broken = f" · {len(view.broken)} can't be read" if view.broken else ""
+        number, server = counted(len(view.queues), "queue"), view.server
+        full = f" · {memory(server.memory, server.maxmemory)}" if server is not None else ""
+        unread = [Row((), (name, *[""] * 8, "error"), ((9, "bold red"),)) for name in view.broken]
+        first = f"{number}{more}{broken} · {alive} of {len(found)} workers alive · {law}{full}"
+        head: list[str | Text] = [first, *self._totals(view), *self._attention(view.attention)]
+        self.fill(view.now, head, [*map(self._row, view.queues), *unread])
+
+    def _totals(self, view: Overview) -> Iterator[str]:
+        """Write the sums over all queues, if there is room."""
+        if self.top.size.height < 16:
+            return
+        sums = view.totals
+        states = {"waiting": sums.waiting, "running": sums.running, "later": sums.later, "dead": sums.dead}
+        numbers = "  ".join(f"{short(number)} {name}" for name, number in states.items())
+        yield f"{numbers} · in {rate(sums.enqueued_rate)}/s · done {rate(sums.completed_rate)}/s"
+
+    def _attention(self, facts: Sequence[Attention]) -> Iterator[Text]:
+        """Write the worst facts that need attention, as many as there is room for."""
+        room = min(5, max(1, self.top.size.height // 3 - 4))
+        shown = facts if len(facts) <= room else facts[: room - 1]
+        for one in shown:
+            name = f"{one.queue}: " if one.queue else ""
+            yield Text(f"{'✗' if one.bad else '!'} {name}{one.text}", attention_style(one), no_wrap=True)
+        if len(shown) < len(facts):
+            more = needs(len(facts) - len(shown), "more" if shown else "")
+            yield Text(f"{'✗' if any(one.bad for one in facts) else '!'} {more}: 4 shows all", "bold", no_wrap=True)
+
+    def _row(self, queue: QueueView) -> Row:
+        counts, (state, style) = queue.counts, state_of(queue)
+        shards = f" ({len(queue.shards)} shards)" if queue.shards else ""
+        texts = (
+            queue.name + shards,
+            short(counts.waiting + counts.parked),
+            short(counts.leased),
+            short(counts.later),
+            short(counts.dead),
+            rate(queue.rates.get("enqueued")),
+            rate(queue.rates.get("completed")),
+            chart([done for _, done in queue.trail], CHART_CELLS),
+            took(queue.lag) if queue.lag else "",
+            state,
+        )
+        came, done = (queue.rates.get(name, 0.0) for name in ("enqueued", "completed"))
+        numbers = counts.waiting + counts.parked, counts.leased, counts.later, counts.dead
+        values = (queue.name, *numbers, came, done, done, queue.lag, state)
+        return Row((queue.name,), texts, ((9, style),) if style else (), values)
+
+    def chosen(self, key: Key) -> None:
+        """Open the queue."""
+        if key:
+            self.top.push_screen(QueuePane(key[0]))
+
+
+class AttentionPane(Pane):
+    """The facts that need attention."""
+
+    COLUMNS: ClassVar[Sequence[Column]] = (
+        Column("", 1),
+        Column("queue", flexible=1),
+        Column("", 12),
+        Column("needs attention", flexible=3),
+    )
+    KEYS = "enter   open the queue, or its dead letters"
+    heading = "attention"
+
+    async def read(self) -> None:
+        """Read the overview."""
+        view = await self.top.inspector.overview()
+        facts = view.attention
+        rows = [
+            Row(
+                (one.queue, one.kind),
+                ("✗" if one.bad else "!", one.queue, one.kind, one.text),
+                ((0, attention_style(one)),),
+            )
+            for one in facts
+        ]
+        head = needs(len(facts)) if facts else "✓ Nothing needs attention."
+        self.fill(view.now, [head], rows)
+
+    def chosen(self, key: Key) -> None:
+        """Open the queue, or its dead letters."""
+        queue, kind = key
+        if queue and kind != "unreadable":
+            self.top.push_screen(GroupsPane(queue) if kind == "dead" else QueuePane(queue))
+
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
+        """Return `None`: nothing is done here."""
+        return None

@@ -1,0 +1,215 @@
+"""Charts: lines over time in SVG, with axes, ticks and a legend, and a queue's trends as charts and as a table.
+
+Horizontal places are per cent, so a chart is as wide as its page, and its text is never stretched. Its values are in
+`data` too: the script shows them below the pointer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Literal
+
+from attrs import frozen
+
+from headrace.console.texts import clock, rate
+from headrace.inspect import TrendPoint, Trends
+from headrace.platform import span
+
+WIDTH, HEIGHT = 1000, 120  # of the plot's own coordinates; its height is in pixels, too
+SMALL_WIDTH, SMALL_HEIGHT = 120, 24
+COLUMNS = 180  # of a chart at most: denser points are put together
+ROWS = 24  # of the table
+Every = Literal["minute", "hour"]
+EVERY_S = {"minute": 60, "hour": 3600}  # seconds between two records
+SPANS: dict[str, tuple[str, Every, int]] = {
+    "5m": ("5 minutes", "minute", 5),
+    "30m": ("30 minutes", "minute", 30),
+    "2h": ("2 hours", "minute", 120),
+    "12h": ("12 hours", "minute", 720),
+    "2d": ("2 days", "minute", 2880),
+    "14d": ("14 days", "hour", 336),
+    "90d": ("90 days", "hour", 2160),
+}
+STEPS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)  # between two ticks
+TICKS = 6  # of the axis of time at most
+Measure = Callable[[Sequence[TrendPoint]], float]
+Write = Callable[[float], str]
+
+
+@frozen
+class Line:
+    """A line of a chart: its name, its colour, its unbroken parts as points, and its last value in words."""
+
+    name: str
+    colour: str
+    parts: tuple[str, ...]
+    last: str
+
+
+@frozen
+class Tick:
+    """A tick of an axis: its place (per cent of time, or pixels of height), its label and the label's anchor."""
+
+    place: float
+    label: str
+    anchor: str = "middle"
+
+
+@frozen
+class Chart:
+    """A chart: its title, its lines, the ticks of both axes, and all its values as JSON (`data`)."""
+
+    title: str
+    lines: tuple[Line, ...]
+    heights: tuple[Tick, ...]
+    times: tuple[Tick, ...]
+    data: str
+    summary: str
+
+
+def draw(
+    title: str,
+    times: Sequence[float],
+    lines: Sequence[tuple[str, str, Sequence[float]]],
+    write: Write,
+    first: float | None = None,
+    step: float = math.inf,
+    least: float = 0.0,
+) -> Chart:
+    """Draw *lines*, each a name, a colour and a value for each of *times* (seconds, ascending), from *first* on.
+
+    *write* puts a value into words. A line is broken where two times are more than *step* seconds apart. The axis of
+    values reaches *least* at least.
+    """
+    start = times[0] if first is None else min(first, times[0])
+    end = max(times[-1], start + 1.0)
+    top = _round_up(max((value for _, _, values in lines for value in values), default=0.0), least)
+    places = [(at - start) / (end - start) * WIDTH for at in times]
+    breaks = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a > step]
+    drawn = tuple(
+        Line(name, colour, _parts(places, values, breaks, top), write(values[-1])) for name, colour, values in lines
+    )
+    heights = tuple(Tick(HEIGHT - HEIGHT * part / 2, write(top * part / 2)) for part in (0, 1, 2))
+    moments = [clock(at) for at in times]
+    values = [{"name": name, "values": [write(value) for value in values]} for name, _, values in lines]
+    data = json.dumps(
+        {
+            "labels": moments,
+            "places": [round(place / WIDTH * 100, 2) for place in places],
+            "lines": values,
+        },
+        separators=(",", ":"),
+    )
+    most = ", ".join(f"{name} at most {write(max(values))}, now {write(values[-1])}" for name, _, values in lines)
+    return Chart(title, drawn, heights, _times(start, end), data, f"{title}: {most}")
+
+
+def _round_up(value: float, least: float) -> float:
+    """Return the next of 1, 2, 4, 6, 8, 10, …: the top of an axis, whose middle has a short label, too."""
+    value = max(value, least)
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(size * power for size in (1, 2, 4, 6, 8, 10) if value <= size * power * (1 + 1e-9))
+
+
+def _times(start: float, end: float) -> tuple[Tick, ...]:
+    """Choose round moments between *start* and *end*, in UTC."""
+    step = next((size for size in STEPS_S if (end - start) / size <= TICKS), STEPS_S[-1])
+    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"
+    at, ticks = math.ceil(start / step) * step, list[Tick]()
+    while at <= end:
+        place = (at - start) / (end - start) * 100
+        anchor = "start" if place < 4 else "end" if place > 96 else "middle"
+        ticks.append(Tick(round(place, 2), datetime.fromtimestamp(at, UTC).strftime(form), anchor))
+        at += step
+    return tuple(ticks)
+
+
+def _parts(places: Sequence[float], values: Sequence[float], breaks: Sequence[int], top: float) -> tuple[str, ...]:
+    """Write the points of a line, which is broken where nothing was recorded."""
+    points = [f"{x:.1f},{HEIGHT - value / top * HEIGHT:.1f}" for x, value in zip(places, values, strict=True)]
+    parts = [points[a:b] for a, b in pairwise([0, *breaks, len(points)])]
+    return tuple(" ".join(part if len(part) > 1 else [*part, *part]) for part in parts)
+
+
+def _a_second(name: str) -> Measure:
+    return lambda group: sum(getattr(one, name) for one in group) / max(1.0, sum(one.seconds for one in group))
+
+
+def _most(name: str) -> Measure:
+    return lambda group: float(max(getattr(one, name) for one in group))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+DRAWN: Sequence[tuple[str, Write, Sequence[tuple[str, str, Measure]]]] = (
+    ("Jobs a second", rate, (("in", "accent", _a_second("enqueued")), ("done", "good", _a_second("completed")))),
+    ("Waiting and later", _number, (("waiting", "accent", _most("waiting")), ("later", "warn", _most("later")))),
+    ("Running", _number, (("running", "good", _most("leased")),)),
+    ("Dead", _number, (("dead", "bad", _most("dead")),)),
+    ("Oldest waiting", span, (("oldest", "accent", _most("lag")),)),
+)
+
+
+def fitting(trends: Sequence[TrendPoint], now: float) -> str:
+    """Name the shortest span that shows all of these points, or else the longest of minutes."""
+    age = now - trends[0].at if trends else 0.0
+    names = [name for name, (_, every, _) in SPANS.items() if every == "minute"]
+    return next((name for name in names if age <= SPANS[name][2] * EVERY_S["minute"]), names[-1])
+
+
+def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendPoint]]:
+    """Group the points by their column of the chart."""
+    seconds = number * EVERY_S[trends.every]
+    groups: dict[int, list[TrendPoint]] = {}
+    for point in trends.points:
+        place = columns - 1 - int((trends.now - point.at) / seconds * columns)
+        groups.setdefault(max(0, place), []).append(point)
+    return groups
+
+
+def charts(trends: Trends, number: int) -> list[Chart]:
+    """Draw the charts of the last *number* minutes or hours."""
+    columns = min(COLUMNS, number)
+    groups = [group for _, group in sorted(_columns(trends, number, columns).items())]
+    seconds = number * EVERY_S[trends.every]
+    times = [group[-1].at for group in groups]
+    return [
+        draw(
+            title,
+            times,
+            [(name, colour, [measure(group) for group in groups]) for name, colour, measure in lines],
+            write,
+            trends.now - seconds,
+            2.5 * seconds / columns,
+            0.0 if write is rate else 2.0,
+        )
+        for title, write, lines in (DRAWN if times else ())
+    ]
+
+
+def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
+    """Write the trends as a table, the newest first: each time with its values."""
+    shown: list[tuple[float, Sequence[str]]] = []
+    for _, group in sorted(_columns(trends, number, ROWS).items(), reverse=True):
+        sums = [_number(sum(getattr(one, name) for one in group)) for name in ("enqueued", "completed", "removed")]
+        most = [_number(_most(name)(group)) for name in ("waiting", "leased", "later", "dead")]
+        shown.append((group[0].at, (*sums, *most, span(_most("lag")(group)))))
+    return shown
+
+
+def points(trail: Sequence[tuple[float, float]], which: int) -> str:
+    """Draw one of the two lines of a small chart: the points of a polyline, the newest at the right."""
+    top = max((max(pair) for pair in trail), default=0.0) or 1.0
+    step = SMALL_WIDTH / max(1, len(trail) - 1)
+    return " ".join(
+        f"{i * step:.1f},{SMALL_HEIGHT - 1 - pair[which] / top * (SMALL_HEIGHT - 2):.1f}"
+        for i, pair in enumerate(trail)
+    )

@@ -1,0 +1,120 @@
+"""The page of one job, and the search for a job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.responses import RedirectResponse
+
+from headrace.console.actions import PER_PAGE, is_internal
+from headrace.console.texts import from_now, took
+from headrace.console.web.render import to
+from headrace.console.web.request import Answer, NotThere, PageRequest, latest
+from headrace.console.web.timeline import begun_by, timeline
+from headrace.inspect import JobView, QueueView
+from headrace.platform import HEADERS, one_line, span
+
+TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
+COUNTED_AT_MOST = 1000  # jobs in front of one
+SUSPENDED = {"waiting": "Waits for the signal", "sleeping": "Sleeps"}  # by the states of steps
+DEAD_ACTIONS, OPEN_ACTIONS = ("redrive", "purge_dead"), ("cancel", "expire", "signal", "reschedule")
+Figure = tuple[str, str, str]  # its name, its value, and a remark
+
+
+async def job(request: PageRequest) -> Answer:
+    """Show one job."""
+    name, wanted = request.queue("queue"), request.param("id")
+    found = await request.inspector.job(name, wanted)
+    if found is None:
+        raise NotThere(f"Nothing is known of job {wanted!r} in queue {name!r}: it has ended, or never was.")
+    page = await request.inspector.queue(name)
+    now = latest(page.now, found)
+    run = found.headers.get(HEADERS.flow, "").rpartition(":flow:")[2]
+    flow = name.partition("/")[0] if run and "/" in name else ""
+    traced = TRACE.match(found.headers.get("traceparent", ""))
+    trace = request.trace_url.replace("{trace_id}", traced[1]) if traced else ""
+    internal = {key: value for key, value in found.headers.items() if is_internal(key)}
+    more: dict[str, Any] = {"headers": {key: value for key, value in found.headers.items() if key not in internal}}
+    more |= {"internal": internal, "key": found.headers.get(HEADERS.key, "")}
+    more |= {"figures": list(_figures(found, page.queue, now)), "drawn": timeline(found, now)}
+    acts = DEAD_ACTIONS if found.state == "dead" else () if found.ended else OPEN_ACTIONS
+    again = request.rights.may(name, "enqueue") and found.payload.size > 0 and not run
+    more |= {"again": again, "acts": [action for action in acts if request.rights.may(name, action)]}
+    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": trace, **more}
+
+
+def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
+    """Choose the leading figures of a job by its state."""
+    if job.state in ("waiting", "parked"):
+        if job.position is not None:
+            yield _position(job, queue)
+            yield "Its turn", *_estimate(job, queue)
+        yield (
+            "Waiting for",
+            span(max(0.0, now - job.enqueued_at)) if job.enqueued_at else "–",
+            "since its first enqueue",
+        )
+    elif job.state == "leased":
+        since = begun_by(job)
+        at_least = f"≥ {took(max(0.0, now - since))}" if since is not None else "–"
+        yield "Running for", at_least, "longer if its lease was renewed"
+        yield "Its lease ends", from_now(job.until, now) if job.until else "–", "unless it is renewed"
+        yield "Fencing token", str(job.token) if job.token is not None else "–", ""
+    elif job.suspended:
+        for step in job.steps:
+            if step.state in SUSPENDED:
+                yield SUSPENDED[step.state], one_line(step.name), f"for {span(max(0.0, now - step.began))}"
+        yield "Due", from_now(job.due, now) if job.due else "–", "" if job.due else "when its signal comes"
+    elif job.state in ("delayed", "blocked"):
+        yield "Due", from_now(job.due, now) if job.due else "–", "" if job.due else "when its turn comes"
+    else:
+        yield "Died" if job.state == "dead" else "Ended", from_now(job.finished, now) or "–", ""
+        ran = "in all deliveries, without its suspensions" if job.is_run else ""
+        yield "Ran for", took(job.duration) or "–", ran if job.duration is not None else "not recorded"
+        yield "Waited", took(job.wait) or "–", "" if job.wait is not None else "not recorded"
+    if job.is_run and job.deliveries:
+        yield "Deliveries", str(job.deliveries), ""
+    elif job.attempt:
+        yield "Attempt", str(job.attempt), ""
+
+
+def _position(job: JobView, queue: QueueView) -> Figure:
+    part = next((one.counts for one in queue.shards if one.number == job.shard), queue.counts)
+    waiting, before = part.waiting + part.parked, job.position or 0
+    where = f"in shard {job.shard}" if queue.shards else ""
+    if before >= COUNTED_AT_MOST:
+        return "Position", f"after {COUNTED_AT_MOST:,}", f"or more, of {waiting:,} {where}".rstrip()
+    return "Position", f"{before + 1:,} of {max(waiting, before + 1):,}", where
+
+
+def _estimate(job: JobView, queue: QueueView) -> tuple[str, str]:
+    """Estimate when the turn of a waiting job comes, and say from which figure."""
+    if queue.paused:
+        return "not known", "the queue is paused"
+    if not queue.alive:
+        return "not known", "no worker runs"
+    done = queue.rates.get("completed")
+    if not done:
+        return "not known", "nothing was completed of late" if done == 0 else "the pace is measured"
+    pace = done / max(1, len(queue.shards))
+    least = "≥ " if (job.position or 0) >= COUNTED_AT_MOST else ""
+    return f"in {least}{span(((job.position or 0) + 1) / pace)}", "at the pace of the last minute"
+
+
+async def find(request: PageRequest) -> Answer:
+    """Find a job by its id in whichever queue: by the id as it was typed, or else without blanks around it.
+
+    If there is one, go to its page.
+    """
+    typed = request.param("id")
+    _, queues = await request.seen()
+    wanted, names = typed, list[str]()
+    for wanted in dict.fromkeys((typed, typed.strip())):
+        names = await request.inspector.find(wanted, [queue.name for queue in queues]) if wanted else []
+        if names:
+            break
+    if len(names) == 1:
+        return RedirectResponse(to("job", queue=names[0], id=wanted), 303)
+    return "find.html", {"id": wanted, "names": names[:PER_PAGE], "looked": len(queues)}

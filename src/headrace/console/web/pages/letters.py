@@ -1,0 +1,31 @@
+"""The pages of dead letters: in groups, and the letters of one group."""
+
+from __future__ import annotations
+
+from headrace.console.actions import PER_PAGE
+from headrace.console.web.request import Answer, NotThere, PageRequest, ticks
+
+
+async def dead(request: PageRequest) -> Answer:
+    """Show the dead letters of all queues, or of one, by reason and kind; or the letters of one group."""
+    name, key = request.param("name"), request.param("group")
+    view, queues = await request.seen()
+    if name:
+        request.queue()
+    numbers = {queue.name: queue.counts.dead for queue in queues if queue.counts.dead}
+    names = [name] if name else list(numbers)
+    page = await request.inspector.deaths(names, key)
+    tried, its = None, request.param("tried")  # a letter that was sent again
+    if its and request.rights.sees(request.param("queue")):
+        tried = await request.inspector.job(request.param("queue"), its)
+    values = {"page": page, "queue": name, "numbers": numbers, "now": page.now or view.now, "its": its, "tried": tried}
+    if not key:
+        return "dead.html", {**values, "groups": page.groups[: 4 * PER_PAGE]}
+    if not page.groups and not its and not request.param("outcome"):
+        raise NotThere("There are no such dead letters any more.")
+    group = page.groups[0] if page.groups else None
+    of = [one for one, _ in group.queues] if group else []
+    may = {action: [one for one in of if request.rights.may(one, action)] for action in ("redrive", "purge_dead")}
+    ticked = ticks(request, "dead", of[0]) if len(of) == 1 else []
+    first = next((job for job in page.jobs if job.queue in may["redrive"]), None)
+    return "letters.html", {**values, "group": group, "chosen": may, "first": first, "ticks": ticked}

@@ -1,0 +1,141 @@
+"""The pages of one queue: its jobs by state, its trends, and a bulk action that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.console.actions import BULK, BULK_TEXTS, PER_PAGE
+from headrace.console.texts import moment, rate
+from headrace.console.web.charts import SPANS, Chart, charts, draw, fitting, rows
+from headrace.console.web.render import to
+from headrace.console.web.request import Answer, NotThere, PageRequest, buttons, by_state, ticks
+from headrace.inspect import JobsPage, JobView, KindsPage, QueuePage, QueueView
+from headrace.platform import WORDS
+
+ONWARD = (  # the fields of a bulk action
+    "action", "state", "cursor", "reason", "kind", "group", "looked", "matched", "done", "confirm", "rest", "within",
+    "total",
+)  # fmt: skip
+FILTERS = ("kind", "end", "header", "reason", "payload", "since", "until", "order")
+SORTED = {
+    "waiting": "The next one first.",
+    "running": "The first enqueued first.",
+    "delayed": "The next one due first.",
+    "blocked": "In no order.",
+}
+
+
+async def queue(request: PageRequest) -> Answer:
+    """Show one queue, and a page of its jobs in one state."""
+    name, state = request.queue(), request.param("state", "waiting")
+    asked = {word: request.param(word)[:1000] for word in FILTERS}
+    if state not in (*WORDS.states, "ended") or asked["end"] not in ("", *WORDS.ends):
+        raise NotThere(f"There is no state {state!r}.")
+    page = await request.inspector.queue(name)
+    counts = page.queue.counts
+    if not (counts.enqueued or counts.present or page.queue.workers or page.schedules or page.declaration):
+        raise NotThere(f"There is no queue {name!r}.")
+    jobs, narrow = await _jobs(request, name, state, asked, page.now)
+    history = "history" in page.declared
+    kinds = await request.inspector.kinds(name) if history else KindsPage(page.now, name, kept=False)
+    bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
+    known = {kind for kind in (*(one.kind for one in kinds.kinds[:PER_PAGE]), *(one.kind for one in jobs.jobs)) if kind}
+    tabs = by_state(counts)
+    more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
+    more |= {"bulk": bulk, "bulk_texts": BULK_TEXTS, "buttons": buttons(request, "queue", name)}
+    more |= {
+        "mend": request.param("mend"),
+        "asked": asked,
+        "narrow": narrow,
+        "known": {"kind": sorted(known), "reason": _first_lines(jobs.jobs)},
+        "ticks": ticks(request, state, name) if jobs.jobs else [],
+        "place": {**asked, "state": state, "span": request.param("span"), "cursor": request.param("cursor")},
+        "kept": {word: value for word, value in asked.items() if value},
+    }
+    more |= {
+        "ends": WORDS.ends,
+        "kinds": kinds,
+        "states": _states(page.queue, tabs, history=history or state == "ended"),
+    }
+    first = asked["order"] or "newest"
+    more |= {"sorted": SORTED.get(state) or f"The {first} first.", "asked_span": request.param("span")}
+    return "queue.html", {"page": page, "tabs": tabs, **more, **await _charts(request, page)}
+
+
+def _first_lines(jobs: Sequence[JobView]) -> list[str]:
+    """Return the reasons of the jobs that are shown, as texts to look for."""
+    return list(dict.fromkeys(one.reason.partition("\n")[0][:200] for one in jobs if one.reason))
+
+
+def _states(queue: QueueView, tabs: Mapping[str, int], *, history: bool) -> list[tuple[str, str, int | None, str]]:
+    """Return the tabs: the key of each, its text, its number and its address."""
+    shown: list[tuple[str, str, int | None]] = [(state, state.capitalize(), number) for state, number in tabs.items()]
+    if history:
+        shown.insert(-1, ("ended", "Completed", None))
+    return [(state, text, number, to("queue", name=queue.name, state=state)) for state, text, number in shown]
+
+
+async def _jobs(
+    request: PageRequest, name: str, state: str, asked: Mapping[str, str], now: float
+) -> tuple[JobsPage, bool]:
+    """Read the jobs of a list. Return also whether some are left out."""
+    chosen: dict[str, Any] = {word: asked[word] or None for word in ("kind", "end", "header", "reason", "payload")}
+    chosen |= {word: moment(word, asked[word], now) for word in ("since", "until")}
+    narrow = any(value is not None for value in chosen.values())
+    if state in WORDS.dated:
+        chosen["order"] = asked["order"] or WORDS.orders[1]
+    return await request.inspector.jobs(name, state, request.param("cursor"), PER_PAGE, **chosen), narrow
+
+
+async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
+    """Draw the charts of the page: from the trends, if there are some, else from the latest looks."""
+    name, span = page.queue.name, request.param("span")
+    if span and span not in SPANS:
+        raise NotThere(f"There is no span {span!r}.")
+    drawn: list[Chart] = []
+    ranges: dict[str, str] = {}
+    if page.declared.get("trends") == "yes":
+        found = await request.inspector.trends(name)
+        fits = fitting(found.points, found.now)
+        known = list(SPANS)
+        last = len(known) if found.points and fits == "2d" else known.index(fits) + 1
+        ranges = {key: SPANS[key][0] for key in known[:last]}
+        span = span or fits
+        _, every, number = SPANS[span]
+        if span != fits:
+            found = await request.inspector.trends(name, every, number)
+        drawn = charts(found, number)[:2]
+    if not drawn:
+        ranges, drawn = {}, _latest(page.queue)
+    return {"charts": drawn, "ranges": ranges, "span": span}
+
+
+def _latest(queue: QueueView) -> list[Chart]:
+    """Draw the rates between the latest looks."""
+    if len(queue.trail) < 2:
+        return []
+    enqueued, completed = zip(*queue.trail, strict=True)
+    return [draw("Jobs a second", queue.looks, [("in", "accent", enqueued), ("done", "good", completed)], rate)]
+
+
+async def matching(request: PageRequest) -> Answer:
+    """Show how far a bulk action has come, and let it go on."""
+    name, fields = request.queue(), {name: request.param(name)[:1000] for name in ONWARD}
+    if request.param("state") not in BULK.get(fields["action"], ()):
+        raise NotThere("There is no such bulk action.")
+    counts = (await request.inspector.queue(name)).queue.counts
+    done, total = (int(fields[one]) if fields[one].isdecimal() else 0 for one in ("done", "total"))
+    more = {"there": by_state(counts)[request.param("state")], "done": min(done, total), "total": total}
+    return "matching.html", {"queue": name, "fields": fields, **more}
+
+
+async def trends(request: PageRequest) -> Answer:
+    """Show the past counts of a queue as charts."""
+    name, span = request.queue(), request.param("span", "2h")
+    if span not in SPANS:
+        raise NotThere(f"There is no span {span!r}.")
+    _, every, number = SPANS[span]
+    found = await request.inspector.trends(name, every, number)
+    more = {"charts": charts(found, number), "rows": rows(found, number)}
+    return "trends.html", {"trends": found, "spans": SPANS, "span": span, "now": found.now, **more}

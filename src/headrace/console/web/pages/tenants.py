@@ -1,0 +1,12 @@
+"""The page of tenants: the values between which queues are fair, and their limits."""
+
+from __future__ import annotations
+
+from headrace.console.web.request import Answer, PageRequest
+
+
+async def tenants(request: PageRequest) -> Answer:
+    """Show the shares and limits of all queues that have some."""
+    view, _ = await request.seen()
+    found = await request.inspector.tenants()
+    return "tenants.html", {"found": [one for one in found if request.rights.sees(one.queue)], "now": view.now}
