@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headrace._protocol.keys import BEHIND, BELL, GROUP, LIMITED, PARKED, Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.script import header, names
+from headrace._protocol.script import header, names, script
 
 PAGE = Path(__file__).parent / "reference" / "redis-protocol.md"
 
@@ -314,7 +314,8 @@ SCRIPTS = """\
 
 The `source` in the JSON is ready to be sent.
 It is made of the files of the package, under `headrace/lua/`:
-a line `-- @include name` stands for the text of `lib/name.lua`, in which there are no such lines.
+a line `-- @include name` stands for the text of `lib/name.lua` or `features/name.lua`, without such lines.
+Behind a script's own keys come those of the features that it uses: each file of `features/` names its keys.
 Send `EVALSHA` with the hash, and where that is answered with `NOSCRIPT` (nothing has run) `EVAL` with the source;
 or `EVAL` always.
 
@@ -429,13 +430,15 @@ def page() -> str:
     for name in names():
         head = header(name)
         out += [f"### {name}", "", head.purpose[0].upper() + head.purpose[1:], ""]
-        for section in ("KEYS", "ARGV"):
-            text = head.sections[section]
+        for section, text in (("KEYS", ", ".join(script(name).keys)), ("ARGV", head.sections["ARGV"])):
             shown = "none" if text == "(none)" else literal(text)
             out.append(f"- **{section}** {shown}")
         out += [f"- **REPLY** {head.sections['REPLY']}", f"- **COST** {head.sections['COST']}", ""]
         if head.notes:
             out += [head.notes, ""]
+        if features := script(name).features:
+            owned = (f"{feature} {literal(', '.join(found))}" for feature, found in features.items())
+            out += [f"Keys of features: {'; '.join(owned)}.", ""]
     return "\n".join(out).rstrip() + "\n"
 
 

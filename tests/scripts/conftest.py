@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from headrace._protocol.replies import plain_receipts
-from headrace._protocol.script import header, script
+from headrace._protocol.script import fixed, script
 from tests.scripts.metered import Cost, cost, metered
 from tests.support.servers import Server
 
@@ -25,8 +25,8 @@ TERM = 60_000  # ms of a lease, where it does not matter
 
 
 def declared(name: str) -> list[str]:
-    """The parts that the header of a script names as its keys; `...` is for those of the items."""
-    return [key for key, _ in header(name).named_keys()]
+    """The parts that are a script's keys, in their order; those of its items come behind them."""
+    return fixed(script(name).keys)
 
 
 class Lua:
@@ -46,7 +46,7 @@ class Lua:
         """The reply of a script, bytes as text. *extra*: keys after the declared ones, in full."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
-            extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:8], "steps", "cancels"]]
+            extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:7], "events", "steps", "cancels"]]
         whole = {"result": "result", "flow_read": "flow"}.get(name)  # a key that *extra* names in full
         keys = [*(PREFIX + part for part in parts if part != whole), *extra]
         if keys != self._keys:

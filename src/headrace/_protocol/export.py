@@ -10,7 +10,7 @@ from headrace._model.steps import NAME_CHARACTERS, STEP_BYTES
 from headrace._protocol import keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, HEALING_ERRORS, JOBS_PER_SCRIPT, RETRY_BUDGET_S
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.script import header, names, script
+from headrace._protocol.script import fixed, header, names, script
 
 
 def protocol() -> dict[str, Any]:
@@ -61,7 +61,7 @@ def protocol() -> dict[str, Any]:
         "scripts": {
             name: {
                 "sha1": script(name).sha,
-                "keys": list(dict(header(name).named_keys())),
+                "keys": fixed(script(name).keys),
                 "args": header(name).args(),
                 "source": script(name).source,
             }

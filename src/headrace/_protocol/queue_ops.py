@@ -533,7 +533,7 @@ class Ops:
                 f"to={to!r}: {self.codec!r:.200} binds payloads to their queue, and no other can open them: lease the "
                 "jobs here and enqueue their payloads there"
             )
-        keys = [target.key(key) for key in ("wake", *script("move").key_names[:7], "steps", "cancels")]
+        keys = [target.key(key) for key in ("wake", *script("move").key_names[:6], "events", "steps", "cancels")]
         levels = [level for keys in (self.keys, target) for level in keys.levels(self.settings.priorities)]
         return self.op("move", [cursor, REWRITES_PER_SCRIPT, *map(wire_id, wanted)], replies.moved, [*keys, *levels])
 

@@ -8,21 +8,36 @@ true for '1' (`woken flag`). `items...` is any number of arguments; its local ha
 
 Fragments are put before the body, or in its middle where they are included there. To define their functions takes a few
 µs, which calls that end earlier save.
+
+A feature is a fragment of `lua/features/`, and owns its keys: its header names them. A file that uses them says `--
+@feature NAME`, or `-- @include NAME` to call the feature's functions as well. The loader appends those keys of the
+features that the script uses to the script's own, in the order of `FEATURES`, before a list of any length.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from attrs import frozen
+from attrs import field, frozen
+
+FEATURES = ("events", "history", "runs", "ordered", "suspects", "rates", "limits", "flows", "levels")
+"""All features, in the order of their keys."""
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
-_GROUP = re.compile(r"((?:^-- @include \w+\n)+)", re.MULTILINE)
-_SECTION = re.compile(r"(KEYS|ARGV|REPLY|COST)\s+(.*)")
+_FEATURE = re.compile(r"^-- @feature (\w+)\n", re.MULTILINE)
+_WANTED = re.compile(r"^-- @(?:include|feature) \w+\n", re.MULTILINE)
+_GROUP = re.compile(r"((?:^-- @(?:include|feature) \w+\n)+)", re.MULTILINE)
+_TEXTS = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|--[^\n]*""")
+_SECTIONS = ("KEYS", "ARGV", "REPLY", "COST")
+_HEADER = re.compile(
+    r"-- (\w+): (.*)\n"
+    + "".join(rf"-- {name:<7}(.*\n(?:-- {{8}}.*\n)*)" for name in _SECTIONS)
+    + r"((?:-- (?!@).*\n)*)"
+)
 _TYPES = {"": "{}", "int": "whole({})", "count": "whole({}, 1, 1000)", "flag": "{} == '1'"}
 _FOLDER = files("headrace") / "lua"  # found now: it imports modules, which no call does (`_forks`)
 _NUMBERS = "number"  # the fragment that numbers need
@@ -37,14 +52,9 @@ class Header:
     sections: dict[str, str]  # KEYS, ARGV, REPLY, COST
     notes: str
 
-    def named_keys(self) -> list[tuple[str, str]]:
-        """Return (name, type) of each named key, without the variable tail."""
-        return re.findall(r"(\w+) \((\w+)\)", self.sections["KEYS"])
-
-    def more_keys(self) -> str:
-        """Return the name of the variable tail of keys, or ''."""
-        tail = self.sections["KEYS"].rpartition(", ")[2]
-        return tail.removesuffix("...") if tail.endswith("...") else ""
+    def keys(self) -> list[str]:
+        """Return its own keys as they are written, without those of features."""
+        return _listed(self.sections["KEYS"])
 
     def args(self) -> list[str]:
         """Return the names of the arguments. A name that ends in `...` stands for any number of arguments."""
@@ -52,8 +62,7 @@ class Header:
 
     def typed_args(self) -> list[tuple[str, str]]:
         """Return (name, type) of the arguments; the type is '', 'int', 'count' or 'flag'."""
-        text = self.sections["ARGV"]
-        pairs = [argument.partition(" ") for argument in text.split(", ")] if text != "(none)" else []
+        pairs = [argument.partition(" ") for argument in _listed(self.sections["ARGV"])]
         return [(name, kind) for name, _, kind in pairs]
 
 
@@ -70,47 +79,97 @@ class Script:
     """Whether its first key is a lane and its first argument a call number."""
     levelled: bool = False
     """Whether its last keys are the streams of the queue's priority levels after the first."""
+    keys: tuple[str, ...] = ()
+    """All its keys, as headers write them: its own, those of features, and a variable tail."""
+    features: Mapping[str, Sequence[str]] = field(factory=dict[str, Sequence[str]])
+    """The keys that it uses of each feature, in the order of the features."""
 
 
 @cache
 def script(name: str) -> Script:
     """Load `lua/<name>.lua`. Raises `ValueError` for a bad header, or for fragments that include each other."""
     head = header(name)
-    comment, wanted, body = _apart(_read(f"{name}.lua"))
+    text = _read(f"{name}.lua")
+    comment, wanted, body = _apart(text)
     numbers = [_NUMBERS] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
-    fragments: list[str] = []
-    _collect([*numbers, *wanted], (), fragments)
-    pieces = [comment, *map(_fragment, fragments), *_locals(head, body, "record" in fragments)]
-    found = fragments
-    for part, wanted in _divided(body):
-        pieces.append(part)
-        found, before = found.copy(), len(found)
-        _collect(wanted, (), found)
-        pieces += map(_fragment, found[before:])
-    source = "".join(pieces)
+    pieces: list[str] = []
+    found: list[str] = []
+    for part, more in [(comment, [*numbers, *wanted]), *_divided(body)]:
+        before = len(found)
+        _collect(more, (), found)
+        pieces.append("".join([part, *map(_fragment, found[before:])]))
+    features = _used(_features(text, found), head.keys(), body)
+    every = [*head.keys(), *(key for keys in features.values() for key in keys)]
+    keys = tuple(sorted(every, key=_is_tail))
+    source = "".join([pieces[0], *_locals(keys, head, body, "record" in found), *pieces[1:]])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    key_names = [key for key, _ in head.named_keys()]
+    key_names = fixed(keys)
     recorded = key_names[:1] == ["lane"]
-    return Script(name, source, sha, tuple(key_names[recorded:]), recorded, head.more_keys() == "levels")
+    return Script(name, source, sha, tuple(key_names[recorded:]), recorded, "levels..." in keys, keys, features)
+
+
+def feature(name: str) -> list[str]:
+    """Return the keys of a feature, as its header writes them. Raises `ValueError` when that has another form."""
+    head = re.match(rf"-- feature {name}: .*\.\n-- KEYS   (.*)\n", _read(f"features/{name}.lua"))
+    if head is None:
+        raise ValueError(f"features/{name}.lua: the header must begin with '-- feature {name}: ….' and '-- KEYS …'")
+    return _listed(head[1])
+
+
+def fixed(keys: Sequence[str]) -> list[str]:
+    """Return the names of keys that a header writes so, without a variable tail."""
+    return [key.partition(" ")[0] for key in keys if not _is_tail(key)]
+
+
+def _is_tail(key: str) -> bool:
+    return key.endswith("...")
+
+
+def _listed(section: str) -> list[str]:
+    return section.split(", ") if section != "(none)" else []
+
+
+def _features(text: str, fragments: list[str]) -> set[str]:
+    named = {name for one in (text, *map(_file, fragments)) for name in _FEATURE.findall(one)}
+    if unknown := named.difference(FEATURES):
+        raise ValueError(f"there is no feature {', '.join(sorted(unknown))}")
+    return named.union(fragments).intersection(FEATURES)
+
+
+def _used(features: set[str], own: list[str], body: str) -> dict[str, Sequence[str]]:
+    """Choose those keys of *features* that a body reads: as a word that is no field, and no local that it makes."""
+    code = _TEXTS.sub("", body)
+    names = re.findall(r"^local ([\w, ]+)|\bfunction\b[ \w.]*\(([\w, ]*)\)", code, re.MULTILINE)
+    made = {name for pair in names for name in ", ".join(pair).split(", ")}
+    read = {*re.findall(r"(?<![.\w])(\w+)\b(?!\s*=[^=])", code)}
+    made |= {"levels"} if any(map(_is_tail, own)) else set()
+    found = {
+        name: [key for key in feature(name) if key.rstrip(".").partition(" ")[0] in read - made] for name in FEATURES
+    }
+    return {name: keys for name, keys in found.items() if keys and name in features}
 
 
 def _read(path: str) -> str:
     return (_FOLDER / path).read_text("utf-8")
 
 
+def _file(fragment: str) -> str:
+    return _read(f"{'features' if fragment in FEATURES else 'lib'}/{fragment}.lua")
+
+
 def _fragment(name: str) -> str:
-    return _INCLUDE.sub("", _read(f"lib/{name}.lua"))
+    return _WANTED.sub("", _file(name))
 
 
 def _apart(text: str) -> tuple[str, list[str], str]:
     """Split a script into its header, without includes, its includes, and its body."""
     head = re.match(r"(?:--.*\n)*", text)
     end = head.end() if head else 0
-    return _INCLUDE.sub("", text[:end]), _INCLUDE.findall(text[:end]), text[end:]
+    return _WANTED.sub("", text[:end]), _INCLUDE.findall(text[:end]), text[end:]
 
 
 def _divided(body: str) -> Iterator[tuple[str, list[str]]]:
-    """Split a body behind its groups of includes: the code before a group runs without these fragments."""
+    # behind its groups of includes: the code before a group runs without these fragments
     parts = [*_GROUP.split(body), ""]
     for part, group in zip(parts[::2], parts[1::2], strict=True):
         yield part, _INCLUDE.findall(group)
@@ -122,16 +181,16 @@ def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None
         if name in path:
             raise ValueError(f"lua/lib: {' includes '.join((*path, name))}")
         if name not in found:
-            _collect(_INCLUDE.findall(_read(f"lib/{name}.lua")), (*path, name), found)
+            _collect(_INCLUDE.findall(_file(name)), (*path, name), found)
             found.append(name)
 
 
-def _locals(head: Header, body: str, recording: bool) -> list[str]:
+def _locals(declared: Sequence[str], head: Header, body: str, recording: bool) -> list[str]:
     """Make the lines that declare keys and arguments as locals. *recording*: a fragment declares the call's number."""
-    keys = [name for name, _ in head.named_keys()]
+    keys = fixed(declared)
     lines = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}\n"]
-    more = head.more_keys()
-    if more and re.search(rf"\b{more}\b", body):
+    more = declared[-1].removesuffix("...")
+    if len(keys) < len(declared) and re.search(rf"\b{more}\b", body):
         # not by unpack, which has a limit
         lines.append(f"local {more} = {{}} for i = 1, #KEYS - {len(keys)} do {more}[i] = KEYS[i + {len(keys)}] end\n")
     given = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...")]
@@ -148,27 +207,11 @@ def _locals(head: Header, body: str, recording: bool) -> list[str]:
 
 def header(name: str) -> Header:
     """Read the header of `lua/<name>.lua`. Raises `ValueError` when it has another form."""
-    lines: list[str] = []
-    for line in _read(f"{name}.lua").splitlines():
-        if not line.startswith("-- ") or line.startswith("-- @include"):
-            break
-        lines.append(line[3:])
-    title, colon, purpose = lines[0].partition(": ")
-    sections: dict[str, str] = {}
-    notes: list[str] = []
-    last = ""
-    for line in lines[1:]:
-        if match := _SECTION.match(line):
-            last = match[1]
-            sections[last] = match[2]
-        elif line.startswith("       ") and last:
-            sections[last] += " " + line.strip()
-        else:
-            last = ""
-            notes.append(line)
-    if title != name or not colon or list(sections) != ["KEYS", "ARGV", "REPLY", "COST"]:
+    found = _HEADER.match(_read(f"{name}.lua"))
+    if found is None or found[1] != name:
         raise ValueError(f"{name}.lua: the header must be '-- {name}: …', KEYS, ARGV, REPLY, COST")
-    return Header(name, purpose, sections, " ".join(notes))
+    purpose, *sections, notes = (re.sub(r"\n?--\s+", " ", text).strip() for text in found.groups()[1:])
+    return Header(name, purpose, dict(zip(_SECTIONS, sections, strict=True)), notes)
 
 
 def names() -> list[str]:

@@ -1,6 +1,6 @@
 -- accept: add jobs from other shards, each once, even if several programs send it several times.
--- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), events (channel),
---        handed (zset), cancels (zset), streams...
+-- KEYS   jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash), handed (zset),
+--        cancels (zset), streams...
 -- ARGV   since int, items...
 -- REPLY  {taken, now, replicas, refused}: taken 1: the jobs are in the queue, or were before · 0: `since` is too long
 --        ago, and nothing was done · now: this shard's time in ms · replicas: their number, or -1: none now, but one
@@ -14,10 +14,10 @@
 -- @include cancellations
 -- @include clock
 -- @include due_at
+-- @include events
 -- @include forget_handed
 -- @include levels
 -- @include number
--- @include publish
 -- @include require_types
 -- @include wake_one
 local READ_WITHIN, OPEN = 300000, 2592000000 -- ms: half of the time that close leaves; 30 days

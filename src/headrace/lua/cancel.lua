@@ -1,19 +1,19 @@
 -- cancel: remove a job by id, waiting, parked, leased, delayed, blocked or suspended. Its holder finds its lease lost.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        blocked (hash), stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash),
---        ended (zset), wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), held (hash),
---        slots (zset), settled (list), stopped (zset), cancels (zset), levels...
+--        blocked (hash), stats (hash), control (channel), limited (zset), wake (stream), cancels (zset)
 -- ARGV   call, id, ttl int
 -- REPLY  1 cancelled · 0 no such job
 -- COST   10 us
 -- ttl: ms for which `ended` says of its id that it was cancelled, unless a new job takes it.
+-- @feature ordered
+-- @feature limits
 -- @include cancellations
 -- @include held
 -- @include is_entry_id
--- @include keep_ends
+-- @include history
 -- @include levels
--- @include marks
--- @include publish
+-- @include flows
+-- @include events
 -- @include record
 -- @include remove_by_id
 -- @include stored

@@ -1,23 +1,23 @@
 -- cancel_payload: remove the jobs of one payload, one page of the queue at a time.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), control (channel), events (channel), flows (zset), limited (zset), ends (hash), ended (zset),
---        wake (stream), turns (hash), behind (zset), asleep (zset), steps (hash), held (hash), slots (zset),
---        settled (list), stopped (zset), shares (hash), lines (zset), ready (zset), resting (zset), cancels (zset),
---        levels...
+--        stats (hash), control (channel), limited (zset), wake (stream), shares (hash), lines (zset), ready (zset),
+--        resting (zset), cancels (zset)
 -- ARGV   call, payload, place, cursor, limit count, ttl int
 -- REPLY  {cancelled, place, cursor}: place 'jobs', 'level:<n>' or 'delayed', with the cursor to go on from; '' when
 --        done
 -- COST   O(limit): about 1 us per job looked at, at most 1 MiB of them
 -- Jobs that come to a stream after the request for its first page stay. ttl: as in cancel.
+-- @feature ordered
+-- @feature limits
 -- @include cancellations
 -- @include fields
 -- @include held
--- @include keep_ends
+-- @include history
 -- @include last_entry_id
 -- @include levels
--- @include marks
+-- @include flows
 -- @include page
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include retire

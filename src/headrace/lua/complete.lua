@@ -1,7 +1,6 @@
 -- complete: remove jobs for good. XDEL decides, so exactly one caller wins each job, and only the winner has effects.
--- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), events (channel),
---        flows (zset), limited (zset), ends (hash), ended (zset), taken (zset), wake (stream), turns (hash),
---        behind (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset), others...
+-- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), stats (hash), limited (zset),
+--        taken (zset), wake (stream), others...
 -- ARGV   call, worker, limit count, with_ids flag, results, follows, items...
 -- REPLY  one per job: 1 this call completed it · 2 the same, but without its result, as the server is out of memory · 0
 --        another call completed it before, or (fenced) the job is no longer this worker's
@@ -10,13 +9,15 @@
 -- worker: '': the first caller wins; otherwise the fence. limit: number of jobs. Items: `limit` entries; when fenced
 -- `limit` delivery counts; when with_ids is 1 `limit` ids ('' when a job has no field `id`); `results` times {job
 -- number, ttl ms, bytes}, each with a key; `follows` times {job number, id, delay, level, number of fields, fields...},
--- each with nine keys: jobs, wake, ids, delayed, bodies, stats, events, cancels, and the stream of its level, of its queue; and
+-- each with nine keys: jobs, wake, ids, delayed, bodies, stats, cancels, events, and the stream of its level, of its queue; and
 -- '=<job number> <ms>' for each job whose id stays taken for so long; {'><job number>', name, id, delay, number of
 -- fields, fields...} of each follow-up for another shard, which goes to the outbox under that name (see hand), with the
 -- keys outbox (hash) and outdue (zset) after all others; and for the history, if items are left, `limit` times attempt,
 -- worker, when the attempt began, '+ms' before now or '@ms', and the number of the delivery, with blanks between them. At
 -- most 1,000 jobs. For a flow's job use flow_advance: after this call, the job moves on later, to the next declared stage,
 -- without a result.
+-- @feature ordered
+-- @feature limits
 -- @include number
 -- @include record
 results, follows = whole(results, 0, #others), whole(follows, 0, #others)
@@ -72,10 +73,10 @@ end
 -- @include cancellations
 -- @include clock
 -- @include due_at
+-- @include events
+-- @include flows
 -- @include held_by
--- @include keep_ends
--- @include marks
--- @include publish
+-- @include history
 -- @include require_types
 -- @include retire
 -- @include runs
@@ -113,11 +114,12 @@ for i = 1, follows do
   local queue = queues[others[first + 8]]
   if not queue then
     queue = {levels = {n = level, [level] = others[first + 8]}, added = 0, enqueued = 0, ids_added = {}}
-    queue.jobs, queue.wake, queue.ids, queue.delayed, queue.bodies, queue.stats, queue.events = unpack(others, first, first + 6)
+    queue.jobs, queue.wake, queue.ids, queue.delayed, queue.bodies, queue.stats = unpack(others, first, first + 5)
+    queue.events = others[first + 7]
     require_streams(queue.jobs, queue.wake, others[first + 8])
     require_hashes(queue.ids, queue.bodies, queue.stats)
     require_sorted_sets(queue.delayed)
-    queue.cancels = cancellations.present(others[first + 7])
+    queue.cancels = cancellations.present(others[first + 6])
     queues[others[first + 8]], queues[#queues + 1] = queue, queue
   end
   jobs_after[i] = {of = tonumber(number), id = id, delay = delay, queue = queue, fields = {unpack(ARGV, at + 5, at + 4 + size)}}

@@ -1,21 +1,22 @@
 -- dead_letter: take jobs out of the queue, and keep them with a reason. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), dead (stream), stats (hash),
---        events (channel), flows (zset), limited (zset), ends (hash), ended (zset), wake (stream), turns (hash),
---        behind (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset)
+--        limited (zset), wake (stream)
 -- ARGV   call, worker, dead_limit int, items...
 -- REPLY  one per job: 1 dead now · 0 not this worker's any more
 -- COST   15 us + 10 us per job
 -- Items: entry, delivery count, reason (followed by more, as in retry). At most 1,000 jobs. A dead entry's fields: `reason`, `worker`, `released` (deliveries that spent no attempt), then the job's, with
 -- `attempt` the number of all deliveries.
+-- @feature ordered
+-- @feature limits
 -- @include clock
 -- @include failure
 -- @include fields
 -- @include held
 -- @include held_by
 -- @include keep_dead
--- @include keep_ends
--- @include marks
--- @include publish
+-- @include history
+-- @include flows
+-- @include events
 -- @include record
 -- @include require_types
 -- @include retire

@@ -1,5 +1,5 @@
 -- declare: declare how a queue is meant to be used, and return where others declared it differently.
--- KEYS   stats (hash), ends (hash), ended (zset), trends (string)
+-- KEYS   stats (hash), trends (string)
 -- ARGV   serving flag, items...
 -- REPLY  {version, name, value, name, value, ...}: the options that others declared differently, in their words
 -- COST   5 us
@@ -8,6 +8,7 @@
 -- of ends to keep) and `history_ttl` (seconds) from `history` of the stats, and `trends` (yes or no) from `trends`,
 -- which has the time of the last record. Only a worker can raise the number of levels, `priorities`: no producer serves
 -- them.
+-- @feature history
 -- @include declared
 -- @include deepest
 local kept, reply, changed, deepest = declared.read(stats), {}, false, deepest_level(stats)

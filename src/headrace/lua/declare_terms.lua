@@ -1,6 +1,6 @@
 -- declare_terms: declare the terms of a queue: how it shares its workers, and what it limits.
 -- KEYS   jobs (stream), wake (stream), stats (hash), workers (zset), terms (hash), shares (hash), lines (zset),
---        ready (zset), stopped (zset), resting (zset), held (hash), slots (zset), busy (zset), settled (list)
+--        ready (zset), resting (zset), busy (zset)
 -- ARGV   mode, worker, structure, offered, items...
 -- REPLY  {state, structure, version, name, value...}: state 1 these terms are the queue's · 2 its structure changes: call
 --        again · 0 the queue has other terms, and keeps them; structure: of the queue, '' for none ·
@@ -13,6 +13,7 @@
 -- declares none. An operator's word stands for all workers that live then. structure: in words, '' for no terms.
 -- offered: path, keys, limits, rates, and the options in words, in JSON. Items: pairs of a path, as in a node without
 -- its level, and its weight.
+-- @feature limits
 -- @include agreed
 -- @include clock
 -- @include declared

@@ -1,16 +1,17 @@
 -- ended: return which jobs have ended, and how, if the history knows.
--- KEYS   jobs (stream), ids (hash), dead (stream), stats (hash), ends (hash), cancels (zset), levels...
+-- KEYS   jobs (stream), ids (hash), dead (stream), stats (hash), cancels (zset)
 -- ARGV   items...
 -- REPLY  one per job: 0 it has not ended · 1 it is gone · 2 it is gone, but may be a dead letter · its end, as in the
 --        history, or only 'cancelled' · -1 ask for it again, as the jobs before it are 1 MiB
 -- COST   3 us + 1 us per job; jobs without an id of their own are read, at most 1 MiB of them
 -- Items: ids, at most 1,000. The order of an end's parts: state, ms, attempt (0 unknown), 1 with a result, worker or
 -- '-', reason; a blank between them.
+-- @feature history
 -- @include cancellations
--- @include history
 -- @include is_entry_id
 -- @include levels
 -- @include page
+-- @include read_ends
 local q = {jobs = jobs, levels = level_streams(stats, levels)}
 local reply, budget = {}, new_budget()
 local letters = redis.call('XLEN', dead) > 0 and 2 or 1

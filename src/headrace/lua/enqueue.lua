@@ -1,6 +1,6 @@
 -- enqueue: add jobs to the back, or to the delayed ones. A job whose id is taken is left as it is.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
---        events (channel), cancels (zset), levels...
+--        cancels (zset)
 -- ARGV   call, form, items...
 -- REPLY  ids and added, in turn: {id, 1 | 0, id, 1 | 0, ...} · form "plain", all added: {id, number} of consecutive
 --        ids, or else {id, id, ...}
@@ -16,7 +16,7 @@
 -- @include levels
 -- @include max_job_size
 -- @include number
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include wake_one

@@ -1,7 +1,6 @@
 -- enqueue_if: add jobs under conditions: room in the queue, and whether a job whose id is taken is moved or replaced.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), delayed (zset), bodies (hash), stats (hash),
---        events (channel), leases (zset), released (hash), limited (zset), flows (zset), taken (zset), gate (stream),
---        turns (hash), behind (zset), steps (hash), cancels (zset), levels...
+--        leases (zset), released (hash), limited (zset), taken (zset), gate (stream), cancels (zset)
 -- ARGV   call, most int, awaits int, together flag, items...
 -- REPLY  {waiting, last, id, outcome, id, outcome, ...}: outcome 0 present, 1 added, 2 replaced, 3 moved, 4 dropped, 5
 --        refused for lack of room, 6 not looked at, for lack of time: ask again, 7 new, but the shard is sealed: in
@@ -17,6 +16,9 @@
 -- enqueue; a new job is delayed for so long. replace=1: a job that has not begun gets the fields of this one, and its
 -- delay. With `together`, a sealed shard answers the error SHARDS and that version, before any write. Bounded by the
 -- client: at most 1,000 items, 1 MiB; of old jobs about 1 MiB is read.
+-- @feature runs
+-- @feature ordered
+-- @feature flows
 -- @include add
 -- @include backlog
 -- @include cancellations
@@ -26,7 +28,7 @@
 -- @include levels
 -- @include number
 -- @include page
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include take_until

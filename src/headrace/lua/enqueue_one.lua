@@ -1,5 +1,5 @@
 -- enqueue_one: add one job with only a payload to the back.
--- KEYS   lane (string), jobs (stream), stats (hash), events (channel)
+-- KEYS   lane (string), jobs (stream), stats (hash)
 -- ARGV   call, payload
 -- REPLY  the job's id
 -- COST   6 us of server time, 100 bytes
@@ -18,8 +18,8 @@ redis.call('HINCRBY', stats, 'enqueued', '1')
 if call ~= '' then redis.call('SET', lane, call .. ' ' .. id, 'PX', '600000') end
 if not heard and #payload <= 4096 then return id end
 
+-- @include events
 -- @include max_job_size
--- @include publish
 keep_max_job_size(stats, #payload)
 if heard and listeners(stats, events, 'added').added then publish(events, 'added', {id}) end
 return id

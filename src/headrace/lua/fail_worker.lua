@@ -1,13 +1,15 @@
 -- fail_worker: declare a worker dead by hand: its jobs go to the front, and its next beat fails.
--- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), stats (hash),
---        control (channel), events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset),
+--        stats (hash), control (channel)
 -- ARGV   call, name, limit count
 -- REPLY  {moved, more}: more 1 = call again
 -- COST   10 us + 1 us per worker + 1.5 us per job moved; with levels, or listeners, at most 1 MiB of jobs
 -- name: a registration, `<name>.<random>`, or the part before its last dot; or any consumer of the group.
+-- @feature suspects
+-- @feature limits
 -- @include held
 -- @include page
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include take_over

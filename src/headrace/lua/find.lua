@@ -1,21 +1,23 @@
 -- find: find a job by its id.
 -- KEYS   jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
---        limited (zset), stats (hash), ends (hash), asleep (zset), steps (hash), turns (hash), levels...
+--        limited (zset), stats (hash)
 -- ARGV   id, cursor
 -- REPLY  {now, row, cursor, records, progress, deliveries}, row as in list, or {} if the job was not found (so far): cursor is then
 --        where to continue, or '' at the end. The row of an ended job has the state `ended:` and how it ended; its ms is
 --        the time of the end. records as in steps; a 12th value is the bytes of a value that a history left out. progress:
---        'ms fraction text', or ''. deliveries: as in lib/runs, or ''. All three are left out for a job that has none
+--        'ms fraction text', or ''. deliveries: as in features/runs, or ''. All three are left out for a job that has none
 -- COST   10 us + 0.5 us per record; 1 us per dead letter, at most 1,000 and 1 MiB of them, when the job is in no other
 --        state
 -- cursor: '' at first. One call searches a bounded part of the dead letters, the newest first.
+-- @feature history
+-- @feature ordered
 -- @include clock
 -- @include fields
--- @include history
 -- @include is_entry_id
 -- @include is_reserved
 -- @include levels
 -- @include page
+-- @include read_ends
 -- @include runs
 -- @include stored
 -- @include tried

@@ -21,8 +21,8 @@
 -- @include held
 -- @include held_by
 -- @include keep_dead
--- @include keep_ends
--- @include marks
+-- @include history
+-- @include flows
 -- @include note_event
 -- @include number
 -- @include page
@@ -566,12 +566,12 @@ end
 -- Remove it from its queue, and notify its holder.
 local function remove(q, run, id)
   local more = histories.of_removed(q, run, id)
-  local gone, held = remove_by_id(q, id)
+  local gone, holder = remove_by_id(q, id)
   if gone > 0 then
     histories.note(q, 'cancelled', id, more)
     cancellations.note(q.cancels, {id}, result_ttl)
   end
-  if held then tell_holders(q.control, held) end
+  if holder then tell_holders(q.control, holder) end
 end
 -- Keep the fields of a job that was redriven when its run's state was gone, if it still waits: another program may
 -- complete it.

@@ -1,9 +1,9 @@
 -- flow_events: list jobs of flows that died, or were completed, cancelled or redriven, outside of their flow.
--- KEYS   flows (zset), others...
+-- KEYS   others...
 -- ARGV   limit count
 -- REPLY  {number of the key, id, ...}, at most `limit` of a key, to pass on to flow_advance
 -- COST   2 us per stage when there is nothing
--- @include marks
+-- @include flows
 local reply = {}
 local stages = {flows, unpack(others)}
 if redis.call('EXISTS', unpack(stages)) == 0 then return reply end

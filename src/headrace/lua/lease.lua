@@ -1,8 +1,7 @@
 -- lease: hand out up to `limit` jobs, level by level: parked jobs, then jobs that woke a reader, then new jobs.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
---        events (channel), flows (zset), ends (hash), ended (zset), gate (stream),
---        control (channel), turns (hash), behind (zset), deaths (hash), asleep (zset), steps (hash), levels...
+--        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), gate (stream),
+--        control (channel)
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        apart, buckets...
 -- REPLY  {known, next_due, taken, fresh, healed, now, levels, died, further, structure}: known 0 = this worker was
@@ -28,6 +27,8 @@
 -- makes an order: jobs with the same value of this header are handed out one at a time, in the order of their entries,
 -- and the others wait with the consumer `behind`. levels: the streams of the later priority levels; a job of them that
 -- is handed out moves to the jobs stream, with an id and its `enq`.
+-- @feature history
+-- @feature flows
 -- @include clock
 -- @include record
 
@@ -108,13 +109,14 @@ if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_o
   end
 end
 
+-- @include events
 -- @include lease_limits
 -- @include leasing
 -- @include levels
 -- @include max_job_size
+-- @include ordered
 -- @include page
 -- @include park
--- @include publish
 -- @include raise_level
 -- @include rates
 -- @include requeue_front
@@ -122,7 +124,6 @@ end
 -- @include suspects
 -- @include take_over
 -- @include take_turns
--- @include turns
 -- @include wake_many
 -- @include weigh_job
 

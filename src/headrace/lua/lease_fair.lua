@@ -1,9 +1,7 @@
 -- lease_fair: as lease, for a queue with terms: hand out up to `limit` jobs by the shares of their values, within limits.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), rates (zset),
---        events (channel), flows (zset), ends (hash), ended (zset), gate (stream), control (channel), turns (hash),
---        behind (zset), deaths (hash), asleep (zset), steps (hash), terms (hash), shares (hash), lines (zset),
---        ready (zset), stopped (zset), resting (zset), held (hash), slots (zset), busy (zset), settled (list), levels...
+--        released (hash), delayed (zset), bodies (hash), dead (stream), stats (hash), limited (zset), gate (stream),
+--        control (channel), terms (hash), shares (hash), lines (zset), ready (zset), resting (zset), busy (zset)
 -- ARGV   call, worker, limit count, duration, lease, ttl int, max_attempts int, dead_limit int, woken, heir_of,
 --        apart, batch int, one_value flag, buckets...
 -- REPLY  as lease, then further, structure: further 1 = there are jobs that no call has looked at: see line_up ·
@@ -13,6 +11,10 @@
 -- The rule and the keys are in docs/explanation/fairness.md. batch: how many jobs run as one batch, and share its time.
 -- one_value 1: only jobs of one value. heir_of: its jobs go to the front of their lines. buckets: the one of 0 ms of
 -- `lease`, if the queue is ordered; the rate limits are among the terms.
+-- @feature history
+-- @feature ordered
+-- @feature limits
+-- @feature flows
 -- @include clock
 -- @include record
 local known = recorded() -- the call was answered before, but its reply was lost
@@ -228,12 +230,12 @@ if lined and (limit + 1) * math.max(4096, tonumber(lined[1] or 0)) <= 1048576 th
   }, q.entries, true)
 end
 
+-- @include events
 -- @include lease_limits
 -- @include leasing
 -- @include levels
 -- @include looking
 -- @include page
--- @include publish
 -- @include rates
 -- @include read_in_order
 -- @include requeue_front

@@ -1,14 +1,15 @@
 -- leave: unregister a worker. Jobs that it still holds go to the front untouched, and no trace of it remains.
 -- KEYS   jobs (stream), wake (stream), workers (zset), registered (hash), leases (zset), released (hash),
---        stats (hash), events (channel), deaths (hash), held (hash), slots (zset), settled (list), stopped (zset),
---        facts (hash)
+--        stats (hash), facts (hash)
 -- ARGV   worker, limit count, idle flag
 -- REPLY  {released, more}: more 1 = call again; with `idle`: the worker holds jobs, and stays registered
 -- COST   10 us + 3 us per job released
+-- @feature limits
+-- @feature suspects
+-- @include events
 -- @include held
 -- @include page
 -- @include park
--- @include publish
 -- @include require_types
 -- @include wake_many
 local mine = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)

@@ -1,6 +1,6 @@
 -- list: list one page of the jobs in a state, oldest first, or newest first.
--- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), limited (zset),
---        stats (hash), ends (hash), ended (zset), asleep (zset), turns (hash), levels...
+-- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
+--        limited (zset), stats (hash)
 -- ARGV   state, cursor, limit count, newest flag
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed, or when blocked, 0 for never; 1 more for a
@@ -12,11 +12,13 @@
 -- newest: dead and ended jobs come newest first; no other state has an index by time.
 -- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
 -- jobs, 'ms-0' for dead letters, 'ms' with newest.
+-- @feature history
+-- @feature ordered
 -- @include clock
--- @include history
 -- @include is_reserved
 -- @include levels
 -- @include page
+-- @include read_ends
 -- @include runs
 -- @include stored
 -- @include tried

@@ -1,29 +1,31 @@
 -- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster of the same group.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
---        events (channel), flows (zset), leases (zset), limited (zset), ends (hash), ended (zset), wake (stream),
---        turns (hash), behind (zset), steps (hash), held (hash), slots (zset), settled (list), stopped (zset),
---        shares (hash), lines (zset), ready (zset), resting (zset), target...
+--        leases (zset), limited (zset), wake (stream), shares (hash), lines (zset), ready (zset), resting (zset),
+--        target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
 -- cursor: '-' at first; jobs that come to a stream, or become due, after the first call stay.
--- target: wake (stream), then the first seven keys behind the lane, in this order, `steps` and `cancels` of the other
+-- target: wake (stream), then the first six keys behind the lane, in this order, `events`, `steps` and `cancels` of the other
 -- queue, then the streams of the levels behind the first of this one, and as many of the other, where a job goes to its own level,
 -- as far as there is one. wanted: ids of the jobs, at most 1,000; none for all. A job keeps its id, headers, attempts,
 -- times and records, a delayed one its moment, but one that a rate limit holds back goes to the back and under the
 -- limits there; one whose id is taken there stays where it is, and so does one of a flow, and a run that sleeps or waits
 -- for a signal. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
 -- first enqueue.
+-- @feature ordered
+-- @feature limits
+-- @feature flows
 -- @include fields
 -- @include held
 -- @include is_entry_id
 -- @include is_reserved
--- @include keep_ends
+-- @include history
 -- @include last_entry_id
 -- @include levels
 -- @include number
 -- @include page
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include retire

@@ -1,5 +1,5 @@
 -- position: count the jobs that would be leased before a waiting job.
--- KEYS   jobs (stream), ids (hash), stats (hash), levels...
+-- KEYS   jobs (stream), ids (hash), stats (hash)
 -- ARGV   id, limit count, cursor
 -- REPLY  {number, cursor}: number: the jobs counted so far, at most `limit`; -1: no such job waits · cursor: where to
 --        continue, with the rest of `limit`, or '' at the end

@@ -1,13 +1,13 @@
 -- progress: note how far a job has come. Only the present holder may do so.
--- KEYS   jobs (stream), stats (hash), events (channel), steps (hash)
+-- KEYS   jobs (stream), stats (hash)
 -- ARGV   worker, entry, delivery int, id, enq, fraction, text
 -- REPLY  1 noted · 0 the lease is lost
 -- COST   15 us
 -- fraction: from 0 to 1. text: at most 200 characters. This is the job's until it ends, or notes other progress.
 -- @include clock
+-- @include events
 -- @include held_by
 -- @include number
--- @include publish
 -- @include require_types
 -- @include runs
 require_hashes(steps)

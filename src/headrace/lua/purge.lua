@@ -1,23 +1,23 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), limited (zset), events (channel), flows (zset), ends (hash), ended (zset), wake (stream),
---        turns (hash), behind (zset), asleep (zset), steps (hash), held (hash), slots (zset), settled (list),
---        stopped (zset), shares (hash), lines (zset), ready (zset), resting (zset), levels...
+--        stats (hash), limited (zset), wake (stream), shares (hash), lines (zset), ready (zset), resting (zset)
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
 -- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
+-- @feature ordered
+-- @feature limits
 -- @include delivered
 -- @include fields
 -- @include held
--- @include keep_ends
+-- @include history
 -- @include last_entry_id
 -- @include levels
--- @include marks
+-- @include flows
 -- @include page
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include retire

@@ -1,5 +1,5 @@
 -- purge_dead: remove dead letters for good, the oldest first, or only the given ids.
--- KEYS   lane (string), dead (stream), stats (hash), events (channel), steps (hash)
+-- KEYS   lane (string), dead (stream), stats (hash)
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {removed, cursor}: cursor is '' when the end was reached
 -- COST   about 2 us per letter looked at, at most 1 MiB of them
@@ -7,7 +7,7 @@
 -- @include dead_letter_job
 -- @include last_entry_id
 -- @include page
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include runs

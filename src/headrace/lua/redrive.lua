@@ -1,6 +1,6 @@
 -- redrive: send dead letters to the back of their queue or level, the oldest first.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), released (hash), dead (stream), stats (hash),
---        events (channel), flows (zset), steps (hash), cancels (zset), levels...
+--        cancels (zset)
 -- ARGV   call, cursor, limit count, from_step, payload, wanted...
 -- REPLY  {redriven, cursor}: cursor is '' when the end was reached · {-1, '', names...}: the run has no such step, but
 --        these: nothing was changed
@@ -13,9 +13,9 @@
 -- @include fields
 -- @include last_entry_id
 -- @include levels
--- @include marks
+-- @include flows
 -- @include page
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include runs

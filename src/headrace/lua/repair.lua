@@ -1,8 +1,7 @@
 -- repair: find and repair damage by foreign commands, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), flows (zset),
---        limited (zset), ends (hash), ended (zset), turns (hash), behind (zset), asleep (zset), steps (hash),
---        held (hash), slots (zset), settled (list), stopped (zset), terms (hash), lines (zset), levels...
+--        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash),
+--        limited (zset), terms (hash), lines (zset)
 -- ARGV   call, place, cursor, limit count, lease, dry flag
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued, slots}: place and cursor: where to continue, place '' when done · then the number of repairs of
@@ -11,6 +10,8 @@
 --        each that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers. dry: write nothing, and
 -- answer the damage found. Of jobs that share a free id by hand, each may count then, on pages of their own.
+-- @feature history
+-- @feature limits
 -- @include dry_run
 -- @include added
 -- @include agreed
@@ -19,7 +20,7 @@
 -- @include held
 -- @include is_reserved
 -- @include levels
--- @include marks
+-- @include flows
 -- @include number
 -- @include page
 -- @include record
@@ -31,7 +32,7 @@
 -- @include stale_runs
 -- @include stale_slots
 -- @include stored
--- @include turns
+-- @include ordered
 -- @include wake_many
 whole(lease)
 local known = recorded()

@@ -1,8 +1,6 @@
 -- retry: retry jobs later: send them to the back of their level, or delay them. Only the present holder may do so.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
---        bodies (hash), dead (stream), stats (hash), events (channel), flows (zset), limited (zset), ends (hash),
---        ended (zset), turns (hash), behind (zset), deaths (hash), steps (hash), held (hash), slots (zset),
---        settled (list), stopped (zset), levels...
+--        bodies (hash), dead (stream), stats (hash), limited (zset)
 -- ARGV   call, worker, max_attempts int, dead_limit int, items...
 -- REPLY  one per job: 1 the job is retried · 2 it had no attempts left, and is dead · 0 it is no longer this worker's
 -- COST   20 us + 10 us per job
@@ -15,6 +13,9 @@
 -- `headrace-reason` and `headrace-traceback`, until its next retry, and its attempts so far as `headrace-attempts`. The
 -- job ended by itself, so it is no longer a suspect. Deliveries whose holder died spend no attempt: from now on they
 -- count as releases.
+-- @feature ordered
+-- @feature suspects
+-- @feature limits
 -- @include clock
 -- @include due_at
 -- @include failure
@@ -22,13 +23,13 @@
 -- @include held
 -- @include held_by
 -- @include keep_dead
--- @include keep_ends
+-- @include history
 -- @include levels
 -- @include link_attempt
--- @include marks
+-- @include flows
 -- @include number
 -- @include park
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include retire

@@ -1,13 +1,12 @@
 -- run_schedule: enqueue the job of a schedule now, whether it is paused or not. Its next tick stays.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash),
---        events (channel), levels...
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash)
 -- ARGV   call, name
 -- REPLY  the id of the job: '<name>@<ms>-now' · '' no schedule has that name
 -- COST   20 us
 -- @include add
 -- @include clock
 -- @include levels
--- @include publish
+-- @include events
 -- @include record
 -- @include require_types
 -- @include scheduled

@@ -1,6 +1,5 @@
 -- signal: send data to a run that waits for it, or will.
--- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), bodies (hash), blocked (hash), stats (hash),
---        steps (hash), asleep (zset), levels...
+-- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), bodies (hash), blocked (hash), stats (hash)
 -- ARGV   call, id, name, by, value...
 -- REPLY  3 the run waited for it, and goes on · 2 it is kept for a later wait · 1 the run has one of this name, which
 --        stays · 0 there is no such job, or its wait has timed out · -1 the run has 1,000 records · -2 it has 1 MiB of

@@ -1,5 +1,5 @@
 -- signs: count signs of trouble: late dead letters, jobs that a rate limit holds back, kinds that no worker handles.
--- KEYS   jobs (stream), delayed (zset), bodies (hash), dead (stream), limited (zset), rates (zset), workers (zset),
+-- KEYS   jobs (stream), delayed (zset), bodies (hash), dead (stream), limited (zset), workers (zset),
 --        registered (hash)
 -- ARGV   seconds int, limit count
 -- REPLY  {letters, unknown, more, held, buckets, kind...}: letters of the last `seconds`: all, if the queue has no older one, else at most
@@ -9,6 +9,7 @@
 -- COST   15 us + 2 us per dead letter + 2 us per job whose kind is read, at most 40
 -- It reads 512 KiB of dead letters, and 64 KiB of new jobs and of delayed jobs, or one that is larger. Kinds are told only if all live
 -- workers have told their own.
+-- @feature rates
 -- @include clock
 -- @include delivered
 -- @include page

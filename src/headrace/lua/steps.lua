@@ -1,5 +1,5 @@
 -- steps: read the records of a run.
--- KEYS   steps (hash)
+-- KEYS   (none)
 -- ARGV   id, enq
 -- REPLY  the records in their order, each {name, kind, began, ended, attempt, value, due}, and of some: the traceparent
 --        of the delivery that a sleep or wait ended, if that was traced; its place; the signal's sender, and when

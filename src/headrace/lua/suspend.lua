@@ -1,6 +1,5 @@
 -- suspend: end the delivery of a run that sleeps, or waits for signals. Only the present holder may do so.
--- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash), deaths (hash), steps (hash),
---        asleep (zset), turns (hash), behind (zset), held (hash), slots (zset), settled (list), stopped (zset)
+-- KEYS   lane (string), jobs (stream), wake (stream), leases (zset), released (hash)
 -- ARGV   call, worker, entry, delivery int, token int, id, enq, release_key flag, began, waits...
 -- REPLY  {1, due}: the run is suspended, due in ms, -1 never · {0}: the lease is lost
 -- COST   20 us + 1 us for each of its waits
@@ -9,6 +8,8 @@
 -- first of them is over: now, if one is by now. release_key: other jobs of its key may run meanwhile. A suspended run is
 -- held by a consumer of its own until it is due, and spends no attempt. It keeps its entry, so that a worker of an older
 -- version can't lease it.
+-- @feature suspects
+-- @feature limits
 -- @include began
 -- @include clock
 -- @include held
@@ -17,7 +18,7 @@
 -- @include record
 -- @include require_types
 -- @include runs
--- @include turns
+-- @include ordered
 -- @include wake_one
 local known = recorded()
 if known then return known end

@@ -1,6 +1,5 @@
 -- tick: enqueue the jobs of one due schedule, and set its next due time. One caller wins each tick.
--- KEYS   jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash), events (channel),
---        levels...
+-- KEYS   jobs (stream), wake (stream), ids (hash), schedules (hash), ticks (zset), stats (hash)
 -- ARGV   name, timing, due int, next, moments...
 -- REPLY  1 done · 2 partly done, up to 250 jobs or 1 MiB: the next tick is the first missing one · 0 another caller was
 --        faster, or the schedule has changed
@@ -8,9 +7,9 @@
 -- timing, due: as `schedules` gave them. next: ms of the next tick. moments: ms of each tick that gets its job now,
 -- with the id '<name>@<ms>', unless the id is taken. At most 1,000.
 -- @include add
+-- @include events
 -- @include levels
 -- @include number
--- @include publish
 -- @include require_types
 -- @include scheduled
 whole(next)

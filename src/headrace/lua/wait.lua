@@ -1,5 +1,5 @@
 -- wait: record that a run sleeps, or waits for a signal, unless that is over. Only the present holder may do so.
--- KEYS   lane (string), jobs (stream), steps (hash)
+-- KEYS   lane (string), jobs (stream)
 -- ARGV   call, worker, entry, delivery int, id, enq, name, kind, delay, attempt int, traced
 -- REPLY  {1, number, due}: it is not over; due in ms, -1 never · {2, number, value}: the signal is there · {3, number}:
 --        the time has passed already; number: the number of the record · {0}: the lease is lost · {-1}: the run has 1,000

@@ -1,14 +1,19 @@
 -- wipe: remove the remains of a queue in a shard that has left the table, except its seal.
 -- KEYS   jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset), rates (zset),
---        flows (zset), ends (hash), ended (zset), recurring (hash), taken (zset), gate (stream), trends (string),
---        workers (zset), registered (hash), outbox (hash), outdue (zset), closing (zset), handed (zset), turns (hash),
---        behind (zset), deaths (hash), asleep (zset), steps (hash), held (hash), slots (zset), settled (list),
---        stopped (zset), terms (hash), shares (hash), lines (zset), ready (zset), resting (zset), busy (zset),
---        facts (hash), cancels (zset), levels...
+--        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
+--        recurring (hash), taken (zset), gate (stream), trends (string), workers (zset), registered (hash),
+--        outbox (hash), outdue (zset), closing (zset), handed (zset), terms (hash), shares (hash), lines (zset),
+--        ready (zset), resting (zset), busy (zset), facts (hash), cancels (zset)
 -- ARGV   (none)
 -- REPLY  1 removed · 0 the queue is not sealed, or has jobs or live workers: nothing was changed
 -- COST   20 us
+-- @feature flows
+-- @feature history
+-- @feature limits
+-- @feature ordered
+-- @feature rates
+-- @feature runs
+-- @feature suspects
 -- @include clock
 -- @include levels
 level_streams(stats, levels)

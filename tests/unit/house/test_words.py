@@ -45,8 +45,8 @@ def lua() -> Iterator[tuple[str, str]]:
     """Yield (place, first words) of each script and fragment."""
     for name in names():
         yield f"lua/{name}.lua", header(name).purpose
-    for path in sorted((SRC / "lua" / "lib").glob("*.lua")):
-        yield f"lua/lib/{path.name}", path.read_text("utf-8").partition("\n")[0].removeprefix("-- ")
+    for path in sorted([*(SRC / "lua" / "lib").glob("*.lua"), *(SRC / "lua" / "features").glob("*.lua")]):
+        yield f"lua/{path.parent.name}/{path.name}", path.read_text("utf-8").partition("\n")[0].removeprefix("-- ")
 
 
 @cache

@@ -34,7 +34,7 @@ def test_a_recorded_script_gets_its_lane_and_its_call() -> None:
 
 def test_another_script_gets_neither() -> None:
     op = OPS.leave("w")
-    parts = ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "events", "deaths", *HELD, "facts")
+    parts = ("jobs", "wake", "workers", "registered", "leases", "released", "stats", "facts", "events", "deaths", *HELD)
     keys = [PREFIX + part for part in parts]
     assert op.wire() == ("EVAL", op.script.source, 14, *keys, "w", CLAIMS_PER_SCRIPT, 0)
     assert op.wire("EVALSHA", "abc", "7") == ("EVALSHA", op.script.sha, 14, *keys, "w", CLAIMS_PER_SCRIPT, 0)

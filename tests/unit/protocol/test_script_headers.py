@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -11,16 +12,23 @@ import pytest
 
 from headrace import NewJob
 from headrace._protocol import script as scripts
-from headrace._protocol.script import header, script
+from headrace._protocol.script import FEATURES, feature, fixed, header, script
 from tests.scripts.calls import CALLS, CLAIMS, OPS
 from tests.support.facts import each
 
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
-FRAGMENTS = sorted(Path(str(path)).stem for path in (FOLDER / "lib").iterdir())
+FILES = sorted(
+    f"{folder}/{Path(str(path)).stem}" for folder in ("lib", "features") for path in (FOLDER / folder).iterdir()
+)
+"""All fragments, those of features too."""
+FRAGMENTS = {path.partition("/")[2]: path for path in FILES}
+OWNERS = {key: name for name in FEATURES for key in fixed(feature(name))}
 TYPES = {"string", "stream", "hash", "zset", "list", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
+_FEATURE = re.compile(r"^-- @feature (\w+)$", re.MULTILINE)
+OTHERWISE = {("lib/picking", "ends"), ("lib/filing", "ends")}  # fields that are no keys
 _DEFINED = re.compile(r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE)
 
 
@@ -30,9 +38,18 @@ def read(name: str) -> str:
     return (FOLDER / f"{name}.lua").read_text("utf-8")
 
 
+def tail(keys: Sequence[str]) -> str:
+    """The name of the variable tail of keys, or ''."""
+    return keys[-1].removesuffix("...") if keys and keys[-1].endswith("...") else ""
+
+
 def code(text: str) -> str:
     """Without comments."""
     return re.sub(r"--[^\n]*", "", text)
+
+
+KEYS_ONLY = {name for name in FEATURES if not code(read(f"features/{name}")).strip()}
+"""Features whose functions are in `lib`."""
 
 
 def needs(text: str) -> set[str]:
@@ -53,13 +70,14 @@ def unnamed(text: str) -> list[str]:
 
 def defined(fragment: str) -> set[str]:
     """The functions and constants of a fragment."""
-    return {name for pair in _DEFINED.findall(read(f"lib/{fragment}")) for name in pair if name}
+    return {name for pair in _DEFINED.findall(read(FRAGMENTS[fragment])) for name in pair if name}
 
 
 @each("name", NAMES)
 def test_the_header_has_its_form(name: str) -> None:
     head = header(name)
-    keys = head.named_keys()
+    keys = re.findall(r"(\w+) \((\w+)\)", ", ".join(script(name).keys))
+    assert len(keys) == len(fixed(script(name).keys))
     assert head.purpose.endswith(".")
     assert keys
     assert {kind for _, kind in keys} <= TYPES
@@ -72,7 +90,7 @@ def test_the_header_has_its_form(name: str) -> None:
 @each("name", NAMES)
 def test_recorded_scripts_have_a_lane_and_a_call(name: str) -> None:
     head, loaded = header(name), script(name)
-    assert loaded.recorded == (head.named_keys()[0] == ("lane", "string"))
+    assert loaded.recorded == (head.keys()[:1] == ["lane (string)"])
     assert loaded.recorded == (head.args()[:1] == ["call"])
     assert loaded.recorded == ("'PX', '600000'" in loaded.source)
     if name != "enqueue_one":  # keeps its record itself
@@ -84,24 +102,82 @@ def test_recorded_scripts_have_a_lane_and_a_call(name: str) -> None:
 def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
     """The loader writes what the header says, and every name in it is used."""
     head, source = header(name), script(name).source
-    keys = [key for key, _ in head.named_keys()]
+    keys = fixed(script(name).keys)
     assert f"local {', '.join(keys)} = KEYS[1]" in source
     body = code(source.partition("local " + ", ".join(keys))[2].partition("\n")[2])
     arguments = [argument for argument in head.args() if argument != "call" and not argument.endswith("...")]
     unused = [word for word in [*keys, *arguments] if word != "lane" and len(re.findall(rf"\b{word}\b", body)) < 1]
     assert not unused
     assert not re.search(r"KEYS\[|ARGV\[\d", code(read(name)))
-    local = [*keys, head.more_keys(), *(argument.removesuffix("...") for argument in head.args())]
+    local = [*keys, tail(script(name).keys), *(argument.removesuffix("...") for argument in head.args())]
     assert len(set(local)) == len(local)
 
 
-@each("name", [*NAMES, *(f"lib/{fragment}" for fragment in FRAGMENTS)])
+@each("name", [*NAMES, *FILES])
 def test_a_file_includes_what_it_calls_and_nothing_else(name: str) -> None:
     text = read(name)
-    typed = {} if name.startswith("lib/") else dict(header(name).typed_args())
+    typed = {} if name in FILES else dict(header(name).typed_args())
     numbers = {"number"} if {"int", "count"} & set(typed.values()) else set()
     held_back = {"dry_run"} if "dry" in typed else set()  # it replaces what all others call
     assert {*_INCLUDE.findall(text), *numbers} == needs(text) | numbers | held_back
+
+
+def used_features(path: str) -> set[str]:
+    """The features whose keys a file reads: a script as words, a fragment as fields of its `q`."""
+    text = scripts._TEXTS.sub("", read(path))
+    if path in FILES:
+        found = {key for key in re.findall(r"\bq\.(\w+)", text) if (path, key) not in OTHERWISE}
+        return {OWNERS[key] for key in found & OWNERS.keys()} - {path.removeprefix("features/")}
+    return set(script(path).features)
+
+
+@each("path", [*NAMES, *FILES])
+def test_a_file_names_each_feature_whose_keys_it_uses(path: str) -> None:
+    """As a feature, or by the functions of a feature; no file names one twice, or one for nothing."""
+    text = read(path)
+    named, included = _FEATURE.findall(text), {*_INCLUDE.findall(text)} & {*FEATURES}
+    assert len(named) == len({*named})
+    assert not included & {*named}
+    used = used_features(path)
+    assert used <= included | {*named}
+    assert {*named} <= used
+
+
+@each("name", NAMES)
+def test_the_own_header_of_a_script_names_no_key_of_a_feature(name: str) -> None:
+    assert not {*header(name).keys()} & {key for one in FEATURES for key in feature(one)}
+    assert not {*fixed(header(name).keys())} & OWNERS.keys()
+
+
+def test_a_key_belongs_to_one_feature() -> None:
+    every = [key.partition(" ")[0] for name in FEATURES for key in feature(name)]
+    assert len(every) == len({*every})
+    assert {path.removeprefix("features/") for path in FILES if path.startswith("features/")} == {*FEATURES}
+
+
+def test_keys_of_features_come_behind_own_keys_and_in_the_order_of_the_features() -> None:
+    keys = fixed(script("retry").keys)
+    own = fixed(header("retry").keys())
+    assert keys[: len(own)] == own
+    behind = keys[len(own) :]
+    assert behind[:3] == ["events", "ends", "ended"]
+    order = [OWNERS[key] for key in behind]
+    assert order == sorted(order, key=FEATURES.index)
+    assert [*script("retry").features] == [*dict.fromkeys(order), "levels"]
+
+
+def test_an_unknown_feature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = scripts._read
+    text = plain("steps.lua").replace("-- @include", "-- @feature nothing\n-- @include", 1)
+    monkeypatch.setattr(scripts, "_read", lambda path: text if path == "steps.lua" else plain(path))
+    with pytest.raises(ValueError, match="there is no feature nothing"):
+        script.__wrapped__("steps")
+
+
+def test_a_feature_without_a_header_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripts, "_read", lambda _: "-- Limits.\n")
+    with pytest.raises(ValueError, match=r"features/limits\.lua: the header must begin"):
+        feature("limits")
 
 
 def test_fragments_that_include_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +190,10 @@ def test_fragments_that_include_each_other_are_refused(monkeypatch: pytest.Monke
 
 
 def test_every_fragment_is_included() -> None:
-    texts = [read(name) for name in (*NAMES, *(f"lib/{fragment}" for fragment in FRAGMENTS))]
-    assert {fragment for text in texts for fragment in _INCLUDE.findall(text)} | {"number"} == set(FRAGMENTS)
+    texts = [read(name) for name in (*NAMES, *FILES)]
+    assert {fragment for text in texts for fragment in _INCLUDE.findall(text)} | {"number"} | KEYS_ONLY == set(
+        FRAGMENTS
+    )
 
 
 SOURCES = sorted(
@@ -146,9 +224,9 @@ def test_a_call_without_a_command_of_its_own_is_found(text: str) -> None:
     assert unnamed(text)
 
 
-@each("fragment", FRAGMENTS)
-def test_every_fragment_says_what_it_is(fragment: str) -> None:
-    assert read(f"lib/{fragment}").startswith("-- ")
+@each("path", FILES)
+def test_every_fragment_says_what_it_is(path: str) -> None:
+    assert read(path).startswith("-- ")
 
 
 @each("name", NAMES)
@@ -158,14 +236,15 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
     keys = wire[3 : 3 + int(wire[2])]
     arguments = wire[3 + int(wire[2]) :]
     assert op.script.name == name
-    named, fixed = head.named_keys(), [argument for argument in head.args() if not argument.endswith("...")]
+    named = fixed(script(name).keys)
+    given = [argument for argument in head.args() if not argument.endswith("...")]
     all_levels = {"drained", "wipe", "run_schedule"}
     more = {"move": 10, "accept": 9}.get(name, 9 * (name in all_levels))  # of the other queue, or of all levels
     if "flow" in name:
         assert len(keys) >= len(named)
     else:
         assert len(keys) == len(named) + more
-    assert len(arguments) > len(fixed) if len(fixed) < len(head.args()) else len(arguments) == len(fixed)
+    assert len(arguments) > len(given) if len(given) < len(head.args()) else len(arguments) == len(given)
     if script(name).recorded:
         assert keys[0] == op.lane_prefix + "l"
         assert arguments[0] == "1"
@@ -184,15 +263,15 @@ def test_keys_of_results_and_followers_come_after_the_others() -> None:
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").key_names) :]]
-    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "events", "cancels", "jobs"]
+    follow = ["jobs", "wake", "ids", "delayed", "bodies", "stats", "cancels", "events", "jobs"]
     expected = ["shop/orders:result:1-0", *(f"shop/orders:{part}" for part in follow)]
     assert extra == expected + [f"shop/bills:{part}" for part in follow]
-    assert header("complete").more_keys() == "others"
+    assert tail(script("complete").keys) == "others"
 
 
 @each("name", [name for name in NAMES if script(name).levelled])
 def test_the_streams_of_levels_are_the_keys_behind_all_others(name: str) -> None:
-    assert header(name).more_keys() == "levels"
-    first = len(header(name).named_keys())
+    assert tail(script(name).keys) == "levels"
+    first = len(fixed(script(name).keys))
     line = f"local levels = {{}} for i = 1, #KEYS - {first} do levels[i] = KEYS[i + {first}] end\n"
     assert line in script(name).source

@@ -1,8 +1,8 @@
 -- Reserve *n* nonces and answer the first. No other job of this run ever has one of them, and no remains of an earlier
 -- run with this id have one.
 -- @include due_at
+-- @include flows
 -- @include levels
--- @include marks
 -- @include max_job_size
 -- @include note_event
 -- @include promote

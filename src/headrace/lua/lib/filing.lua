@@ -1,9 +1,10 @@
 -- The writes of a call in a queue with terms: see picking.
+-- @feature limits
 -- @include agreed
 -- @include held
+-- @include ordered
 -- @include picking
 -- @include rates
--- @include turns
 local filing = {CAME = 64, SHOWN = 200}
 -- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots that were given back.
 function filing.ends(q)

@@ -4,7 +4,7 @@
 -- When the limit became smaller, each new letter replaces at most ten old ones. A run keeps its records as long as its
 -- letter. The reason is kept for the flow of a job that died outside of it. q: dead, stats, steps, flows.
 -- @include fields
--- @include marks
+-- @include flows
 -- @include reason
 -- @include runs
 local function keep_dead(q, limit, reason, worker, releases, own, headers)

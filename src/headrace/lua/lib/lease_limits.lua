@@ -1,4 +1,5 @@
 -- The bounds of a call that hands out jobs, or looks at them: the limits among its arguments, and bytes.
+-- @feature ordered
 -- @include require_types
 -- @include take_turns
 -- Rate limits, and the order of keys, from the arguments behind number *at*.

@@ -1,6 +1,8 @@
 -- The first look of a queue with terms: each job that came is put into its line, in memory. See reading, and picking.
+-- @feature limits
 -- @include held
 -- @include levels
+-- @include ordered
 -- @include park
 -- @include picking
 -- @include raise_level
@@ -9,7 +11,6 @@
 -- @include runs
 -- @include suspects
 -- @include take_turns
--- @include turns
 local looking = {RAISED = 150, LINES = 250}
 -- The same for a row of the pending list. Suspects wait for others of their kind.
 function looking.put_pending(q, row, owner)

@@ -1,5 +1,6 @@
 -- Move leased entries to the front of their level. JUSTID: parking is no delivery, and a count that went back would
 -- repeat a token.
+-- @feature limits
 -- @include fields
 -- @include held
 -- @include levels

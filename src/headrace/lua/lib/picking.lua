@@ -1,5 +1,6 @@
 -- The picks of a queue with terms, by start-time fair queueing: see docs/explanation/fairness.md. A call reads what it
 -- needs of nodes and lines, plans in memory, and then writes all at once (see filing). Times are us.
+-- @feature limits
 -- @include agreed
 -- @include held
 -- @include rates

@@ -2,11 +2,12 @@
 -- ids, leases, released, limited, flows; asleep, unless it is leased; turns and behind, unless it is a flow's; wake, if
 -- the next job of its key is to wake a reader; held, slots, settled and stopped, unless the job is not leased; levels, unless all jobs are in the jobs stream, as leased jobs are; steps,
 -- if jobs are removed, and traces, to keep their runs for the history; and `unnoted`, if no key has data of any entry.
+-- @feature limits
+-- @include flows
 -- @include held
 -- @include levels
--- @include marks
+-- @include ordered
 -- @include runs
--- @include turns
 -- Forget the data of entries: deadlines, releases, due times of rate limits, turns of keys.
 local function forget_entries(q, names)
   redis.call('ZREM', q.leases, unpack(names))

@@ -1,6 +1,6 @@
 -- A delayed job leaves its queue; the records of its run are removed with a job that is REMOVED. Answers 1, or 0 if it
 -- had gone before.
--- @include marks
+-- @include flows
 -- @include runs
 local function retire_delayed(q, id, what)
   local gone = redis.call('ZREM', q.delayed, id)

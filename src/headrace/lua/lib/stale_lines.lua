@@ -1,4 +1,5 @@
 -- Places in lines whose jobs are gone.
+-- @feature limits
 -- @include held
 -- @include is_reserved
 -- Whether a member of `lines` is of a job that is in a line.

@@ -1,5 +1,6 @@
 -- Give back the slots of entries that are not leased any more: a worker of an older version, which knows no slots, ended
 -- the lease, or a foreign command did. This looks at *most* held entries, chosen at random. Answers their number.
+-- @feature limits
 -- @include held
 -- @include is_reserved
 local function is_leased(q, entry)

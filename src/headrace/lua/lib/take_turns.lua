@@ -1,5 +1,5 @@
 -- Hand out jobs of a key one at a time. q.order: the header with the key. `write_turns` writes the result.
--- @include turns
+-- @include ordered
 local function begin_turns(q, order)
   if q.levels.n > 0 then error('ARGUMENT ' .. order .. ': no order over several levels', 0) end
   q.order, q.keys, q.heads, q.turns_set, q.places = order, {}, {}, {}, {}

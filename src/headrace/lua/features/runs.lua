@@ -1,3 +1,5 @@
+-- feature runs: the records of jobs that take steps.
+-- KEYS   steps (hash), asleep (zset)
 -- Runs: the records of jobs that take steps, in the hash `steps`. The field '<id>' is the run itself: its number of
 -- records, their bytes, the time of the job's first enqueue, the numbers of its open records by name (waits that have
 -- not ended, signals that no wait has taken). '<id>\t<number>' is a record: name, kind

@@ -1,3 +1,5 @@
+-- feature history: how and when jobs ended.
+-- KEYS   ends (hash), ended (zset)
 -- Keep the ends of jobs, at most 1,000, in the history of their queue, if it has one. *history*: the number of ends and
 -- ms, from the stats. *more*: lists beside *ids*, or one value for all: attempts, results (true for a job with a
 -- result), workers, reasons; jobs, each a flat list of fields, their entries, if the fields do not tell when they were

@@ -1,3 +1,5 @@
+-- feature levels: jobs of a higher priority come first.
+-- KEYS   levels...
 -- Priority levels. The jobs stream is level 0, which comes first. Each later level has its own stream, where a job
 -- waits until it is next. Then it moves to the jobs stream, which therefore has all leased jobs. An entry of the stream
 -- of level 2 is named '<entry ID>.2'. A job's level is its header `headrace-priority`; a larger number counts as the

@@ -1,3 +1,5 @@
+-- feature rates: so many jobs a second, of all or of a key.
+-- KEYS   rates (zset)
 -- Token buckets of rate limits. We store one number per bucket, the time at which it will be full again, and delete it
 -- after that. limits: {name = header or '' for the whole queue, step = ms that a token takes, burst = tokens it
 -- holds}... A call cannot meet a moment exactly: it gets a token up to 1 ms early, and the next one counts from when

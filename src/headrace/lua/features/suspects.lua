@@ -1,3 +1,5 @@
+-- feature suspects: jobs whose holders died more than once run alone.
+-- KEYS   deaths (hash)
 -- Suspects: jobs whose holder has died more than once. The death of a process says little about any one of its jobs. So
 -- a call hands out a suspect alone, and a process runs one at a time: see suspects.py. `deaths` has the number of deaths
 -- by entry, until the entry is gone or its job ends by itself. A lease that runs out counts as a death if its holder

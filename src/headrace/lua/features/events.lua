@@ -1,7 +1,9 @@
+-- feature events: tells listeners what happens to jobs.
+-- KEYS   events (channel)
 -- Events, published to listeners: a Pub/Sub channel per kind, one message per script call, at most once, and never a
 -- reason to fail. `heard` of the stats says that there may be listeners (see listen.lua): reading it costs as much as
 -- the check of the key's type, so that a queue without listeners pays nothing. Answers which kinds have listeners now,
--- and `history`, `shards` and `cancelled` of the stats: see keep_ends, seal and cancellations. On a cluster listeners subscribe by slot (`heard` is
+-- and `history`, `shards` and `cancelled` of the stats: see history, seal and cancellations. On a cluster listeners subscribe by slot (`heard` is
 -- 2): a message then stays on its node, while PUBLISH would go to all nodes.
 local unheard, sharded = {}, {} -- channels without plain listeners, and with some by slot
 local function listeners(stats, events, ...)

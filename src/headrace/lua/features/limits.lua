@@ -1,0 +1,3 @@
+-- feature limits: so many jobs at a time, of all or of a key.
+-- KEYS   held (hash), slots (zset), settled (list), stopped (zset)
+-- The functions are those of lib/held.lua, which also says what the keys hold.
