@@ -16,6 +16,7 @@ from tests.support.awaiting import PATIENCE, until
 from tests.support.steps import LONG, expire, key, leased, payloads, present, promote
 
 TERM = 0.1  # seconds after which a peer here may declare others dead
+SWEEPS_S = TERM / 10  # between sweeps: a pause of half a term begins it again
 
 
 def tidy(queue):
@@ -69,7 +70,7 @@ def declare(queue, workers=1, moved=0):
         counted[1] += swept.moved
         return counted[0] >= workers and counted[1] >= moved
 
-    until(done, "a declaration of death")
+    until(done, "a declaration of death", longest=SWEEPS_S)
     assert counted == [workers, moved]
 
 
@@ -233,7 +234,7 @@ def test_the_dead_hold_many(connect, client):
     held = works(queue, "ghost", 2 * CLAIMS_PER_SCRIPT)
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
     swept = []
-    until(lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].declared)
+    until(lambda: swept.append(queue._run(queue.ops.reclaim("peer", TERM))) or swept[-1].declared, longest=SWEEPS_S)
     assert (swept[-1].moved, swept[-1].more, present(queue)["leased"]) == (CLAIMS_PER_SCRIPT, True, CLAIMS_PER_SCRIPT)
     assert queue._run(queue.ops.lease("ghost", 1)) is None
     assert "ghost" in consumers(client)

@@ -300,7 +300,7 @@ def test_t7_a_consumer_is_removed_empty(connect, client):
     assert [moved for moved, _ in calls] == [CLAIMS_PER_SCRIPT, 600 - CLAIMS_PER_SCRIPT]
     assert present(queue) == {"parked": 600, "leased": 600}
     assert queue._run(queue.ops.beat("peer", LONG, register=True))
-    until(lambda: queue._run(queue.ops.reclaim("peer", 0.1)) and "leased" not in present(queue))
+    until(lambda: queue._run(queue.ops.reclaim("peer", 0.1)) and "leased" not in present(queue), longest=0.01)
     assert present(queue) == {"parked": 1200}
     names = {consumer["name"] for consumer in client.xinfo_consumers(key("jobs"), "workers")}
     assert names == {b"parked"}

@@ -8,13 +8,13 @@ from collections.abc import Callable
 PATIENCE = 60.0  # seconds until what is awaited counts as missed: it costs nothing where nothing fails
 
 
-def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:
+def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE, longest: float = 0.1) -> None:
     """Wait until *condition* holds; fail when that takes too long.
 
-    The longer it has taken, the less often it looks: looking takes from others the processor that they wait for.
+    The longer it has taken, the less often it looks, up to *longest* s: it takes the processor from others.
     """
     began = time.monotonic()
     while not condition():
         passed = time.monotonic() - began
         assert passed < patience, f"waited {patience:g} s in vain: {what or condition}"
-        time.sleep(min(max(0.002, passed / 20), 0.1))
+        time.sleep(min(max(0.002, passed / 20), longest))
