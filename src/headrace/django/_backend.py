@@ -323,7 +323,7 @@ def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[
             continue
         options = backend.settings
         if options.outbox and options.database in (databases or ()):
-            connection: Any = import_module("headrace.sql._django").connection_of(db.connections[options.database])
+            connection: Any = import_module("headrace.sql.connections").connection_of(db.connections[options.database])
             if not connection.columns("headrace_outbox", options.schema):
                 missing = table_name("headrace_outbox", options.schema)
                 text = f"database {options.database!r} has no table {missing}: no task can be enqueued"

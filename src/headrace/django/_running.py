@@ -144,6 +144,6 @@ def worker_of(alias: str = "default", queues: Sequence[str] = (), concurrency: i
 
 
 def _require_table(database: str, schema: str | None) -> None:
-    connection: Any = import_module("headrace.sql._django").connection_of(database)
-    import_module("headrace.sql._tables").require_table(connection, "headrace_outbox", schema)
+    connection: Any = import_module("headrace.sql.connections").connection_of(database)
+    connection.require("headrace_outbox", schema)
     import_module("django.db").connections[database].close()

@@ -11,9 +11,9 @@ from sqlalchemy.engine import Connection
 from headrace import Job
 from headrace.errors import RunLost
 from headrace.platform import HEADERS, checks
-from headrace.sql._django import DjangoConnection
 from headrace.sql._tables import statement
 from headrace.sql._transaction import Async, Sync, within
+from headrace.sql.connections import DjangoConnection
 from headrace.sql.dialects import schema_name
 
 DONE = """

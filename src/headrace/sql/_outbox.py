@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from headrace import AsyncQueue, AsyncTasks, NewJob, Queue, Tasks
 from headrace.errors import ConfigurationError
 from headrace.platform import HEADERS, BaseReceipt, InnerQueue
-from headrace.sql._django import DjangoConnection, engine_of
 from headrace.sql._tables import CHANNEL, VERSION, statement, wake_of
 from headrace.sql._transaction import Async, Sync, within
+from headrace.sql.connections import DjangoConnection, engine_of
 from headrace.sql.dialects import schema_name
 
 Delay = float | timedelta | datetime | None

@@ -19,7 +19,7 @@ from sqlalchemy.sql.expression import TextClause
 from headrace.errors import ConfigurationError
 from headrace.platform import log_event
 from headrace.sql import dialects
-from headrace.sql._django import MAX_AGE, DjangoConnection
+from headrace.sql.connections import MAX_AGE, DjangoConnection
 
 VERSION = 1  # of the tables: rows of a later one are for later relays
 NOW_MS = {  # the clock of the database, in ms

@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from headrace.errors import ConfigurationError
-from headrace.sql._django import DjangoConnection, connection_of
 from headrace.sql._tables import require_table
+from headrace.sql.connections import DjangoConnection, connection_of
 from headrace.sql.dialects import require_dialect
 
 R = TypeVar("R")

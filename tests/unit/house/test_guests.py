@@ -1,8 +1,9 @@
-"""The console, SQL and Django are guests: they take no private name of the core, and its door has few names."""
+"""The console, SQL and Django are guests: they take no private name of the core, nor of one another."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import headrace.platform as door
@@ -22,25 +23,25 @@ def files(guest: str) -> list[Path]:
     return [file for root in roots for file in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
 
 
-def private_names(file: Path) -> list[str]:
-    """The private names of the core that a module imports, by any form of `import`, and that it reads from objects."""
+def private_names(guest: str, file: Path) -> list[str]:
+    """The private names that a module imports of the core or another guest, and private attributes that it reads."""
     text = file.read_text("utf-8")
-    guests = tuple(f"headrace.{name.removesuffix('.py')}" for names in GUESTS.values() for name in names)
+    own = f"headrace.{guest}."
     found: list[str] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found += [one.name for one in node.names]
         elif isinstance(node, ast.ImportFrom):
             found += [f"{node.module}.{one.name}" for one in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # import_module("headrace._x")
-            found += [node.value] if node.value.startswith("headrace._") else []
-    taken = [name for name in found if name.startswith("headrace._") and not name.startswith((*guests, "headrace.__"))]
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"headrace[\w.]+", str(node.value)):  # import_module("…")
+            found.append(str(node.value))
+    taken = [name for name in found if re.match(r"headrace\..*\b_(?!_)", name) and not name.startswith(own)]
     return taken + ["SLF001"] * text.count("noqa: SLF001")
 
 
-@each("file", [file for guest in GUESTS for file in files(guest)])
-def test_guests_take_no_private_name(file: Path) -> None:
-    assert private_names(file) == []
+@each(["guest", "file"], [(guest, file) for guest in GUESTS for file in files(guest)])
+def test_guests_take_no_private_name(guest: str, file: Path) -> None:
+    assert private_names(guest, file) == []
 
 
 @each("name", door.__all__)

@@ -64,6 +64,12 @@ class DjangoConnection:
             cursor.execute(compiled, {name: parameters[name] for name in names})
             return Answer(cursor.rowcount, cursor.fetchall() if cursor.description else [])
 
+    def require(self, table: str, schema: str | None = None) -> None:
+        """Refuse a database without *table*, or with an older one. Raises `ConfigurationError`."""
+        from headrace.sql._tables import require_table
+
+        require_table(self, table, schema)
+
     def columns(self, table: str, schema: str | None = None) -> set[str]:
         """Return the columns of *table*, none without such a table. Django itself looks in the search path only."""
         with self.engine.cursor() as cursor:
