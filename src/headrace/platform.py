@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import redis
 from attrs import frozen
@@ -199,20 +199,17 @@ class InnerQueue:
     @property
     def address(self) -> Address:
         """The server that the queue names."""
-        at: Address = self.queue._address  # noqa: SLF001
-        return at
+        return cast("Address", self.queue._address)  # noqa: SLF001
 
     @property
     def namespace(self) -> str:
         """The namespace of its keys."""
-        name: str = self.queue.ops.namespace
-        return name
+        return str(self.queue.ops.namespace)
 
     @property
     def settings(self) -> QueueSettings:
         """Its options, checked."""
-        given: QueueSettings = self.queue.ops.settings
-        return given
+        return cast("QueueSettings", self.queue.ops.settings)
 
     def raw(self, kind: type[BaseQueue], address: Address | None = None) -> Any:
         """Return the same queue for payloads that are encoded already, with its connections, or on *address*."""
@@ -263,8 +260,7 @@ class InnerWorker:
     @property
     def address(self) -> Address:
         """The server that the worker names."""
-        at: Address = self.worker._address  # noqa: SLF001
-        return at
+        return cast("Address", self.worker._address)  # noqa: SLF001
 
     @property
     def stopping(self) -> bool:

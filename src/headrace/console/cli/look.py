@@ -555,10 +555,9 @@ def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
 
 
 def _outboxes(client: redis.Redis, namespace: str) -> dict[str, OutboxView | None]:
-    """Read the reports of relays; none for a user that may not look at queues."""
     with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
         return {one.name: one.outbox for one in inspector.overview().queues}
-    return {}
+    return {}  # for a user that may not look at queues
 
 
 def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:
@@ -571,7 +570,6 @@ def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:
 
 
 def _asked(call: Any, *args: Any) -> Any:
-    """Return the answer to a call, or the error that the server gave."""
     try:
         return call(*args)
     except redis.ResponseError as error:
