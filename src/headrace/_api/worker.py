@@ -96,8 +96,9 @@ def merged(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSe
 
 def _serves(handler: HandlerSettings) -> str:
     """Describe a handler: its queue, its functions, how many run at once."""
+    others = " (other kinds)" if handler.kinds else ""
     functions = [
-        called(one.function) + (f" (kind {kind})" if kind is not None else " (other kinds)" if handler.kinds else "")
+        called(one.function) + (others if kind is None else f" (kind {kind})")
         for kind, one in (handler.kinds or {None: handler}).items()
     ]
     batch = f"batches of up to {handler.max_size}, " if handler.batch else ""
@@ -204,7 +205,9 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
 
     def __repr__(self) -> str:
         engine = self._running
-        state = "not started" if engine is None else "stopped" if engine.finished else engine.lifecycle.phase.name
+        state = "not started"
+        if engine is not None:
+            state = "stopped" if engine.finished else engine.lifecycle.phase.name
         queues = ", ".join(f"{one.queue!r} ({one.concurrency} at once)" for one in self.handlers.values())
         return f"<{type(self).__name__} {self.name!r}, {state.lower()}: {queues or 'no handlers'}>"
 
@@ -364,9 +367,10 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         if not wanted:
             raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
         for name in wanted:
-            function, options = declared[name].functions[0], dict(declared[name].options)
+            stage = declared[name]
+            options = dict(stage.options)
             settings = options.pop("queue_settings")
-            self._register(f"{flow.name}/{name}", settings, ops.codec, function, **options, flow=ops)
+            self._register(f"{flow.name}/{name}", settings, ops.codec, stage.functions[0], **options, flow=ops)
 
     def _register(
         self,
@@ -483,7 +487,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
                 flows.append(h.flow)
                 make = partial(_flow_consumer, h, self.name, named=self.named, sweeper=first)
             else:
-                kind = PersistentConsumer if h.persistent else KindConsumer if h.kinds else Consumer
+                plain = KindConsumer if h.kinds else Consumer
+                kind = PersistentConsumer if h.persistent else plain
                 recurring = declared(h.queue, self._tasks)
                 make = partial(_consumer, kind, h, self.name, recurring, named=self.named)
             consumers += _of_all_shards(make, ops) if queue_settings.shards > 1 else [make(ops)]

@@ -227,8 +227,12 @@ MAPPINGS: tuple[Any, ...] = (dict, abc.Mapping, abc.MutableMapping)
 
 def _sequence(origin: Any, item: TypeCodec) -> TypeCodec:
     """Make the shape of a list, a set, or a tuple of any length."""
-    made: Any = list if origin in LISTS else set if origin in SETS else origin
-    accepted: Any = BUILTIN_SETS if made in BUILTIN_SETS else made if origin is made else (list, tuple)
+    made: Any = list if origin in LISTS else origin
+    if origin in SETS:
+        made = set
+    accepted: Any = made if origin is made else (list, tuple)
+    if made in BUILTIN_SETS:
+        accepted = BUILTIN_SETS
 
     def pack(value: Any) -> Any:
         if not isinstance(value, accepted):

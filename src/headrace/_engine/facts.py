@@ -25,5 +25,10 @@ def process_facts() -> Mapping[str, str | int]:
         memory = int(STATM.read_bytes().split()[1]) * PAGESIZE
     except (OSError, ValueError, IndexError):
         memory = 0
-    host, python = socket.gethostname()[:100], platform.python_version()
-    return {"host": host, "pid": os.getpid(), "version": VERSION, "python": python, "memory": memory}
+    return {
+        "host": socket.gethostname()[:100],
+        "pid": os.getpid(),
+        "version": VERSION,
+        "python": platform.python_version(),
+        "memory": memory,
+    }

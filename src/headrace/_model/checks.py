@@ -246,14 +246,15 @@ def show_options(kind: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         shown = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_annotation(kind, name))
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=getattr(kind.__annotations__[name], "__forward_arg__", "Any"),
+            )
             for name, default in defaults.items()
         ]
         cast("Any", function).__signature__ = signature.replace(parameters=[*own, *shown])
         return function
 
     return decorate
-
-
-def _annotation(kind: type, name: str) -> str:
-    return getattr(kind.__annotations__[name], "__forward_arg__", "Any")

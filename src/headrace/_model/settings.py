@@ -72,7 +72,9 @@ def _durable(value: object) -> Durability | None:
 
 
 def _rates(value: object) -> tuple[Rate, ...]:
-    rates: Any = () if value is None else (value,) if isinstance(value, Rate) else value
+    if value is None:
+        return ()
+    rates: Any = (value,) if isinstance(value, Rate) else value
     if not isinstance(rates, (list, tuple)):
         raise TypeError(f"rate must be a Rate(...) or a list of them, not {value!r:.100}")
     for rate in cast("Iterable[object]", rates):
@@ -315,7 +317,9 @@ class HandlerSettings:
         if self.same and self.queue_settings.fair is None:
             raise ConfigurationError("same: its batches are of one value of fair=, which is missing")
         if self.queue_settings.ordered and (self.batch or self.persistent or self.flow is not None):
-            what = "a batch handler" if self.batch else "persistent" if self.persistent else "the stage of a flow"
+            what = "persistent" if self.persistent else "the stage of a flow"
+            if self.batch:
+                what = "a batch handler"
             raise ConfigurationError(f"ordered: not for {what}: one job of a key at a time is for @worker.handler")
         limits = {
             "deadline": self.deadline,

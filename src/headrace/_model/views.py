@@ -63,7 +63,9 @@ class OutboxView:
         rows = f"{self.rows:,} rows" + (f", the oldest for {self.oldest:.0f} s" if self.rows else "")
         why = f" ({self.why})" if self.why else ""
         refused = f", {self.refused:,} refused{why}" if self.refused else ""
-        relay = "ended" if self.ended else "is dead, it reported" if self.dead else "reported"
+        relay = "is dead, it reported" if self.dead else "reported"
+        if self.ended:
+            relay = "ended"
         return f"{rows}{refused}; the relay {self.relay} {relay} {self.age:.0f} s ago"
 
 
@@ -733,7 +735,7 @@ def sum_trends(shards: Sequence[Trends]) -> Trends:
 
     A shard without a record, as it was not swept then, counts with the jobs of its last record.
     """
-    first, length = shards[0], EVERY_S[shards[0].every]
+    length = EVERY_S[shards[0].every]
     sums: dict[int, TrendPoint] = {}
     times = sorted({int(one.at) // length for shard in shards for one in shard.points})
     for shard in shards:
@@ -747,7 +749,7 @@ def sum_trends(shards: Sequence[Trends]) -> Trends:
             if last is not None:
                 sums[time] = _both(sums[time], last) if time in sums else last
     return evolve(
-        first,
+        shards[0],
         now=max(shard.now for shard in shards),
         kept=any(shard.kept for shard in shards),
         points=tuple(sums[time] for time in times),

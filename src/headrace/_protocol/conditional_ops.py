@@ -36,12 +36,12 @@ class Refusal:
 
 def admitted(reply: Any) -> list[Receipt | Refusal | Sealed]:
     """Decode the outcome of each job."""
-    waiting, last = reply[0], text(reply[1])
+    last = text(reply[1])
 
     def one(name: str, number: int) -> Receipt | Refusal | Sealed:
         if number < REFUSED:
             return Receipt(name, number == 1, OUTCOMES[number])
-        return Sealed(int(name)) if number == SEALED else Refusal(number == REFUSED, waiting, last)
+        return Sealed(int(name)) if number == SEALED else Refusal(number == REFUSED, reply[0], last)
 
     return [one(text(name), number) for name, number in zip(reply[2::2], reply[3::2], strict=True)]
 

@@ -168,7 +168,9 @@ class Ops:
     def _item(self, job: NewJob[Any], priorities: int | None = None, codec: Codec[Any] | None = None) -> Item:
         delay = checks.delay(unconditional(job).delay)
         headers = self._headers(job, priorities)
-        name = job_id(job.id) if job.id is not None else secrets.token_hex(12) if delay else ""
+        name = secrets.token_hex(12) if delay and job.id is None else ""
+        if job.id is not None:
+            name = job_id(job.id)
         fields: list[str | bytes] = ["data", self._encoded(job.payload, of_job(codec or self.bound, _given(job.id)))]
         checks.check_size("payload and headers" if headers else "payload", [fields[1], *headers])
         if name:

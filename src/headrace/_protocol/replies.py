@@ -478,8 +478,8 @@ class Jobs:
             job, _, wrong = self.job(entry, fields)
             return JobState(job, "dead", None, died, None, wrong or "put here by somebody else", text(entry))
         job, token, wrong = self.job(entry, fields[6:], 0, decoded_number(fields[5]))
-        reason, traceback = text(fields[1]) or wrong or "", _kept(fields[6:], _TRACEBACK)
-        state = JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), traceback)
+        reason = text(fields[1]) or wrong or ""
+        state = JobState(job, "dead", text(fields[3]), died, None, reason, text(entry), _kept(fields[6:], _TRACEBACK))
         return Tried.of(_kept(fields, _ATTEMPTS) or "").told(state, token)
 
     def page(self, reply: Any) -> Page:

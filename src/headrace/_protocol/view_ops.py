@@ -100,7 +100,9 @@ def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
     """Ask for the delivery that leases an entry, and the end of the lease; `None`: it is not leased."""
 
     def decode(reply: Any) -> Holding | None:
-        return Holding(text(reply[0]), reply[1], reply[2] / 1000 if reply[2] else None) if reply else None
+        if not reply:
+            return None
+        return Holding(text(reply[0]), reply[1], reply[2] / 1000 if reply[2] else None)
 
     return ops.op("lease_of", [entry], decode)
 

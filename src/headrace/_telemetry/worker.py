@@ -231,7 +231,9 @@ def _when(delay: float | timedelta | datetime) -> str:
     if isinstance(delay, datetime):
         return f"at {delay.isoformat(sep=' ', timespec='seconds')}"
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    return f"in {seconds:.{1 if seconds < 100 else 0}f} s" if seconds >= 0.05 else "at once"
+    if seconds < 0.05:
+        return "at once"
+    return f"in {seconds:.1f} s" if seconds < 100 else f"in {seconds:.0f} s"
 
 
 class _Run:

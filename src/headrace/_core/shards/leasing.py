@@ -57,7 +57,8 @@ class _Turn:
         except GeneratorExit:
             raise
         except BaseException as error:
-            back = claims if self.at_most_once else () if isinstance(error, Exception) else self.taken
+            taken = () if isinstance(error, Exception) else self.taken
+            back = claims if self.at_most_once else taken
             if back:
                 yield Undo(self.leaser.release(back))
             if not isinstance(error, Exception) or not (self.taken or hasattr(error, "outcome")) or within is None:

@@ -170,7 +170,8 @@ class ShardMap:
                 raise ShardsMismatch(NO_TABLE)
         if found is None:  # a copy is as good
             found = yield from write(keys, ours.table, None)
-        elif ours.read and _lost(found, ours.table):
+        elif ours.read and found.version < ours.table.version and set(ours.table.shards) - set(found.shards):
+            # A failover lost the table's last change.
             found = yield from write(keys, ours.table, found.version)
         if self.ops.settings.shards not in found.numbers:
             raise ShardsMismatch(len(found.takers))
@@ -323,8 +324,3 @@ class ShardMap:
     def ordered(self) -> Sequence[ShardOps]:
         """Return all shards, by their numbers."""
         return list(self.now.by_number.values())
-
-
-def _lost(found: Table, ours: Table) -> bool:
-    """Tell whether the *found* table lacks shards that we know: a failover lost the table's last change."""
-    return found.version < ours.version and not set(ours.shards) <= set(found.shards)

@@ -347,9 +347,12 @@ class QueueVerbs(Generic[M]):
         shards = [ops for ops in self.map.ordered() if ops.number >= int(number)]
         if not shards:
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
-        ops, inner = shards[0], inner if shards[0].number == int(number) else ""
+        ops = shards[0]
+        if ops.number != int(number):
+            inner = ""
         step = yield from bulk(ops, action, state, match, inner, self._chooser(ops, action))
-        after = f"{ops.number}:{step.cursor}" if step.cursor else f"{shards[1].number}:" if shards[1:] else ""
+        next_shard = f"{shards[1].number}:" if shards[1:] else ""
+        after = f"{ops.number}:{step.cursor}" if step.cursor else next_shard
         return Bulk(step.looked, step.matched, step.done, after)
 
     def purge(self) -> Step[int]:

@@ -58,7 +58,9 @@ class JobViews(Reader):
                 states, looked, size = states + found, looked + read[0], size + read[1]
                 reads += bool(read[0] or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
                 at += not inner
-            more = inner if len(parts) == 1 else f"{at}:{inner}" if at < len(parts) else ""
+            more = f"{at}:{inner}" if at < len(parts) else ""
+            if len(parts) == 1:
+                more = inner
             return JobsPage(now, name, state, tuple(self.showing.job(one, now=now) for one in states), more, looked)
 
         fresh = self.fresh * SEARCH_KEPT if choice.narrow else self.fresh

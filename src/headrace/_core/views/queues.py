@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from headrace._core.fair.shares import standing
 from headrace._core.queue import calls
 from headrace._core.views.reader import SEARCH_KEPT, Reader
 from headrace._model.checks import count
-from headrace._model.state import Counts, Schedule, WorkerState, summed
+from headrace._model.state import Counts, Schedule, summed
 from headrace._model.terms import Share
 from headrace._model.views import (
     KEPT,
@@ -67,7 +67,8 @@ class QueueViews(Reader):
         self._outboxes.update((name, (now, next(replies))) for name in late)
         measures = {name: [next(replies) for _ in some] for name, some in parts.items()}
         for name in due:
-            self._workers[name] = (now, _by_name(one for _ in parts[name] for one in next(replies)))
+            workers = (one for _ in parts[name] for one in next(replies))
+            self._workers[name] = (now, tuple(sorted(workers, key=lambda one: one.name)))
         views = [self._view(name, some, measures[name]) for name, some in parts.items()]
         self._dead |= {view.name: (now, (view.counts.dead, view.counts.dead_trimmed)) for view in views}
         kept = {
@@ -173,7 +174,3 @@ def _rates(start: float, end: float, before: Any, after: Any) -> tuple[float, fl
     took = max(end - start, 0.001)
     enqueued, completed = ((b - a) / took for a, b in zip(before, after, strict=True))
     return enqueued, completed
-
-
-def _by_name(workers: Iterable[WorkerState]) -> tuple[WorkerState, ...]:
-    return tuple(sorted(workers, key=lambda one: one.name))

@@ -404,8 +404,9 @@ class Consumer:
         The number leaves room for jobs that become due meanwhile. With one slot, one lease call is sent at a time. Only
         `fetch` gathers batches.
         """
-        room, claim = self.room(), self.registration.name_claim
-        if self.handler.batch or self.leasing.paused or claim.predecessor or self.shared is not None:
+        room = self.room()
+        renaming = self.registration.name_claim.predecessor
+        if self.handler.batch or self.leasing.paused or renaming or self.shared is not None:
             return 0
         if self.timers.due_at is None:
             return max(1, room // 2)

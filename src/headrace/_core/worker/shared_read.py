@@ -109,7 +109,9 @@ def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
         now = yield from Now()
         if now - searched_at >= ORPHANS_EVERY_S:
             searched_at = now
-            yield from _find_orphans([consumer for consumer in idle(members) if consumer.idle.all_idle])
+            # As all workers are idle, nobody sweeps for jobs that another reader received and did not lease.
+            if unswept := [consumer for consumer in idle(members) if consumer.idle.all_idle]:
+                yield from _lease_from(unswept, forgotten_read([consumer.ops.keys for consumer in unswept]))
         some = idle(members)
         if not some:
             yield Sleep(SHORT_S)
@@ -153,12 +155,6 @@ def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
             yield Sleep(LONG_S / 2)
             continue
         yield from _read(some, LONG_S, paused=True)
-
-
-def _find_orphans(some: Sequence[Consumer]) -> Step[None]:
-    """Lease jobs that other readers received and did not lease, in queues without sweeps, as all workers are idle."""
-    if some:
-        yield from _lease_from(some, forgotten_read([consumer.ops.keys for consumer in some]))
 
 
 def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> Step[Collection[Consumer]]:

@@ -82,7 +82,7 @@ class SharedSlots:
     def _share(self, consumer: Consumer, free: int) -> int:
         crowded = self._crowded()  # first, as it ends turns
         turn = self._turns.get(id(consumer))
-        handler, takers = consumer.handler, self._takers()
+        takers = self._takers()
         least, soon = self._worth(consumer, takers)
         before = 0
         if turn is None and not consumer.jobs.gathered:  # fill a started batch before another one starts
@@ -106,7 +106,7 @@ class SharedSlots:
             turn = turn or Turn(consumer, self._calls(consumer, takers), self.now)
             turn.calls -= 1
             self._turns[id(consumer)] = turn
-        if handler.batch:
+        if consumer.handler.batch:
             return min(left, max(left // takers, soon))
         return max(least, left // takers, min(left // 2, WORTH_A_CALL), min(left, soon))
 

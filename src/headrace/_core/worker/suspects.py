@@ -50,8 +50,7 @@ class Suspects:
 
     def clear(self) -> Step[None]:
         """Let all consumers lease again."""
-        self.holder = None
-        self.job = None
+        self.holder = self.job = None
         self.until = 0.0
         yield Wake(everyone=True)
 

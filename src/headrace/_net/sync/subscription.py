@@ -230,12 +230,10 @@ class Subscription:
         self._due = now + ANNOUNCE_EVERY_S
         return [ops.listen(sharded=self._sharded) for ops in self._listened()]
 
-    def _authentication(self, error: BaseException) -> bool:
-        """Tell whether the credentials are being changed: the server accepted some before."""
-        return isinstance(error, errors.AuthenticationError) and self._executor.outage.answers > 0
-
     def _failed(self, error: BaseException, channels: Sequence[str]) -> Received:
-        if self._closed or heals(error) or self._authentication(error):
+        # The credentials are being changed if the server accepted some before.
+        refused = isinstance(error, errors.AuthenticationError) and self._executor.outage.answers > 0
+        if self._closed or heals(error) or refused:
             if channels and not self._closed:
                 self._executor.unreachable(channels)
             return Received("cut", error=error)
