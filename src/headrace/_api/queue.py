@@ -140,7 +140,9 @@ class BaseQueue(Guided, Connected):
         return self._leaser.leaving() if self._pid == os.getpid() else []
 
     def _declarations(self) -> list[Op[Declaration]]:
-        """Make the operations that declare this queue; none if this process has declared it so, or `_recorded` does."""
+        """Make the operations that declare this queue. There are none if this process has declared it so, or
+        `_recorded` does.
+        """
         if self.ops.settings.keeps:
             return []
         self._undeclared = False
@@ -151,8 +153,8 @@ class BaseQueue(Guided, Connected):
         return self._verbs.declarations()
 
     def _recorded(self, call: Step[R]) -> Step[R]:
-        """Make a call, and before the first one declare a history, or trends, with which they begin: its job may end
-        at once. Each queue object declares them, as others may have removed the queue.
+        """Make a call, and before the first one declare a history, or trends. They have to begin before the call's job,
+        which may end at once. Each queue object declares them, as others may have removed the queue.
         """
         if self._undeclared and self.ops.settings.keeps:
             answers, complete = yield from self._verbs.declare()
@@ -189,7 +191,7 @@ class BaseQueue(Guided, Connected):
     def _plain(
         self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int
     ) -> bytes | None:
-        """Encode an untraced job that is only a payload; `None` for any other job."""
+        """Encode an untraced job that is only a payload. Return `None` for any other job."""
         if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
             return None
         if not self._short or wanted():
@@ -254,11 +256,10 @@ class BaseQueue(Guided, Connected):
             raise
 
     def _durable(self, durable: str | None) -> Durability | None:
-        """Return the durability of a call: its own, or else the queue's."""
         return self.ops.settings.durable if durable is None else Durability.of(durable)
 
     def _limit(self, full: Full | None, timeout: Timeout) -> float | None:
-        """Return the seconds for which to wait for room; `None`: not at all."""
+        """Return the seconds for which to wait for room. `None` means not at all."""
         if checked_full(full or self.ops.settings.full) == "raise":
             return None
         return self.ops.settings.timeout if timeout is None else checks.seconds("timeout", timeout, zero=False)
@@ -357,11 +358,9 @@ class BaseQueue(Guided, Connected):
         return Place(self.name, self._settings, self._leaser.name)
 
     def _steps_of(self, claim: Claim, job: Job) -> Any:
-        """Make the steps of a leased job."""
         raise NotImplementedError
 
     def _run_of(self, claim: Claim) -> Run:
-        """Make the run of a leased job."""
         note = partial(record_step, self._place, claim)
         ops, ttl = self._verbs.at(claim), self._leaser.ttl(claim.duration)
         return Run(ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable)

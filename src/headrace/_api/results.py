@@ -78,18 +78,16 @@ R = TypeVar("R")
 
 @frozen
 class _EndedSource:
-    """The source of a receipt whose job has ended: it sends nothing."""
+    """The source of a receipt whose job has ended. It sends nothing."""
 
     source: QueueSource
     end: End
 
     def result(self, id: str, timeout: float | timedelta | None) -> Any:  # noqa: ARG002 - as all sources
-        """Return the result as a value, or an awaitable of it."""
         return self.queue._drive(self._result(id))  # noqa: SLF001 - which knows its colour
 
     @property
     def queue(self) -> Any:
-        """The queue of the receipt."""
         return self.source.queue
 
     def _result(self, id: str) -> Step[Any]:

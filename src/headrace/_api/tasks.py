@@ -211,7 +211,9 @@ class BaseTasks(Guided):
         return task
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
-        """Wait for a result. Its task decodes it, if the job, or its end in a history, names it; else as JSON."""
+        """Wait for a result. The job, or its end in a history, may name the task that decodes it. Otherwise it is read
+        as JSON.
+        """
         name = job_id(id)
         limit = checks.patience(timeout)
         decode: Decode = loaded

@@ -95,7 +95,7 @@ def merged(kinds: Mapping[str | None, HandlerSettings], slots: int) -> HandlerSe
 
 
 def _serves(handler: HandlerSettings) -> str:
-    """Describe a handler: its queue, its functions, how many run at once."""
+    """Describe a handler by its queue, its functions, and how many run at once."""
     others = " (other kinds)" if handler.kinds else ""
     functions = [
         called(one.function) + (others if kind is None else f" (kind {kind})")
@@ -367,10 +367,9 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         if not wanted:
             raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
         for name in wanted:
-            stage = declared[name]
-            options = dict(stage.options)
+            function, options = declared[name].functions[0], dict(declared[name].options)
             settings = options.pop("queue_settings")
-            self._register(f"{flow.name}/{name}", settings, ops.codec, stage.functions[0], **options, flow=ops)
+            self._register(f"{flow.name}/{name}", settings, ops.codec, function, **options, flow=ops)
 
     def _register(
         self,
@@ -428,8 +427,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         self.handlers[queue] = merged(kinds, self._slots)
 
     def _reach(self, url: str | None) -> None:
-        """Return the address for a run: *url*, the worker's own address, or the environment's. Join
-        an embedded server.
+        """Return the address for a run. It is *url*, or else the worker's own address, or the environment's. Join an
+        embedded server.
         """
         for tasks in self._tasks:
             check(tasks)
@@ -460,7 +459,7 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
             )
 
     def _request_stop(self, wait: bool) -> Any:
-        """Ask the engine to stop. Return it if the caller should *wait* for its end; a handler never does."""
+        """Ask the engine to stop. Return it if the caller should *wait* for its end, which a handler never does."""
         self._forget_parents()
         engine = self._running
         if engine is None:

@@ -333,7 +333,9 @@ def _each(parts: dict[str, Any], known: Mapping[str, Field], way: str) -> dict[s
 
 
 def _fields(kind: Any, making: Making) -> TypeCodec | None:
-    """Return the shape of a dataclass, an attrs class, a NamedTuple or a TypedDict; `None` for any other class."""
+    """Return the shape of a dataclass, an attrs class, a NamedTuple or a TypedDict. Return `None` for any other
+    class.
+    """
     made: Any = kind  # type checkers have it narrowed in the end to one of these
     optional: dict[str, bool] = {}
     stored: dict[str, str] = {}  # where arguments of its constructor are kept under another name

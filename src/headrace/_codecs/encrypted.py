@@ -53,7 +53,7 @@ class Key:
         return self._ecb.encryptor().update(data)
 
     def _derive(self, half: bytes) -> Any:
-        """Derive a key: AES-CMAC of two counters and half a nonce."""
+        """Derive a key by AES-CMAC of two counters and half a nonce."""
         blocks = [int.from_bytes(bytes([0, number, 0x58, 0]) + half, "big") ^ self._mask for number in (1, 2)]
         return self._gcm(self._blocks(b"".join(block.to_bytes(16, "big") for block in blocks)))
 

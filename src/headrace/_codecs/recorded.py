@@ -112,7 +112,7 @@ def _annotated(function: Callable[..., Any]) -> TypeCodec | None:
 
 
 def _shape(function: Callable[..., Any]) -> TypeCodec | None:
-    """Return the shape of a function's results by its annotation; `None` if it has none that JSON can carry."""
+    """Return the shape of a function's results by its annotation. Return `None` if it has none that JSON can carry."""
     try:
         return _annotated(_plain(function))
     except TypeError:  # it can't be hashed

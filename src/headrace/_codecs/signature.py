@@ -148,7 +148,7 @@ def unreadable(function: Callable[..., Any], error: NameError | AttributeError) 
 
 
 def _annotated(function: Any) -> Any:
-    """Return the function that has the annotations: inside of decorators, or the `__call__` of an object."""
+    """Return the function that has the annotations, inside of decorators, or the `__call__` of an object."""
     function = inspect.unwrap(function)
     return function if hasattr(function, "__annotations__") else type(function).__call__
 

@@ -52,7 +52,7 @@ Role = Step[None]
 
 
 class Answered(Effect, Generic[R]):
-    """An effect that has an answer: `answer = yield from effect`."""
+    """An effect that has an answer. `yield from` returns it."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class Immediate(Effect):
 
 @frozen
 class Send(Effect):
-    """Send these operations in one round trip, at most for the given seconds; answered with their decoded replies."""
+    """Send these operations in one round trip, at most for the given seconds. The answer is their decoded replies."""
 
     ops: Sequence[Op[Any]]
     within: float | None = None
@@ -79,7 +79,7 @@ class Send(Effect):
 
 @frozen
 class Overlap(Answered[Any]):
-    """Send an operation, and do *meanwhile* while the server works on it; a retry may do *meanwhile* again."""
+    """Send an operation, and do *meanwhile* while the server works on it. A retry may do *meanwhile* again."""
 
     op: Op[Any]
     meanwhile: Callable[[], None]
@@ -107,14 +107,14 @@ class Undo(Effect):
 
 @frozen
 class Block(Answered[bool]):
-    """Block on the server with this command; answered with true if there was something."""
+    """Block on the server with this command. The answer is true if there was something."""
 
     command: tuple[Arg, ...]
 
 
 @frozen
 class BlockAmong(Answered[list[str]]):
-    """Block on the server with this command, which reads *keys*; answered with the keys that had entries."""
+    """Block on the server with this command, which reads *keys*. The answer is the keys that had entries."""
 
     command: tuple[Arg, ...]
     keys: Collection[str]
@@ -122,7 +122,7 @@ class BlockAmong(Answered[list[str]]):
 
 @frozen
 class AwaitRoom(Answered[bool]):
-    """Block with this command until there may be room for a job, at most *seconds*; answered with true if there may.
+    """Block with this command until there may be room for a job, at most *seconds*. The answer is true if there may.
     Callers that wait at the same time may share one connection, and take turns, until they end or yield `PassTurn`.
     """
 
@@ -144,12 +144,12 @@ class Sleep(Effect):
 
 @frozen
 class Now(Answered[float]):
-    """Ask for the time; answered in seconds, of a clock that never goes back."""
+    """Ask for the time in seconds, of a clock that never goes back."""
 
 
 @frozen
 class WatchEnds(Answered[Waiter]):
-    """Watch for the ends of these jobs from now on; answered with a `Waiter`, after the given seconds at most."""
+    """Watch for the ends of these jobs from now on. The answer is a `Waiter`, after the given seconds at most."""
 
     names: Sequence[str]
     seconds: float
@@ -157,7 +157,7 @@ class WatchEnds(Answered[Waiter]):
 
 @frozen
 class AwaitEnds(Answered[tuple[dict[str, Event], bool]]):
-    """Wait at most for the given seconds; answered with the ends of jobs by id, and true if to read all others."""
+    """Wait at most for the given seconds. The answer is the ends of jobs by id, and true if to read all others."""
 
     waiter: Waiter
     seconds: float
@@ -175,7 +175,7 @@ class ForgetEnds(Effect):
 
 @frozen
 class Scan(Answered[tuple[int, list[str]]]):
-    """Scan a bounded number of keys; answered with the next cursor (0 at the end) and the matching names."""
+    """Scan a bounded number of keys. The answer is the next cursor (0 at the end) and the matching names."""
 
     cursor: int
     pattern: str
@@ -183,7 +183,7 @@ class Scan(Answered[tuple[int, list[str]]]):
 
 @frozen
 class Inform(Answered[list[str]]):
-    """Ask for INFO; answered with the text of the server, or of each primary of a cluster."""
+    """Ask for INFO. The answer is the text of the server, or of each primary of a cluster."""
 
 
 # -- for the driver of a worker's roles
@@ -191,7 +191,7 @@ class Inform(Answered[list[str]]):
 
 @frozen
 class Receive(Answered[Received]):
-    """Subscribe to these channels, and listen for the given seconds; answered with `Received`."""
+    """Subscribe to these channels, and listen for the given seconds. The answer is `Received`."""
 
     channels: Sequence[str]
     seconds: float
@@ -199,10 +199,10 @@ class Receive(Answered[Received]):
 
 @frozen
 class BlockThen(Answered[tuple[bool, Any]]):
-    """Block on the server with this command, with *op* behind it on the same connection: *op* runs when the block ends.
+    """Block on the server with this command. When the block ends, *op* runs behind it on the same connection.
 
-    Answered with true if the read found something, and the decoded reply, `None` if it is unknown. A worker that stops
-    meanwhile sends *again*, which gets the answer of *op* once more, and then undoes the effect of *op*.
+    The answer is true if the read found something, and the decoded reply, or `None` if it is unknown. A worker that
+    stops meanwhile sends *again*, which gets the answer of *op* once more, and then undoes the effect of *op*.
     """
 
     command: tuple[Arg, ...]
@@ -220,19 +220,19 @@ class Start(Immediate):
 
 @frozen
 class TakeBack(Immediate, Answered[tuple[list[list[HeldJob]], bool]]):
-    """Take back the units that have not started; answered with them, and with whether another unit has a slot."""
+    """Take back the units that have not started. The answer is these units, and whether another unit has a slot."""
 
 
 @frozen
 class Abort(Immediate):
-    """Tell these handlers that their job is lost; an async one is cancelled."""
+    """Tell these handlers that their job is lost. An async one is cancelled."""
 
     held: Sequence[HeldJob]
 
 
 @frozen
 class Wake(Immediate):
-    """Wake sleeping roles: this consumer's; another one's, *owner*; or all, with *everyone*."""
+    """Wake sleeping roles of this consumer, or of another one, *owner*. With *everyone*, wake all."""
 
     everyone: bool = False
     owner: object = None
@@ -252,12 +252,12 @@ class LineUp(Immediate):
 
 @frozen
 class Describe(Immediate, Answered[Mapping[str, str | int]]):
-    """Ask for the facts of this process: its machine, versions and memory."""
+    """Ask for the machine, the versions and the memory of this process."""
 
 
 @frozen
 class Stop(Immediate):
-    """Stop the worker: it leases no more jobs, and its handlers finish."""
+    """Stop the worker. It leases no more jobs, and its handlers finish."""
 
 
 @frozen
@@ -276,18 +276,18 @@ class Bury(Effect):
 
 
 def send(op: Op[R]) -> Step[R]:
-    """Send one operation; return its decoded reply."""
+    """Send one operation. Return its decoded reply."""
     (reply,) = yield Send((op,))
     return cast(R, reply)
 
 
 def send_all(ops: Sequence[Op[R]]) -> Step[list[R]]:
-    """Send operations in one round trip; return their decoded replies."""
+    """Send operations in one round trip. Return their decoded replies."""
     return cast("list[R]", (yield Send(ops)))
 
 
 def hurried(call: Step[R], seconds: float | None) -> Step[R]:
-    """Make a call with a limit of *seconds* for each round trip (`None`: no limit)."""
+    """Make a call with a limit of *seconds* for each round trip. `None` sets no limit."""
     try:
         effect = next(call)
         while True:
@@ -306,7 +306,7 @@ def hurried(call: Step[R], seconds: float | None) -> Step[R]:
 
 
 def settle(op: Op[Verdicts]) -> Step[Verdicts]:
-    """Send settlements; log, and count, the jobs that are dead letters now."""
+    """Send settlements. Log, and count, the jobs that are dead letters now."""
     try:
         verdicts = yield from send(op)
     except NotDurable as error:  # it happened

@@ -42,7 +42,7 @@ def _at_shard(name: str, number: int | None) -> str:
 
 
 def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
-    """Yield the events of one message; none if the message is not ours."""
+    """Yield the events of one message. There are none if the message is not ours."""
     kind = channel.rpartition(":")[2]
     try:
         content: Any = json.loads(message.decode("utf-8", "surrogateescape"))
@@ -57,7 +57,7 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
 
 @define(eq=False)
 class Inbox:
-    """The messages of several sources, merged. *patience*: seconds for which a source may be disconnected."""
+    """The messages of several sources, merged. A source may be disconnected for *patience* seconds."""
 
     patience: float
     begun: bool = False  # all have been heard of
@@ -68,20 +68,16 @@ class Inbox:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to tell."""
         return bool(self._messages) or self.error is not None
 
     @property
     def room(self) -> bool:
-        """Whether there is room for more messages."""
         return len(self._messages) < MESSAGES_AT_MOST
 
     def expect(self, source: Hashable, now: float) -> None:
-        """Expect messages of a source from now on."""
         self._cut[source] = now
 
     def forget(self, source: Hashable) -> None:
-        """Expect no more messages of a source."""
         self._cut.pop(source, None)
 
     def take(self, source: Hashable, received: Received, now: float) -> None:
@@ -118,19 +114,17 @@ class Waiter:
 
 @define(eq=False)
 class Waitlist:
-    """The waiters of a queue, by job: many share one subscription."""
+    """The waiters of a queue, by job. Many share one subscription."""
 
     queue: str
     waiters: dict[str, list[Waiter]] = field(factory=dict[str, list[Waiter]])
     sound: bool = False  # messages are received now
 
     def add(self, waiter: Waiter) -> None:
-        """Add a waiter."""
         for name in waiter.ids:
             self.waiters.setdefault(name, []).append(waiter)
 
     def remove(self, waiter: Waiter) -> None:
-        """Remove a waiter."""
         for name in waiter.ids:
             rest = [other for other in self.waiters.get(name, ()) if other is not waiter]
             if rest:
@@ -139,7 +133,7 @@ class Waitlist:
                 self.waiters.pop(name, None)
 
     def take(self, received: Received) -> None:
-        """Wake the waiters that the messages concern; all of them if messages may have been missed."""
+        """Wake the waiters that the messages concern. Wake all of them if messages may have been missed."""
         self.sound = received.state in ("anew", "on")
         if received.state != "on":  # read again: earlier messages were missed, or later ones will be
             self._all(None)
@@ -158,7 +152,7 @@ class Waitlist:
             waiter.wake.set()
 
     def about_to_read(self, waiter: Waiter) -> None:
-        """Forget that messages may have been missed: *waiter* is about to read all its results."""
+        """Forget that messages may have been missed, as *waiter* is about to read all its results."""
         waiter.missed = False
         if not waiter.ended:
             waiter.wake.clear()

@@ -87,11 +87,9 @@ class RetryOutcome:
     failed: bool = True
 
     def exception(self) -> BaseException:
-        """Return the handler's exception."""
         return self.error
 
     def result(self) -> Any:
-        """Raise the handler's exception."""
         raise self.error
 
 

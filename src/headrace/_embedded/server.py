@@ -140,7 +140,7 @@ class _Place:
             ) from error
 
     def new_socket(self) -> Path:
-        """Choose the socket of a server that starts now: relative to the directory, unless that is too long."""
+        """Choose the socket of a server that starts now. It is relative to the directory, unless that is too long."""
         near = Path("valkey.sock")
         if len(os.fsencode(self.root / near)) <= SOCKET_PATH_BYTES:
             return near
@@ -154,7 +154,7 @@ class _Place:
         return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
 
     def socket(self) -> Path:
-        """Return the server's socket, as the process that started it recorded: its TMPDIR may differ."""
+        """Return the server's socket, as the process that started it recorded. Its TMPDIR may differ from ours."""
         return self.root / os.fsdecode((self.root / "supervisor.lock").read_bytes())
 
     def failure(self, message: str) -> HeadraceError:
@@ -168,7 +168,7 @@ class _Place:
 
 
 class _Member:
-    """This process's membership in a place: one shared lock for all its handles."""
+    """This process's membership in a place. It has one shared lock for all its handles."""
 
     def __init__(self, place: _Place) -> None:
         self.place = place
@@ -195,7 +195,7 @@ class _Member:
             self._fd = -1
 
     def leave(self) -> None:
-        """Drop the lock; if no other process has it, wait until the server is gone."""
+        """Drop the lock. If no other process has it, wait until the server is gone."""
         try:
             if not self.is_stale():
                 with _held(self.place.root / "start.lock"):
@@ -217,7 +217,7 @@ _files: set[int] = set()  # the lock files that this process has open
 
 
 def _forget() -> None:
-    """Leave all memberships in a forked child: its copies of our files would keep our locks alive."""
+    """Leave all memberships in a forked child. Its copies of our files would keep our locks alive."""
     _members.clear()
     while _files:
         with contextlib.suppress(OSError):
@@ -244,7 +244,7 @@ def _unlock(fd: int) -> None:
 
 
 def _wait(condition: Callable[[], bool]) -> bool:
-    """Wait for *condition*; return false if it took too long."""
+    """Wait for *condition*. Return false if it took too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
@@ -269,7 +269,7 @@ def _held(path: Path) -> Generator[None, None, None]:
 
 
 def _ensure(place: _Place) -> str:
-    """Return the socket of a server that answers and is supervised; start.lock must be held."""
+    """Return the socket of a server that answers and is supervised. The caller holds start.lock."""
     launched = False
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -294,7 +294,7 @@ def _ensure(place: _Place) -> str:
 
 
 def _is_gone(place: _Place) -> bool:
-    """Tell whether supervisor and server have ended; start.lock must be held."""
+    """Tell whether supervisor and server have ended. The caller holds start.lock."""
     fd = _open(place.root / "supervisor.lock")
     try:
         if not lock(fd, fcntl.LOCK_EX):
@@ -316,7 +316,7 @@ def _is_free(path: Path) -> bool:
 
 
 def _launch(place: _Place, held: int) -> None:
-    """Start a supervisor, which inherits *held*: the open supervisor.lock."""
+    """Start a supervisor. It inherits *held*, the open supervisor.lock."""
     binary = _binary()
     log = place.root / "server.log"
     if _is_free(place.root / "server.lock"):

@@ -25,7 +25,7 @@ RESTARTS, PER_S = 5, 60.0  # so many restarts, at most, in so many seconds
 
 
 def lock(fd: int, kind: int) -> bool:
-    """Take the lock if it is free now; return false if not."""
+    """Take the lock if it is free now. Return false if not."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -74,7 +74,7 @@ def _supervise(root: Path, binary: str, path: str) -> None:
 
 
 def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
-    """Put *event* once we have the exclusive lock on *path*; keep the lock of members.lock."""
+    """Put *event* once we have the exclusive lock on *path*. Keep the lock of members.lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def wait() -> None:

@@ -61,7 +61,7 @@ FEATURES = (shard_roles, fair_roles, presence_roles)  # features that add their 
 
 
 def note_ran(run: Run) -> None:
-    """Note how long the handler of a run has taken: its suspension tells it."""
+    """Note how long the handler of a run has taken. Its suspension tells it."""
     held = cast("Any", run.claim)  # a job that a worker holds
     held.ran = time.monotonic() - held.started
 
@@ -96,7 +96,9 @@ class _ConditionalEvent:
 
 
 class RoundTrip:
-    """A round trip of a worker, sent again while its outcome is unknown: its calls are fenced, or may happen twice."""
+    """A round trip of a worker. It is sent again while its outcome is unknown, as its calls are fenced, or may happen
+    twice.
+    """
 
     def __init__(self, engine: BaseEngine, ops: Sequence[Op[Any]]) -> None:
         self._engine, self._ops, self._since = engine, ops, time.perf_counter()
@@ -113,7 +115,7 @@ class RoundTrip:
 
 
 class BaseEngine(ABC):
-    """One run of a worker: its phases, the events that wake its roles, and its telemetry."""
+    """One run of a worker, with its phases, the events that wake its roles, and its telemetry."""
 
     executors: Any  # executors by channel
     stopping: Any  # set when the worker starts to stop
@@ -183,7 +185,7 @@ class BaseEngine(ABC):
             self._launch([one for _, one in added])
 
     def join(self, consumers: Sequence[Consumer]) -> None:
-        """Start the roles of new consumers while the worker runs: of new shards."""
+        """Start the roles of new consumers, of new shards, while the worker runs."""
         if self.lifecycle.phase is Phase.RUNNING:
             self.lifecycle.join(consumers)
             self._launch(self._add(consumers))
@@ -227,7 +229,6 @@ class BaseEngine(ABC):
                 event.set()
 
     def telemetry(self, consumer: Consumer) -> WorkerTelemetry:
-        """Return the telemetry of this consumer."""
         return self._telemetries[consumer.ops.keys.key("jobs")]
 
     def followed(self, effect: BlockThen, woken: bool, reply: Any) -> tuple[bool, Any]:
@@ -269,7 +270,6 @@ class BaseEngine(ABC):
         self.drain()
 
     def perform(self, effect: Immediate, consumer: Consumer | None) -> Any:
-        """Perform an effect for a role of *consumer*."""
         match effect:
             case Start(units):
                 self.start(consumer, units)
@@ -294,7 +294,7 @@ class BaseEngine(ABC):
         return None
 
     def _taker(self, consumer: Consumer) -> Callable[[Job], Any] | None:
-        """Return the function that makes the steps of a job, with its first one; `None`: its jobs take none."""
+        """Return the function that makes the steps of a job, with its first one. It is `None` if its jobs take none."""
         single = not (consumer.handler.batch or consumer.handler.persistent)
         return partial(self._steps, consumer) if single else None
 
@@ -326,10 +326,10 @@ class BaseEngine(ABC):
 
     @abstractmethod
     def _stop_waiting(self) -> None:
-        """End the blocked reads: a read could otherwise take a job's wake-up from other workers."""
+        """End the blocked reads. A read could otherwise take a job's wake-up from other workers."""
 
     def stop(self) -> None:
-        """Drain; if called again, halt."""
+        """Drain. If called again, halt."""
         if self._asked:
             self.halt()
         else:
@@ -356,7 +356,7 @@ class BaseEngine(ABC):
         log_event("worker_stopping", words, consumers[0].worker, waits, worker=consumers[0].worker, running=running)
 
     def halt(self) -> None:
-        """Release all jobs now. Tell the handlers; cancel the async ones."""
+        """Release all jobs now. Tell the handlers, and cancel the async ones."""
         self.lifecycle.advance_to(Phase.HALTING)
         for consumer in self.lifecycle.consumers:
             self.abort(list(consumer.jobs.held.values()))
@@ -392,7 +392,7 @@ class BaseEngine(ABC):
 
 
 class BaseRoleDriver:
-    """The base of the drivers of one role: its consumer, its connection, and its event."""
+    """The base of the drivers of one role. It has its consumer, its connection, and its event."""
 
     def __init__(self, engine: Any, name: str, owner: RoleOwner, channel: Channel, event: Any) -> None:
         self._consumer = None if isinstance(owner, SharedRead) else owner

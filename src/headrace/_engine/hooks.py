@@ -19,14 +19,14 @@ def is_async(function: object) -> bool:
 
 
 def refuse_bare(decorator: str, wanted: str, given: object) -> NoReturn:
-    """Raise `TypeError` for a decorator that was *given* something else than it takes: mostly the function itself."""
+    """Raise `TypeError` for a decorator that was *given* something else than it takes, mostly the function itself."""
     if callable(given) and not isinstance(given, type):
         raise TypeError(f"{decorator} takes {wanted}: write {decorator}(...) over {called(given)}")
     raise TypeError(f"{decorator} takes {wanted}, not {type(given).__name__}")
 
 
 def refuse_generator(function: object) -> None:
-    """Raise `ConfigurationError` for a generator function, also an async one: calling it runs none of its body."""
+    """Raise `ConfigurationError` for a generator function, also an async one. Calling it runs none of its body."""
     if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in _bodies(function)):
         raise ConfigurationError(
             f"{called(function)} is a generator function: calling it runs nothing. Give a function without yield"
@@ -56,7 +56,7 @@ def _bodies(function: object) -> tuple[object, object]:
 
 
 def called(function: object) -> str:
-    """Return the name of a function in messages: its module and its own name."""
+    """Return the name of a function in messages, which is its module and its own name."""
     while isinstance(function, partial):
         function = function.func
     own = getattr(function, "__qualname__", None) or type(function).__qualname__

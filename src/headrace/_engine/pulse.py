@@ -54,11 +54,10 @@ class Pulse:
         threading.Thread(target=self._work, name="headrace-pulse", daemon=True).start()
 
     def event(self) -> LoopEvent:
-        """Make an event on which a role sleeps."""
         return LoopEvent(self._loop)
 
     def run(self, role: Coroutine[Any, Any, None], name: str) -> asyncio.Future[None]:
-        """Run a role in the pulse. The future is done when the role has ended; cancelling it cancels the role."""
+        """Run a role in the pulse. The future is done when the role has ended. Cancelling it cancels the role."""
         ended: asyncio.Future[None] = self._worker_loop.create_future()
         tasks: list[asyncio.Task[None]] = []
 
@@ -118,7 +117,7 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def detach_sentinel(pool: Any) -> None:
-    """Give *pool* its own clients for Sentinel, if it uses the user's: these belong to another event loop."""
+    """Give *pool* its own clients for Sentinel, if it uses the user's, which belong to another event loop."""
     theirs: Any = getattr(pool, "sentinel_manager", None)
     if hasattr(theirs, "sentinels"):
         forced = getattr(theirs, "_force_master_ip", None)
@@ -139,7 +138,7 @@ Running = Callable[[Any], tuple[Unit, Callable[..., Any]] | None]
 
 
 class StallWatch:
-    """Asks the event loop again and again for a sign of life. *running*: returns the unit and the handler of a task."""
+    """Asks the event loop again and again for a sign of life. *running* returns the unit and the handler of a task."""
 
     def __init__(self, lifecycle: Lifecycle, pulse: Pulse, running: Running) -> None:
         self._lifecycle, self._pulse, self._running = lifecycle, pulse, running
@@ -224,7 +223,7 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _place(frame: FrameType, code: CodeType | None) -> str:
-    """Name the running lines: the handler's own line, if *code* is in the stack, and the innermost line."""
+    """Name the running lines. These are the handler's own line, if *code* is in the stack, and the innermost line."""
     inner = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
     outer: FrameType | None = frame
     while outer is not None and outer.f_code is not code:

@@ -78,7 +78,6 @@ class Threads:
         return result
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Call *call* in a thread."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._busy += 1
         future.add_done_callback(self._free)
@@ -126,7 +125,7 @@ AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) e
 
 
 class _Slots:
-    """The slots of one consumer: waiting units and running units."""
+    """The slots of one consumer, with its waiting units and its running units."""
 
     __slots__ = (
         "around",
@@ -175,7 +174,9 @@ class _Slots:
             if loop.get_task_factory() is None
             else (lambda run: contexts.fresh().run(loop.create_task, run, name=name))
         )
-        self.plain: Callable[[Any], bool] = _always  # whether a call runs in a thread, if there are threads
+        self.plain: Callable[[Any], bool] = lambda _argument: (
+            True
+        )  # whether a call runs in a thread, if there are threads
         inside = [one for one in handler.around if not is_async(one)]
         self.function = surrounded(handler.function, inside)  # as threads call it
         if handler.kinds:
@@ -192,7 +193,9 @@ class _Slots:
         self.threaded = surrounded(self._in_thread, self.around)
 
     def in_thread(self, unit: Unit) -> bool:
-        """Tell whether this unit runs in a thread: its handler is a plain function that has returned no awaitable."""
+        """Tell whether this unit runs in a thread. Then its handler is a plain function that has returned no
+        awaitable.
+        """
         return self.threads is not None and self.plain(unit[0].job) and id(unit[0].job) not in self.awaited
 
     async def _in_thread(self, argument: Any) -> Any:
@@ -219,10 +222,6 @@ class _Slots:
             return await awaitable
         finally:
             self.awaited.discard(id(job))
-
-
-def _always(_argument: object) -> bool:
-    return True
 
 
 def _raise(error: BaseException) -> None:
@@ -307,7 +306,7 @@ class Engine(BaseEngine):
             of.sharing.append(made)
 
     def _launch(self, roles: Sequence[asyncio.Future[None]]) -> None:
-        """Do nothing: these tasks run already."""
+        """Do nothing, as these tasks run already."""
 
     def _role(self, name: str, role: Role, owner: RoleOwner, channel: Channel) -> asyncio.Future[None]:
         if channel == "pulse":
@@ -331,20 +330,18 @@ class Engine(BaseEngine):
         return True, None
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
-        """Run the handler on these units, as slots become free."""
         slots = self._slots[id(consumer)]
         slots.backlog.extend(units)
         self._fill(slots)
 
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
-        """Remove and return the units that have not started. Also return whether another unit has a slot."""
         slots = self._slots[id(consumer)]
         units = list(slots.backlog)
         slots.backlog.clear()
         return units, slots.of.running > 0
 
     def abort(self, held: Sequence[HeldJob]) -> None:
-        """Cancel the tasks whose jobs are all lost; threads can only be told."""
+        """Cancel the tasks whose jobs are all lost. Threads can only be told."""
         if not held:  # usual for most queues when a worker with many queues stops
             return
         for one in held:
@@ -474,7 +471,6 @@ class Engine(BaseEngine):
         return ended
 
     def subscription(self, channels: Sequence[str]) -> AsyncSubscription:
-        """Return the connection that listens on these channels."""
         found = self._subscriptions.get(key := tuple(channels))
         return found or self._subscriptions.setdefault(key, AsyncSubscription(self.executors["work"]))
 
@@ -488,7 +484,7 @@ class Engine(BaseEngine):
 
     @property
     def gone(self) -> bool:
-        """Whether the run has ended: it has finished, or its event loop was closed."""
+        """Whether the run has ended. It has finished, or its event loop was closed."""
         return self.finished or self._loop.is_closed()
 
     async def finish(self) -> None:
@@ -546,7 +542,6 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
     _engine: Engine
 
     async def run(self, role: Role) -> None:
-        """Drive a role to its end."""
         try:
             await self._drive(role)
         except asyncio.CancelledError:

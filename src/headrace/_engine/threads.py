@@ -99,7 +99,7 @@ class Engine(BaseEngine):
             role.start()
 
     def begin(self) -> None:
-        """Start the threads. The worker must know its engine before this: the first handler may ask it to stop."""
+        """Start the threads. The worker must know its engine before this, as the first handler may ask it to stop."""
         for one in [*self._runners, *chain(*self._running.values())]:
             one.start()
 
@@ -134,7 +134,6 @@ class Engine(BaseEngine):
         return True, None
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
-        """Run the handler on these units, as slots become free."""
         assert consumer is not None  # noqa: S101
         put, begun = self._units[id(consumer)].put, self._begun[id(consumer)]
         with self._putting:
@@ -155,7 +154,6 @@ class Engine(BaseEngine):
         return True
 
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
-        """Remove and return the units that have not started. Also return whether another unit has a slot."""
         units, waiting = self._units[id(consumer)], list[Unit]()
         others: list[tuple[Consumer, Unit | RoleDriver]] = []
         with self._putting:
@@ -180,7 +178,7 @@ class Engine(BaseEngine):
             one.job.lost.set()
 
     def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
-        """Body of a handler thread: run the handler on queued units. If asked to, drive a role between them."""
+        """Run the handler on queued units, as the body of a handler thread. If asked to, drive a role between them."""
         units, begun = self._units[id(consumer)], self._begun[id(consumer)]
         handler, batch = consumer.handler, consumer.handler.batch
         function = surrounded(handler.function, handler.around)
@@ -230,7 +228,6 @@ class Engine(BaseEngine):
         return ended
 
     def subscription(self, channels: Sequence[str]) -> Subscription:
-        """Return the connection that listens on these channels."""
         found = self._subscriptions.get(key := tuple(channels))
         return found or self._subscriptions.setdefault(key, Subscription(self.executors["work"]))
 
@@ -301,7 +298,6 @@ class RoleDriver(BaseRoleDriver, Driver):
         self.ended.set()  # the role has not begun
 
     def start(self) -> None:
-        """Start the thread."""
         self.ended.clear()
         self.thread.start()
 

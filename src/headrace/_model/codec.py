@@ -127,7 +127,6 @@ class BytesCodec:
         )
 
     def decode(self, data: bytes) -> bytes:
-        """Return *data* as it is."""
         return data
 
     def holds(self, kind: Any) -> bool:

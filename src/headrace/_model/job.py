@@ -74,7 +74,6 @@ class Anonymous(Escaped):
 
     @classmethod
     def at(cls, entry: str, shard: int) -> Anonymous:
-        """Name the job of an *entry*."""
         made = cls(f"{entry}@{shard}")
         made.raw, made.shard = entry.encode(), shard
         return made
@@ -93,7 +92,6 @@ class ShardedName(str):
 
     @classmethod
     def at(cls, queue: str, shard: int) -> ShardedName:
-        """Name a *queue* and a shard."""
         made = cls(queue)
         made.shard = shard
         return made
@@ -107,7 +105,6 @@ class Postponed(str):
 
     @classmethod
     def of(cls, asked: RetryLater) -> Postponed:
-        """Make the reason from the codec's error."""
         made = cls(f"payload does not decode yet: {asked.reason or describe_error(asked)}"[:REASON_CHARACTERS])
         made.delay = asked.delay
         return made
@@ -257,7 +254,6 @@ class Job(_Open[T_co]):
         self._taker().progress(fraction, text)
 
     def _taker(self) -> Any:
-        """Return the object that takes the steps of this delivery."""
         steps = self._steps
         if steps is None:
             raise ConfigurationError(
@@ -329,7 +325,6 @@ class NewTaskJob(NewJob[bytes]):
 
 
 def is_new(job: object) -> TypeGuard[NewJob[Any]]:
-    """Tell whether *job* is a `NewJob`, and no payload."""
     return isinstance(job, NewJob)
 
 
@@ -343,7 +338,6 @@ class Cause:
 
     @property
     def size(self) -> int:
-        """Its bytes, about."""
         return sum(len(text.encode("utf-8", "replace")) for text in (self.reason, self.traceback))
 
 

@@ -33,7 +33,6 @@ ATTEMPTS = Default(20)  # deliveries of a job in all: with the default backoff, 
 
 
 def per(value: object) -> float:
-    """Check `Rate.per`."""
     return seconds("per", value, least=0.001)
 
 

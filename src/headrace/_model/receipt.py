@@ -38,7 +38,7 @@ class Sourced:
 
 @define(eq=False)
 class _OpenReceipt(Sourced, Generic[R_co]):
-    """A receipt under construction: it takes three times as long to fill a frozen class."""
+    """A receipt under construction. It takes three times as long to fill a frozen class."""
 
     id: str
     added: bool

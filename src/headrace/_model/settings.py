@@ -243,7 +243,6 @@ def _names() -> dict[str, str]:
 
 @cache
 def _known(kind: type) -> frozenset[str]:
-    """Return the names of the options of *kind*."""
     return frozenset(QueueSettings.defaults(kind))
 
 
@@ -317,9 +316,8 @@ class HandlerSettings:
         if self.same and self.queue_settings.fair is None:
             raise ConfigurationError("same: its batches are of one value of fair=, which is missing")
         if self.queue_settings.ordered and (self.batch or self.persistent or self.flow is not None):
-            what = "persistent" if self.persistent else "the stage of a flow"
-            if self.batch:
-                what = "a batch handler"
+            single = "persistent" if self.persistent else "the stage of a flow"
+            what = "a batch handler" if self.batch else single
             raise ConfigurationError(f"ordered: not for {what}: one job of a key at a time is for @worker.handler")
         limits = {
             "deadline": self.deadline,

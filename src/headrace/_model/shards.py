@@ -68,7 +68,6 @@ class ShardRow:
 
     @property
     def share(self) -> float:
-        """The shard's share of all keys."""
         return (self.last + 1 - self.first) / RANGE
 
     def covers(self, key: str) -> bool:

@@ -58,7 +58,6 @@ class Counts:
 
 
 def summed(some: Iterable[Counts]) -> Counts:
-    """Return the sum of counts."""
     return Counts(*map(sum, zip(*map(astuple, some), strict=True)))
 
 

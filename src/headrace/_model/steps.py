@@ -81,10 +81,9 @@ class Record:
             return ONE_STATE[self.kind]
         if self.kind == "sleep":
             return "slept" if self.over(now) else "sleeping"
-        if self.kind == "wait" and not self.ended:
-            return "timed out" if self.over(now) else "waiting"
         if self.kind == "wait":
-            return "signalled"
+            unsignalled = "timed out" if self.over(now) else "waiting"
+            return "signalled" if self.ended else unsignalled
         return "done" if self.ended else "begun"
 
     def step(self, now: float, result: Any) -> Step:

@@ -63,9 +63,8 @@ class OutboxView:
         rows = f"{self.rows:,} rows" + (f", the oldest for {self.oldest:.0f} s" if self.rows else "")
         why = f" ({self.why})" if self.why else ""
         refused = f", {self.refused:,} refused{why}" if self.refused else ""
-        relay = "is dead, it reported" if self.dead else "reported"
-        if self.ended:
-            relay = "ended"
+        running = "is dead, it reported" if self.dead else "reported"
+        relay = "ended" if self.ended else running
         return f"{rows}{refused}; the relay {self.relay} {relay} {self.age:.0f} s ago"
 
 

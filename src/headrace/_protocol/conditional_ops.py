@@ -35,7 +35,6 @@ class Refusal:
 
 
 def admitted(reply: Any) -> list[Receipt | Refusal | Sealed]:
-    """Decode the outcome of each job."""
     last = text(reply[1])
 
     def one(name: str, number: int) -> Receipt | Refusal | Sealed:

@@ -96,7 +96,7 @@ class DurabilityWait:
 
 
 def _history(reply: Any) -> bytes:
-    """Return the replication id of a primary; empty if the server is no primary, or does not tell."""
+    """Return the replication id of a primary. It is empty if the server is no primary, or does not tell."""
     text = reply.encode() if isinstance(reply, str) else reply
     if not isinstance(text, bytes) or _PRIMARY.search(text) is None:
         return b""

@@ -432,7 +432,7 @@ def _value(name: str, value: object) -> str:
 
 
 def _attributes(given: object) -> dict[str, str | list[str]]:
-    """Check attributes: text, or lists of it."""
+    """Check attributes, which are text, or lists of it."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

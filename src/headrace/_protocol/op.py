@@ -126,7 +126,6 @@ class Prepared(Generic[T]):
         return cls(join, op, op.lane_prefix, before + b":", b"\r\n" + behind.removesuffix(2 * _EMPTY))
 
     def packed(self, lane: str, call: int, item: bytes) -> bytes:
-        """Pack the call, like `Op.packed`."""
         number = b"%d" % call
         return b"%b%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
             self._before,

@@ -61,7 +61,7 @@ Delay = float | timedelta | datetime | None
 
 
 def _cost(item: bytes | Item) -> int:
-    """Estimate the cost of a job in an `enqueue`: a plain payload costs 1, or 2 among other jobs."""
+    """Estimate the cost of a job in an `enqueue`. A plain payload costs 1, or 2 among other jobs."""
     if not isinstance(item, tuple):
         return 2
     if _ENTRY_ID.fullmatch(item[0]):
@@ -70,7 +70,7 @@ def _cost(item: bytes | Item) -> int:
 
 
 def _given(id: object) -> str | None:
-    """Return the id to which a job's payload is bound; `None` for an id that may be an entry's name."""
+    """Return the id to which a job's payload is bound. It is `None` for an id that may be an entry's name."""
     return id if isinstance(id, str) and not is_entry(apart(id)[0]) else None
 
 

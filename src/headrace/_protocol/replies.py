@@ -423,7 +423,6 @@ class Jobs:
             yield claim, came[claim.entry]
 
     def state(self, row: Any, now: int) -> JobState[Any]:
-        """Decode one row of a listing."""
         entry, fields, state, deliveries, releases, worker, ms, *more = row
         name = text(state)
         if name == "dead":
@@ -483,7 +482,6 @@ class Jobs:
         return Tried.of(_kept(fields, _ATTEMPTS) or "").told(state, token)
 
     def page(self, reply: Any) -> Page:
-        """Decode one page of a listing."""
         cursor, now, rows = reply
         return Page([self.state(row, now) for row in rows], text(cursor))
 
@@ -566,7 +564,6 @@ def measured(reply: Any) -> tuple[Counts, float, float]:
 
 
 def reclaimed(reply: Any) -> Reclaimed:
-    """Decode the answer of `reclaim`."""
     moved, again, declared, more, promoted, due, tick, *rests = reply
     return Reclaimed(moved, _wait(again), declared, bool(more), promoted, _wait(due), _wait(tick), bool(rests))
 
@@ -598,13 +595,11 @@ def redriven(from_step: str, codec: Codec[Any], ticket: str | None) -> Callable[
 
 
 def declaration(reply: Any) -> Declaration:
-    """Decode the answer of `declare`."""
     words = [text(word) for word in reply[1:]]
     return Declaration(int(reply[0]), dict(zip(words[::2], words[1::2], strict=True)))
 
 
 def entered(reply: Any) -> Entered:
-    """Decode the answer of `register`."""
     return Entered(int(reply[0]), text(reply[1]))
 
 
@@ -657,7 +652,6 @@ def known_kinds(reply: Any) -> frozenset[str]:
 
 
 def ended(reply: Any) -> list[Ended]:
-    """Decode how jobs ended."""
     return [Ended(_HOW[one]) if isinstance(one, int) else _end(text(one)) for one in reply]
 
 

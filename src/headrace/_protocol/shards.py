@@ -67,7 +67,6 @@ class ShardJobs(Jobs):
         super().placed(claim)
 
     def state(self, row: Any, now: int) -> JobState[Any]:
-        """Decode one row of a listing."""
         found = super().state(row, now)
         if is_entry(found.job.id):
             object.__setattr__(found.job, "id", Anonymous.at(found.job.id, self._shard))

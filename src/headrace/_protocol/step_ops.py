@@ -26,7 +26,6 @@ def _run(claim: Claim) -> list[Arg]:
 
 
 def read(ops: Ops, claim: Claim) -> Op[list[Record]]:
-    """Read the records of a claim's run."""
     return ops.op("steps", _run(claim), records)
 
 

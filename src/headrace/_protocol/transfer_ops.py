@@ -29,7 +29,6 @@ class Intent:
 
     @property
     def queue(self) -> str:
-        """The job's target queue."""
         return self.name.split(" ")[1]
 
     @property

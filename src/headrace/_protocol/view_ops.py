@@ -112,16 +112,17 @@ def trends(ops: Ops, every: Every, number: int) -> Op[Trends]:
 
     def decode(reply: Any) -> Trends:
         now, kept, data = reply
-        records = sorted(one for one in _RECORD.iter_unpack(data) if _is_of(one[0], now / 1000, EVERY_S[every], number))
+        length = EVERY_S[every]
+        # Other records are unused places, or are left from an earlier round of the ring.
+        records = sorted(
+            one
+            for one in _RECORD.iter_unpack(data)
+            if one[0] > 0 and 0 <= now / 1000 // length - one[0] // length <= number
+        )
         points = (_point(before, one) for before, one in pairwise(records))
         return Trends(now / 1000, ops.keys.queue, every, kept == 1, tuple(points)[-number:])
 
     return ops.op("trends", [int(every == "hour"), min(number + 1, KEPT[every])], decode)
-
-
-def _is_of(at: int, now: float, every: int, number: int) -> bool:
-    """Tell whether a record is one of the last: neither an unused place, nor left from an earlier round of the ring."""
-    return at > 0 and 0 <= now // every - at // every <= number
 
 
 def _point(before: Sequence[int], one: Sequence[int]) -> TrendPoint:

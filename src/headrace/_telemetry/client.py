@@ -34,7 +34,7 @@ def wanted() -> bool:
 
 
 class CallSpan:
-    """A call that is traced or measured. It is a context manager; give the answer of the call to `done`."""
+    """A call that is traced or measured. It is a context manager. Give the answer of the call to `done`."""
 
     __slots__ = ("_batch", "_meters", "_operation", "_place", "_since", "_token", "span")
 
@@ -69,7 +69,7 @@ class CallSpan:
             self.span.end()
 
     def _failed(self, error: BaseException) -> None:
-        """Count a failure; the call raised, and is measured."""
+        """Count a failure of the call, which raised, and is measured."""
 
     def done(self, answer: R) -> R:
         """Record the answer, and return it."""
@@ -81,7 +81,7 @@ class CallSpan:
 
 
 class SendSpan(CallSpan):
-    """Span of an enqueue. *context*: makes the trace headers of each job."""
+    """Span of an enqueue. It makes the trace headers of each job by *context*."""
 
     __slots__ = ("_around", "_links", "_number", "context")
 
@@ -200,7 +200,7 @@ class ReceiveSpan:
 
 
 class Traced:
-    """The current span of a job: first of the poll that brought it, then of its handler's run."""
+    """The current span of a job. It begins as the span of the poll, and becomes the span of the handler's run."""
 
     __slots__ = ("context", "recording", "span")
 
@@ -304,8 +304,8 @@ class Outage:
             self._trying += 1
 
     def failed(self, error: BaseException, *, reported: bool) -> None:
-        """Record a failed attempt. *reported*: the server itself sent the error. If a server accepts, but does not
-        answer, it hangs.
+        """Record a failed attempt. *reported* says that the server itself sent the error. If a server accepts, but does
+        not answer, it hangs.
         """
         self.found = self.found or reported or (self.opened and isinstance(error, TIMEOUTS))
         now = time.monotonic()

@@ -36,7 +36,7 @@ STALE_AFTER_INTERVALS = 3.0  # after so many intervals, old counts are not repor
 
 @frozen
 class Waits:
-    """The histograms of waits: of jobs for a worker, and of an outbox's rows for a relay."""
+    """The histograms of how long jobs wait for a worker, and an outbox's rows for a relay."""
 
     jobs: Any
     rows: Any
@@ -159,7 +159,6 @@ class Instruments:
         )
 
     def call(self, place: Place, operation: str, seconds: float, error: BaseException | None = None) -> None:
-        """Record the duration of a call."""
         self.duration.record(seconds, failing(place.attributes(operation), error))
 
 
@@ -195,7 +194,7 @@ class Readings:
         self._read: dict[str, tuple[float, float, Place, Any]] = {}
 
     def due(self, key: str, place: Place, interval: float) -> bool:
-        """Tell whether it is time to read a queue; if so, this caller is the one to do it."""
+        """Tell whether it is time to read a queue. If so, this caller is the one to do it."""
         now = time.monotonic()
         with self._lock:
             at, _, _, reading = self._read.get(key, (-math.inf, 0.0, place, None))
@@ -225,12 +224,12 @@ class Readings:
                 yield Observation(getattr(reading.counts, state), {**place.common, STATE: state})
 
     def oldest(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the age of the oldest job that is next; 0 if none waits."""
+        """Observe the age of the oldest job that is next. It is 0 if none waits."""
         for place, reading in self._fresh():
             yield Observation(reading.oldest, place.common)
 
     def longest_wait(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the longest wait for a signal, among the 100 oldest jobs that wait for one; 0 if none does."""
+        """Observe the longest wait for a signal, among the 100 oldest jobs that wait for one. It is 0 if none does."""
         for place, reading in self._fresh():
             yield Observation(reading.longest_wait, place.common)
 
@@ -266,7 +265,7 @@ class OutboxReadings(Readings):
             yield Observation(view.refused, {**place.common, STATE: "refused"})
 
     def age(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the age of the first row that waits; 0 if none does."""
+        """Observe the age of the first row that waits. It is 0 if none does."""
         for place, view in self._fresh():
             yield Observation(view.oldest, place.common)
 

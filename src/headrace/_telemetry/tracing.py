@@ -80,9 +80,10 @@ _PARENTS = frozenset(("traceparent", "tracestate"))
 
 
 class ProviderCache(Generic[M]):
-    """Cache of the tracers and meters of OpenTelemetry's provider; `None` until a real (not no-op) provider is set.
+    """Cache of the tracers and meters of OpenTelemetry's provider. It is `None` until a real (not no-op) provider is
+    set.
 
-    OpenTelemetry's own getter reads the environment each time, 0.8 µs, while no provider is set: so we read the
+    OpenTelemetry's own getter reads the environment each time, 0.8 µs, while no provider is set. So we read the
     variable in which it keeps the provider. The getter is called only if an API keeps it elsewhere.
     """
 
@@ -278,7 +279,7 @@ def link(span: Span, context: SpanContext | None, attributes: Mapping[str, Value
 
 
 def link_to_delivery(written: str) -> None:
-    """Link the current span, of a sleep or wait, to the delivery that it ended: *written* as a `traceparent`."""
+    """Link the current span, of a sleep or wait, to the delivery that it ended, *written* as a `traceparent`."""
     link(trace.get_current_span(), earlier({ATTEMPT: written}), {LINK: "earlier delivery"})
 
 
@@ -292,12 +293,11 @@ def error_type(error: BaseException) -> str:
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """Return *error* if it counts as a failure: a suspended run does not, nor a verdict, but for `DeadLetter`."""
+    """Return *error* if it counts as a failure. A suspended run does not, nor a verdict, but for `DeadLetter`."""
     return None if isinstance(error, (Verdict, RunSuspended)) and not isinstance(error, DeadLetter) else error
 
 
 def failed(span: Span, error: BaseException) -> None:
-    """Mark a span as failed."""
     span.set_attribute(ERROR, error_type(error))
     text = ""
     with suppress(BaseException):  # its __str__ is the user's

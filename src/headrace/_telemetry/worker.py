@@ -38,7 +38,7 @@ _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # counts on
 
 
 def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
-    """Log errors of a propagator, span processor or log handler: they must not end a worker, or fail a job."""
+    """Log errors of a propagator, span processor or log handler. They must not end a worker, or fail a job."""
 
     @wraps(function)
     def guarded(*args: P.args, **options: P.kwargs) -> R | None:
@@ -52,7 +52,7 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
 
 
 class WorkerTelemetry:
-    """Telemetry of one consumer of a worker. *parent*: the parent span of a run: its poll, or its message."""
+    """Telemetry of one consumer of a worker. *parent* says whether a run's parent span is its poll or its message."""
 
     def __init__(self, consumer: Consumer, settings: Mapping[str, Any], parent: str) -> None:
         self._consumer, self._settings = consumer, settings
@@ -126,7 +126,9 @@ class WorkerTelemetry:
         return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
 
     def passes(self, unit: Sequence[HeldJob], argument: Any) -> bool:
-        """Tell whether a run in this task is not recorded. If so, attach the context of the run: it needs no more."""
+        """Tell whether a run in this task is not recorded. If so, attach the context of the run, as it needs no
+        more.
+        """
         context = self._unsampled(unit, argument)
         if context is not None:
             tracing.attach(context)
@@ -137,7 +139,6 @@ class WorkerTelemetry:
         return _Run(self, unit, argument)
 
     def call(self, function: Callable[[Any], R], unit: Sequence[HeldJob], argument: Any) -> R:
-        """Run a handler, recorded."""
         if (context := self._unsampled(unit, argument)) is not None:
             token = tracing.attach(context)
             try:
@@ -162,7 +163,7 @@ class WorkerTelemetry:
 
     @_harmless
     def note(self, event: str, held: HeldJob | None, verdict: Settlement | None, error: BaseException | None) -> None:
-        """Record an event of the consumer: a settlement, a lost lease, or the loss of its worker's name."""
+        """Record a settlement, a lost lease, or the loss of the worker's name."""
         trace = getattr(held, "trace", None)
         span = None if trace is None else trace.span
         if verdict is not None and held is not None:
@@ -182,7 +183,6 @@ class WorkerTelemetry:
 
     @_harmless
     def stepped(self, held: HeldJob, event: str, step: str, earlier: str = "") -> None:
-        """Record an event of a job's run."""
         record_step(self.place, held, event, step, earlier)
 
     def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
@@ -217,12 +217,11 @@ class WorkerTelemetry:
 
     @_harmless
     def due(self) -> bool:
-        """Tell whether it is time to read the queue's counts: once for all workers of this process."""
+        """Tell whether it is time to read the queue's counts, once for all workers of this process."""
         return instruments() is not None and metrics.readings.due(self._key, self.place, GAUGE_EVERY_S)
 
     @_harmless
     def read(self, counts: Counts, oldest: float, longest_wait: float, shares: Sequence[Share] = ()) -> None:
-        """Store the counts that were read."""
         metrics.readings.read(self._key, metrics.Reading(counts, oldest, longest_wait, shares))
 
 
@@ -231,9 +230,8 @@ def _when(delay: float | timedelta | datetime) -> str:
     if isinstance(delay, datetime):
         return f"at {delay.isoformat(sep=' ', timespec='seconds')}"
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if seconds < 0.05:
-        return "at once"
-    return f"in {seconds:.1f} s" if seconds < 100 else f"in {seconds:.0f} s"
+    digits = 1 if seconds < 100 else 0
+    return f"in {seconds:.{digits}f} s" if seconds >= 0.05 else "at once"
 
 
 class _Run:
@@ -288,7 +286,6 @@ class _Run:
 
     @_harmless
     def _end(self, error: BaseException | None) -> None:
-        """Record that the handler returned or raised."""
         verdict = error if error is not None or self._result is None else returned_verdict(self._result)
         wrong = tracing.failure(verdict)
         meters, span, place = self._telemetry.meters, self._span, self._telemetry.place
@@ -307,17 +304,17 @@ class _Run:
 
 
 class ServerClock:
-    """The offset of a server's clock to ours: two bounds, as a reply takes time."""
+    """The offset of a server's clock to ours. It has two bounds, as a reply takes time."""
 
     def __init__(self) -> None:
         self._lock = _forks.lock()
         self._bounds: tuple[float, float, float] | None = None
 
     def jump(self, now: float, took: float, ours: float | None = None) -> float:
-        """Return the seconds by which the server's clock has jumped since the last reply; 0.0 if it has not.
+        """Return the seconds by which the server's clock has jumped since the last reply. It is 0.0 if it has not.
 
-        *now* is the server's time in a reply that took *took* seconds, and arrived at *ours* by our clock (default:
-        now).
+        *now* is the server's time in a reply that took *took* seconds, and arrived at *ours* by our clock, which is now
+        by default.
         """
         received = time.clock_gettime(_CLOCK) if ours is None else ours
         least, most = now - received, now - received + took
@@ -341,6 +338,6 @@ _lock = _forks.lock()
 
 
 def clock_of(place: str) -> ServerClock:
-    """Return the clock of a queue's server, shared by all workers of this process: a jump is logged once."""
+    """Return the clock of a queue's server. All workers of this process share it, so that a jump is logged once."""
     with _lock:
         return _clocks.setdefault(place, ServerClock())

@@ -22,7 +22,7 @@ FAILED = {"failed": "dead", "cancelled": "cancelled"}  # states of runs without 
 
 
 def sweep(flow: FlowOps) -> Step[None]:
-    """Take the steps for events outside of the flow; any worker or client may do so."""
+    """Take the steps for events outside of the flow. Any worker or client may do so."""
     for _ in range(PAGES_IN_A_ROW):
         events = yield from send(flow.events())
         some = events[:STEPS_PER_SCRIPT]
@@ -67,7 +67,6 @@ class FlowVerbs:
     # -- where runs are ----------------------------------------------------------------------------
 
     def everywhere(self) -> Step[list[FlowOps]]:
-        """Return the flow in each place."""
         yield from ()
         return [self.flow]
 
@@ -77,7 +76,6 @@ class FlowVerbs:
         return [self.flow]
 
     def of(self, claim: Claim) -> Step[FlowOps]:  # noqa: ARG002 - as above
-        """Return the flow in the place of a claim."""
         yield from ()
         return self.flow
 
@@ -88,7 +86,6 @@ class FlowVerbs:
         return send(build(self.flow))
 
     def state(self, name: str) -> Step[FlowState | None]:
-        """Fetch the state of one job."""
         self.flow.read([name])  # refused before anything is sent
         return self._state(name, sweeps=True)
 
@@ -111,7 +108,7 @@ class FlowVerbs:
         return sorted(runs, key=lambda run: run.id)
 
     def result(self, name: str, timeout: float) -> Step[Any]:
-        """Fetch the last stage's result; wait up to *timeout* seconds for the end."""
+        """Fetch the last stage's result. Wait up to *timeout* seconds for the end."""
         self.flow.read([name])  # refused before anything is sent
         start = now = yield from Now()
         swept = float("-inf")
@@ -140,7 +137,7 @@ class FlowVerbs:
         return False
 
     def counts(self) -> Step[dict[str, Counts]]:
-        """Count the jobs of each stage's queue: the sums over all places."""
+        """Count the jobs of each stage's queue, in all places together."""
         flows = yield from self.everywhere()
         counts: dict[str, Counts] = {}
         for name in self.flow.declared():

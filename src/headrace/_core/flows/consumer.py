@@ -22,13 +22,13 @@ from headrace._protocol.op import Op, chunks
 
 @define(eq=False)
 class FlowConsumer(Consumer):
-    """The consumer of one stage. Handlers get `FlowJob`s with the run's state; a completion is a step of the flow."""
+    """The consumer of one stage. Handlers get `FlowJob`s with the run's state. A completion is a step of the flow."""
 
     flow: FlowOps = field(kw_only=True)
     sweeper: bool = field(default=False, kw_only=True)  # one consumer of a worker sees to events
 
     def declares(self) -> dict[str, str]:
-        """Say where the jobs of this stage go on: screens draw the flow by it."""
+        """Say where the jobs of this stage go on. Screens draw the flow by it."""
         return {LEADS: self.flow.leads(self.ops.keys.queue)}
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
@@ -48,7 +48,7 @@ class FlowConsumer(Consumer):
         return super().may_idle() and not self.sweeper
 
     def piggyback_limit(self) -> int:
-        """Return 0: lease calls are never piggybacked, as only `fetch` reads the states of runs."""
+        """Return 0. Lease calls are never piggybacked, as only `fetch` reads the states of runs."""
         return 0
 
     completes_at_once = False
@@ -74,14 +74,14 @@ class FlowConsumer(Consumer):
             yield from super().operations(some)
 
     def housekeep(self) -> Role:
-        """Take the steps for events outside of the flow: at once after a death here, otherwise at each sweep."""
+        """Take the steps for events outside of the flow. Do so at once after a death here, otherwise at each sweep."""
         if self.timers.housekeep_soon or self.sweeper:
             self.timers.housekeep_soon = False
             yield from sweep(self.flow)
 
 
 def _weight(settlement: Settlement) -> int:
-    """Return the bytes of a step, and of its job; a child counts as its part of a full script."""
+    """Return the bytes of a step, and of its job. A child counts as its part of a full script."""
     step: FlowStep = settlement.step
     size = settlement.claim.size + sum(len(arg) for arg in step.args if not isinstance(arg, int))
     return max(size, step.children * BYTES_PER_SCRIPT // CHILDREN_AT_MOST)

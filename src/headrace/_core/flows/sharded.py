@@ -25,13 +25,15 @@ from headrace._protocol.shards import ShardOps, table
 
 @frozen
 class Places:
-    """The places where the runs of a flow may be: its shards, by their numbers; `None` for a flow without shards."""
+    """The places where the runs of a flow may be. These are its shards, by their numbers, or `None` for a flow without
+    shards.
+    """
 
     flow: FlowOps
     table: Table | None
 
     def at(self, number: int | None) -> FlowOps | None:
-        """Return the flow in one place; `None` if that is gone."""
+        """Return the flow in one place, or `None` if that is gone."""
         if number is None:
             return self.flow
         rows = () if self.table is None else self.table.shards
@@ -103,7 +105,6 @@ class ShardedFlow(FlowVerbs):
                 yield from send(table(stage.ops.keys))
 
     def at(self, ops: ShardOps) -> FlowOps:
-        """Return the flow in one shard."""
         number = ops.shard.number
         made = self._made.get(number)
         if made is None or made.stages.keys() != self.flow.stages.keys():
@@ -111,7 +112,6 @@ class ShardedFlow(FlowVerbs):
         return made
 
     def of(self, claim: Claim) -> Step[FlowOps]:
-        """Return the flow in the shard of a claim."""
         yield from self.ready()
         return self.at(self.map.at(claim.job.shard))
 
@@ -122,7 +122,7 @@ class ShardedFlow(FlowVerbs):
         return [self.at(ops) for ops in self.map.ordered()]
 
     def where(self, name: str) -> Step[list[FlowOps]]:
-        """Return the flow in each shard where the run of a job may be; the shard of its id comes first."""
+        """Return the flow in each shard where the run of a job may be. The shard of its id comes first."""
         run = run_of(name)  # it is checked
         yield from self.ready()
         yield from self.map.look()

@@ -71,7 +71,7 @@ def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: C
 
 
 def _came(one: JobState[Any]) -> int:
-    """Return the ms of the entry that carries a job; 0 for a delayed job, which has no entry."""
+    """Return the ms of the entry that carries a job. It is 0 for a delayed job, which has no entry."""
     number = (one.entry or "").partition("-")[0]
     return int(number) if number.isdigit() and "-" in (one.entry or "") else 0
 

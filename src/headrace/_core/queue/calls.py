@@ -33,7 +33,7 @@ from headrace.errors import NotDurable, StreamStopped, TooManySchedules
 
 @define
 class _Chunks:
-    """The parts of an `enqueue_many`: the next part, and an answer that is not decoded yet."""
+    """The parts of an `enqueue_many`. It keeps the next part, and an answer that is not decoded yet."""
 
     chunks: Iterator[Op[list[Receipt]]]
     bind: Callable[[list[Receipt]], object]
@@ -100,7 +100,7 @@ BYTES_AT_ONCE = 4 * BYTES_PER_SCRIPT  # bytes of payloads that are held, as far 
 
 @define
 class BatchBuffer:
-    """A stream of jobs: its progress, and the part that is not sent yet."""
+    """A stream of jobs, with its progress, and the part that is not sent yet."""
 
     progress: Callable[[int], object] | None
     position: int = 0
@@ -160,8 +160,6 @@ Results = Mapping[tuple[int, str], bytes]  # by the shard and entry of a job
 def complete(
     ops: Ops, claims: Sequence[Claim], fenced: bool | None, results: Results, durable: Durability | None
 ) -> Step[list[bool]]:
-    """Complete *claims*, each with its result, if it has one."""
-
     def build(some: Sequence[Claim]) -> Op[list[bool]]:
         kept = {claim.entry: results[claim.place] for claim in some if claim.place in results}
         return ops.complete(some, fenced=fenced, results=kept)
@@ -170,7 +168,7 @@ def complete(
 
 
 def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
-    """Cancel the jobs of a payload, page by page over the whole queue; return their number."""
+    """Cancel the jobs of a payload, page by page over the whole queue. Return their number."""
     gone, place, cursor = 0, "jobs", "-"
     while place:
         more, place, cursor = yield from send(ops.cancel_payload(payload, place, cursor))
@@ -179,14 +177,14 @@ def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
 
 
 def find(ops: Ops, name: str) -> Step[JobState[Any] | None]:
-    """Find a job; if it is nowhere else, page by page over the dead letters."""
+    """Find a job. If it is nowhere else, search the dead letters page by page."""
     found, cursor = yield from send(ops.seek(name, ""))
     return found or (yield from find_dead(ops, name, cursor))
 
 
 def replaced(ops: Ops, name: str) -> Step[str | None]:
-    """Find the ticket of a dead letter whose payload is to be replaced; `None`: it is in the queue, or of a flow, whose
-    jobs may share it.
+    """Find the ticket of a dead letter whose payload is to be replaced. Return `None` if it is in the queue, or of a
+    flow, whose jobs may share it.
     """
     found = (yield from find(evolve(ops, codec=BytesCodec()), name)) if ops.keeps else None
     if found is None or found.state != "dead" or FLOW in found.job.headers:
@@ -217,12 +215,12 @@ def position(ops: Ops, name: str) -> Step[int | None]:
 
 
 def purge(ops: Ops) -> Step[int]:
-    """Remove the waiting jobs, page by page; return their number."""
+    """Remove the waiting jobs, page by page. Return their number."""
     return (yield from through(lambda cursor, _: ops.purge(cursor), ()))
 
 
 def repair(ops: Ops, *, dry: bool = False) -> Step[Repairs]:
-    """Repair everything in the queue, page by page; or only count the damage, if *dry*."""
+    """Repair everything in the queue, page by page. If *dry*, only count the damage."""
     found, place, cursor = Repairs(), "jobs", "-"
     while place:
         more, place, cursor = yield from send(ops.repair(place, cursor, dry=dry))
@@ -233,7 +231,7 @@ def repair(ops: Ops, *, dry: bool = False) -> Step[Repairs]:
 def through(
     build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str], cursor: str = "-"
 ) -> Step[int]:
-    """Go through the pages of the operation that *build* makes; return the number of jobs it changed."""
+    """Go through the pages of the operation that *build* makes. Return the number of jobs it changed."""
     done = 0
     while cursor:
         more, cursor = yield from send(build(cursor, wanted))
@@ -242,7 +240,7 @@ def through(
 
 
 def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Step[int]:
-    """Like `through`, for scripts that take ids: *size* ids at a time, or page by page without ids."""
+    """Call scripts that take ids, with *size* ids at a time. Without ids, go page by page like `through`."""
     wanted = [*map(job_id, ids)]
     done = 0
     for start in range(0, max(1, len(wanted)), size):
@@ -251,7 +249,7 @@ def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequ
 
 
 def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
-    """Send the operation that *build* makes until its answer asks for no other call; return the number of jobs."""
+    """Send the operation that *build* makes until its answer asks for no other call. Return the number of jobs."""
     done, more = 0, "1"
     while more == "1":
         moved, more = yield from send(build())
@@ -260,7 +258,7 @@ def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
 
 
 def pauses(first: float, last: float) -> Iterator[float]:
-    """Yield the pauses of a call that polls, in seconds: each is half as long again as the one before, up to *last*."""
+    """Yield the pauses of a call that polls, in seconds. Each is half as long again as the one before, up to *last*."""
     while True:
         yield first
         first = min(last, 1.5 * first)
@@ -312,7 +310,7 @@ def _ticking(ops: Ops, which: str) -> Step[DueSchedules]:
 
 
 def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Step[bool]:
-    """Add a schedule, by the server's clock; return true if its name is new."""
+    """Add a schedule, by the server's clock. Return true if its name is new."""
     now = (yield from send(ops.ticking("none"))).now
     answer = yield from send(build(now))
     if answer < 0:

@@ -21,7 +21,7 @@ Key = tuple[int, str, int]
 
 @define(eq=False)
 class Keeping:
-    """The kept claims of a plain queue: when each is renewed, and which are lost."""
+    """The kept claims of a plain queue. It knows when each is renewed, and which are lost."""
 
     claims: Callable[[], Sequence[Claim]]  # looked at with each beat
     at: Callable[[Claim], Ops]
@@ -32,7 +32,7 @@ class Keeping:
     _lost: set[Key] = field(factory=set[Key])
 
     def beat(self) -> Step[float]:
-        """Send a heartbeat, and renew leases after a third of their time; return the seconds until the next beat."""
+        """Send a heartbeat, and renew leases after a third of their time. Return the seconds until the next beat."""
         now = yield from Now()
         claims = {(claim.job.shard, claim.entry, claim.token): claim for claim in self.claims()}
         self._lost &= claims.keys()

@@ -51,7 +51,9 @@ class Taken:
 
 @define
 class DirectLeaser:
-    """Leases from a plain queue without a worker, under its own name; also reclaims, promotes, serves schedules."""
+    """Leases from a plain queue without a worker, under its own name. It also reclaims, promotes and serves
+    schedules.
+    """
 
     ops: Ops
     name: str
@@ -68,13 +70,14 @@ class DirectLeaser:
         self.raw = Jobs(self.ops.keys.queue, BytesCodec())
 
     def ttl(self, duration: float | None) -> float:
-        """Return the seconds for which it counts as alive: the duration of its leases, as it has no heartbeat."""
+        """Return the seconds for which it counts as alive. This is the duration of its leases, as it has no
+        heartbeat.
+        """
         seconds = min(max(self.ops.settings.lease, duration or 0.0) + 10.0, FOREVER_S)
         self.longest = max(self.longest, seconds)
         return seconds
 
     def leasers(self) -> list[DirectLeaser]:
-        """List the leasers: this one only."""
         return [self]
 
     def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
@@ -160,11 +163,11 @@ class DirectLeaser:
         yield from self.prepare()
 
     def prepare(self) -> Step[None]:
-        """Take the steps of a subclass before a lease call: none here."""
+        """Take the steps of a subclass before a lease call. This class has none."""
         yield from ()
 
     def renamed(self) -> None:
-        """Take the steps of a subclass after a new name: none here."""
+        """Take the steps of a subclass after a new name. This class has none."""
 
     def note(self, grant: Grant) -> Step[None]:  # noqa: ARG002 - nothing here
         """Process an answer to a lease call in a subclass. This class does nothing."""
@@ -179,7 +182,7 @@ class DirectLeaser:
             raise
 
     def completed(self, claims: Sequence[Claim]) -> Step[list[Claim]]:
-        """Complete jobs; return those whose leases were still ours."""
+        """Complete jobs. Return those whose leases were still ours."""
         won = yield from each(partial(self.ops.complete, fenced=True), claims)
         return [claim for claim, ours in zip(claims, won, strict=True) if ours]
 
@@ -217,7 +220,6 @@ class DirectLeaser:
         return times
 
     def run_due_schedules(self) -> Step[None]:
-        """Enqueue the jobs of schedules that are due."""
         plan = yield from run_due_schedules(self.ops)
         now = yield from Now()
         self.tick_at = None if plan.wait is None else now + plan.wait

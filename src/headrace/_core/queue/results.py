@@ -136,7 +136,7 @@ def not_ended(name: str, timeout: float) -> TimeoutError:
 
 
 def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, bytes]]:
-    """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
+    """Fetch kept results. Wait up to *timeout* seconds for missing results that may still come."""
     start = yield from Now()
     left = list(dict.fromkeys(names))
     found = yield from kept(ops, left)

@@ -35,7 +35,7 @@ def _silent(error: Exception) -> bool:
 
 @define(eq=False)
 class _Turn:
-    """One round through the shards: the jobs asked for, the jobs leased, and the shards that failed."""
+    """One round through the shards. It has the jobs asked for, the jobs leased, and the shards that failed."""
 
     leaser: ShardedLeaser
     limit: int
@@ -85,7 +85,6 @@ class ShardedLeaser:
         self._first = self.of(self.map.ordered()[0].shard.number)
 
     def of(self, number: int) -> DirectLeaser:
-        """Return the leaser of one shard."""
         ops = self.map.at(number)
         if ops.shard not in self._leasers:
             self._leasers[ops.shard] = leaser(ops)
@@ -97,7 +96,6 @@ class ShardedLeaser:
         return self._first.name
 
     def leasers(self) -> list[DirectLeaser]:
-        """List the leasers of all shards."""
         return list(self._leasers.values())
 
     def ttl(self, duration: float | None) -> float:
@@ -170,7 +168,9 @@ class ShardedLeaser:
         return min(self.map.ops.settings.timeout, WITHIN_S)
 
     def _look(self, within: float, seen: Table | None = None) -> Step[bool]:
-        """Read the table; true if it differs from the *seen* one. If its node is silent, the known table serves."""
+        """Read the table. Return true if it differs from the *seen* one. If its node is silent, the known table
+        serves.
+        """
         self._looked = yield from Now()
         if not self.map.known:
             return (yield from self.map.look(seen))
@@ -187,5 +187,4 @@ class ShardedLeaser:
         return [op for number, some in there.items() for op in self.of(number).release(some)]
 
     def leaving(self) -> list[Op[Any]]:
-        """Make the operations that end the registrations."""
         return [op for leaser in self._leasers.values() for op in leaser.leaving()]

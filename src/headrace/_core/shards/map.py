@@ -25,12 +25,12 @@ from headrace.errors import NO_TABLE, ConfigurationError, ShardsMismatch
 
 
 def anywhere(keys: Keys) -> bool:  # noqa: ARG001 - all alike
-    """Return true: every node counts as sound by default."""
+    """Return true, as every node counts as sound by default."""
     return True
 
 
 def named(job: NewJob[Any]) -> str | None:
-    """Return the name that decides the shard of a job: its key, else its id, else `None`."""
+    """Return the name that decides the shard of a job. It is its key, or else its id, or else `None`."""
     return job.id if job.key is None else job.key
 
 
@@ -40,7 +40,7 @@ def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) 
 
 
 def read(keys: Keys) -> Step[Table | None]:
-    """Read the table; `None` if the server has none."""
+    """Read the table. Return `None` if the server has none."""
     rows = yield from send(table(keys))
     return _read(keys, rows) if rows else None
 
@@ -62,13 +62,12 @@ class Shards:
 
     @property
     def read(self) -> bool:
-        """Whether the table was read from the server."""
         return self.asked >= 0
 
 
 @frozen(eq=False)
 class OneShard:
-    """The one shard of a plain queue. Nothing is looked up: there is no table."""
+    """The one shard of a plain queue. Nothing is looked up, as there is no table."""
 
     ops: Ops
     table: ClassVar[Table | None] = None
@@ -79,15 +78,12 @@ class OneShard:
         return False
 
     def at(self, number: int) -> Ops:  # noqa: ARG002 - there is one
-        """Return the maker of operations."""
         return self.ops
 
     def of(self, name: str | None) -> Ops:  # noqa: ARG002 - there is one
-        """Return the shard of a key or id."""
         return self.ops
 
     def ordered(self) -> Sequence[Ops]:
-        """Return the shard."""
         return [self.ops]
 
     def where(self, id: str, key: str | None = None) -> tuple[str, Sequence[Sequence[Ops]]]:
@@ -129,7 +125,6 @@ class ShardMap:
 
     @property
     def known(self) -> bool:
-        """Whether the table was read."""
         return self.now.read
 
     @property
@@ -188,7 +183,7 @@ class ShardMap:
         return found.same(new)
 
     def _strangers(self) -> Step[bool]:
-        """Scan all keys for shards of the group that our table lacks: such a shard means that another table existed.
+        """Scan all keys for shards of the group that our table lacks. Such a shard means that another table existed.
         The next call continues where this one stopped. A user without the right to scan finds none.
         """
         keys = self.ops.keys
@@ -212,14 +207,14 @@ class ShardMap:
         return self._made[number]
 
     def state_of(self, shard: ShardRow) -> ShardState | None:
-        """Return the state of a shard; `None` if the table lacks it, or was not read."""
+        """Return the state of a shard, or `None` if the table lacks it, or was not read."""
         now = self.now
         return next((one.state for one in now.table.shards if now.read and one == shard), None)
 
     # -- which shard -------------------------------------------------------------------------------
 
     def of(self, name: str | None) -> ShardOps:
-        """Return the shard of a key or id; without one, the next shard in turn whose node answered lately."""
+        """Return the shard of a key or id. Without one, return the next shard in turn whose node answered lately."""
         now = self.now
         if name is not None:
             return now.by_number[now.table.shard_of(name, self.sealed)]
@@ -268,16 +263,16 @@ class ShardMap:
         return shard.state == "draining" or shard.number in self.sealed
 
     def way(self, check: int) -> list[int]:
-        """Return the shards that may have had a job with this checksum; the last one takes the job now."""
+        """Return the shards that may have had a job with this checksum. The last one takes the job now."""
         table = self.table
         goal = table.shard_at(check, self.sealed)
         before = (shard for shard in table.shards if shard.first <= check <= shard.last and shard.number != goal)
         return [*(shard.number for shard in before if self._gives_only(shard)), goal]
 
     def refused(self, ops: Ops, error: Sealed) -> Step[None]:
-        """Handle a shard that takes no new jobs: read the table.
+        """Read the table, as a shard takes no new jobs.
 
-        Raises `ShardsMismatch` if the table still says that the shard takes jobs: it is older than the shard.
+        Raises `ShardsMismatch` if the table still says that the shard takes jobs. Then it is older than the shard.
         """
         self.sealed.add(ops.number)
         yield from self.look()

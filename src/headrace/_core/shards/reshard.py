@@ -88,12 +88,6 @@ def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Step[No
         yield from _all([ops.pause(False) for ops in successors])
 
 
-def _move_schedules(known: ShardMap, old: ShardOps) -> Step[None]:
-    """Move the schedules of a draining shard to the shards of their names."""
-    for one in (yield from schedules(old)):
-        yield from move_schedule(old, known.of(one.name).of(str(old.keys.queue)), one.name)
-
-
 def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Step[bool]:
     """Move a schedule to another shard, with its next tick. Return true if the old shard had it."""
     handed = yield from send(old.hand_schedule(name))
@@ -118,7 +112,9 @@ def tidy(known: ShardMap) -> Step[None]:
     """Move schedules out of old shards. Remove shards from the table that were empty for long enough."""
     for shard in known.table.draining:
         for name in sorted(known.table.queues):
-            yield from _move_schedules(known, known.at(shard.number).of(name))
+            old = known.at(shard.number).of(name)
+            for one in (yield from schedules(old)):
+                yield from move_schedule(old, known.of(one.name).of(str(old.keys.queue)), one.name)
     empty: list[tuple[ShardRow, dict[str, Drained]]] = []
     for shard in known.table.draining:
         found = yield from _drained(known, shard, known.table.queues)
@@ -142,7 +138,7 @@ def tidy(known: ShardMap) -> Step[None]:
 
 
 def _drained(known: ShardMap, shard: ShardRow, names: frozenset[str] | set[str]) -> Step[dict[str, Drained] | None]:
-    """Ask whether all queues have been empty in a shard for long enough; `None` if one queue has not."""
+    """Ask whether all queues have been empty in a shard for long enough. Return `None` if one queue has not."""
     makers = [known.at(shard.number).of(name) for name in sorted(names)]
     yield from _all([ops.seal(known.table.version) for ops in makers])  # a failover may have lost the seal
     found = yield from _all([ops.drained() for ops in makers])

@@ -32,13 +32,15 @@ TIDY_EVERY_S = 60.0  # seconds between two looks for shards that have been empty
 
 @define(eq=False)
 class ShardSlots(SharedSlots):
-    """Slots whose members are the consumers of the shards in *map*; *make* makes the consumer of another shard."""
+    """Slots whose members are the consumers of the shards in *map*. The consumer of another shard is made by *make*."""
 
     map: ShardMap = field(kw_only=True)
     make: Callable[[Ops], Consumer] = field(kw_only=True)
 
     def takes_schedules(self, ops: Ops) -> bool | None:
-        """Tell whether schedules are made in the shard of *ops*; `None`: they are not even declared there yet."""
+        """Tell whether schedules are made in the shard of *ops*. `None` means that they are not even declared there
+        yet.
+        """
         state = self.map.state_of(ops.shard) if isinstance(ops, ShardOps) else "open"
         return None if state in {None, "opening"} else state != "draining"
 
@@ -49,7 +51,7 @@ class ShardSlots(SharedSlots):
 
 
 def slots_of(consumer: Consumer) -> ShardSlots | None:
-    """Return the slots that *consumer* shares with other shards; `None` if its queue is not sharded."""
+    """Return the slots that *consumer* shares with other shards. It is `None` if its queue is not sharded."""
     return consumer.shared if isinstance(consumer.shared, ShardSlots) else None
 
 

@@ -112,16 +112,11 @@ class _HandOver:
                     continue
                 come += [(one.name, one.closing(target[1])) for at, (one, _) in enumerate(some) if at not in refused]
                 left += [some[at] for at in sorted(refused) if some[at][1]]
-                if not all(some[at][1] for at in refused):
-                    yield from self._sealed(target[1])
+                if not all(some[at][1] for at in refused) and target[1] not in self.known.sealed:
+                    self.known.sealed.add(target[1])
+                    yield from self.known.look()
+                    self.late = True  # the page is read again
         return come
-
-    def _sealed(self, number: int) -> Step[None]:
-        """Record that the target shard is sealed: read the table and the page again."""
-        if number not in self.known.sealed:
-            self.known.sealed.add(number)
-            yield from self.known.look()
-            self.late = True
 
     def _deliver(self, ops: ShardOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
         """Send jobs to a shard. Return the positions of the jobs that it refused. Return `None` if the other jobs are
@@ -150,7 +145,7 @@ class _HandOver:
             targets.replicated.add(number)  # send again: a job may leave the outbox only if a replica has it
 
     def _close(self, page: Pending) -> Step[list[str]]:
-        """Let shards forget arrived jobs; return the names of finished transfers."""
+        """Let shards forget arrived jobs. Return the names of finished transfers."""
         there: dict[Target, list[str]] = defaultdict(list)
         over: list[str] = []
         for name in page.closing:
@@ -178,7 +173,7 @@ class _HandOver:
         return self.known.sound(self.known.at(number).keys)
 
     def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Step[list[Any]]:
-        """Send operations to the shard *number*, or to outboxes. Return their answers; none if that fails."""
+        """Send operations to the shard *number*, or to outboxes. Return their answers, or none if that fails."""
         now = yield from Now()
         if number is not None and self.targets.avoided.get(number, now) > now:
             return []

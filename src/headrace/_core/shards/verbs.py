@@ -73,7 +73,7 @@ class Pages:
     _read: list[deque[JobState[Any]]] = field(factory=list[deque[JobState[Any]]], init=False)
 
     def more(self) -> Step[list[JobState[Any]] | None]:
-        """Return the next page, which may be empty; `None` at the end. Reads a page of each shard without one."""
+        """Return the next page, which may be empty, or `None` at the end. Reads a page of each shard without one."""
         if not self._shards:
             yield from self.map.look()
             self._shards = self.map.ordered()
@@ -102,7 +102,7 @@ class Pages:
 
 
 def _rank(one: JobState[Any]) -> tuple[bool, int, float]:
-    """Return the sort key for jobs of several shards: parked jobs first, then by level, then by time."""
+    """Return the sort key for jobs of several shards. Parked jobs come first, then the level decides, then the time."""
     time = next((at for at in (one.due, one.since, one.enqueued_at) if at is not None), 0.0)
     return one.state != "parked", one.job.priority if one.state == "waiting" else 0, time
 
@@ -134,7 +134,7 @@ class QueueVerbs(Generic[M]):
         return any((yield from send_all(ops)) if ops else ())
 
     def _first(self, name: str, op: Callable[[Ops, str], Op[R | None]]) -> Step[R | None]:
-        """Ask the shards that may have a schedule, one after another; return the first answer."""
+        """Ask the shards that may have a schedule, one after another. Return the first answer."""
         own, tiers = yield from self._where(name, name)
         for ops in chain(*tiers):
             if found := (yield from send(op(ops, own))):
@@ -179,7 +179,6 @@ class QueueVerbs(Generic[M]):
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
     ) -> Step[list[Receipt]]:
-        """Add all jobs, and return their receipts."""
         return calls.enqueue_many(self.map.ops, jobs, context, bind, durable)
 
     def admit_many(
@@ -196,13 +195,11 @@ class QueueVerbs(Generic[M]):
         return admit_many(admission, jobs, limit, whole=whole, context=context, bind=bind)
 
     def leaser(self) -> DirectLeaser | ShardedLeaser:
-        """Make the object that leases jobs without a worker."""
         return leaser(self.map.ops)
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
     ) -> Step[list[bool]]:
-        """Complete all claims."""
         return calls.complete(self.map.ops, claims, fenced, results, durable)
 
     def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
@@ -216,7 +213,7 @@ class QueueVerbs(Generic[M]):
     # -- one job -----------------------------------------------------------------------------------
 
     def find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
-        """Find a job: first in its own shard, then in all others."""
+        """Find a job, first in its own shard, then in all others."""
         name, tiers = yield from self._where(id, key)
         for tier in filter(None, tiers):
             answers = yield from send_all([ops.seek(name, "") for ops in tier])
@@ -227,7 +224,9 @@ class QueueVerbs(Generic[M]):
         return None
 
     def signal(self, id: str, key: str | None, name: str, by: str, value: bytes | None) -> Step[str]:
-        """Send a signal to a job: to its own shard first, then to all others, until one has it. Return the outcome."""
+        """Send a signal to a job. Its own shard is asked first, then all others, until one has it. Return the
+        outcome.
+        """
         own, tiers = yield from self._where(id, key)
         outcome = 0
         for ops in chain(*tiers):
@@ -243,7 +242,6 @@ class QueueVerbs(Generic[M]):
         return self._each(id, key, lambda ops, name: ops.cancel(name))
 
     def reschedule(self, id: str, delay: Delay) -> Step[bool]:
-        """Give a delayed job another delay."""
         return self._each(id, None, lambda ops, name: ops.reschedule(name, delay))
 
     def position(self, id: str, key: str | None) -> Step[int | None]:
@@ -261,36 +259,33 @@ class QueueVerbs(Generic[M]):
         return results.end_of(self.map.ops, job_id(id), timeout, own=own)
 
     def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
-        """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
+        """Fetch kept results. Wait up to *timeout* seconds for missing results that may still come."""
         return results.results(self.map.ops, ids, timeout)
 
     def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:
-        """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
+        """Read the ends of enqueued jobs. Jobs that have not ended are not in the answer."""
         return results.read_ends(self.map.ops, ids, told, own=True)
 
     # -- all jobs ----------------------------------------------------------------------------------
 
     def counts(self) -> Step[Counts]:
-        """Count the jobs in each state."""
         return send(self.map.ops.counts())
 
     def by_shard(self) -> Step[list[tuple[ShardRow, Keys, Counts]]]:
-        """List the shards, each with its keys and its counts; none if the queue has no table."""
+        """List the shards, each with its keys and its counts. There are none if the queue has no table."""
         yield from ()
         return []
 
     def reshard(self, shards: int | None) -> Step[Resharding]:  # noqa: ARG002 - it refuses
-        """Change the number of shards, or continue a change; return the progress. Raises `ConfigurationError`."""
+        """Change the number of shards, or continue a change. Return the progress. Raises `ConfigurationError`."""
         raise ConfigurationError(
             f"queue {self.map.ops.keys.queue!r} has no shards, and can't get any: use another, with shards="
         )
 
     def pages(self, state: str, limit: int) -> Pages:
-        """List the jobs in *state*."""
         return Pages(self.map, state, limit)
 
     def cancel_payload(self, payload: bytes) -> Step[int]:
-        """Remove the jobs of a payload."""
         return self._sum(lambda ops, _: calls.cancel_payload(ops, payload))
 
     def redrive(self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...) -> Step[int]:
@@ -321,21 +316,19 @@ class QueueVerbs(Generic[M]):
         return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)
 
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:  # noqa: ARG002 - to one shard
-        """While other shards share the range of a shard, return the function that chooses which of its dead letters, of
-        *some* ids or all, may be redriven. Otherwise return `None`: all may.
+        """Return the function that chooses which dead letters, of *some* ids or all, may be redriven. It is `None`, as
+        all may, unless other shards share the range of this shard.
         """
         return None
 
     def purge_dead(self, ids: Sequence[str]) -> Step[int]:
-        """Remove dead letters."""
         return self._sum(lambda ops, some: calls.by_ids(ops.purge_dead, some, JOBS_PER_SCRIPT), ids)
 
     def expire(self, ids: Sequence[str]) -> Step[int]:
-        """End leases."""
         return self._sum(lambda ops, some: calls.by_ids(ops.expire, some, LOOKS_PER_SCRIPT), ids)
 
     def move(self, to: str, ids: Sequence[str]) -> Step[int]:
-        """Move waiting jobs to another queue; of a sharded queue, to the shard of the same number."""
+        """Move waiting jobs to another queue. A job of a sharded queue goes to the shard of the same number."""
         return self._sum(lambda ops, some: calls.by_ids(partial(ops.move, to), some, 2 * REWRITES_PER_SCRIPT), ids)
 
     def bulk(self, action: str, state: str, match: Match, cursor: str) -> Step[Bulk]:
@@ -347,9 +340,7 @@ class QueueVerbs(Generic[M]):
         shards = [ops for ops in self.map.ordered() if ops.number >= int(number)]
         if not shards:
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
-        ops = shards[0]
-        if ops.number != int(number):
-            inner = ""
+        ops, inner = shards[0], inner if shards[0].number == int(number) else ""
         step = yield from bulk(ops, action, state, match, inner, self._chooser(ops, action))
         next_shard = f"{shards[1].number}:" if shards[1:] else ""
         after = f"{ops.number}:{step.cursor}" if step.cursor else next_shard
@@ -374,15 +365,12 @@ class QueueVerbs(Generic[M]):
                 return changed
 
     def paused(self) -> Step[bool]:
-        """Tell whether a shard is paused."""
         return any((yield from self._all(lambda ops: ops.paused())))
 
     def levels(self) -> Step[int]:
-        """Return the number of priority levels."""
         return max((yield from self._all(lambda ops: ops.levels())))
 
     def fail_worker(self, name: str) -> Step[int]:
-        """Declare a worker dead, in all shards."""
         return self._sum(lambda ops, _: calls.until_done(lambda: ops.fail_worker(name)))
 
     def ask_worker(self, name: str, request: Request) -> Step[bool]:
@@ -397,7 +385,7 @@ class QueueVerbs(Generic[M]):
         return asked > 0
 
     def repair(self, *, dry: bool = False) -> Step[Repairs]:
-        """Repair damage by foreign commands; or only count it, if *dry*."""
+        """Repair damage by foreign commands. If *dry*, only count it."""
         yield from self.map.look()
         found = Repairs()
         for ops in self.map.ordered():
@@ -414,7 +402,6 @@ class QueueVerbs(Generic[M]):
         yield from redeclare(self.map.ordered(), settings)
 
     def shares(self) -> Step[list[Share]]:
-        """Read the shares of the busiest values."""
         yield from self.map.look()
         return (yield from shares(self.map.ordered()))
 
@@ -432,7 +419,6 @@ class QueueVerbs(Generic[M]):
         return False
 
     def unschedule(self, name: str) -> Step[bool]:
-        """End a schedule."""
         return self._each(name, name, lambda ops, name: ops.unschedule(name))
 
     def schedules(self) -> Step[list[Schedule]]:
@@ -538,7 +524,6 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
     def leaser(self) -> ShardedLeaser:
-        """Make the object that leases jobs without a worker."""
         return ShardedLeaser(self.map, self._targets)
 
     def complete_many(
@@ -602,7 +587,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         return self._ends(ids, own=True)
 
     def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
-        """Read the ends of jobs; jobs that have not ended are not in the answer."""
+        """Read the ends of jobs. Jobs that have not ended are not in the answer."""
         yield from self.map.look()
         ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
         asked = {one: self.map.where(one) for one in ids}

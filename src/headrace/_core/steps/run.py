@@ -219,7 +219,7 @@ class Run:
         return label
 
     def _known(self) -> Step[dict[str, Record]]:
-        """Return the records by name: read from the server, unless this is the first delivery."""
+        """Return the records by name. They are read from the server, unless this is the first delivery."""
         if self.records is None:
             rows = [] if self.claim.token == 1 else (yield from send(step_ops.read(self.ops, self.claim)))
             if self.records is None:  # another step has not read them meanwhile
@@ -228,7 +228,7 @@ class Run:
         return self.records
 
     def _resume(self, record: Record) -> None:
-        """Note that this delivery continues the run behind a sleep or wait: nothing has begun since that was over."""
+        """Note that this delivery continues the run behind a sleep or wait. Nothing has begun since that was over."""
         if record.began < (record.ended or record.due) >= self.began_last:
             self.note("run_resumed", record.name, record.traced)
 
@@ -268,7 +268,7 @@ class Run:
             self.running.discard(name)
 
     def _answered(self, name: str, kind: str, answer: step_ops.Waiting) -> Record:
-        """Make the record of a sleep or wait from the answer: one that is over ended as it began."""
+        """Make the record of a sleep or wait from the answer. One that is over ended as it began."""
         ended = int(answer.state == "there")
         due = 1 if answer.state == "over" else round((answer.due or 0) * 1000)
         return Record(answer.number, name, kind, 1, ended, 0, answer.value, due)
@@ -344,7 +344,7 @@ def note_last(runs: Sequence[Run]) -> Step[None]:
 
 
 def _stopped(error: BaseException | None) -> bool:
-    """Tell whether sleeps and waits have ended a handler: other errors are failures, also beside them."""
+    """Tell whether sleeps and waits have ended a handler. Other errors are failures, also beside them."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_stopped, group.exceptions))

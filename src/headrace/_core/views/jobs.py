@@ -33,7 +33,7 @@ ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds a
 
 
 class JobViews(Reader):
-    """Views of jobs: lists by state, one job, and the search by id."""
+    """Views of jobs. They are lists by state, one job, and the search by id."""
 
     def jobs(self, name: str, state: str, cursor: str, limit: int, choice: Choice = EVERYTHING) -> Step[JobsPage]:
         """Read a page of the jobs in one state."""
@@ -58,9 +58,8 @@ class JobViews(Reader):
                 states, looked, size = states + found, looked + read[0], size + read[1]
                 reads += bool(read[0] or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
                 at += not inner
-            more = f"{at}:{inner}" if at < len(parts) else ""
-            if len(parts) == 1:
-                more = inner
+            in_parts = f"{at}:{inner}" if at < len(parts) else ""
+            more = inner if len(parts) == 1 else in_parts
             return JobsPage(now, name, state, tuple(self.showing.job(one, now=now) for one in states), more, looked)
 
         fresh = self.fresh * SEARCH_KEPT if choice.narrow else self.fresh
@@ -109,7 +108,6 @@ class JobViews(Reader):
         return (yield from self.kept(("kinds", name), build, 3 * self.fresh * SEARCH_KEPT))
 
     def job(self, name: str, id: str) -> Step[JobView | None]:
-        """Read one job."""
         self._ops_factory.whole(name)  # refused before anything is sent
         job_id(id)
 
@@ -173,7 +171,7 @@ def _kind(kind: str | None, ended: Sequence[JobState[Any]]) -> KindView:
 
 
 def _both(some: Iterable[float | None]) -> tuple[float, float] | None:
-    """Return the 50th and the 95th percentile of the known values; `None` if there is none."""
+    """Return the 50th and the 95th percentile of the known values. It is `None` if there is none."""
     known = sorted(one for one in some if one is not None)
     at = [min(len(known) - 1, int(len(known) * part)) for part in (0.5, 0.95)]
     return (known[at[0]], known[at[1]]) if known else None

@@ -80,8 +80,9 @@ class LetterViews(Reader):
         return [state.job.id for state in reversed(_by_key(piles).get(key, ()))]
 
     def _piles_of(self, names: Sequence[str]) -> Step[tuple[list[Pile], float]]:
-        """Read the newest dead letters of some queues; of many, only where their number has changed since the last
-        time, and of the queues that were read the longest ago. Return them by shard, and the server's time.
+        """Read the newest dead letters of some queues. Return them by shard, and the server's time. Of many queues,
+        only some are read, where the number of letters has changed since the last time, or which were read the longest
+        ago.
         """
         # Dead letters are in no level: with the keys of all, nobody has to ask for the number of levels.
         shards = yield from self._ops_factory.of(names, LEVELS_AT_MOST)

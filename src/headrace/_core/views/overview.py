@@ -54,7 +54,7 @@ class ServerLook:
 
 
 def facts_of(texts: Sequence[str], address: str) -> ServerFacts:
-    """Return the facts in answers to INFO: of the fullest server, with the refusals of all."""
+    """Return the facts in answers to INFO, of the fullest server, with the refusals of all."""
     some: list[ServerFacts] = []
     for text in texts:
         said = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
@@ -78,7 +78,6 @@ class OverviewViews(QueueViews):
         self._usual: dict[str, tuple[float, float | None]] = {}
 
     def overview(self) -> Step[Overview]:
-        """Read the overview."""
         return (yield from self.kept(("overview",), self._overview))
 
     def _overview(self) -> Step[Overview]:
@@ -114,7 +113,7 @@ class OverviewViews(QueueViews):
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
 
     def throughput(self, names: Collection[str]) -> Step[Trends | None]:
-        """Sum the trends of these queues in the last two hours; `None` if none of them keeps trends."""
+        """Sum the trends of these queues in the last two hours. Return `None` if none of them keeps trends."""
         key, now = frozenset(names), (yield from Now())
         self._sums = {
             name: kept for name, kept in self._sums.items() if now - kept[0] < 30.0

@@ -41,10 +41,11 @@ NO_OUTBOX: tuple[float, OutboxView | None] = (-OUTBOX_S, None)
 
 
 class QueueViews(Reader):
-    """Views of queues: their counts, one queue, schedules and trends."""
+    """Views of queues, with their counts, schedules and trends."""
 
     def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
-        """Read some queues in two round trips: first the number of levels, as the scripts take the streams of all.
+        """Read some queues in two round trips. The first reads the number of levels, as the scripts take the streams of
+        all.
 
         The reports of relays, which come every 15 seconds, are read every ten, and workers with every other look.
         """
@@ -108,7 +109,6 @@ class QueueViews(Reader):
         )  # fmt: skip
 
     def queue(self, name: str) -> Step[QueuePage]:
-        """Read one queue."""
         self._ops_factory.whole(name)  # refused before anything is sent
 
         def build() -> Step[QueuePage]:
@@ -137,7 +137,7 @@ class QueueViews(Reader):
         return [self.showing.share(name, fair, one) for one in shares], [self.showing.slots(name, one) for one in slots]
 
     def schedules(self, names: Sequence[str]) -> Step[dict[str, list[Schedule]]]:
-        """Read the schedules of these queues, by queue; at most 500 of each."""
+        """Read the schedules of these queues, by queue, at most 500 of each."""
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
 
@@ -154,7 +154,6 @@ class QueueViews(Reader):
         return (yield from self.kept(("schedules", *names), build, fresh))
 
     def trends(self, name: str, every: Every, number: int | None) -> Step[Trends]:
-        """Read the trends of a queue."""
         if every not in KEPT:
             raise ValueError(f"every {every!r}: give 'minute' or 'hour'")
         if number is not None:

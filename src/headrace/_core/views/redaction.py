@@ -86,7 +86,6 @@ class Redaction:
         return evolve(view, timeline=tuple(_timeline(view)))
 
     def kind(self, job: Job[Any]) -> str | None:
-        """Show the kind of a job."""
         return one_line(self.text(f"header {KIND}", job.headers[KIND], job)) if KIND in job.headers else None
 
     def value(self, queue: str, header: str, value: str) -> str:

@@ -39,7 +39,7 @@ CUT_OFF_S = 1.0  # seconds past its deadline in which a coroutine should have en
 
 
 def unobserved(*_: object) -> None:
-    """Ignore an event: the default of `Consumer.note`."""
+    """Ignore an event. This is the default of `Consumer.note`."""
 
 
 @define(eq=False)
@@ -116,7 +116,7 @@ class Consumer:
     """Whether `completes` records nothing but that a job without a result is done."""
 
     def completes(self, held: HeldJob, result: Any) -> bool:
-        """Record that a job is done by its result; false if that is still to be judged."""
+        """Record that a job is done by its result. Return false if that is still to be judged."""
         if result is None:
             self.jobs.completed.append(held)
         return result is None
@@ -134,13 +134,13 @@ class Consumer:
         yield from ()
 
     def endless(self) -> list[HeldJob]:
-        """List the running jobs that do not end by themselves: none here."""
+        """List the running jobs that do not end by themselves. This class has none."""
         return []
 
     # -- called by the engine ----------------------------------------------------------------------
 
     def begin(self, unit: Sequence[HeldJob], now: float) -> list[Job]:
-        """Start a handler on *unit*. Return its jobs that are still ours; none if the worker stops."""
+        """Start a handler on *unit*. Return its jobs that are still ours, or none if the worker stops."""
         self.jobs.slot_moved_at = now
         stopping = self.phase is not Phase.RUNNING
         if len(unit) == 1 and not stopping:  # nearly always
@@ -186,7 +186,7 @@ class Consumer:
             self.ended(held, *ended)
 
     def depart(self, held: Claim) -> None:
-        """Forget a job that was suspended, or taken from us, while its handler runs: its end does not count."""
+        """Forget a job that was suspended, or taken from us, while its handler runs. Its end does not count."""
         cast("HeldJob", held).ended = True
         self.forget(cast("HeldJob", held))
 
@@ -198,7 +198,7 @@ class Consumer:
         return run is not None and run.parting
 
     def slot_freed(self) -> None:
-        """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
+        """Record that a slot is free. Jobs that were returned for lack of a slot may be leased again."""
         self.leasing.saturated = False
         if self.shared is not None and self.shared.saturated:
             self.shared.moved()
@@ -262,7 +262,7 @@ class Consumer:
         return verdict
 
     def answered(self, sent: Sequence[Settlement], verdicts: Verdicts) -> list[tuple[str, Died]]:
-        """Note which of these jobs are dead letters now; return all other new dead letters, each with its queue."""
+        """Note which of these jobs are dead letters now. Return all other new dead letters, each with its queue."""
         for number, (verdict, settled) in enumerate(zip(sent, verdicts, strict=False)):
             if settled and verdict.may_bury:
                 kind = "dead" if number in verdicts.buried else "retry"
@@ -270,7 +270,7 @@ class Consumer:
         return [letter for number, letter in verdicts.buried.items() if number < 0]
 
     def encoded(self, held: HeldJob, result: Any) -> bytes | None:
-        """Encode a result; `None` if that fails, which is logged: the handler succeeded, and does not run again."""
+        """Encode a result. Log a failure, and return `None`, as the handler succeeded, and does not run again."""
         try:
             encode = self.of(held).encode
             return self.ops.result_bytes(result if encode is None else encode(result))
@@ -301,14 +301,14 @@ class Consumer:
                     self.settle(held, Settlement("release", held))
 
     def forget(self, held: HeldJob) -> None:
-        """Stop counting a job as held; other threads may do so at the same time."""
+        """Stop counting a job as held. Other threads may do so at the same time."""
         if self.jobs.held.get(held.entry) is held:
             self.jobs.held.pop(held.entry, None)
 
     # -- called by the roles -----------------------------------------------------------------------
 
     def lease(self, name: str, limit: int, woken: bool | Literal[2], predecessor: str = "") -> Op[Grant | None]:
-        """Return the operation that leases up to *limit* jobs; *name* is ours, or was when it was called."""
+        """Return the operation that leases up to *limit* jobs. The *name* is ours, or was when it was called."""
         handler = self.handler
         batch = handler.max_size if handler.batch else 1
         return self.ops.lease(
@@ -324,7 +324,7 @@ class Consumer:
         )
 
     def sign(self, settings: WorkerSettings, now: float) -> Op[Any]:
-        """Return the operation for a heartbeat: a beat, or the claim of our name."""
+        """Return the operation for a heartbeat, which is a beat, or the claim of our name."""
         if self.named and not self.registered:
             return self.registration.name_claim.op(self.name, settings, now, self.handler.announced_kinds())
         if self.registered:
@@ -348,12 +348,12 @@ class Consumer:
         return min(self.starts_within(within), max(JOBS_PER_SCRIPT, self.slots()))
 
     def starts_within(self, seconds: float) -> int:
-        """Return how many jobs will start within *seconds*, judged by earlier handlers; 0 if none has ended."""
+        """Return how many jobs will start within *seconds*, judged by earlier handlers. It is 0 if none has ended."""
         mean = self.jobs.mean if self.shared is None else self.shared.mean
         return 0 if mean is None else int(self.slots() * seconds / max(mean, 1e-6))
 
     def free(self) -> int:
-        """Return how many more jobs may be leased: for free slots, and ahead of them."""
+        """Return how many more jobs may be leased for free slots, and ahead of them."""
         if self.leasing.saturated:
             return 0
         most = self.slots() + self.ahead()
@@ -374,7 +374,7 @@ class Consumer:
             self.shared.saturated = True
 
     def waits(self) -> bool:
-        """Tell whether to block on the server: no job is known to be available, slots are free, and it may lease."""
+        """Tell whether to block on the server. It must know no available job, have free slots, and may lease."""
         if self.leasing.available or not self.registered or self.phase is not Phase.RUNNING:
             return False
         if self.leasing.barred or self.suspects.bar(self):
@@ -399,21 +399,19 @@ class Consumer:
         return idle and self.idle.subscribed and not (self.named or self.leasing.paused or self.handler.persistent)
 
     def piggyback_limit(self) -> int:
-        """Return how many jobs a lease call behind a blocked read may ask for; 0: only `fetch` leases.
+        """Return how many jobs a lease call behind a blocked read may ask for. If it is 0, only `fetch` leases.
 
         The number leaves room for jobs that become due meanwhile. With one slot, one lease call is sent at a time. Only
         `fetch` gathers batches.
         """
-        room = self.room()
-        renaming = self.registration.name_claim.predecessor
-        if self.handler.batch or self.leasing.paused or renaming or self.shared is not None:
+        room, claim = self.room(), self.registration.name_claim
+        if self.handler.batch or self.leasing.paused or claim.predecessor or self.shared is not None:
             return 0
         if self.timers.due_at is None:
             return max(1, room // 2)
         return room // 2 if self.handler.concurrency > 1 else 0
 
     def unsettled(self) -> bool:
-        """Tell whether there are settlements to send."""
         return bool(self.jobs.completed or self.jobs.done)
 
     def running(self, now: float) -> list[HeldJob]:
@@ -428,7 +426,7 @@ class Consumer:
         return [*list(self.jobs.held.values()), *self.jobs.dropped, *list(self.jobs.completed), *verdicts, *under_way]
 
     def renewals(self, now: float) -> list[HeldJob]:
-        """List the jobs whose leases must be renewed: a third of the lease has passed."""
+        """List the jobs whose leases must be renewed, as a third of the lease has passed."""
         third = self.ops.settings.lease / 3
         return [held for held in list(self.jobs.held.values()) if now - held.since >= third and not held.ended]
 
@@ -446,7 +444,7 @@ class Consumer:
         return handler.deadline + (CUT_OFF_S if iscoroutinefunction(handler.function) else 0.0)
 
     def expect(self, now: float, after: float) -> None:
-        """Wait for a job due in *after* seconds, by the worker's clock: a blocked read may end 0.1 s late."""
+        """Wait for a job due in *after* seconds, by the worker's clock. A blocked read may end 0.1 s late."""
         self.timers.due_at = now + after if self.timers.due_at is None else min(now + after, self.timers.due_at)
 
     def note_due(self, now: float, swept: Reclaimed) -> bool:

@@ -124,7 +124,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
 
 
 def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
-    """Send *ops*, which begin with a batch of settlements. Return the replies; none if a value was too large."""
+    """Send *ops*, which begin with a batch of settlements. Return the replies, or none if a value was too large."""
     consumer.jobs.under_way.append(batch)
     consumer.leasing.sending += 1
     if consumer.shared is not None and (other := consumer.shared.next()) is not None:
@@ -165,7 +165,7 @@ def settlements(consumer: Consumer) -> SettlementBatch:
 
 
 def wait(consumer: Consumer) -> Role:
-    """Block until a job arrives, as long as slots are free; then lease it."""
+    """Block until a job arrives, as long as slots are free. Then lease it."""
     while consumer.phase is Phase.RUNNING:
         if not consumer.waits():
             yield Sleep(1.0)
@@ -189,7 +189,7 @@ def blocks(consumer: Consumer) -> bool:
 
 
 def lines_up(consumer: Consumer) -> bool:
-    """Tell whether the role `line_up` has work: terms to declare, or new jobs to look at; or the worker stops."""
+    """Tell whether the role `line_up` has terms to declare, or new jobs to look at, or the worker stops."""
     fair = consumer.leasing.fair
     return fair is not None and (fair.undeclared or fair.unread or consumer.phase is not Phase.RUNNING)
 
@@ -215,7 +215,9 @@ def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
 
 
 def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
-    """Return the operation that `_piggyback` sends, the last one if possible: this saves time for an arriving job."""
+    """Return the operation that `_piggyback` sends. It is the last one if possible, which saves time for an arriving
+    job.
+    """
     last = consumer.leasing.last_piggyback
     key = (consumer.name, limit, consumer.suspects.may_come(consumer))
     if key not in last:
@@ -226,7 +228,7 @@ def _piggyback_op(consumer: Consumer, limit: int) -> BlockThen:
 
 
 def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
-    """Return the operation that releases granted jobs that were not taken; `None` if all were taken."""
+    """Return the operation that releases granted jobs that were not taken. It is `None` if all were taken."""
     claims = [] if grant is None else [*grant.claims, *(claim for claim, _ in grant.undecodable)]
     return ops.release(claims) if claims else None
 
@@ -268,9 +270,9 @@ def _pause(consumer: Consumer) -> Step[float]:
 
 
 def _return_surplus(consumer: Consumer) -> Step[bool]:
-    """Give back jobs that wait for a slot, if any: slow handlers hold all slots, and other workers may have free ones.
-    Lease nothing until a slot is freed; lease at once if no slot is taken, as a busy machine has started no handler.
-    True if jobs were returned.
+    """Give back jobs that wait for a slot, if any. Slow handlers hold all slots, and other workers may have free ones.
+    Lease nothing until a slot is freed. Lease at once if no slot is taken, as a busy machine has started no handler.
+    Return true if jobs were returned.
     """
     consumer.wait_for_slot()  # first: a slot that becomes free from here on undoes this
     units, others_started = yield from TakeBack()
@@ -281,7 +283,7 @@ def _return_surplus(consumer: Consumer) -> Step[bool]:
 
 
 def _granted(consumer: Consumer, call: _LeaseCall, grant: Grant | None) -> Role:
-    """Process the answer to a lease call: hold the jobs, and start them."""
+    """Process the answer to a lease call. Hold the jobs, and start them."""
     if grant is None:
         if call.name == consumer.name:  # otherwise the consumer has been renamed already
             yield from died(consumer)
@@ -338,7 +340,7 @@ def _unknown(ops: Ops, levels: int) -> str:
 
 
 def _hold(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> list[HeldJob]:
-    """Hold leased jobs. Return earlier deliveries of the same jobs: these lost their leases, and were leased again."""
+    """Hold leased jobs. Return earlier deliveries of the same jobs, which lost their leases, and were leased again."""
     over: list[HeldJob] = []
     for held in fresh:
         held.since = now

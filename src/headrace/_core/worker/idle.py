@@ -75,7 +75,7 @@ def leave_idle(consumer: Consumer) -> list[Op[bool]]:
 
 
 def note_activity(consumer: Consumer) -> bool:
-    """Record that other workers may be active. Return true if the queue was unswept: it must be swept now."""
+    """Record that other workers may be active. Return true if the queue was unswept, and must be swept now."""
     idle = consumer.idle
     all_idle, idle.all_idle = idle.all_idle, False
     idle.activity += 1

@@ -16,7 +16,7 @@ ALONE_AT_MOST = 8  # queues that each have their own blocked read, with a lease 
 
 @define(eq=False)
 class Lifecycle:
-    """The state of a whole worker: its settings, its consumers, its phase."""
+    """The state of a whole worker, with its settings, its consumers and its phase."""
 
     settings: WorkerSettings
     consumers: Sequence[Consumer]
@@ -78,7 +78,9 @@ def many(worker: Lifecycle) -> bool:
 
 @define(eq=False)
 class ShutdownDeadline:
-    """The time that a stop waits for the server: while handlers run or answers arrive, plus *patience* seconds."""
+    """The time that a stop waits for the server. It lasts while handlers run or answers arrive, plus *patience*
+    seconds.
+    """
 
     worker: Lifecycle
     patience: float  # seconds
@@ -95,7 +97,7 @@ class ShutdownDeadline:
         return now - self._ran_at
 
     def over(self, now: float, answers: int) -> bool:
-        """Tell whether to give up. Call it several times a second: a longer gap means that this process was suspended,
+        """Tell whether to give up. Call it several times a second. A longer gap means that this process was suspended,
         and the time begins again.
         """
         if self.worker.running(now):

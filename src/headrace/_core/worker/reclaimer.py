@@ -21,7 +21,7 @@ REST_AT_MOST_S = 5.0  # seconds between two sweeps of an idle queue, unless the 
 
 
 def reclaim(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
-    """Put back the jobs of dead workers and of expired leases; promote due jobs."""
+    """Put back the jobs of dead workers and of expired leases. Promote due jobs."""
     consumers = worker.consumers if members is None else members
     spans = [SWEEP_EVERY_HEARTBEATS * worker.settings.heartbeat, worker.settings.timeout / 5, POLL_S]
     for consumer in consumers:

@@ -51,7 +51,9 @@ def renewed(consumer: Consumer, part: Sequence[HeldJob], verdicts: Sequence[bool
 
 
 def check_named(consumer: Consumer, message: bytes) -> Role:
-    """Check the leases that a message names, or all leases for `*`. The message may be wrong; only the server knows."""
+    """Check the leases that a message names, or all leases for `*`. The message may be wrong, as only the
+    server knows.
+    """
     consumer.leasing.loss_notices += (
         1  # before the check: jobs that are on their way to us are checked when they arrive
     )

@@ -13,7 +13,9 @@ DECLARE_EVERY_S = 30.0  # seconds after which a worker repeats which schedules i
 
 
 def tick(consumer: Consumer) -> Role:
-    """Enqueue the jobs of due schedules. If several workers try, the first one wins; the others find nothing to do."""
+    """Enqueue the jobs of due schedules. If several workers try, the first one wins, and the others find
+    nothing to do.
+    """
     logged: set[str] = set()
     while consumer.phase is Phase.RUNNING:
         yield from _declare(consumer)
@@ -36,7 +38,7 @@ def ticks(consumer: Consumer) -> bool:
 
 
 def _declare(consumer: Consumer) -> Role:
-    """Declare the code's schedules when the worker starts, and every 30 seconds; make the missing ones.
+    """Declare the code's schedules when the worker starts, and every 30 seconds. Make the missing ones.
 
     In a sharded queue, a schedule is declared in each shard of its name. It is made in the shard that takes new jobs,
     after its remains in older shards were moved there.

@@ -40,21 +40,22 @@ class SharedRead:
 
     @property
     def running(self) -> bool:
-        """Whether the worker still runs."""
         return (
             next((one for one in self.consumers if not one.leasing.shard_gone), self.consumers[0]).phase
             is Phase.RUNNING
         )
 
     def take_in(self, consumer: Consumer) -> bool:
-        """Record that a consumer was woken; true if the short read should wait for it. Any thread may call this."""
+        """Record that a consumer was woken. Return true if the short read should wait for it. Any thread may
+        call this.
+        """
         if consumer.leasing.available or not consumer.registered:
             return False
         self.woken.append(consumer)
         return True
 
     def chunks(self) -> Iterator[Sequence[Consumer]]:
-        """Yield the consumers of each long read: as few parts as possible, of about the same size."""
+        """Yield the consumers of each long read, in as few parts as possible, of about the same size."""
         number = len(self.consumers)
         parts = max(-(-number // READ_AT_MOST), min(-(-number // READ_WELL), READS_AT_REST))
         size = -(-number // parts)
@@ -77,7 +78,7 @@ Place = Callable[[Consumer], Hashable]
 
 
 def everywhere(_consumer: Consumer) -> None:
-    """Return the place of all consumers: one for all."""
+    """Return one place for all consumers."""
 
 
 def by_place(consumers: Sequence[Consumer], place: Place) -> list[list[Consumer]]:
@@ -98,7 +99,6 @@ def groups(consumers: Sequence[Consumer], place: Place = everywhere) -> Iterator
 
 
 def idle(members: Sequence[Consumer]) -> list[Consumer]:
-    """List the consumers that wait."""
     return [consumer for consumer in members if not consumer.leasing.paused and consumer.waits()]
 
 
@@ -158,8 +158,8 @@ def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
 
 
 def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> Step[Collection[Consumer]]:
-    """Block until one of these queues has something. Wake its consumer to lease it; return the woken consumers.
-    *paused*: wake all consumers of these paused queues in any case.
+    """Block until one of these queues has something. Wake its consumer to lease it. Return the woken consumers. If the
+    queues are *paused*, wake all their consumers in any case.
     """
     command = blocked_read([consumer.ops.keys for consumer in some], seconds, paused=paused)
     return (yield from _lease_from(some, command, everything=paused))

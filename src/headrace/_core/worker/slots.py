@@ -35,7 +35,7 @@ class Turn:
     began: float  # when its first call was sent
 
     def over(self, now: float) -> bool:
-        """Tell whether the turn has ended: all calls are answered, no jobs are left, or the shard is too slow."""
+        """Tell whether the turn has ended, as all calls are answered, no jobs are left, or the shard is too slow."""
         member = self.consumer
         if not member.leasing.available or (self.calls <= 0 and not member.leasing.asking):
             return True
@@ -44,7 +44,7 @@ class Turn:
 
 @define(eq=False)
 class SharedSlots:
-    """The slots that several consumers share. Safe for threads: each step is a single operation on a dict."""
+    """The slots that several consumers share. It is safe for threads, as each step is a single operation on a dict."""
 
     members: Sequence[Consumer] = ()
     now: float = 0.0  # the time of the last event
@@ -54,7 +54,9 @@ class SharedSlots:
     _turns: dict[int, Turn] = field(factory=dict[int, Turn])  # turns of shards that have a backlog
 
     def takes_schedules(self, ops: Ops) -> bool | None:  # noqa: ARG002 - one shard alone does
-        """Tell whether schedules are made in the shard of *ops*; `None`: they are not even declared there yet."""
+        """Tell whether schedules are made in the shard of *ops*. `None` means that they are not even declared there
+        yet.
+        """
         return True
 
     def gather_schedule(self, ops: Ops, name: str) -> Step[None]:  # noqa: ARG002 - there is no older shard
@@ -71,8 +73,8 @@ class SharedSlots:
         return number
 
     def share(self, consumer: Consumer, free: int) -> int:
-        """Return the fair share of the *free* slots for *consumer*; 0: it waits for its turn, and a slot is kept for
-        it. Only a few consumers with a backlog lease at the same time, each several times in a row.
+        """Return the fair share of the *free* slots for *consumer*. If it is 0, the consumer waits for its turn, and a
+        slot is kept for it. Only a few consumers with a backlog lease at the same time, each several times in a row.
         """
         granted = self._share(consumer, free)
         if granted >= free:
@@ -133,15 +135,15 @@ class SharedSlots:
         return len(self._turns) >= TURNS_AT_ONCE
 
     def _calls(self, consumer: Consumer, takers: int) -> int:
-        """Return how many calls a turn has: fewer if jobs take longer, so that a round stays short."""
+        """Return how many calls a turn has. It has fewer if jobs take longer, so that a round stays short."""
         return max(1, min(CALLS_A_TURN, consumer.starts_within(ROUND_S) // takers // WORTH_A_CALL))
 
     def _takers(self) -> int:
         return max(1, len([member for member in self.members if member.leasing.available]))
 
     def _worth(self, consumer: Consumer, takers: int) -> tuple[int, int]:
-        """Return two numbers: the fewest slots that are worth a call, and the jobs that the call may lease regardless
-        of the others' shares. The second number fills a batch, or counts jobs that start soon.
+        """Return the fewest slots that are worth a call, and the jobs that the call may lease regardless of the others'
+        shares. The second number fills a batch, or counts jobs that start soon.
         """
         handler = consumer.handler
         if handler.batch:
@@ -186,14 +188,14 @@ class SharedSlots:
         return first
 
     def moved(self) -> None:
-        """Record that a slot is free: jobs that were returned for lack of a slot may be leased again."""
+        """Record that a slot is free. Jobs that were returned for lack of a slot may be leased again."""
         self.saturated = False
         for member in self.members:
             member.leasing.saturated = False
 
 
 def first_of(consumer: Consumer) -> Consumer:
-    """Return the first consumer that shares slots with *consumer*: itself, if it has its own."""
+    """Return the first consumer that shares slots with *consumer*. It is itself, if it has its own."""
     return consumer if consumer.shared is None else consumer.shared.members[0]
 
 

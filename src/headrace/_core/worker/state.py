@@ -86,7 +86,7 @@ class FairLeasing:
 
 @define(eq=False)
 class Leasing:
-    """The lease calls of a consumer: the calls under way, and whether another may follow. `fetch` and `wait` write it.
+    """The lease calls of a consumer that are under way, and whether another may follow. `fetch` and `wait` write it.
     `control` wakes these roles through it.
     """
 
@@ -110,7 +110,7 @@ class Leasing:
 
     @property
     def barred(self) -> bool:
-        """Whether nothing may be leased for now: an operator asks for that, older jobs are in other shards, or the
+        """Whether nothing may be leased for now. An operator asks for that, older jobs are in other shards, or the
         worker has not declared its terms.
         """
         return self.quiet or self.blocked_by_older or (self.fair is not None and self.fair.undeclared)

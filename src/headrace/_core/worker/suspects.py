@@ -34,7 +34,7 @@ class Suspects:
         return self.job is not None or consumer is not self.holder or self.others_run(fresh)
 
     def may_come(self, consumer: Consumer) -> Literal[0, 1, 2]:
-        """Tell whether a call of *consumer* may bring a suspect: 1 after other jobs, 2 before them."""
+        """Tell whether a call of *consumer* may bring a suspect. 1 means after other jobs, 2 before them."""
         if self.job is not None or (self.holder not in (None, consumer) and self.until):
             return 0
         return 1 if self.holder is None else 2
@@ -45,7 +45,7 @@ class Suspects:
         return any(id(claim) not in these for member in self.members for claim in member.kept())
 
     def others_ask(self, consumer: Consumer) -> bool:
-        """Tell whether other consumers than *consumer* wait for answers: as at a start, when each has its turn."""
+        """Tell whether other consumers than *consumer* wait for answers, as at a start, when each has its turn."""
         return any(member.leasing.asking for member in self.members if member is not consumer)
 
     def clear(self) -> Step[None]:
@@ -77,7 +77,9 @@ def admitted(consumer: Consumer, fresh: Sequence[HeldJob]) -> Step[Sequence[Held
 
 
 def _starts(consumer: Consumer, suspect: HeldJob, until: float) -> bool:
-    """Tell whether *suspect* may start now: nothing else runs, or has ended in time. Others lease again at *until*."""
+    """Tell whether *suspect* may start now. It may if nothing else runs, or has ended in time. Others lease again at
+    *until*.
+    """
     suspects = consumer.suspects
     if not suspects.may_come(consumer):
         return False

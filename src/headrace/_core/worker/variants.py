@@ -14,7 +14,7 @@ from headrace._core.effects import HeldJob, Now, Phase, Role, Sleep, send
 from headrace._core.verdicts import returned_verdict, unknown_kind
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.renewal import died, lose
-from headrace._model.job import Claim, Job
+from headrace._model.job import Claim
 from headrace._model.policy import Retry
 from headrace._model.settings import KIND, HandlerSettings, WorkerSettings
 from headrace.errors import Complete, DeadLetter, Release, Verdict
@@ -27,7 +27,6 @@ class KindConsumer(Consumer):
     known: frozenset[str] = frozenset()  # kinds that live workers had handlers for, when a job was about to be given up
 
     def of(self, held: HeldJob) -> HandlerSettings:
-        """Return the handler for this job's kind."""
         return self.handler.takes(held.job) or self.handler
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
@@ -42,24 +41,22 @@ class KindConsumer(Consumer):
         finally:
             self.leasing.asking -= len(claims)
 
-    def _elsewhere(self, job: Job) -> bool:
-        return "" in self.known or job.headers.get(KIND) in self.known
-
     def admit(self, fresh: Sequence[HeldJob]) -> Sequence[HeldJob]:
         """Settle jobs of a kind without a handler, and return the others."""
         takes = self.handler.takes
         for held in fresh:
             if not held.ended and takes(held.job) is None:
-                self.settle(held, unknown_kind(self.handler, held, elsewhere=self._elsewhere(held.job)))
+                elsewhere = not self.known.isdisjoint(("", held.job.headers.get(KIND)))
+                self.settle(held, unknown_kind(self.handler, held, elsewhere=elsewhere))
         return [held for held in fresh if not held.ended]
 
 
 @define(eq=False)
 class PersistentConsumer(Consumer):
-    """The consumer of jobs that never end: one worker at a time holds the resource of such a job, say a connection."""
+    """The consumer of jobs that never end. One worker at a time holds the resource of such a job, say a connection."""
 
     def finished(self, unit: Sequence[HeldJob], now: float, error: BaseException | None, result: Any = None) -> None:
-        """Settle a job whose handler has ended: the job runs again, unless a verdict says that it is finished."""
+        """Settle a job whose handler has ended. The job runs again, unless a verdict says that it is finished."""
         held = unit[0]
         told = error if error is not None else returned_verdict(result)
         if self.phase is Phase.DRAINING and not issubclass(type(told), (Complete, DeadLetter)):

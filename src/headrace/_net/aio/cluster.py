@@ -93,11 +93,10 @@ class AsyncClusterExecutor(AsyncExecutor):
         self._background = Background()
 
     def links(self) -> Sequence[AsyncExecutor]:
-        """Return the executors of the nodes."""
         return list(self._links.values())
 
     def _link(self, node: Node) -> AsyncExecutor:
-        """Return the executor of a node; make it, unless another thread is faster."""
+        """Return the executor of a node. Make it, unless another thread is faster."""
         link = self._links.get(node)
         if link is None:
             pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(ConnectionPool, node))
@@ -181,7 +180,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         answers.put_nowait((node, answer))
 
     def healthy(self, keys: Keys) -> bool:
-        """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
+        """Tell whether the node of these keys is believed to be healthy, as it has answered lately."""
         node = self.slots.silent(slot_of(keys.prefix))
         if node is not None and self.slots.may_probe(node):
             with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
@@ -199,12 +198,12 @@ class AsyncClusterExecutor(AsyncExecutor):
             self.slots.answered(node)
 
     def node(self, keys: Keys) -> str | None:
-        """Return the address of the node of these keys; `None` if it is not known."""
+        """Return the address of the node of these keys, or `None` if it is not known."""
         node = self.slots.owner(slot_of(keys.prefix))
         return None if node is None else f"{node[0]}:{node[1]}"
 
     def place(self, keys: Keys) -> Hashable:
-        """Return the queue's group: all queues of a group are on the same node."""
+        """Return the queue's group, as all queues of a group are on the same node."""
         return keys.group
 
     def _first_connections(self, trip: Trip) -> Any:
@@ -239,7 +238,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         return scatter.answered()
 
     async def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Answers:
-        """Send a batch; return its answers, or why there are none."""
+        """Send a batch. Return its answers, or why there are none."""
         link = self._link(batch.node)
         try:
             await link._try_waiting(trip)
@@ -312,7 +311,6 @@ class AsyncClusterExecutor(AsyncExecutor):
         return node
 
     async def source(self, channels: Sequence[str]) -> Any:
-        """Like `AsyncTrips.source`."""
         slot = slot_of(channels[0])
         if self.slots.silent(slot) is not None and self.slots.due():
             with suppress(errors.RedisError, OSError):
@@ -349,7 +347,6 @@ class AsyncClusterExecutor(AsyncExecutor):
         return await self._complete(scatter, trip)
 
     async def close(self, last: Sequence[Op[Any]] = ()) -> None:
-        """Like `AsyncExecutor.close`."""
         try:
             await super().close(last)
         finally:

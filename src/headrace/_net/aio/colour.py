@@ -41,13 +41,12 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, name: str, call: Callable[..., Driven[None]], *args: Any) -> None:
-        """Call *call* in a task."""
         task = asyncio.create_task(call(*args), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def end(self, within: float = 0.0) -> None:
-        """Wait for the tasks, *within* seconds at most; then cancel them."""
+        """Wait for the tasks, *within* seconds at most. Then cancel them."""
         tasks = [*self._tasks]
         if tasks and within:
             await asyncio.wait(tasks, timeout=within)
@@ -79,7 +78,7 @@ _RUN: ContextVar[Any] = ContextVar("headrace_run")  # whose steps this task take
 
 
 def takes_steps(run: Any) -> bool:
-    """Tell whether this task may take the steps of a run: it may not while it takes the steps of another run."""
+    """Tell whether this task may take the steps of a run. It may not while it takes the steps of another run."""
     other = _RUN.get(run)
     if other is not run and not other.over:
         return False
@@ -99,7 +98,7 @@ async def settled(value: Any) -> Any:
 
 
 async def happens(event: Event, seconds: float) -> bool:
-    """Wait for an event; return whether it came."""
+    """Wait for an event. Return whether it came."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()
@@ -115,7 +114,7 @@ async def holds(condition: Condition, predicate: Callable[[], bool], seconds: fl
 
 
 async def next_of(queue: Queue[T], seconds: float) -> T | None:
-    """Return the next item of a queue; `None` if none comes within *seconds*."""
+    """Return the next item of a queue, or `None` if none comes within *seconds*."""
     try:
         async with asyncio.timeout(seconds):
             return await queue.get()
@@ -134,7 +133,7 @@ async def bounded(seconds: float) -> AsyncGenerator[None]:
 
 
 async def all_of(calls: Sequence[Callable[[], Driven[T]]]) -> list[T]:
-    """Make several calls at the same time; return their results. Raises the error of one."""
+    """Make several calls at the same time. Return their results. Raises the error of one."""
     tasks = [asyncio.ensure_future(call()) for call in calls]
     try:
         await asyncio.wait(tasks)

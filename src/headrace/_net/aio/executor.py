@@ -89,7 +89,7 @@ class AsyncExecutor(AsyncTrips):
             self._goes_on(undone())
 
     async def _insist(self, op: Op[Any]) -> None:
-        """Send an operation once; once more if the closing event loop cancels it."""
+        """Send an operation once. Send it once more if the closing event loop cancels it."""
         lane = self._lane(op)
         try:
             await self._attempt(self._trip([op]), [lane], None)
@@ -143,7 +143,6 @@ class AsyncExecutor(AsyncTrips):
         return self.connections
 
     async def close(self, last: Sequence[Op[Any]] = ()) -> None:
-        """Like `Executor.close`."""
         if self._undoing:
             await asyncio.wait(self._undoing, timeout=UNDO_WITHIN_S)
         try:

@@ -30,7 +30,6 @@ class Listener:
     channels: Sequence[str] = ()
 
     def listened(self) -> Sequence[Ops]:
-        """Return the shards."""
         return self.shards
 
 
@@ -59,11 +58,10 @@ class AsyncListening:
             return self._inbox.received()
 
     async def _wait(self, predicate: Callable[[], bool], seconds: float) -> None:
-        """Wait until *predicate* holds, or this object is closed; at most *seconds*."""
+        """Wait until *predicate* holds, or this object is closed, at most *seconds*."""
         await holds(self._changed, lambda: self._closed or predicate(), seconds)
 
     async def _follow(self) -> None:
-        """Follow the table of shards."""
         while not self._closed:
             try:
                 await self._drive(self._map.look())
@@ -123,7 +121,6 @@ class AsyncListening:
         self._closed = True
 
     async def close(self) -> None:
-        """Close all connections."""
         async with self._changed:
             self._closed = True
             self._changed.notify_all()

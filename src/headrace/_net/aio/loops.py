@@ -53,7 +53,7 @@ def on_signals(act: Callable[[], object]) -> Generator[bool]:
 
 
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the factory of the loop; `None` for asyncio's. Raises `ConfigurationError`, also if a loop runs."""
+    """Return the factory of the loop, or `None` for asyncio's. Raises `ConfigurationError`, also if a loop runs."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ConfigurationError("run() makes an event loop of its own, and one is running: await serve() instead")

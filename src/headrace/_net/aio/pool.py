@@ -91,12 +91,10 @@ class AsyncPool(BasePool):
         self._loop = loop
 
     def open_one(self) -> Any:
-        """Like `Pool.open_one`."""
         self._enter()
         return super().open_one()
 
     async def take(self) -> Any:
-        """Like `Pool.take`."""
         self._enter()
         connection, looked_at = self._newest()
         try:
@@ -117,12 +115,10 @@ class AsyncPool(BasePool):
         return connection.is_connected and not lost(connection)
 
     async def drop(self, connection: Any) -> None:
-        """Like `Pool.drop`."""
         self._all.discard(connection)
         await connection.disconnect(nowait=True)
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Like `Pool.disconnect`."""
         closing = [connection.disconnect() for connection in self._emptied(inuse_connections)]
         await asyncio.gather(*closing, return_exceptions=True)
 
@@ -169,7 +165,6 @@ class AsyncPool(BasePool):
     async def exchange(
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None
     ) -> list[Any]:
-        """Like `Pool.exchange`."""
         try:
             if leaves is not None:
                 leaves()
@@ -332,7 +327,6 @@ def writing(kind: Any) -> Any:
 
 
 async def quiet(connection: Any) -> bool:
-    """Like `_net/sync/pool.quiet`."""
     readable: Any = getattr(connection, "can_read", None) or connection.can_read_destructive  # its name before 8
     with suppress(errors.ConnectionError, errors.TimeoutError, OSError):
         return not await readable()
@@ -340,13 +334,12 @@ async def quiet(connection: Any) -> bool:
 
 
 def send(connection: Any, packed: bytes) -> Awaitable[None]:
-    """Send packed commands."""
     sent: Awaitable[None] = connection.send_packed_command([packed])
     return sent
 
 
 async def reply_within(connection: Any, seconds: float) -> Any:
-    """Read one reply; `None` if none comes within *seconds*."""
+    """Read one reply. Return `None` if none comes within *seconds*."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return (await replies(connection, 1))[0]
@@ -354,7 +347,6 @@ async def reply_within(connection: Any, seconds: float) -> Any:
 
 
 async def replies(connection: Any, number: int) -> list[Any]:
-    """Like `_net/sync/pool.replies`."""
     read = connection._parser.read_response  # noqa: SLF001
     try:
         return [await read() for _ in range(number)]
@@ -447,7 +439,6 @@ class AsyncManager(Manager):
     """Like `Manager`, for asyncio."""
 
     async def discover_master(self, _service: str) -> Place:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Like `Manager.discover_master`."""
         return self.watch.find() if self.watch.watching else await asyncio.to_thread(self.watch.find)
 
 
@@ -455,7 +446,6 @@ class AsyncGuarded(Guarded):
     """Like `Guarded`. A provider without a method for asyncio would block the event loop, so a thread asks it."""
 
     async def get_credentials_async(self) -> Credentials:
-        """Ask the provider."""
         usual = None, CredentialProvider.get_credentials_async
         theirs: Any = self.theirs
         if getattr(theirs.__class__, "get_credentials_async", None) not in usual:

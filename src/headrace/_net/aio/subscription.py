@@ -154,7 +154,7 @@ class AsyncSubscription:
         return [(bytes(reply[1]).decode(), bytes(reply[2]))] if kind in (b"message", b"smessage") else []
 
     def _moved(self, error: errors.MovedError) -> list[tuple[str, bytes]]:
-        """Handle a redirection: another node serves the slot of these channels."""
+        """Handle a redirection, as another node serves the slot of these channels."""
         self._executor.redirected(error)
         redirection: Any = error  # its attributes are not annotated
         self._stray(redirection.slot_id)
@@ -172,7 +172,7 @@ class AsyncSubscription:
         return Received("strayed" if strayed else "on", messages)
 
     def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that subscribe. Control channels work on any node: PUBLISH reaches all nodes."""
+        """Return the commands that subscribe. Control channels work on any node, as PUBLISH reaches all nodes."""
         self._sharded = self._executor.sharded and self._listened is not None
         self._channels, self._subscribed, self._strayed = channels, set(channels), False
         return self._commands(channels)

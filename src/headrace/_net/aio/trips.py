@@ -64,7 +64,7 @@ PING = pack(("PING",))
 
 
 class AsyncTrips:
-    """Runs operations in round trips; the base of `AsyncExecutor`."""
+    """Runs operations in round trips. It is the base of `AsyncExecutor`."""
 
     _sleep: Callable[[float], Driven[None]]  # between two attempts
     _permit: Callable[[Trip], Any]  # the context within which a trip may take connections
@@ -102,15 +102,14 @@ class AsyncTrips:
         self.connections.combine()
 
     def links(self) -> Sequence[Any]:
-        """Return the executors of the nodes of a cluster."""
         return ()
 
     def healthy(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
-        """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
+        """Tell whether the node of these keys is believed to be healthy, as it has answered lately."""
         return True
 
     def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
-        """Return the address of the node of these keys; `None` if it is not known."""
+        """Return the address of the node of these keys, or `None` if it is not known."""
         settings = self.pool.connection_kwargs
         path: str | None = settings.get("path")
         return path or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
@@ -120,7 +119,7 @@ class AsyncTrips:
         return None
 
     async def attempt(self, op: Op[R], within: float | None = None) -> R | None:
-        """Run an operation once, in *within* seconds; return `None` if that fails."""
+        """Run an operation once, in *within* seconds. Return `None` if that fails."""
         with suppress(Exception):
             return op.decode((await self._attempt(self._trip([op], within), [self._lane(op)], None))[0])
         return None
@@ -189,7 +188,7 @@ class AsyncTrips:
         return trip.durability.unwrapped(await self.connections.send(wrapped, meanwhile, trip.leaves, left))
 
     async def _try_waiting(self, trip: Trip) -> float | None:
-        """Find out whether the server can wait for the durability of *trip*; return the remaining seconds. If it can't,
+        """Find out whether the server can wait for the durability of *trip*. Return the remaining seconds. If it can't,
         raise `ConfigurationError`, before anything is sent.
         """
         if trip.durability is None or trip.durability.wanted in self._can_wait:
@@ -200,7 +199,7 @@ class AsyncTrips:
         return remaining(trip, since_boot() - began)
 
     async def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
-        """Send the source of scripts that the server does not know; raise its other errors."""
+        """Send the source of scripts that the server does not know. Raise its other errors."""
         if faultless(replies):
             return replies
         ops = trip.ops
@@ -248,7 +247,6 @@ class AsyncTrips:
         return int(reply[0]), [text(key) for key in reply[1]]
 
     async def info(self, within: float | None = None) -> list[str]:
-        """Return the text of INFO."""
         reply = (await self.connections.send([pack(("INFO",))], within=within))[0]
         if isinstance(reply, Exception):
             raise reply
@@ -265,9 +263,9 @@ class AsyncTrips:
         return self.pool
 
     async def wait(self, command: tuple[Arg, ...]) -> bool:
-        """Block until the server has an entry; `False` if the time ran out.
+        """Block until the server has an entry. Return `False` if the time ran out.
 
-        An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry: the next call repairs it.
+        An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry, as the next call repairs it.
         """
         try:
             return bool((await self._block(command))[0])
@@ -327,7 +325,7 @@ class AsyncTrips:
                 self._blocked.discard(connection)
 
     def stop_waiting(self) -> None:
-        """End the blocked reads, and let none begin. Call it until they have ended: if redis-py finds a connection
+        """End the blocked reads, and let none begin. Call it until they have ended. If redis-py finds a connection
         closed just before its use, it opens it again.
         """
         self._waits_no_more = True
@@ -398,7 +396,6 @@ class AsyncTrips:
         return budget
 
     def _record_answer(self) -> None:
-        """Record that the server has answered."""
         self.outage.answers += 1
         if self.outage.since:
             self.outage.over()

@@ -62,11 +62,11 @@ class AsyncWaiters:
         return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
 
     async def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
-        """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
+        """Wait for the waiter. Return the ends of jobs, by id, and whether to read the results of the others."""
         return self.news(waiter, await self.was_woken(waiter.wake, self.patience(seconds)))
 
     async def was_woken(self, wake: Wakeup, seconds: float) -> bool:
-        """Wait for an event; return whether it came."""
+        """Wait for an event. Return whether it came."""
         return await happens(wake, seconds)
 
     def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
@@ -92,7 +92,9 @@ class AsyncWaiters:
             await subscription.close()
 
     def _process(self, subscription: AsyncSubscription, received: Received | None) -> bool:
-        """Wake the waiters of these messages. Return whether to go on listening: a call waits, or did a moment ago."""
+        """Wake the waiters of these messages. Return whether to go on listening, as a call waits, or did a
+        moment ago.
+        """
         with self._lock:
             if self._subscription is not subscription:
                 return False
@@ -106,7 +108,7 @@ class AsyncWaiters:
             return lasts
 
     async def close(self) -> None:
-        """Close the subscription; calls that still wait poll instead."""
+        """Close the subscription. Calls that still wait poll instead."""
         with self._lock:
             subscription, self._subscription = self._subscription, None
             self._waitlist.take(Received("cut"))

@@ -94,11 +94,10 @@ class ClusterExecutor(Executor):
         self._background = Background()
 
     def links(self) -> Sequence[Executor]:
-        """Return the executors of the nodes."""
         return list(self._links.values())
 
     def _link(self, node: Node) -> Executor:
-        """Return the executor of a node; make it, unless another thread is faster."""
+        """Return the executor of a node. Make it, unless another thread is faster."""
         link = self._links.get(node)
         if link is None:
             pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(ConnectionPool, node))
@@ -182,7 +181,7 @@ class ClusterExecutor(Executor):
         answers.put_nowait((node, answer))
 
     def healthy(self, keys: Keys) -> bool:
-        """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
+        """Tell whether the node of these keys is believed to be healthy, as it has answered lately."""
         node = self.slots.silent(slot_of(keys.prefix))
         if node is not None and self.slots.may_probe(node):
             with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
@@ -200,12 +199,12 @@ class ClusterExecutor(Executor):
             self.slots.answered(node)
 
     def node(self, keys: Keys) -> str | None:
-        """Return the address of the node of these keys; `None` if it is not known."""
+        """Return the address of the node of these keys, or `None` if it is not known."""
         node = self.slots.owner(slot_of(keys.prefix))
         return None if node is None else f"{node[0]}:{node[1]}"
 
     def place(self, keys: Keys) -> Hashable:
-        """Return the queue's group: all queues of a group are on the same node."""
+        """Return the queue's group, as all queues of a group are on the same node."""
         return keys.group
 
     def _first_connections(self, trip: Trip) -> Any:
@@ -240,7 +239,7 @@ class ClusterExecutor(Executor):
         return scatter.answered()
 
     def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Answers:
-        """Send a batch; return its answers, or why there are none."""
+        """Send a batch. Return its answers, or why there are none."""
         link = self._link(batch.node)
         try:
             link._try_waiting(trip)
@@ -313,7 +312,6 @@ class ClusterExecutor(Executor):
         return node
 
     def source(self, channels: Sequence[str]) -> Any:
-        """Like `Trips.source`."""
         slot = slot_of(channels[0])
         if self.slots.silent(slot) is not None and self.slots.due():
             with suppress(errors.RedisError, OSError):
@@ -348,7 +346,6 @@ class ClusterExecutor(Executor):
         return self._complete(scatter, trip)
 
     def close(self, last: Sequence[Op[Any]] = ()) -> None:
-        """Like `Executor.close`."""
         try:
             super().close(last)
         finally:

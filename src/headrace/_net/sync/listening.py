@@ -31,7 +31,6 @@ class Listener:
     channels: Sequence[str] = ()
 
     def listened(self) -> Sequence[Ops]:
-        """Return the shards."""
         return self.shards
 
 
@@ -60,11 +59,10 @@ class Listening:
             return self._inbox.received()
 
     def _wait(self, predicate: Callable[[], bool], seconds: float) -> None:
-        """Wait until *predicate* holds, or this object is closed; at most *seconds*."""
+        """Wait until *predicate* holds, or this object is closed, at most *seconds*."""
         holds(self._changed, lambda: self._closed or predicate(), seconds)
 
     def _follow(self) -> None:
-        """Follow the table of shards."""
         while not self._closed:
             try:
                 self._drive(self._map.look())
@@ -124,7 +122,6 @@ class Listening:
         self._closed = True
 
     def close(self) -> None:
-        """Close all connections."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

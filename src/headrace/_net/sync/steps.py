@@ -71,11 +71,11 @@ class Steps:
         return made(self.run.made, f"step {name!r:.100}", self._step(name, function, args, options, once=once))
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> Driven[Any]:
-        """Return once the time has come; end the handler before."""
+        """Return once the time has come. End the handler before."""
         return made(self.run.made, f"sleep {name!r:.100}", self._sleep(name, duration, release_key=release_key))
 
     def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Driven[Any]:
-        """Return the data of a signal; end the handler before it comes."""
+        """Return the data of a signal. End the handler before it comes."""
         return made(self.run.made, f"wait {name!r:.100}", self._wait_for(name, timeout, release_key=release_key))
 
     def _step(
@@ -115,7 +115,7 @@ class Steps:
         self.run.skip_sleeps = True
 
     def progress(self, fraction: float, text: str) -> None:
-        """Note how far the job has come: now, or a second after the last note."""
+        """Note how far the job has come, now, or a second after the last note."""
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, not {type(text).__name__}")
         first = self.run.progress is None

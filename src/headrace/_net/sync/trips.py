@@ -65,7 +65,7 @@ PING = pack(("PING",))
 
 
 class Trips:
-    """Runs operations in round trips; the base of `Executor`."""
+    """Runs operations in round trips. It is the base of `Executor`."""
 
     _sleep: Callable[[float], Driven[None]]  # between two attempts
     _permit: Callable[[Trip], Any]  # the context within which a trip may take connections
@@ -103,15 +103,14 @@ class Trips:
         self.connections.combine()
 
     def links(self) -> Sequence[Any]:
-        """Return the executors of the nodes of a cluster."""
         return ()
 
     def healthy(self, keys: Keys) -> bool:  # noqa: ARG002 - there is one server
-        """Tell whether the node of these keys is believed to be healthy: it has answered lately."""
+        """Tell whether the node of these keys is believed to be healthy, as it has answered lately."""
         return True
 
     def node(self, keys: Keys) -> str | None:  # noqa: ARG002 - there is one server
-        """Return the address of the node of these keys; `None` if it is not known."""
+        """Return the address of the node of these keys, or `None` if it is not known."""
         settings = self.pool.connection_kwargs
         path: str | None = settings.get("path")
         return path or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
@@ -121,7 +120,7 @@ class Trips:
         return None
 
     def attempt(self, op: Op[R], within: float | None = None) -> R | None:
-        """Run an operation once, in *within* seconds; return `None` if that fails."""
+        """Run an operation once, in *within* seconds. Return `None` if that fails."""
         with suppress(Exception):
             return op.decode(self._attempt(self._trip([op], within), [self._lane(op)], None)[0])
         return None
@@ -190,7 +189,7 @@ class Trips:
         return trip.durability.unwrapped(self.connections.send(wrapped, meanwhile, trip.leaves, left))
 
     def _try_waiting(self, trip: Trip) -> float | None:
-        """Find out whether the server can wait for the durability of *trip*; return the remaining seconds. If it can't,
+        """Find out whether the server can wait for the durability of *trip*. Return the remaining seconds. If it can't,
         raise `ConfigurationError`, before anything is sent.
         """
         if trip.durability is None or trip.durability.wanted in self._can_wait:
@@ -201,7 +200,7 @@ class Trips:
         return remaining(trip, since_boot() - began)
 
     def _checked(self, replies: list[Any], trip: Trip, lanes: Sequence[Lane]) -> list[Any]:
-        """Send the source of scripts that the server does not know; raise its other errors."""
+        """Send the source of scripts that the server does not know. Raise its other errors."""
         if faultless(replies):
             return replies
         ops = trip.ops
@@ -249,7 +248,6 @@ class Trips:
         return int(reply[0]), [text(key) for key in reply[1]]
 
     def info(self, within: float | None = None) -> list[str]:
-        """Return the text of INFO."""
         reply = self.connections.send([pack(("INFO",))], within=within)[0]
         if isinstance(reply, Exception):
             raise reply
@@ -266,9 +264,9 @@ class Trips:
         return self.pool
 
     def wait(self, command: tuple[Arg, ...]) -> bool:
-        """Block until the server has an entry; `False` if the time ran out.
+        """Block until the server has an entry. Return `False` if the time ran out.
 
-        An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry: the next call repairs it.
+        An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry, as the next call repairs it.
         """
         try:
             return bool(self._block(command)[0])
@@ -326,7 +324,7 @@ class Trips:
                 self._blocked.discard(connection)
 
     def stop_waiting(self) -> None:
-        """End the blocked reads, and let none begin. Call it until they have ended: if redis-py finds a connection
+        """End the blocked reads, and let none begin. Call it until they have ended. If redis-py finds a connection
         closed just before its use, it opens it again.
         """
         self._waits_no_more = True
@@ -397,7 +395,6 @@ class Trips:
         return budget
 
     def _record_answer(self) -> None:
-        """Record that the server has answered."""
         self.outage.answers += 1
         if self.outage.since:
             self.outage.over()

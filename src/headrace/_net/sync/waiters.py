@@ -63,11 +63,11 @@ class Waiters:
         return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
 
     def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
-        """Wait for the waiter; return the ends of jobs, by id, and whether to read the results of the others."""
+        """Wait for the waiter. Return the ends of jobs, by id, and whether to read the results of the others."""
         return self.news(waiter, self.was_woken(waiter.wake, self.patience(seconds)))
 
     def was_woken(self, wake: Wakeup, seconds: float) -> bool:
-        """Wait for an event; return whether it came."""
+        """Wait for an event. Return whether it came."""
         return happens(wake, seconds)
 
     def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
@@ -93,7 +93,9 @@ class Waiters:
             subscription.close()
 
     def _process(self, subscription: Subscription, received: Received | None) -> bool:
-        """Wake the waiters of these messages. Return whether to go on listening: a call waits, or did a moment ago."""
+        """Wake the waiters of these messages. Return whether to go on listening, as a call waits, or did a
+        moment ago.
+        """
         with self._lock:
             if self._subscription is not subscription:
                 return False
@@ -107,7 +109,7 @@ class Waiters:
             return lasts
 
     def close(self) -> None:
-        """Close the subscription; calls that still wait poll instead."""
+        """Close the subscription. Calls that still wait poll instead."""
         with self._lock:
             subscription, self._subscription = self._subscription, None
             self._waitlist.take(Received("cut"))
