@@ -42,7 +42,7 @@ KINDS: dict[type, str] = {
 
 
 class TypeMismatch(Exception):
-    """A value that is not of its type: its place, and the fault."""
+    """A value that is not of its type, with its place and the fault."""
 
     def __init__(self, wrong: str, at: str = "") -> None:
         super().__init__(f"{at}: {wrong}" if at else wrong)
@@ -182,7 +182,7 @@ SCALARS: dict[Any, TypeCodec] = {
 
 
 def enum(kind: type[Enum]) -> TypeCodec:
-    """Make the shape of an enum: by the values, if these are plain, or else by the names."""
+    """Make the shape of an enum by the values, if these are plain, or else by the names."""
     values: list[Any] = [member.value for member in kind]
     kinds = {KINDS.get(value.__class__, "") for value in values}
     if kinds <= {"boolean", "integer", "number", "string"}:
@@ -299,7 +299,7 @@ def _int(text: str) -> int:
 
 @frozen
 class Field:
-    """A part of an object: its name, its shape, and whether it may be left out."""
+    """A part of an object, with its name, its shape, and whether it may be left out."""
 
     name: str
     shape: TypeCodec
@@ -520,7 +520,7 @@ def _class(kind: Any, making: Making) -> TypeCodec | None:
 
 
 def loose(value: Any) -> Any:
-    """Return the JSON form of a value that has no annotation and is only read: by the value's own type."""
+    """Return the JSON form of a value that has no annotation and is only read. The value's own type decides."""
     kind: Any = value.__class__
     if kind in {list, tuple, set, frozenset}:
         return [inside(loose, item, f"[{number}]") for number, item in enumerate(value)]

@@ -137,7 +137,7 @@ ERRORS_SHOWN = 5  # of one payload, in a message
 
 
 def described(error: Any) -> str:
-    """Describe a pydantic `ValidationError` in one line, without the values: they may be secrets."""
+    """Describe a pydantic `ValidationError` in one line, without the values, which may be secrets."""
     errors = error.errors(include_url=False, include_input=False, include_context=False)
     each = [": ".join(filter(None, (".".join(map(str, one["loc"])), str(one["msg"])))) for one in errors]
     more = f"; and {len(each) - ERRORS_SHOWN} more" if len(each) > ERRORS_SHOWN else ""

@@ -71,7 +71,7 @@ class Recorded:
 
 
 def with_results(codec: Codec[Any], state: JobState[Any]) -> JobState[Any]:
-    """Read the results of a job's steps; `None` for one that only the code that wrote it can read."""
+    """Read the results of a job's steps. A result that only the code that wrote it can read becomes `None`."""
     if not state.steps:
         return state
     read = Recorded(codec)

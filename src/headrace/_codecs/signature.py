@@ -19,7 +19,7 @@ NAMED = (*BY_PLACE, Parameter.KEYWORD_ONLY)
 
 
 class Signature:
-    """The parameters of the function *name*. Missing arguments are not sent: the worker uses its own defaults."""
+    """The parameters of the function *name*. Missing arguments are not sent, as the worker uses its own defaults."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function, self._name = function, name
@@ -66,7 +66,7 @@ class Signature:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The defaults of the parameters, as JSON has them; a default of another type is left out."""
+        """The defaults of the parameters, as JSON has them. A default of another type is left out."""
         found: dict[str, Any] = {}
         for name, parameter in self._signature.parameters.items():
             if parameter.default is not Parameter.empty:

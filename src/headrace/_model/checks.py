@@ -55,7 +55,7 @@ def seconds(name: str, value: object, *, least: float = 0.0, zero: bool = True) 
 
 
 def patience(timeout: object) -> float:
-    """Return the seconds for which a call waits: for ever without a *timeout*, and with 0 not at all."""
+    """Return the seconds for which a call waits. Without a *timeout* it waits for ever, and with 0 not at all."""
     return FOREVER_S if timeout is None else seconds("timeout", timeout)
 
 
@@ -72,7 +72,7 @@ def _shown(value: object) -> str:
 
 
 def millis(number: float) -> int:
-    """Convert seconds to milliseconds, rounded up: no positive time becomes 0, which often means for ever."""
+    """Convert seconds to milliseconds, rounded up. No positive time becomes 0, which often means for ever."""
     return math.ceil(number * 1000)
 
 
@@ -106,7 +106,7 @@ def limit_batch(what: str, jobs: Sequence[Sequence[str | bytes | int]], most: in
 
 
 def check_size(what: str, values: Sequence[str | bytes | int]) -> None:
-    """Refuse more bytes than a server accepts in one command: it would close the connection at each attempt."""
+    """Refuse more bytes than a server accepts in one command. It would close the connection at each attempt."""
     texts = [value for value in values if not isinstance(value, int)]
     if 4 * sum(map(len, texts)) > VALUE_BYTES:  # it may be: no character has more bytes in UTF-8
         total = sum(len(value.encode()) if isinstance(value, str) else len(value) for value in texts)
@@ -181,7 +181,9 @@ def headers(value: object) -> list[str]:
 
 
 def trace_headers(headers: Mapping[str, str] | None, context: Context) -> Sequence[str]:
-    """Return the headers that *context* adds to a job's *headers*: none if the caller set trace headers already."""
+    """Return the headers that *context* adds to a job's *headers*. There are none if the caller set trace headers
+    already.
+    """
     flat = context()
     return () if headers and not headers.keys().isdisjoint(flat[::2]) else flat
 

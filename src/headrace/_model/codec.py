@@ -46,7 +46,7 @@ def chosen(codec: Codec[Any] | None) -> Codec[Any]:
 
 
 def untyped(codec: Any) -> Any:
-    """Return the codec of the same format for values of any type; *codec* itself if it has no other."""
+    """Return the codec of the same format for values of any type. It is *codec* itself if it has no other."""
     return getattr(codec, "untyped", codec)
 
 
@@ -57,22 +57,22 @@ def from_text(codec: Any, text: str) -> Any:
 
 
 def inline(codec: Any) -> Any:
-    """Return the codec for payloads that stay in the queue, as many jobs share them: a schedule's."""
+    """Return the codec for payloads that stay in the queue, as many jobs of a schedule share them."""
     return getattr(codec, "inline", codec)
 
 
 def bound(codec: Any, queue: str, namespace: str) -> Any:
-    """Return *codec* for the payloads of one queue; *codec* itself if it binds none."""
+    """Return *codec* for the payloads of one queue. It is *codec* itself if it binds none."""
     return codec.bound(str(queue), namespace) if binds(codec) else codec
 
 
 def of_job(codec: Any, id: str | None) -> Any:
-    """Return *codec* for the payload of the job *id*; *codec* itself if it binds none, or the job has no id."""
+    """Return *codec* for the payload of the job *id*. It is *codec* itself if it binds none, or the job has no id."""
     return codec if id is None or not binds(codec) else codec.of(id)
 
 
 def grouped(codec: Any) -> Any:
-    """Return *codec* for payloads that the server moves between queues of a group: a flow's."""
+    """Return *codec* for payloads of a flow, which the server moves between queues of a group."""
     return codec.grouped() if binds(codec) else codec
 
 
@@ -85,11 +85,11 @@ class Keeper(Protocol):
     """A codec that keeps payloads elsewhere, until their jobs are done."""
 
     def ticket(self, data: bytes) -> str | None:
-        """Return the name under which a payload is kept; `None` for one that is in *data* itself."""
+        """Return the name under which a payload is kept. It is `None` for one that is in *data* itself."""
         ...
 
     def discard(self, ticket: str) -> None:
-        """Delete the payload of this name: its job is done."""
+        """Delete the payload of this name, as its job is done."""
         ...
 
 
@@ -106,7 +106,7 @@ def as_bytes(data: object) -> bytes:
 
 
 class BytesCodec:
-    """The default: bytes pass untouched, a `str` is encoded as UTF-8."""
+    """The default codec. Bytes pass untouched, and a `str` is encoded as UTF-8."""
 
     def encode(self, payload: Any) -> bytes:
         """Return *payload* as bytes. Raises `TypeError` unless it is bytes-like or `str`, `CodecError` for a lone
@@ -138,7 +138,7 @@ NO_RESULTS = (type(None), Verdict, Next, FanOut)  # types that end a job, but ar
 
 
 def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int) -> None:
-    """Warn if *codec* can't encode the annotated result of *function*: its jobs would have no results."""
+    """Warn if *codec* can't encode the annotated result of *function*, as its jobs would have no results."""
     holds: Any = getattr(untyped(codec), "holds", None)
     if not callable(holds):
         return
@@ -158,7 +158,7 @@ def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int)
 
 
 def returned(function: Callable[..., Any]) -> list[Any]:
-    """List the types of results that a handler is annotated to return: classes, as far as they can be found out."""
+    """List the classes of results that a handler is annotated to return, as far as they can be found out."""
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(function, "__annotations__"):

@@ -46,7 +46,7 @@ class Event:
 
 
 def kinds(value: object) -> tuple[str, ...]:
-    """Check a choice of event kinds; `None` chooses all. Raises `TypeError` or `ValueError`."""
+    """Check a choice of event kinds. `None` chooses all. Raises `TypeError` or `ValueError`."""
     if value is None:
         return KINDS
     if isinstance(value, str) or not isinstance(value, Iterable):

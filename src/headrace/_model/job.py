@@ -98,7 +98,7 @@ class ShardedName(str):
 
 
 class Postponed(str):
-    """The reason why a payload does not decode yet; its codec asks for *delay*."""
+    """The reason why a payload does not decode yet. Its codec asks for *delay*."""
 
     __slots__ = ("delay",)
     delay: Any
@@ -270,14 +270,14 @@ class Job(_Open[T_co]):
 
 
 def with_steps(job: Job[T], make: Callable[[Job[Any]], Any]) -> Job[T]:
-    """Return *job*, able to take steps: *make* makes the object for it, with the first step."""
+    """Return *job*, able to take steps. With the first step, *make* makes the object for it."""
     if job._steps is None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
         object.__setattr__(job, "_steps", make)
     return job
 
 
 def run_of(job: Job[Any]) -> Any:
-    """Return the run of *job*; `None` if it has taken no step, and noted no progress."""
+    """Return the run of *job*. It is `None` if the job has taken no step, and noted no progress."""
     steps = job._steps  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a part of it
     return None if steps is None or callable(steps) else steps.run
 
@@ -285,7 +285,7 @@ def run_of(job: Job[Any]) -> Any:
 def make_job(
     id: str, payload: Any, queue: str, headers: Mapping[str, str], attempt: int, enqueued_at: float
 ) -> Job[Any]:
-    """Make a `Job` quickly: one is made for every delivery."""
+    """Make a `Job` quickly, as one is made for every delivery."""
     job: Any = _Open(id, payload, queue, headers, attempt, enqueued_at)
     job.__class__ = Job
     made: Job[Any] = job

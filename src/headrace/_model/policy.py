@@ -103,7 +103,9 @@ def bucket(rate: Rate, share: float) -> tuple[float, int]:
 
 
 def divided(step: float, tokens: int, share: float) -> tuple[float, int]:
-    """Divide a bucket: its milliseconds for a token, and the most tokens, in a shard with this *share* of all keys."""
+    """Divide a bucket for a shard with this *share* of all keys. Return its milliseconds for a token, and the most
+    tokens.
+    """
     return step / share, max(1, ceil(tokens * share - 1e-6))  # shards of equal size differ by one key
 
 

@@ -22,7 +22,7 @@ else:
 
 
 class Source(Protocol):
-    """The source of the results of receipts: a queue."""
+    """The source of the results of receipts, which is a queue."""
 
     def result(self, id: str, timeout: float | timedelta | None) -> Any:
         """Return a job's result as a value, or an awaitable of it."""
@@ -138,7 +138,7 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
 
 
 def added(name: str, kind: type[BaseReceipt[Any]], source: Source) -> Any:
-    """Make the receipt of a job that was added: of *kind*, and with its results from *source*."""
+    """Make the receipt of *kind* of a job that was added, with its results from *source*."""
     made: Any = _OpenReceipt(name, True)
     made._source = source  # noqa: SLF001 - it is not frozen yet
     made.__class__ = kind

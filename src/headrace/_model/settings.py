@@ -254,7 +254,7 @@ def _agreed() -> list[tuple[str, str, Any]]:
 
 
 def with_options(kind: type = QueueOptions) -> Callable[[F], F]:
-    """Show the `**options` of a function in its signature: each option by its name, with its default."""
+    """Show each option of the `**options` of a function in its signature, by its name, with its default."""
     return show_options(kind, QueueSettings.defaults(kind))
 
 
@@ -281,7 +281,7 @@ class WorkerSettings:
 
 @frozen
 class HandlerSettings:
-    """One handler: its queue, its function, and how it runs."""
+    """One handler, with its queue, its function, and how it runs."""
 
     queue: str
     function: Callable[..., Any]
@@ -359,7 +359,7 @@ class HandlerSettings:
         return attrs.evolve(self, kinds=kinds, queue_settings=settings)
 
     def announced_kinds(self) -> list[str]:
-        """List the kinds of jobs that have a handler, in the form of a registration: '' for all."""
+        """List the kinds of jobs that have a handler, in the form of a registration, which is '' for all."""
         return [""] if None in self.kinds or not self.kinds else [kind for kind in self.kinds if kind is not None]
 
     def value(self, job: Job) -> tuple[str | None, ...]:
@@ -368,5 +368,7 @@ class HandlerSettings:
         return () if terms is None else terms.value(job.headers)
 
     def takes(self, job: Job) -> HandlerSettings | None:
-        """Return the handler for *job* among the handlers that share the queue; `None` if its kind has no handler."""
+        """Return the handler for *job* among the handlers that share the queue. It is `None` if its kind has no
+        handler.
+        """
         return self.kinds.get(job.headers.get(KIND)) or self.kinds.get(None)

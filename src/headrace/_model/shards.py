@@ -63,7 +63,7 @@ class ShardRow:
         return f"{group}~{self.number}.{self.salt}"
 
     def row(self) -> tuple[str, str]:
-        """Return the shard's field in the table: its number, and its values as text."""
+        """Return the shard's field in the table. It is its number, and its values as text."""
         return str(self.number), f"{self.salt} {self.first} {self.last} {self.state}"
 
     @property
@@ -99,7 +99,7 @@ class Table:
 
     @classmethod
     def parse(cls, group: str, rows: Mapping[str, str]) -> Table | None:
-        """Read totals from the server's text; `None` if the text has another form."""
+        """Read totals from the server's text. Return `None` if the text has another form."""
         try:
             all_shards = sorted(
                 (_parsed(number, row) for number, row in rows.items() if number.isdigit()), key=attrgetter("number")
@@ -179,7 +179,7 @@ class Table:
     # -- changing the number of shards -------------------------------------------------------------
 
     def divided(self, shards: int) -> Table:
-        """Return the next version, with successors for all that take jobs now: *shards* equal ranges."""
+        """Return the next version, with successors for all that take jobs now, which are *shards* equal ranges."""
         new = [_new_row(self.group, self.next + at, at, shards, "opening") for at in range(shards)]
         old = [evolve(shard, state="sealing") if shard.state == "open" else shard for shard in self.shards]
         numbers = (*(number for number in self.numbers if number != shards), shards)
@@ -225,7 +225,7 @@ def tags(names: Sequence[str], group: str) -> Iterator[tuple[str, int]]:
 
 
 def number_in(name: str) -> int | None:
-    """Return the number of the shard of a key, or channel; `None` if it is of no shard."""
+    """Return the number of the shard of a key, or channel. It is `None` if it is of no shard."""
     found = _TAG.search(name)
     return int(found[2]) if found else None
 

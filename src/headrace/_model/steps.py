@@ -87,7 +87,7 @@ class Record:
         return "done" if self.ended else "begun"
 
     def step(self, now: float, result: Any) -> Step:
-        """Make the public value. *now*: the server's clock, in seconds."""
+        """Make the public value. *now* is the server's clock, in seconds."""
         ended = self.ended or (self.due if self.kind in ("sleep", "wait") and self.over(now) else 0)
         due = self.due / 1000 if self.due else None
         return Step(

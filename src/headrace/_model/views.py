@@ -515,7 +515,7 @@ class RunsPage:
 
 
 def has_job(state: str) -> bool:
-    """Tell whether a queue has the job of a run or child in this state, '' before it comes; they are in no history."""
+    """Tell whether a queue has the job of a run or child in this state, '' before it comes. They are in no history."""
     return state not in ("", "completed", "cancelled")
 
 

@@ -27,7 +27,7 @@ Item = tuple[str, str, str, list[str | bytes]]  # id, delay, conditions, fields
 
 @frozen
 class Refusal:
-    """The reason for a missing receipt: the queue was *full*, or time ran out. After the latter, send the job again."""
+    """The reason for a missing receipt. The queue was *full*, or time ran out. After the latter, send the job again."""
 
     full: bool
     waiting: int

@@ -51,7 +51,7 @@ class DurabilityWait:
         self.reason = ""
 
     def wrapped(self, commands: Sequence[bytes], left: float | None) -> list[bytes]:
-        """Return the commands to send; *left*: remaining seconds, `None` without a bound."""
+        """Return the commands to send. *left* are the remaining seconds, or `None` without a bound."""
         ms = WAIT_MS if left is None else max(1, min(WAIT_MS, int(left * 250)))
         before = [_ASK] if self.begins else []
         after = [pack(("WAIT", self.wanted.replicas, ms))] if self.waits and self.wanted.replicas else []
@@ -130,7 +130,9 @@ def trials(wanted: Durability) -> list[bytes]:
 
 
 def tried(wanted: Durability, answers: Sequence[Any]) -> bool:
-    """Tell whether the server can wait; not while it is no primary. Raises `ConfigurationError` if it never can."""
+    """Tell whether the server can wait. It can't while it is no primary. Raises `ConfigurationError` if it
+    never can.
+    """
     for answer in answers:
         if isinstance(answer, Exception):
             if _NEVER.search(str(answer)[:300]):

@@ -66,7 +66,7 @@ _BEGIN = ["jobs", "wake", "ids", "released", "delayed", "bodies", "stats", "flow
 
 @frozen
 class Stage:
-    """A stage as declared: the stages its jobs may go to, its handlers and their options."""
+    """A stage as declared, with the stages its jobs may go to, its handlers and their options."""
 
     name: str
     ops: Ops
@@ -407,7 +407,9 @@ def run_of(name: str) -> str:
 
 
 def run_id(value: object) -> str:
-    """Return *value* if it is a valid id of a run: at most 200 bytes, no `/`. Raises `TypeError` or `ValueError`."""
+    """Return *value* if it is a valid id of a run, at most 200 bytes without `/`. Raises `TypeError` or
+    `ValueError`.
+    """
     name = job_id(value)
     if "/" in name or len(name.encode()) > 200:
         raise ValueError(f"id {name!r}: a run's id is 1-200 bytes of UTF-8 without '/' and control characters")

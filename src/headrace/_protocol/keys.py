@@ -148,7 +148,7 @@ def run_pattern(flow: str, namespace: str, prefix: str = "") -> str:
 
 
 def run_in(key: str) -> tuple[str, str] | None:
-    """Return the flow and the id of the run with its state at *key*; `None` if the key is no run's."""
+    """Return the flow and the id of the run with its state at *key*. Return `None` if the key is no run's."""
     match = re.fullmatch(r"[^{]*:\{([^}~]*)(?:~\d+\.\d+)?\}:([^:]+):flow:(.+)", key, re.DOTALL)
     return (match[2], match[3]) if match and match[1] == match[2] and QUEUE.fullmatch(match[2]) else None
 

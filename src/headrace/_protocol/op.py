@@ -144,5 +144,5 @@ class Prepared(Generic[T]):
 
 
 def undecoded(reply: Any) -> Any:
-    """Answer a reply as it came: the decoder of an operation whose reply is read later."""
+    """Answer a reply as it came. This decodes an operation whose reply is read later."""
     return reply

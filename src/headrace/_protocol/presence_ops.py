@@ -15,10 +15,10 @@ Request = Literal["", "quiet", "stop"]
 
 
 def report(ops: Ops, worker: str, facts: Mapping[str, str | int], *, quiet: bool = False) -> Op[str]:
-    """Keep the facts of a worker, and whether it is *quiet*; answered with the request of an operator, or ''."""
+    """Keep the facts of a worker, and whether it is *quiet*. The answer is the request of an operator, or ''."""
     return ops.op("report", [worker, int(quiet), json.dumps(facts, separators=(",", ":"))], text)
 
 
 def ask(ops: Ops, name: str, request: Request) -> Op[tuple[int, int]]:
-    """Ask workers of this name for something; answered with how many were asked, and how many cannot be."""
+    """Ask workers of this name for something. The answer is how many were asked, and how many cannot be."""
     return ops.op("ask_worker", [worker_name(name), request], lambda reply: (reply[0], reply[1]))

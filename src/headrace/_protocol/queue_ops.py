@@ -719,7 +719,7 @@ def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
 
 
 def woken_keys(reply: Any, keys: Collection[str]) -> list[str]:
-    """List the *keys* in which a blocked read found entries: all keys, if its reply does not tell."""
+    """List the *keys* in which a blocked read found entries. These are all keys, if its reply does not tell."""
     if isinstance(reply, Exception):  # the error names a missing group, which the following lease call makes
         return [key for key in keys if f"'{key}'" in str(reply)] or list(keys)
     rows = cast(

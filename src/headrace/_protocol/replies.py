@@ -50,7 +50,7 @@ NONCE = b"headrace-nonce"  # header of a flow's job in its stage, used by script
 
 @frozen
 class Page:
-    """One page of a listing; `cursor` is empty when it was the last."""
+    """One page of a listing. Its `cursor` is empty when it was the last."""
 
     items: Sequence[JobState[Any]]
     cursor: str
@@ -72,7 +72,7 @@ class Ended:
 
 @frozen
 class Died:
-    """A job that became a dead letter. *kind*: its header `kind`, or ''."""
+    """A job that became a dead letter. *kind* is its header `kind`, or ''."""
 
     id: str
     attempts: int
@@ -113,13 +113,15 @@ class Grant:
 
     @property
     def more(self) -> bool:
-        """Whether to lease again at once: one call hands out about 1 MiB, and looks at a bounded number of jobs."""
+        """Whether to lease again at once. One call hands out about 1 MiB, and looks at a bounded number of jobs."""
         return self.next_due == 0
 
 
 @frozen
 class Declaration:
-    """The answer to a declaration: the number of the valid declaration, and the differing options of other programs."""
+    """The answer to a declaration. It has the number of the valid declaration, and the differing options of other
+    programs.
+    """
 
     version: int
     others: Mapping[str, str]
@@ -148,7 +150,7 @@ class Entered:
 
 @frozen
 class Reclaimed:
-    """The answer to a reclaim call: the moved jobs, and the seconds until the next call is useful, if soon."""
+    """The answer to a reclaim call. It has the moved jobs, and the seconds until the next call is useful, if soon."""
 
     moved: int
     again: float | None = None
@@ -207,12 +209,14 @@ def raw(value: Any) -> bytes:
 
 
 def bools(reply: Any) -> list[bool]:
-    """Decode one bool per job: any number but 0 is true."""
+    """Decode one bool per job. Any number but 0 is true."""
     return [x != 0 for x in reply]
 
 
 def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[[Any], Verdicts]:
-    """Return the decoder for settlements of these jobs, each with its reason. *dead*: the number for a dead letter."""
+    """Return the decoder for settlements of these jobs, each with its reason. The number for a dead letter is
+    *dead*.
+    """
 
     def decode(reply: Any) -> Verdicts:
         made = Verdicts(bools(reply))
@@ -272,7 +276,9 @@ def receipts(reply: Any) -> list[Receipt]:
 
 
 def plain_ids(reply: Any, place: str = "") -> list[str]:
-    """Decode the ids of added jobs: a list, or the first of consecutive ids and their number; *place* ends each."""
+    """Decode the ids of added jobs. They come as a list, or as the first of consecutive ids and their number. Each ends
+    with *place*.
+    """
     if len(reply) == 2 and isinstance(reply[1], int):
         ms, _, first = text(reply[0]).partition("-")
         return [f"{ms}-{n}{place}" for n in range(int(first), int(first) + reply[1])]
@@ -285,7 +291,7 @@ def plain_receipts(reply: Any) -> list[Receipt]:
 
 
 class Jobs:
-    """Decoder for the jobs of one queue. Keeps no state. *place*: the suffix of ids that are made of an entry."""
+    """Decoder for the jobs of one queue. It keeps no state. Ids that are made of an entry end with *place*."""
 
     def __init__(self, queue: str, codec: Codec[Any], place: str = "") -> None:
         self._queue = queue
@@ -337,7 +343,7 @@ class Jobs:
         return job, token, wrong
 
     def grant(self, reply: Any, worker: str, duration: float | None, kind: type[Claim] = Claim) -> Grant | None:
-        """Decode the reply to a lease call; `None` when this worker was declared dead."""
+        """Decode the reply to a lease call. Return `None` when this worker was declared dead."""
         try:
             known, next_due, taken, fresh, healed, now = reply[:6]
             more: list[Any] = [None, None, 0, None]
@@ -506,7 +512,7 @@ def _kept(fields: Any, name: bytes) -> str | None:
 
 
 def children_of(kept: str) -> Children | None:
-    """Decode the places of a job's children, as a history keeps them; `None` without any."""
+    """Decode the places of a job's children, as a history keeps them. Return `None` without any."""
     counts, *rows = kept.split("\x1e")
     if not re.fullmatch(r"\d+ \d+ \d+", counts):
         return None
@@ -542,7 +548,7 @@ def _record(
 
 
 def progress_of(kept: Any) -> Progress | None:
-    """Decode the progress of a job; `None` if it has noted none."""
+    """Decode the progress of a job. Return `None` if it has noted none."""
     at, _, rest = ("" if kept is None else text(kept)).partition(" ")
     fraction, _, words = rest.partition(" ")
     try:
@@ -604,12 +610,12 @@ def entered(reply: Any) -> Entered:
 
 
 def place(reply: Any) -> tuple[int, str, str]:
-    """Decode the number of changed jobs, and where to continue: place and cursor."""
+    """Decode the number of changed jobs, and the place and cursor from which to continue."""
     return int(reply[0]), text(reply[1]), text(reply[2])
 
 
 def repairs(reply: Any) -> tuple[Repairs, str, str]:
-    """Decode the repairs, and where to continue: place and cursor."""
+    """Decode the repairs, and the place and cursor from which to continue."""
     return Repairs(*map(int, reply[2:])), text(reply[0]), text(reply[1])
 
 
@@ -633,7 +639,7 @@ def workers(reply: Any, queue: str) -> list[WorkerState]:
 
 
 def facts(told: str) -> WorkerFacts | None:
-    """Decode the facts of a worker: `<ms> <JSON>`; `None` for no facts, or foreign ones."""
+    """Decode the facts of a worker, `<ms> <JSON>`. Return `None` for no facts, or foreign ones."""
     at, _, data = told.partition(" ")
     try:
         known: Any = json.loads(data)
@@ -661,7 +667,7 @@ def _end(kept: str) -> Ended:
 
 
 def kept(reply: Any) -> list[bytes | Literal[False] | None]:
-    """Decode kept results; `None`: no result; `False`: the reply was full, so ask again."""
+    """Decode kept results. `None` means no result. `False` means that the reply was full, so ask again."""
     return [None if result is None else not isinstance(result, int) and raw(result) for result in reply]
 
 
@@ -684,7 +690,7 @@ def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
 
 
 def flow_cursor(row: Any) -> bytes:
-    """Return the cursor of an incomplete row; empty if the row is complete."""
+    """Return the cursor of an incomplete row. It is empty if the row is complete."""
     return raw(row[9]) if row is not None and len(row) > 2 else b""
 
 

@@ -52,7 +52,7 @@ def table(
 
 
 class ShardJobs(Jobs):
-    """Decoder for the jobs of one shard: a job without an id of its own is named by its entry and the shard."""
+    """Decoder for the jobs of one shard. A job without an id of its own is named by its entry and the shard."""
 
     def __init__(self, queue: ShardedName, codec: Codec[Any]) -> None:
         super().__init__(queue, codec, f"@{queue.shard}")
@@ -75,7 +75,9 @@ class ShardJobs(Jobs):
 
 @frozen
 class ShardConfig:
-    """The settings that a shard passes to its successors, for one queue: whether it is paused, fields of its stats."""
+    """The settings that a shard passes to its successors, for one queue. It has whether the queue is paused, and fields
+    of its stats.
+    """
 
     paused: bool
     fields: Sequence[bytes | str]
@@ -105,7 +107,7 @@ def drained(reply: Any) -> Drained:
 
 @frozen
 class BaseShardOps(Ops):
-    """The base of both makers of operations: it checks jobs."""
+    """The base of both makers of operations. It checks jobs."""
 
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """Check a payload or `NewJob`, and return its fields."""
@@ -143,7 +145,7 @@ class ShardOps(BaseShardOps):
         return ShardJobs(cast("ShardedName", self.keys.queue), self.bound)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:
-        """Return the decoder of receipts: a job without an id is named by its entry and shard."""
+        """Return the decoder of receipts. A job without an id is named by its entry and shard."""
         number = self.shard.number
         if decode is plain_receipts:  # a thousand receipts at once
 
@@ -168,7 +170,9 @@ class ShardOps(BaseShardOps):
         return self.op("present", list(names), lambda reply: [bool(yes) for yes in reply])
 
     def seal(self, version: int) -> Op[ShardConfig]:
-        """Seal the queue in this shard from *version* of the table on: it takes no new jobs. *version* 0 only asks."""
+        """Seal the queue in this shard from *version* of the table on. Then it takes no new jobs. *version* 0 only
+        asks.
+        """
         return self.op("seal", [version], shard_config)
 
     def inherit(self, fields: Sequence[bytes | str]) -> Op[int]:

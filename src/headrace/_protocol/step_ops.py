@@ -85,12 +85,14 @@ def suspend(
 
 
 def signal(ops: Ops, id: str, name: str, by: str, value: bytes | None) -> Op[int]:
-    """Send a signal to a run; *by* names its sender. Answers a number of `SIGNAL_OUTCOMES`, or why it was refused."""
+    """Send a signal to a run. *by* names its sender. Answers a number of `SIGNAL_OUTCOMES`, or why it was
+    refused.
+    """
     return ops.op("signal", [wire_id(id), name, by, *([] if value is None else [value])], int)
 
 
 def progress(ops: Ops, claim: Claim, fraction: float, words: str) -> Op[bool]:
-    """Note how far a job has come; false if its lease is lost."""
+    """Note how far a job has come. The answer is false if its lease is lost."""
     args: list[Arg] = [claim.worker, claim.entry, claim.count, *_run(claim), f"{fraction:.6g}", words]
     return ops.op("progress", args, bool)
 

@@ -22,7 +22,7 @@ Target = tuple[str, int]  # a queue, and the number of one of its shards
 
 @frozen
 class Intent:
-    """A job in an outbox: its name in the outbox, and its arguments for `accept`."""
+    """A job in an outbox, with its name in the outbox, and its arguments for `accept`."""
 
     name: str
     args: Sequence[Arg] = field(repr=False)
@@ -38,7 +38,7 @@ class Intent:
 
     @property
     def check(self) -> int:
-        """The CRC-32 of the job's key or id; it decides the shard."""
+        """The CRC-32 of the job's key or id, which decides the shard."""
         return int(self.name[:8], 16)
 
     def closing(self, number: int) -> str:
@@ -48,7 +48,9 @@ class Intent:
 
 @frozen
 class Pending:
-    """A page of an outbox: the cursor of the next page (0: none), the jobs to send, and arrived jobs to close."""
+    """A page of an outbox. It has the cursor of the next page (0 if there is none), the jobs to send, and arrived jobs
+    to close.
+    """
 
     next: int
     intents: Sequence[Intent]
@@ -68,7 +70,7 @@ class Accepted:
 
 
 def closing_target(name: str) -> Target | None:
-    """Return the shard in a name for closing; `None` for a foreign name."""
+    """Return the shard in a name for closing. Return `None` for a foreign name."""
     number, _, rest = name.partition(" ")
     queue, _, nonce = rest.partition(" ")
     return (queue, int(number)) if _readable(f"0 {queue} {nonce}") and re.fullmatch(r"\d{1,6}", number) else None

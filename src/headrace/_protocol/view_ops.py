@@ -20,7 +20,7 @@ _RECORD = Struct(">9I")  # see lua/lib/trend_records.lua
 
 @frozen
 class About:
-    """State of a queue as a whole; `now` in seconds of the server's clock."""
+    """State of a queue as a whole. Its `now` is in seconds of the server's clock."""
 
     now: float
     paused: bool
@@ -31,7 +31,7 @@ class About:
 
 @frozen
 class Holding:
-    """The lease of an entry as the server knows it: `until` in seconds, `None` if unknown."""
+    """The lease of an entry as the server knows it. Its `until` is in seconds, or `None` if unknown."""
 
     worker: str
     count: int
@@ -87,7 +87,7 @@ class Signs:
 
 
 def signs(ops: Ops, seconds: int, limit: int) -> Op[Signs]:
-    """Read the signs of trouble; dead letters of the last *seconds*, at most *limit*."""
+    """Read the signs of trouble, with at most *limit* dead letters of the last *seconds*."""
 
     def decode(reply: Any) -> Signs:
         letters, unhandled, more, held, buckets, *kinds = reply
@@ -97,7 +97,7 @@ def signs(ops: Ops, seconds: int, limit: int) -> Op[Signs]:
 
 
 def lease_of(ops: Ops, entry: str) -> Op[Holding | None]:
-    """Ask for the delivery that leases an entry, and the end of the lease; `None`: it is not leased."""
+    """Ask for the delivery that leases an entry, and the end of the lease. The answer is `None` if it is not leased."""
 
     def decode(reply: Any) -> Holding | None:
         if not reply:

@@ -81,7 +81,7 @@ class CallSpan:
 
 
 class SendSpan(CallSpan):
-    """Span of an enqueue. It makes the trace headers of each job by *context*."""
+    """Span of an enqueue. *context* makes the trace headers of each job."""
 
     __slots__ = ("_around", "_links", "_number", "context")
 

@@ -32,7 +32,7 @@ TIDY_EVERY_S = 60.0  # seconds between two looks for shards that have been empty
 
 @define(eq=False)
 class ShardSlots(SharedSlots):
-    """Slots whose members are the consumers of the shards in *map*. The consumer of another shard is made by *make*."""
+    """Slots whose members are the consumers of the shards in *map*. *make* makes the consumer of another shard."""
 
     map: ShardMap = field(kw_only=True)
     make: Callable[[Ops], Consumer] = field(kw_only=True)

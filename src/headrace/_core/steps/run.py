@@ -38,7 +38,7 @@ Note = Callable[..., object]  # takes the name of a log event and the step's, an
 
 
 class Values(Protocol):
-    """The writer and reader of recorded values: see `_codecs/recorded`."""
+    """The writer and reader of recorded values, as in `_codecs/recorded`."""
 
     def check(self, what: str, function: Callable[..., Any]) -> None: ...
 
