@@ -203,7 +203,6 @@ class AnyJSON:
     """JSON of any value that pydantic serializes, models among them."""
 
     def encode(self, payload: Any, /) -> bytes:
-        """Encode *payload* as JSON."""
         import pydantic_core
 
         try:

@@ -81,7 +81,6 @@ class Inbox:
         self._cut.pop(source, None)
 
     def take(self, source: Hashable, received: Received, now: float) -> None:
-        """Add the messages that a source has received."""
         self._messages += received.messages
         if received.state not in ("cut", "refused"):
             self._cut.pop(source, None)

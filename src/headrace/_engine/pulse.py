@@ -147,7 +147,6 @@ class StallWatch:
         self._quiet_until: dict[str, float] = {}  # by the code that blocked the loop
 
     async def run(self) -> None:
-        """Watch until cancelled."""
         while True:
             turned = self._pulse.event()
             asked = self._lifecycle.stalled_since = time.monotonic()

@@ -239,7 +239,7 @@ class Engine(BaseEngine):
         self.executors["blocking"].stop_waiting()
 
     def runs_this(self) -> bool:
-        """Tell whether one of our handlers is the caller."""
+        """Tell whether the caller is one of our handlers."""
         roles = (role.thread for role in self._running["wait"] if role.delegates)
         return threading.current_thread() in (*self._runners, *roles)
 

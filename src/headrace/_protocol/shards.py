@@ -125,13 +125,11 @@ class ShardOps(BaseShardOps):
 
     @property
     def shard(self) -> ShardRow:
-        """The shard."""
         assert self.keys.shard is not None  # noqa: S101
         return self.keys.shard
 
     @property
     def number(self) -> int:
-        """The number of the shard."""
         return self.shard.number
 
     @property
@@ -141,7 +139,6 @@ class ShardOps(BaseShardOps):
 
     @property
     def decoder(self) -> Jobs:
-        """The decoder of this shard's jobs."""
         return ShardJobs(cast("ShardedName", self.keys.queue), self.bound)
 
     def reading(self, decode: Callable[[Any], T]) -> Callable[[Any], T]:

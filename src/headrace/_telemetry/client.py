@@ -47,7 +47,6 @@ class CallSpan:
         self.span = None if traced is None else tracing.start(traced, place, operation, kind=kind)
 
     def _inside(self) -> Any:
-        """Return the context in which the call runs."""
         return None if self.span is None else tracing.context_of(self.span, tracing.get_current())
 
     def __enter__(self) -> Self:

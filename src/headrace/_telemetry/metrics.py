@@ -204,7 +204,6 @@ class Readings:
         return True
 
     def read(self, key: str, reading: Reading | OutboxView) -> None:
-        """Store the counts of a queue."""
         with self._lock:
             row = self._read.get(key)
             if row is not None:  # else it took so long that it is forgotten

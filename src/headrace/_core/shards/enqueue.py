@@ -69,7 +69,6 @@ class AsRoomIs:
     since: float | None
 
     def most(self, map: ShardMap) -> int:
-        """Return the largest number of jobs in a part."""
         return self.admission.at(map.at(map.table.any_of(map.sealed)[0].number)).most_together
 
     def cut(self, ops: ShardOps, jobs: Sequence[Any]) -> Iterator[tuple[list[Item], int]]:

@@ -38,14 +38,10 @@ class ShardSlots(SharedSlots):
     make: Callable[[Ops], Consumer] = field(kw_only=True)
 
     def takes_schedules(self, ops: Ops) -> bool | None:
-        """Tell whether schedules are made in the shard of *ops*. `None` means that they are not even declared there
-        yet.
-        """
         state = self.map.state_of(ops.shard) if isinstance(ops, ShardOps) else "open"
         return None if state in {None, "opening"} else state != "draining"
 
     def gather_schedule(self, ops: Ops, name: str) -> Step[None]:
-        """Have a schedule of an older shard go on in the shard of *ops*."""
         if isinstance(ops, ShardOps):
             yield from gather_schedule(self.map, ops, name)
 

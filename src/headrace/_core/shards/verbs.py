@@ -519,7 +519,6 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         context: Context | None,
         bind: Bind,
     ) -> Step[list[Receipt]]:
-        """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the *whole* call."""
         since = (yield from Now()) if whole else None
         return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
@@ -529,7 +528,6 @@ class ShardedQueue(QueueVerbs[ShardMap]):
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
     ) -> Step[list[bool]]:
-        """Complete all claims, shard by shard."""
         by_shard: dict[int, list[int]] = defaultdict(list)
         for place, claim in enumerate(claims):
             by_shard[claim.job.shard].append(place)

@@ -47,7 +47,6 @@ class LetterViews(Reader):
         self._piles: dict[str, Pile] = {}  # the last reading of many queues
 
     def forget(self) -> None:
-        """Drop all cached readings, as an action has changed the queue."""
         super().forget()
         self._piles.clear()
 

@@ -257,7 +257,6 @@ class Coalescer:
             self.under_way -= 1
 
     async def _send(self) -> None:
-        """Send the waiting calls as one."""
         batch: list[Waiting] = []
         try:
             items = self._take(batch)

@@ -41,7 +41,6 @@ class WaitQueues:
         return await line.wait(command, seconds)
 
     def leave(self) -> None:
-        """End this task's turn, if it has one."""
         line = self._of.pop(asyncio.current_task(), None)
         if line is not None:
             line.leave()

@@ -112,7 +112,6 @@ class ClusterExecutor(Executor):
         return link
 
     def lower_timeouts(self, seconds: float) -> None:
-        """Wait at most *seconds* for a node's answer or a connection from now on."""
         self._answer_within = seconds
 
     def combine(self) -> None:
@@ -181,7 +180,6 @@ class ClusterExecutor(Executor):
         answers.put_nowait((node, answer))
 
     def healthy(self, keys: Keys) -> bool:
-        """Tell whether the node of these keys is believed to be healthy, as it has answered lately."""
         node = self.slots.silent(slot_of(keys.prefix))
         if node is not None and self.slots.may_probe(node):
             with suppress(RuntimeError):  # the interpreter ends, or there are no more threads
@@ -199,7 +197,6 @@ class ClusterExecutor(Executor):
             self.slots.answered(node)
 
     def node(self, keys: Keys) -> str | None:
-        """Return the address of the node of these keys, or `None` if it is not known."""
         node = self.slots.owner(slot_of(keys.prefix))
         return None if node is None else f"{node[0]}:{node[1]}"
 
@@ -285,13 +282,11 @@ class ClusterExecutor(Executor):
         return [one for node in self.slots.primaries() for one in self._link(node).info(within)]
 
     def connects_to(self, source: Any, channels: Sequence[str]) -> bool:
-        """Tell whether the pool *source*, which `source` returned, leads to the node of these channels."""
         node = self.slots.owner(slot_of(channels[0]))
         link = None if node is None else self._links.get(node)
         return link is not None and link.pool is source
 
     def redirected(self, error: errors.MovedError) -> None:
-        """Record that another node serves the slot of a channel."""
         redirection: Any = error  # its attributes are not annotated
         self._moved(error, redirection.slot_id)
 
