@@ -12,6 +12,9 @@ Fragments are put before the body, or in its middle where they are included ther
 A feature is a fragment of `lua/features/`, and owns its keys: its header names them. A file that uses them says `--
 @feature NAME`, or `-- @include NAME` to call the feature's functions as well. The loader appends those keys of the
 features that the script uses to the script's own, in the order of `FEATURES`, before a list of any length.
+
+The line `-- @queue` in a table stands for the keys that the called functions read as fields of `q`. `-- @queue without
+asleep` leaves out keys of the script, or of features: then functions that ask for such a key do less.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import chain
 
 from attrs import field, frozen
 
@@ -31,6 +35,8 @@ _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 _FEATURE = re.compile(r"^-- @feature (\w+)\n", re.MULTILINE)
 _WANTED = re.compile(r"^-- @(?:include|feature) \w+\n", re.MULTILINE)
 _GROUP = re.compile(r"((?:^-- @(?:include|feature) \w+\n)+)", re.MULTILINE)
+_QUEUE = re.compile(r"^ *-- @queue(?: without ([\w, ]+))?\n", re.MULTILINE)
+_FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)(\(.*\bend\n|\((?:.*\n)+?end\b.*\n)", re.MULTILINE)
 _TEXTS = re.compile(r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|--[^\n]*""")
 _SECTIONS = ("KEYS", "ARGV", "REPLY", "COST")
 _HEADER = re.compile(
@@ -40,7 +46,6 @@ _HEADER = re.compile(
 )
 _TYPES = {"": "{}", "int": "whole({})", "count": "whole({}, 1, 1000)", "flag": "{} == '1'"}
 _FOLDER = files("headrace") / "lua"  # found now: it imports modules, which no call does (`_forks`)
-_NUMBERS = "number"  # the fragment that numbers need
 
 
 @frozen
@@ -91,21 +96,29 @@ def script(name: str) -> Script:
     head = header(name)
     text = _read(f"{name}.lua")
     comment, wanted, body = _apart(text)
-    numbers = [_NUMBERS] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
+    numbers = ["number"] if any(kind in ("int", "count") for _, kind in head.typed_args()) else []
     pieces: list[str] = []
     found: list[str] = []
     for part, more in [(comment, [*numbers, *wanted]), *_divided(body)]:
         before = len(found)
         _collect(more, (), found)
         pieces.append("".join([part, *map(_fragment, found[before:])]))
-    features = _used(_features(text, found), head.keys(), body)
-    every = [*head.keys(), *(key for keys in features.values() for key in keys)]
-    keys = tuple(sorted(every, key=_is_tail))
-    source = "".join([pieces[0], *_locals(keys, head, body, "record" in found), *pieces[1:]])
+    queue = _QUEUE.search(body)
+    fields = (
+        _fields(body, "".join(map(_fragment, found))).difference((queue[1] or "").split(", ")) if queue else set[str]()
+    )
+    words = _words(body)
+    named = {*found, *_FEATURE.findall("".join([text, *map(_file, found)]))}
+    features = _used(named, head.keys(), words | fields - {"levels"})
+    keys = tuple(sorted([*head.keys(), *chain(*features.values())], key=lambda key: key.endswith("...")))
+    places = {key: f"KEYS[{at}]" for at, key in enumerate(fixed(keys), 1)}
+    table = (f"{key} = {key if key in words else place}" for key, place in places.items() if key in fields)
+    rest = _QUEUE.sub(f"  {', '.join(table)},\n", "".join(pieces[1:]))
+    declared = {key: place for key, place in places.items() if key in words}
+    source = "".join([pieces[0], *_locals(declared, keys, head, body, "record" in found), rest])
     sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    key_names = fixed(keys)
-    recorded = key_names[:1] == ["lane"]
-    return Script(name, source, sha, tuple(key_names[recorded:]), recorded, "levels..." in keys, keys, features)
+    recorded = keys[0].startswith("lane ")
+    return Script(name, source, sha, tuple(places)[recorded:], recorded, "levels..." in keys, keys, features)
 
 
 def feature(name: str) -> list[str]:
@@ -118,34 +131,37 @@ def feature(name: str) -> list[str]:
 
 def fixed(keys: Sequence[str]) -> list[str]:
     """Return the names of keys that a header writes so, without a variable tail."""
-    return [key.partition(" ")[0] for key in keys if not _is_tail(key)]
+    return [key.partition(" ")[0] for key in keys if not key.endswith("...")]
 
 
-def _is_tail(key: str) -> bool:
-    return key.endswith("...")
+def _tail(names: Sequence[str]) -> list[str]:
+    return [name.removesuffix("...") for name in names if name.endswith("...")]
 
 
 def _listed(section: str) -> list[str]:
     return section.split(", ") if section != "(none)" else []
 
 
-def _features(text: str, fragments: list[str]) -> set[str]:
-    named = {name for one in (text, *map(_file, fragments)) for name in _FEATURE.findall(one)}
-    if unknown := named.difference(FEATURES):
-        raise ValueError(f"there is no feature {', '.join(sorted(unknown))}")
-    return named.union(fragments).intersection(FEATURES)
-
-
-def _used(features: set[str], own: list[str], body: str) -> dict[str, Sequence[str]]:
-    """Choose those keys of *features* that a body reads: as a word that is no field, and no local that it makes."""
+def _words(body: str) -> set[str]:
+    """Return the words of a body that may be keys: no field, and no local that it makes."""
     code = _TEXTS.sub("", body)
     names = re.findall(r"^local ([\w, ]+)|\bfunction\b[ \w.]*\(([\w, ]*)\)", code, re.MULTILINE)
     made = {name for pair in names for name in ", ".join(pair).split(", ")}
-    read = {*re.findall(r"(?<![.\w])(\w+)\b(?!\s*=[^=])", code)}
-    made |= {"levels"} if any(map(_is_tail, own)) else set()
-    found = {
-        name: [key for key in feature(name) if key.rstrip(".").partition(" ")[0] in read - made] for name in FEATURES
-    }
+    return {*re.findall(r"(?<![.\w])(\w+)\b(?!\s*=[^=])", code)} - made
+
+
+def _fields(body: str, fragments: str) -> set[str]:
+    """Return the fields of `q` that a body reads, or those functions of fragments that can be reached from it."""
+    functions = dict(_FUNCTION.findall(_TEXTS.sub("", fragments)))
+    reached = [_TEXTS.sub("", body)]
+    for text in reached:  # it grows
+        reached += [functions.pop(name) for name in {*re.findall(r"\w+(?:\.\w+)?", text)} & functions.keys()]
+    return {*re.findall(r"\bq\.(\w+)\b(?!\s*=[^=])", "".join(reached))}
+
+
+def _used(features: set[str], own: list[str], read: set[str]) -> dict[str, Sequence[str]]:
+    more = {"levels"} if _tail(own) else set[str]()
+    found = {name: [key for key in feature(name) if {*fixed([key]), *_tail([key])} <= read - more] for name in FEATURES}
     return {name: keys for name, keys in found.items() if keys and name in features}
 
 
@@ -185,24 +201,19 @@ def _collect(wanted: list[str], path: tuple[str, ...], found: list[str]) -> None
             found.append(name)
 
 
-def _locals(declared: Sequence[str], head: Header, body: str, recording: bool) -> list[str]:
-    """Make the lines that declare keys and arguments as locals. *recording*: a fragment declares the call's number."""
-    keys = fixed(declared)
-    lines = [f"local {', '.join(keys)} = {', '.join(f'KEYS[{i}]' for i in range(1, len(keys) + 1))}\n"]
-    more = declared[-1].removesuffix("...")
-    if len(keys) < len(declared) and re.search(rf"\b{more}\b", body):
-        # not by unpack, which has a limit
-        lines.append(f"local {more} = {{}} for i = 1, #KEYS - {len(keys)} do {more}[i] = KEYS[i + {len(keys)}] end\n")
+def _locals(made: dict[str, str], keys: Sequence[str], head: Header, body: str, recording: bool) -> list[str]:
+    # of keys that the body reads, and of the arguments; recording: a fragment declares the call's number
+    number = len(fixed(keys))
     given = [(i, *arg) for i, arg in enumerate(head.typed_args(), 1) if not arg[0].endswith("...")]
-    args = given[1:] if recording else given
-    if args:
-        values = (_TYPES[kind].format(f"ARGV[{i}]") for i, _, kind in args)
-        lines.append(f"local {', '.join(name for _, name, _ in args)} = {', '.join(values)}\n")
-    names = head.args()
-    tail = names[-1].removesuffix("...") if names and names[-1].endswith("...") else ""
-    if tail and re.search(rf"\b{tail}\b", body):
-        lines.append(f"local {tail} = {len(names)}\n")
-    return lines
+    values = {name: _TYPES[kind].format(f"ARGV[{i}]") for i, name, kind in given[recording:]}
+    lines = [f"local {', '.join(some)} = {', '.join(some.values())}\n" for some in (made, values) if some]
+    lines += [  # not by unpack, which has a limit
+        f"local {tail} = {{}} for i = 1, #KEYS - {number} do {tail}[i] = KEYS[i + {number}] end\n"
+        for tail in _tail(keys)
+        if re.search(rf"\b{tail}\b", body)
+    ]
+    items = {tail: len(head.args()) for tail in _tail(head.args()) if re.search(rf"\b{tail}\b", body)}
+    return lines + [f"local {tail} = {first}\n" for tail, first in items.items()]
 
 
 def header(name: str) -> Header:

@@ -55,8 +55,8 @@ for _, job in ipairs(fresh) do
   local level = level_of(job.fields, #streams)
   if level > 0 then require_streams(streams[level]) end
   queues[level] = queues[level] or {
-    jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, added = 0, enqueued = 0,
-    levels = {n = level, [level] = streams[level]}, cancels = noted,
+    -- @queue without cancels
+    added = 0, enqueued = 0, levels = {n = level, [level] = streams[level]}, cancels = noted,
   }
   job.queue = queues[level]
 end

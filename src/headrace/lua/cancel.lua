@@ -30,10 +30,8 @@ require_sorted_sets(leases, delayed, flows, limited, behind, asleep, cancels)
 local heard = listeners(stats, events, 'cancelled')
 require_history(heard.history, ends, ended)
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
-  stats = stats, limited = limited, flows = flows, levels = levels, wake = wake, turns = turns, behind = behind,
-  asleep = asleep, steps = steps, held = held, slots = slots, settled = settled, stopped = stopped,
-  traces = heard.history and runs.room(),
+  -- @queue
+  levels = levels, traces = heard.history and runs.room(),
 }
 holds.check(q)
 -- The fields of the job, for the history, nil if it is not there; and its entry, if it has one.

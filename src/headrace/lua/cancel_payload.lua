@@ -30,10 +30,8 @@
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
-  flows = flows, levels = level_streams(stats, levels), wake = wake, turns = turns, behind = behind,
-  asleep = asleep, steps = steps, held = held, slots = slots, settled = settled, stopped = stopped,
-  shares = shares, lines = lines, ready = ready, resting = resting,
+  -- @queue
+  levels = level_streams(stats, levels),
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns, steps)

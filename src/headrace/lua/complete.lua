@@ -87,9 +87,8 @@ end
 require_hashes(ids, steps)
 local heard = listeners(stats, events, 'completed')
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
-  wake = wake, turns = turns, behind = behind, unnoted = redis.call('EXISTS', leases, released, limited, turns, held) == 0,
-  held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue without asleep, stats
+  unnoted = redis.call('EXISTS', leases, released, limited, turns, held) == 0,
 }
 if not q.unnoted then
   require_sorted_sets(leases, limited, behind)

@@ -11,5 +11,6 @@
 -- @include levels
 level_streams(stats, levels)
 return count_states({
-  jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, held = held, levels = levels,
+  -- @queue
+  levels = levels,
 })

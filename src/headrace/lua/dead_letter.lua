@@ -25,9 +25,7 @@
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows, dead = dead,
-  stats = stats, steps = steps,
-  wake = wake, turns = turns, behind = behind, held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue without asleep
 }
 require_hashes(ids, released, stats, turns, steps)
 require_sorted_sets(leases, flows, limited, behind)

@@ -44,9 +44,8 @@ redis.call('UNLINK', lane) -- a full server permits it, and then all later write
 local gone = 0
 if #listed > 250 then
   local q = {
-    jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, blocked = blocked,
-    stats = stats, limited = limited, flows = flows, levels = levels, turns = turns, behind = behind,
-    asleep = asleep, steps = steps, wake = wake, held = held, slots = slots, settled = settled, stopped = stopped,
+    -- @queue
+    levels = levels,
   }
   local lost = {}
   for i = 1, 250 do

@@ -11,7 +11,10 @@
 -- @include count_states
 -- @include levels
 level_streams(stats, levels)
-local counts = count_states({jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, levels = levels})
+local counts = count_states({
+  -- @queue without held
+  levels = levels,
+})
 local left = redis.call('HLEN', schedules) + redis.call('ZCARD', ended) + redis.call('HLEN', outbox)
 left = left + redis.call('ZCARD', closing) + redis.call('EXISTS', taken)
 for i = 1, 6 do left = left + counts[i] end

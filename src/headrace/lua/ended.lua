@@ -12,7 +12,10 @@
 -- @include levels
 -- @include page
 -- @include read_ends
-local q = {jobs = jobs, levels = level_streams(stats, levels)}
+local q = {
+  -- @queue
+  levels = level_streams(stats, levels),
+}
 local reply, budget = {}, new_budget()
 local letters = redis.call('XLEN', dead) > 0 and 2 or 1
 for i = items, #ARGV do

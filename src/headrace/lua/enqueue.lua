@@ -47,8 +47,8 @@ end
 local length = redis.pcall('XLEN', jobs)
 if type(length) == 'table' then return length end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, levels = level_streams(stats, levels),
-  added = 0, enqueued = 0,
+  -- @queue without cancels
+  levels = level_streams(stats, levels), added = 0, enqueued = 0,
 }
 require_hashes(ids, bodies)
 require_sorted_sets(delayed)

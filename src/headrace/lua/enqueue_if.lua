@@ -45,9 +45,9 @@ require_streams(jobs, wake, gate)
 require_hashes(ids, bodies, released, stats, turns, steps)
 require_sorted_sets(delayed, leases, limited, flows, taken, behind)
 local q = {
-  jobs = jobs, wake = wake, ids = ids, delayed = delayed, bodies = bodies, stats = stats, leases = leases,
-  released = released, limited = limited, flows = flows, levels = level_streams(stats, levels), added = 0, enqueued = 0,
-  turns = turns, behind = behind, steps = steps, cancels = heard.cancels and cancellations.present(cancels),
+  -- @queue without asleep, cancels, held, settled, slots, stopped
+  levels = level_streams(stats, levels), added = 0, enqueued = 0,
+  cancels = heard.cancels and cancellations.present(cancels),
 }
 if together and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
 local now, wanted, at = clock(), {}, items

@@ -20,7 +20,7 @@
 -- @include tell_holders
 -- @include wake_many
 local q = {
-  jobs = jobs, wake = wake, leases = leases, stats = stats, deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue
   levels = {}, -- jobs that wait at another level are not leased
 }
 local known = recorded()

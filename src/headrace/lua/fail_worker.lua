@@ -23,8 +23,7 @@ require_streams(wake)
 require_hashes(registered, deaths)
 require_sorted_sets(workers, leases)
 local q = {
-  jobs = jobs, wake = wake, workers = workers, registered = registered, leases = leases, stats = stats,
-  deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue
 }
 holds.check(q)
 local heard = listeners(stats, events, 'reclaimed')

@@ -21,7 +21,10 @@
 -- @include runs
 -- @include stored
 -- @include tried
-local q = {jobs = jobs, levels = level_streams(stats, levels)}
+local q = {
+  -- @queue
+  levels = level_streams(stats, levels),
+}
 local now = clock()
 local function releases(entry) return tonumber(redis.call('HGET', released, entry) or 0) or 0 end
 -- The answer with the job's row, and with its records if the run was of this job: first enqueued at *enq*, or with this

@@ -136,12 +136,10 @@ end
 -- 4. Arguments; whether this worker gets any job; how many, by the limits of the whole queue.
 if duration ~= '' then whole(duration) end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
-  stats = stats, limited = limited, flows = flows, turns = turns, behind = behind, deaths = deaths, workers = workers,
-  registered = registered, ends = ends, ended = ended, events = events, steps = steps, control = control, dead = dead,
-  gate = gate, asleep = asleep, rates = rates, worker = worker, ttl = ttl, lease = lease, woken = woken,
-  duration = duration, max_attempts = max_attempts, dead_limit = dead_limit, now = clock(),
-  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {}, why = {},
+  -- @queue without held, settled, slots, stopped
+  worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
+  dead_limit = dead_limit, now = clock(), levels = (ttl > 0 and level_streams or known_streams)(stats, levels),
+  taken = {}, entries = {}, buried = {}, why = {},
   attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
 }
 local limits = rate_limits(q, buckets)

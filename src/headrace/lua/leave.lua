@@ -19,7 +19,7 @@ require_streams(wake)
 require_sorted_sets(workers, leases)
 require_hashes(registered, released, deaths)
 local q = {
-  jobs = jobs, wake = wake, leases = leases, stats = stats, deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue
 }
 holds.check(q)
 local heard = listeners(stats, events, 'released')

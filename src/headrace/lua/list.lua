@@ -77,8 +77,12 @@ if state == 'running' then
 elseif state == 'waiting' then
   local page, part, level
   next_cursor = cursor
+  local q = {
+    -- @queue
+    levels = levels,
+  }
   repeat
-    page, part, level, next_cursor = waiting_page({jobs = jobs, levels = levels, turns = turns}, next_cursor, limit)
+    page, part, level, next_cursor = waiting_page(q, next_cursor, limit)
   until #page > 0 or next_cursor == '' or cursor ~= '' -- a first page is empty only if there is no job
   for i = 1, #page do
     local name, fields = page[i][1], page[i][2]

@@ -13,7 +13,8 @@
 -- @include page
 known_streams(stats, levels)
 local reply = count_states({
-  jobs = jobs, delayed = delayed, blocked = blocked, dead = dead, stats = stats, held = held, levels = levels,
+  -- @queue
+  levels = levels,
 })
 reply[#reply + 1] = age_of_next(jobs, levels, new_budget())
 local longest = 0

@@ -40,10 +40,8 @@ local known = recorded()
 if known then return known end
 local half = (#target - 10) / 2 -- the streams of our levels, then of the target's levels
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies, limited = limited,
-  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, {unpack(target, 11, 10 + half)}),
-  held = held, slots = slots, settled = settled, stopped = stopped,
-  shares = shares, lines = lines, ready = ready, resting = resting,
+  -- @queue without asleep
+  levels = level_streams(stats, {unpack(target, 11, 10 + half)}),
 }
 local other = {wake = to_wake, jobs = to_jobs, stats = to_stats, levels = {unpack(target, 11 + half)}}
 other.levels.n = math.min(half, tonumber(redis.call('HGET', to_stats, 'levels') or 0))

@@ -10,7 +10,10 @@
 -- @include is_entry_id
 -- @include levels
 -- @include page
-local q = {jobs = jobs, levels = level_streams(stats, levels)}
+local q = {
+  -- @queue
+  levels = level_streams(stats, levels),
+}
 local budget = new_budget()
 local name, its, fields = redis.call('HGET', ids, id), false, nil
 if not name and cursor == '' then its, fields = is_entry_id(q, id) end

@@ -68,12 +68,8 @@ if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
 
 -- 2. The group exists, and no reader waits for a forgotten token.
 local q = {
-  jobs = jobs, wake = wake, ids = ids, registered = registered, leases = leases, released = released, delayed = delayed,
-  bodies = bodies, stats = stats, limited = limited, blocked = blocked, dead = dead,
-  turns = turns, behind = behind, deaths = deaths, asleep = asleep, steps = steps, worker = worker,
-  workers = workers, held = held, slots = slots, settled = settled, stopped = stopped,
-  shares = shares, lines = lines, ready = ready, resting = resting,
-  levels = known_streams(stats, levels),
+  -- @queue
+  worker = worker, levels = known_streams(stats, levels),
 }
 local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven', 'progress') -- all kinds

@@ -21,7 +21,10 @@
 -- @include runs
 local known = recorded()
 if known then return known end
-local q = {jobs = jobs, wake = wake, stats = stats, levels = level_streams(stats, levels)}
+local q = {
+  -- @queue
+  levels = level_streams(stats, levels),
+}
 require_streams(jobs, wake)
 require_hashes(ids, released, stats, steps)
 require_sorted_sets(flows, cancels)

@@ -22,7 +22,7 @@ require_streams(wake)
 require_sorted_sets(leases, limited)
 require_hashes(released, deaths)
 local q = {
-  jobs = jobs, wake = wake, leases = leases, stats = stats, deaths = deaths, held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue
 }
 holds.check(q)
 local heard = listeners(stats, events, 'released')

@@ -19,5 +19,8 @@ for i = 1, #entries do
   reply[i] = mine[i] and 1 or 0
   if mine[i] then kept[#kept + 1] = entries[i] end
 end
-if #kept > 0 then renew_leases({jobs = jobs, leases = leases, workers = workers}, worker, kept, duration, ttl, clock()) end
+local q = {
+  -- @queue
+}
+if #kept > 0 then renew_leases(q, worker, kept, duration, ttl, clock()) end
 return answer(reply)

@@ -25,9 +25,8 @@
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
-  stats = stats, limited = limited, levels = level_streams(stats, levels),
-  turns = turns, behind = behind, held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue without asleep
+  levels = level_streams(stats, levels),
 }
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns)

@@ -40,9 +40,8 @@
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, stats = stats, limited = limited,
-  flows = flows, levels = known_streams(stats, levels), turns = turns, behind = behind,
-  held = held, slots = slots, settled = settled, stopped = stopped, dead = dead, steps = steps,
+  -- @queue without asleep
+  levels = known_streams(stats, levels),
 }
 require_hashes(ids, released, bodies, stats, turns, deaths, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind)

@@ -12,7 +12,10 @@
 -- @include scheduled
 local known = recorded()
 if known then return known end
-local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = known_streams(stats, levels)}
+local q = {
+  -- @queue
+  levels = known_streams(stats, levels),
+}
 require_streams(jobs, wake)
 require_hashes(ids, schedules)
 require_sorted_sets(ticks)

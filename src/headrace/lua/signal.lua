@@ -17,7 +17,10 @@
 -- @include wake_one
 local known = recorded()
 if known then return known end
-local q = {jobs = jobs, levels = level_streams(stats, levels)}
+local q = {
+  -- @queue
+  levels = level_streams(stats, levels),
+}
 require_hashes(ids, bodies, blocked, steps)
 require_sorted_sets(asleep)
 require_streams(wake)

@@ -24,7 +24,10 @@ require_hashes(steps)
 if token > 1 then require_hashes(released, deaths) end
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer(0) end
 local now, run = clock(), runs.of(steps, id, enq)
-renew_leases({jobs = jobs, leases = leases, workers = workers}, worker, {entry}, duration, ttl, now) -- may fail: first
+local q = {
+  -- @queue
+}
+renew_leases(q, worker, {entry}, duration, ttl, now) -- may fail: first
 local kind = (ended and number == 0) and 'step' or 'once'
 local record = {name, kind, now - took, ended and now or 0, attempt, ARGV[value] or false, 0}
 local answered = runs.put(steps, id, run, number, record)

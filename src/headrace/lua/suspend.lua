@@ -27,7 +27,7 @@ require_hashes(steps, released, deaths, turns)
 require_sorted_sets(leases, asleep, behind)
 require_streams(wake)
 local q = {
-  jobs = jobs, wake = wake, turns = turns, behind = behind, held = held, slots = slots, settled = settled, stopped = stopped,
+  -- @queue
 }
 holds.check(q)
 if not held_by(jobs, worker, {entry}, {delivery})[1] then return answer({0}) end

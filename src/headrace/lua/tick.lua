@@ -13,7 +13,10 @@
 -- @include require_types
 -- @include scheduled
 whole(next)
-local q = {jobs = jobs, wake = wake, ids = ids, stats = stats, levels = known_streams(stats, levels), added = 0, enqueued = 0}
+local q = {
+  -- @queue
+  levels = known_streams(stats, levels), added = 0, enqueued = 0,
+}
 require_streams(jobs, wake)
 require_hashes(ids)
 local kept = redis.call('HGET', schedules, name)

@@ -23,7 +23,6 @@ from headrace.sql.connections import DjangoConnection, engine_of
 from headrace.sql.dialects import schema_name
 
 Delay = float | timedelta | datetime | None
-IN_COLUMNS = (HEADERS.key, HEADERS.priority)  # headers that have columns of their own
 
 INSERT = """
     INSERT INTO {outbox}

@@ -103,8 +103,13 @@ def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
     """The loader writes what the header says, and every name in it is used."""
     head, source = header(name), script(name).source
     keys = fixed(script(name).keys)
-    assert f"local {', '.join(keys)} = KEYS[1]" in source
-    body = code(source.partition("local " + ", ".join(keys))[2].partition("\n")[2])
+    line, places = re.findall(r"^local (.*) = (KEYS\[\d+\](?:, KEYS\[\d+\])*)$", source, re.MULTILINE)[0]
+    tables = source.replace(f"local {line} = {places}\n", "")
+    made = dict(zip(line.split(", "), places.split(", "), strict=True))
+    made |= dict(re.findall(r"(\w+) = (KEYS\[\d+\]),", tables))
+    assert made == {key: f"KEYS[{at}]" for at, key in enumerate(keys, 1) if key in made}
+    assert {*keys} - {*made} <= {"lane"}
+    body = code(source.partition(f"local {line} = KEYS")[2].partition("\n")[2])
     arguments = [argument for argument in head.args() if argument != "call" and not argument.endswith("...")]
     unused = [word for word in [*keys, *arguments] if word != "lane" and len(re.findall(rf"\b{word}\b", body)) < 1]
     assert not unused
@@ -149,6 +154,45 @@ def test_the_own_header_of_a_script_names_no_key_of_a_feature(name: str) -> None
     assert not {*fixed(header(name).keys())} & OWNERS.keys()
 
 
+def by_hand(name: str) -> list[str]:
+    """The keys that a script puts into a table itself."""
+    keys = fixed(script(name).keys)
+    return [key for key in re.findall(r"\b(\w+) = \1\b(?=[,}])", code(read(name))) if key in keys]
+
+
+def test_the_loader_makes_the_tables_of_keys() -> None:
+    """Scripts of fair queues, and a fast path that needs five keys, still do it by hand."""
+    fair = {"declare_terms", "lease_fair", "line_up", "repair", "shares", "slots"}
+    assert {name: by_hand(name) for name in NAMES if name not in fair and by_hand(name)} == {
+        "complete": ["held", "slots", "settled", "stopped", "wake"]
+    }
+
+
+QUEUES = {
+    name: found[1].split(", ") if found[1] else [] for name in NAMES if (found := scripts._QUEUE.search(read(name)))
+}
+
+
+@each("name", QUEUES)
+def test_a_table_of_keys_has_those_that_are_read(name: str) -> None:
+    """What it is without would be there otherwise."""
+    source = script(name).source
+    rows = re.findall(r"^  (?:\w+ = [\w\[\]]+, ?)+$", code(source), re.MULTILINE)
+    table = {key for row in rows for key in re.findall(r"(\w+) =", row)}
+    body = read(name).partition("\n")[2]
+    reads = scripts._fields(body, source) & {*fixed(script(name).keys)}
+    assert reads
+    assert reads - table == {*QUEUES[name]} & reads
+    own = {key for key in QUEUES[name] if re.search(rf"\b{key} = ", code(body))}  # the script puts them there itself
+    assert {*QUEUES[name]} - own <= scripts._fields(body, source)
+
+
+def test_only_called_functions_of_fragments_count_for_a_table_of_keys() -> None:
+    fragments = "local function a(q) return b(q.one) end\nfunction t.c(q)\n  q.two = q.three\nend\n"
+    assert scripts._fields("return a(q.four)\n", fragments) == {"one", "four"}
+    assert scripts._fields("function parts.x()\n  return q.five\nend\nt.c() -- a(q)\n", fragments) == {"three", "five"}
+
+
 def test_a_key_belongs_to_one_feature() -> None:
     every = [key.partition(" ")[0] for name in FEATURES for key in feature(name)]
     assert len(every) == len({*every})
@@ -164,14 +208,6 @@ def test_keys_of_features_come_behind_own_keys_and_in_the_order_of_the_features(
     order = [OWNERS[key] for key in behind]
     assert order == sorted(order, key=FEATURES.index)
     assert [*script("retry").features] == [*dict.fromkeys(order), "levels"]
-
-
-def test_an_unknown_feature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = scripts._read
-    text = plain("steps.lua").replace("-- @include", "-- @feature nothing\n-- @include", 1)
-    monkeypatch.setattr(scripts, "_read", lambda path: text if path == "steps.lua" else plain(path))
-    with pytest.raises(ValueError, match="there is no feature nothing"):
-        script.__wrapped__("steps")
 
 
 def test_a_feature_without_a_header_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
