@@ -144,9 +144,10 @@ PARTS = {
     ),
     "shares": (
         "hash",
-        "Of the values that have jobs: `a<node>` → its next start in µs of share, the mean run time of its jobs in µs, how many "  # noqa: ISC004
-        "are leased, 1 if it is in `ready`, the median and the 95th percentile of its dwell in ms, about; `v<node>` → the "
-        "virtual time among its children, in µs.",
+        "Of the values that have jobs: `a<node>` → its credit in µs, the mean run time of its jobs in µs, how many "  # noqa: ISC004
+        "are leased, its turn as in `ready`, the median and the 95th percentile of its dwell in ms, about; `v<node>` → the "
+        "round of the old ring of its children, and which ring is visited next, `n` or `o`; `l<line>` → `!<slot>` while it is "
+        "in `stopped`, or its place in `ready`; `c` → the number of the last turn.",
     ),
     "lines": (
         "zset",
@@ -154,12 +155,12 @@ PARTS = {
     ),
     "ready": (
         "zset",
-        "What may run: `<node> <next start, 16 digits> <child>`, and where limits or rates have further keys "  # noqa: ISC004
+        "The rings: `<node> <n or o, for new or old><round, 16 digits><turn, 16 digits> <child>`, and where limits or rates have further keys "  # noqa: ISC004
         "`<node of a value> <place of the first job> <line>`. All scores are 0.",
     ),
     "stopped": (
         "zset",
-        "`<slot> <line>` of each line that waits for a slot; `*`: the limit of the queue stopped a lease.",
+        "`<slot> <level><turn, 16 digits><line>` of each line that waits for a slot; `*`: the limit of the queue stopped a lease.",
     ),
     "resting": ("zset", "Line → when its rate limit has a token, in ms."),
     "held": (
@@ -168,7 +169,7 @@ PARTS = {
         "`lp` of its line, and `lp` of each of its slots.",
     ),
     "slots": ("zset", "`<slot> <place>` of each leased entry, for each limit with a key. All scores are 0."),
-    "busy": ("zset", "Value, as its node without the level → ms of share; halved each minute; at most 200."),
+    "busy": ("zset", "Value, as its node without the level → ms of share; halved each minute; at most 100."),
     "settled": ("list", "`@<ms>` and what `held` had of entries that ended then; the next `lease_fair` measures them."),
     "ends": (
         "hash",
