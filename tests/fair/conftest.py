@@ -65,7 +65,7 @@ class Slots:
 
     def stop(self, tenant: str) -> None:
         """Let a line of this tenant wait for a slot."""
-        self.lua.redis.zadd(self.lua.key("stopped"), {f"{lp('tenant')}{lp(tenant)} 0{lp(tenant)}": 0})
+        self.lua.redis.zadd(self.lua.key("stopped"), {f"{lp('tenant')}{lp(tenant)} 0{1:016}0{lp(tenant)}": 0})
 
     def held(self) -> list[str]:
         """The held entries."""

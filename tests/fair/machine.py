@@ -1,13 +1,16 @@
 """Random calls of the real scripts on a queue with terms, followed by the model of `model.py`.
 
 Before each lease the model gets the ends since the last call, by the server's times, and then the new jobs, as the
-script finds them. Each job that the script picked must be one that the rule may pick, and the stored figures of each
-value must equal the model's. Jobs are told apart by their entries, which are the places of the model. The number of
-leased jobs depends on the clock, so no step draws anything that depends on it.
+script finds them. The script must pick the jobs that the model picks, in this order, and all stored credits, means and
+rings must equal the model's. A place of a cancelled job stays in its line for a while: then the model follows. Jobs are
+told apart by their entries, which are the places of the model. The number of leased jobs depends on the clock, so no
+step draws anything that depends on it.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from typing import Any
 
@@ -23,10 +26,9 @@ from headrace._protocol import fair_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from tests.fair.model import FairQueue, Job, Limit, Node
+from tests.fair.model import UNKNOWN, Child, FairQueue, Job, Limit, Node, Rings, lp
 from tests.support.servers import Server
 
-NEAR_MS = 0.05  # starts are stored in whole us
 TERM_S = 3600.0
 NAMES = ("org", "tenant", "api")
 LEFT = {
@@ -47,65 +49,24 @@ LEFT = {
 }
 
 
-def lp(value: str | None) -> str:
-    return "-" if value is None else f"{len(value.encode())}:{value}"
-
-
 def name_of(node: Node) -> str:
     """The text of a node of the model."""
     return f"{node[0]}" + "".join(lp(value) for value in node[1:])  # type: ignore[arg-type]
 
 
-@define(eq=False)
-class Followed(FairQueue):
-    """The model, which changes when a lease call of the script does."""
-
-    def _refresh(self) -> None:
-        """Wait for `look`."""
-
-    def look(self) -> None:
-        """Begin the values that have a job which may run. `Machine.compare` forgets idle values as the script does."""
-        may_run = {self.node(job) for job in self.waiting if self.has_slot(job, whole=False)}
-        active = {node[:depth] for node in may_run for depth in range(1, len(node) + 1)}
-        for node in sorted(active - self.active, key=lambda node: (len(node), name_of(node))):
-            if len(node) > 1:
-                self.nodes[node[:-1]].begin(node)
-        self.active = active
-
-    def node(self, job: Job) -> Node:
-        return (job.level, *(job.headers.get(name) for name in self.path))
-
-    def pick(self, job: Job, now: float, charge: float) -> None:
-        """Lease this job."""
-        self.waiting.remove(job)
-        self.held.append(job)
-        job.state, job.since, job.charge = "leased", now, charge
-        for parent, child in self._steps(self.node(job)):
-            self.nodes[parent].pick(child, charge / self._weight(child))
-
-    def may_be_next(self, job: Job, only: Node | None, *, stale: bool) -> str:
-        """Tell why this job is not the next one, '' if it may be."""
-        ready = [other for other in self.waiting if self.has_slot(other)]
-        if job not in ready:
-            return "there is no slot for it"
-        if only is not None and self.node(job) != only:
-            return "it is of another value than the first"
-        if stale:  # a pick of a job that is gone has cost its value a turn
-            return ""
-        if only is None and job.level > min(other.level for other in ready):
-            return "jobs of an earlier level wait"
-        if job.place > min(other.place for other in ready if self.node(other) == self.node(job)):
-            return "it passes another of its value"
-        return "" if only is not None else self._starts_later(job, ready)
-
-    def _starts_later(self, job: Job, ready: list[Job]) -> str:
-        may_run = {self.node(other)[:depth] for other in ready for depth in range(1, len(self.path) + 2)}
-        for parent, child in self._steps(self.node(job)):
-            starts = self.nodes[parent].starts
-            least = min(starts[other] for other in may_run if other[:-1] == parent)
-            if starts[child] > least + NEAR_MS:
-                return f"{child} begins at {starts[child]}, another at {least}"
-        return ""
+def node_of(name: str) -> Node:
+    """The node with this text."""
+    values: list[object] = [int(name[0])]
+    at = 1
+    while at < len(name):
+        if name[at] == "-":
+            values.append(None)
+            at += 1
+            continue
+        size, _, rest = name[at:].partition(":")
+        values.append(rest[: int(size)])
+        at += len(size) + 1 + int(size)
+    return tuple(values)
 
 
 @define
@@ -126,9 +87,9 @@ class Setting:
             max_attempts=3,
         )
 
-    def model(self) -> Followed:
+    def model(self) -> FairQueue:
         path = () if self.fair is None else tuple(self.fair.split("/"))
-        return Followed(path, dict(self.weights), [Limit(most, key) for most, key in self.limits])
+        return FairQueue(path, dict(self.weights), [Limit(most, key) for most, key in self.limits])
 
 
 SETTINGS = [
@@ -217,32 +178,35 @@ class Machine(RuleBasedStateMachine):
         assert (grant.died, grant.undecodable, grant.paused, grant.unread) == ([], [], False, False)
         self.texts = self.client.hgetall(self.key("held"))
         self.follow()
-        first: Node | None = None
-        for claim in grant.claims:
-            job = self.jobs[claim.entry]
+        queue, picked = self.queue, [self.jobs[claim.entry] for claim in grant.claims]
+        for job in picked:
+            assert job.state == "waiting", f"{job.headers} is {job.state}"
+        if self.stale:
+            queue.lease(0.0, 0)
+            for job in picked:
+                queue.line_of(job).jobs.remove(job)
+                queue.held.append(job)
+                queue.taken.update(queue.line_of(job).slots)
+                queue.waits.clear()
+                job.state = "leased"
+        else:
+            wanted = queue.lease(0.0, len(picked) if grant.more else limit, same=same)
+            assert self.entries(picked) == self.entries(wanted), "other jobs than the model's"
+        for claim, job in zip(grant.claims, picked, strict=True):
             since, charge, number, _ = self.texts[claim.entry].split(" ", 3)
-            assert job.state == "waiting", f"{claim.entry} is {job.state}"
-            why = self.queue.may_be_next(job, first if same else None, stale=bool(self.stale))
-            assert not why, f"{claim.entry} of {self.queue.node(job)}: {why}"
-            cost = float(charge.removeprefix("=")) / 1000
             assert charge.startswith("=") == (job.cost is not None)
-            if job.cost is not None:
-                assert abs(cost - job.cost * self.queue.mean) <= 0.01 * cost + NEAR_MS
-            elif self.queue.path and (mean := self.queue.means.get(self.queue.node(job))) is not None:
-                assert abs(cost - mean) <= 0.01 * cost + NEAR_MS, f"the charge {cost} is not the mean {mean}"
-            self.queue.pick(job, float(since), cost)
-            job.number = int(number)
+            assert self.stale or int(charge.removeprefix("=")) == job.charge, f"the charge {charge} is not {job.charge}"
+            job.since, job.number, job.charge = float(since), int(number), int(charge.removeprefix("="))
             assert job.number == max(1, min(batch, len(grant.claims)))
-            first = first or self.queue.node(job)
             self.claims[claim.entry] = claim
-        if len(grant.claims) < limit and not grant.more:
-            able = [job for job in self.queue.waiting if self.queue.has_slot(job)]
-            if same and first is not None:
-                able = [job for job in able if self.queue.node(job) == first]
-            assert not able, "a handler waits while a job may run"
-        self.queue.look()
+        if len(grant.claims) < limit and not grant.more and not same:
+            assert not [job for job in queue.waiting if queue.has_slot(job)], "a handler waits while a job may run"
         self.compare()
         return len(grant.claims) + grant.more
+
+    def entries(self, jobs: list[Job]) -> list[str]:
+        """Jobs, to be read by people."""
+        return [f"{job.place} {job.level} {dict(job.headers)}" for job in jobs]
 
     @rule(
         picks=st.lists(st.integers(0, 99), min_size=1, max_size=3),
@@ -294,8 +258,7 @@ class Machine(RuleBasedStateMachine):
         entry = waiting[pick % len(waiting)] if waiting else ""
         if entry and self.send(self.ops.cancel(entry)):
             job = self.jobs[entry]
-            self.queue.waiting.remove(job)
-            job.state = "gone"
+            self.queue.cancel(job)
             self.stale.add(self.place(entry))
 
     @rule(most=st.integers(1, 4), which=st.tuples(*[st.booleans()] * 3))
@@ -308,28 +271,24 @@ class Machine(RuleBasedStateMachine):
         self.setting = evolve(self.setting, limits=limits)
         self.ops = evolve(self.ops, settings=self.setting.settings())
         self.declared()
-        self.queue.limits = [Limit(number, key) for number, key in limits]
+        self.queue.redeclare(self.queue.weights, [Limit(number, key) for number, key in limits])
 
     @rule()
     def line_up(self) -> None:
         if not (self.gone_by or self.client.hexists(self.key("terms"), "again")):
             assert not self.send(fair_ops.line_up(self.ops, "w"))
             self.follow(settle=False)
+            self.queue.look()
             self.compare()
 
     # -- the model -------------------------------------------------------------------------------------------------
 
     def follow(self, *, settle: bool = True) -> None:
         """Give the model the events that the script has seen: ends, then jobs that came."""
-        back = []
         for entry, state, when in self.gone_by if settle else ():
             job = self.jobs[entry]
-            self.queue.end(job, when, "gone")
-            job.state = state
-            if state == "front":
-                back.append(job)
-        for job in back:
-            self.queue.come_back(job, front=True)
+            self.queue.end(job, when, state)
+            job.state = "waiting" if state == "front" else state
         if settle:
             self.gone_by.clear()
         for entry, fields in self.client.xrange(self.key("jobs")):
@@ -339,8 +298,7 @@ class Machine(RuleBasedStateMachine):
                 ms, _, number = entry.partition("-")
                 place = int(ms) * 1_000_000 + int(number)
                 self.jobs[entry] = Job(headers, int(fields.get("headrace-priority", 0)), cost, place)
-                self.queue.waiting.append(self.jobs[entry])
-        self.queue.look()
+                self.queue.news.append(self.jobs[entry])
 
     # -- laws ------------------------------------------------------------------------------------------------------
 
@@ -368,60 +326,132 @@ class Machine(RuleBasedStateMachine):
         waiting = {entry for entry, job in self.jobs.items() if job.state == "waiting"}
         wanted = {self.place(entry) for entry in waiting}
         assert wanted <= lines, f"waiting jobs in no line: {sorted(wanted - lines)}"
-        dropped, self.stale = self.stale, lines - wanted
+        followed, self.stale = bool(self.stale), lines - wanted
         assert self.stale <= {self.place(entry) for entry, job in self.jobs.items() if job.state == "gone"}
         queue, kept = self.queue, self.client.hgetall(self.key("shares"))
+        mean = int(self.client.hget(self.key("terms"), "mean") or UNKNOWN)
+        if followed or self.stale:
+            self.adopt(kept)
+            return
         if not kept and not queue.held and not queue.waiting:  # the script has forgotten all
-            queue.nodes.clear()
-            queue.means.clear()
-        records = {name[1:]: text.split() for name, text in kept.items() if name[0] == "a"}
-        mean = float(self.client.hget(self.key("terms"), "mean") or 1000) / 1000
-        assert abs(mean - queue.mean) <= NEAR_MS + 0.01 * mean, "the queue's mean"
-        queue.mean = mean
-        busy = {
-            queue.node(job)[:depth] for job in (*queue.waiting, *queue.held) for depth in range(2, len(queue.path) + 2)
+            queue.rings.clear()
+        assert mean == queue.mean, "the queue's mean"
+        assert {node: self.shown(child) for node, child in self.stored(kept).items()} == {
+            node: self.shown(child) for node, child in queue.children.items()
         }
-        nodes = {name_of(child): child for fair in queue.nodes.values() for child in fair.starts}
-        nodes |= {name_of(node): node for node in busy}
-        assert dropped or self.stale or records.keys() <= nodes.keys(), f"nobody knows {records.keys() - nodes.keys()}"
-        ready = set()
-        for name, node in sorted(nodes.items(), key=lambda pair: len(pair[1])):
-            fair = queue.nodes[node[:-1]]
-            if name not in records:
-                assert node not in queue.active, f"{name} may run, and is not stored"
-                assert node not in busy or not any(queue.node(job)[: len(node)] == node for job in queue.held)
-                assert dropped or len(node) > 2 or fair.starts.get(node, 0.0) <= fair.virtual + NEAR_MS, (
-                    f"{name} lost its debt"
+        for node, rings in self.rings(kept).items():
+            known = queue.rings[node]
+            assert (rings.round, rings.turn) == (known.round, known.turn), f"the turn of {node}"
+            for one, other in ((rings.new, known.new), (rings.old, known.old)):
+                assert [child.node for child in one] == [child.node for child in other], f"a ring of {node}"
+        for key, line in queue.lines.items():
+            there = kept.get(f"l{name_of(key)}", "")
+            stop = "" if line.stop is None else f"!{lp(line.stop[0])}{lp(line.stop[1])}"
+            if len(key) > len(line.node):
+                assert line.ready == (there[:1] not in ("", "!")), f"whether {key} is ready"
+            assert there == stop or not (stop or there[:1] == "!"), f"where {key} stands"
+        assert {slot: lines for slot, lines in self.limited().items() if lines} == {
+            lp(slot[0]) + lp(slot[1]): [name_of(line.key) for line in lines]
+            for slot, lines in queue.stopped.items()
+            if lines
+        }
+
+    @staticmethod
+    def shown(child: Child) -> tuple[Any, ...]:
+        """What must be equal of a value, or organisation."""
+        return (child.credit, child.mean, child.running, child.ring, child.round * (child.ring != "new"))
+
+    @staticmethod
+    def stored(kept: dict[str, str]) -> dict[Node, Child]:
+        """The values, as stored."""
+        found = {}
+        for name, text in kept.items():
+            if name[0] == "a":
+                credit, mean, running, at, _, _ = text.split(" ")
+                ring = {"n": "new", "o": "old"}.get(at[0], "")
+                digits = at[1:] if ring else at
+                node = node_of(name[1:])
+                found[node] = Child(
+                    node, int(credit), int(mean), int(running), ring, int(digits[:16]), int(digits[16:])
                 )
-                fair.starts.pop(node, None)
-                queue.means.pop(node, None)
-                continue
-            start, its_mean, running, is_ready, _, _ = map(float, records[name])
-            wanted = fair.starts.get(node)
-            if wanted is None:
-                assert start <= fair.virtual * 1000 + 1000 * NEAR_MS, f"{name} begins at {start}"
-            else:
-                assert dropped or abs(start / 1000 - wanted) <= NEAR_MS, (
-                    f"{name} begins at {start / 1000}, not at {wanted}"
-                )
-            fair.starts[node] = start / 1000
-            held = sum(queue.node(job)[: len(node)] == node for job in queue.held)
-            assert running == held, f"{name} has {held} leased jobs, not {running}"
-            if is_ready:
-                ready.add(node)
-            if len(node) == len(queue.path) + 1:
-                known = queue.means.get(node, 0.0)
-                assert abs(its_mean / 1000 - known) <= NEAR_MS + 0.01 * known, f"the mean of {name}"
-                if its_mean:
-                    queue.means[node] = its_mean / 1000
-        for node, fair in [*queue.nodes.items()]:
-            virtual = float(kept.get(f"v{name_of(node)}", 0)) / 1000
-            if fair.starts and not dropped:
-                assert abs(virtual - fair.virtual) <= NEAR_MS, f"the virtual time of {node}"
-            fair.virtual = virtual
-        missing = {node for node in queue.active if len(node) > 1} - ready
-        assert not missing, f"{missing} may run, and are not ready"
-        queue.active = ready | {node for node in queue.active if len(node) == 1}
+        return found
+
+    def rings(self, kept: dict[str, str]) -> dict[Node, Rings]:
+        """The rings, as stored."""
+        found: dict[Node, Rings] = {}
+        values = self.stored(kept)
+        for name, text in kept.items():
+            if name[0] == "v":
+                found[node_of(name[1:])] = Rings([], [], int(text.split(" ")[0]), {"n": "new", "o": "old"}[text[-1]])
+        for member in self.client.zrange(self.key("ready"), 0, -1):
+            match = re.fullmatch(r"(.*?) ([no])(\d{16})(\d{16}) (.*)", member)
+            if match:
+                child = values[node_of(match[5])]
+                rings = found.setdefault(child.node[:-1], Rings())
+                assert (child.ring[0], child.round, child.number) == (match[2], int(match[3]), int(match[4]))
+                (rings.new if match[2] == "n" else rings.old).append(child)
+        ringed = {child.node for rings in found.values() for child in (*rings.new, *rings.old)}
+        assert ringed == {node for node, child in values.items() if child.ring}, "a ring lacks a value"
+        return found
+
+    def limited(self) -> dict[str, list[str]]:
+        """The lines of limits, as stored."""
+        found: dict[str, list[str]] = {}
+        for member in self.client.zrange(self.key("stopped"), 0, -1):
+            match = re.fullmatch(r"(.*) (\d{17})(.*)", member)
+            if match:
+                found.setdefault(match[1], []).append(match[3])
+        return found
+
+    def adopt(self, kept: dict[str, str]) -> None:
+        """Let the model have what is stored."""
+        queue = self.queue
+        queue.children = self.stored(kept)
+        queue.rings.clear()
+        for node, rings in self.rings(kept).items():
+            queue.rings[node] = rings
+            for ring in (rings.new, rings.old):
+                ring[:] = [queue.children[child.node] for child in ring]
+        queue.mean = int(self.client.hget(self.key("terms"), "mean") or UNKNOWN)
+        queue.again = bool(self.client.hexists(self.key("terms"), "again"))
+        queue.stopped.clear()
+        queue.waits.clear()
+        numbers = [child.number for child in queue.children.values()]
+        queue.numbers = itertools.count(1 + max([0, int(kept.get("c", 0)), *numbers]))
+        stopped = {line: slot for slot, lines in self.limited().items() for line in lines}
+        for name in stopped:
+            self.line(node_of(name))
+        for name in kept:
+            if name[0] == "l":
+                self.line(node_of(name[1:]))
+        for child in queue.children.values():
+            if child.ring and len(child.node) > len(queue.path):
+                self.line(child.node)
+        for key, line in queue.lines.items():
+            there = kept.get(f"l{name_of(key)}", "")
+            leafy = len(key) == len(line.node)
+            child = queue.children.get(line.node)
+            line.ready = (child is not None and bool(child.ring)) if leafy else there[:1] not in ("", "!")
+            if leafy and not queue.path:
+                line.ready = bool(line.jobs)
+            slot = stopped.get(name_of(key))
+            line.stop = next((one for one in line.slots if lp(one[0]) + lp(one[1]) == slot), None)
+            queue._count(line, len(line.jobs))
+        for slot, lines in self.limited().items():
+            for name in lines:
+                line = queue.lines[node_of(name)]
+                assert line.stop is not None, f"{name} stands at {slot}"
+                queue.stopped[line.stop].append(line)
+
+    def line(self, key: Node) -> None:
+        """Let the model have this line, which may have no job."""
+        names = [
+            *self.queue.path,
+            *(each.key for each in self.queue.limits if each.key not in (None, *self.queue.path)),
+        ]
+        if len(key) == len(names) + 1:
+            headers = {name: value for name, value in zip(names, key[1:], strict=True) if value is not None}
+            self.queue.line_of(Job(headers, key[0]))  # type: ignore[arg-type]
 
     @staticmethod
     def place(entry: str) -> str:

@@ -1,23 +1,37 @@
 """The order of a queue that is fair between values, in plain Python: no server, no clock, no scripts.
 
 `docs/explanation/fairness.md` has the rule. A *node* is a value, or a part of its path: `(0, "acme")` in level 0, with
-two levels also `(0, "acme", "ada")`; the root of a level is `(0,)`. A *line* is a node's waiting jobs with the same
-values of all limits. A job has a *place*, which decides its order in the line, and keeps it when it is released.
+two levels also `(0, "acme", "ada")`; the root of a level is `(0,)`. A *line* has the waiting jobs of a value with the
+same values of all limits. A job has a *place*, which decides its order in the line, and keeps it when it is released.
 
-`Fair` is one level of the rule, a node and its children. `FairQueue` has all nodes, lines and slots. Times are ms.
+Each node that is no value has two rings of children. Times given are ms, credits and means are whole us.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from bisect import insort
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import count
 
 from attrs import define, field, frozen
 
 Node = tuple[object, ...]
-UNKNOWN_MS = 1.0  # the mean run time of a queue in which no job has ended; see fairness.md for why it is short
+Slot = tuple[str, str]
+QUANTUM = 5000  # us of credit a visit, times the weight
+UNKNOWN = 5000  # us, the mean run time of a queue in which no job has ended
 WEIGHT_OF_LATEST = 8  # a run counts as an eighth of the mean
+
+
+def whole(number: float) -> int:
+    """Round to whole us, as the scripts do."""
+    return math.floor(number + 0.5)
+
+
+def lp(value: str | None) -> str:
+    """A length and a value, as held.lua has it."""
+    return "-" if value is None else f"{len(value.encode())}:{value}"
 
 
 @frozen
@@ -38,35 +52,63 @@ class Job:
     place: int = 0
     state: str = "waiting"
     since: float = 0.0
-    charge: float = 0.0
+    charge: int = 0
     number: int = 1
     """The number of jobs in its batch, which share the time."""
 
 
-@define
-class Fair:
-    """The shares of the children of a node: the next start of each, and the virtual time."""
+@define(eq=False)
+class Child:
+    """A node, as its parent's rings have it. It is there while a job of it waits or is leased."""
 
-    virtual: float = 0.0
-    starts: dict[Node, float] = field(factory=dict)
+    node: Node
+    credit: int
+    mean: int = 0
+    running: int = 0
+    ring: str = ""
+    """`new`, `old`, or '' for none: no job of it may run."""
+    round: int = 0
+    """Of the old ring: when it is visited, or may be visited again."""
+    number: int = 0
 
-    def begin(self, child: Node) -> None:
-        """Let a child take part that had no job which may run: it has no credit, and keeps its debt."""
-        self.starts[child] = max(self.virtual, self.starts.get(child, 0.0))
 
-    def pick(self, child: Node, share: float) -> None:
-        """Charge a child that is leased from."""
-        self.virtual = self.starts[child]
-        self.starts[child] += share
+@define(eq=False)
+class Rings:
+    """The rings of a node: of values that came, and of all others."""
 
-    def correct(self, child: Node, share: float) -> None:
-        """Correct the charge by the measured time."""
-        self.starts[child] = self.starts.get(child, self.virtual) + share
+    new: list[Child] = field(factory=list)
+    old: list[Child] = field(factory=list)
+    round: int = 0
+    turn: str = "new"
 
-    def forget(self, child: Node) -> None:
-        """Remove an idle child that is in no debt."""
-        if self.starts.get(child, 0.0) <= self.virtual:
-            self.starts.pop(child, None)
+    def first(self) -> Child | None:
+        """Return the child to visit: of each ring by turns, while both have some."""
+        ring = self.turn if getattr(self, self.turn) else self.other(self.turn)
+        children: list[Child] = getattr(self, ring)
+        if not children:
+            return None
+        if ring == "old":
+            self.round = children[0].round
+        return children[0]
+
+    @staticmethod
+    def other(ring: str) -> str:
+        return "old" if ring == "new" else "new"
+
+
+@define(eq=False)
+class Line:
+    """Waiting jobs with equal values, in the order of their places."""
+
+    key: Node
+    node: Node
+    slots: list[Slot]
+    jobs: list[Job] = field(factory=list)
+    ready: bool = False
+    """Its value is in a ring, and jobs of it were found able to run."""
+    stop: Slot | None = None
+    """The limit in whose line it stands."""
+    admitted: bool = False
 
 
 @define(eq=False)
@@ -76,144 +118,372 @@ class FairQueue:
     path: tuple[str, ...] = ("tenant",)
     weights: dict[tuple[str, ...], float] = field(factory=dict)
     limits: list[Limit] = field(factory=list)
-    waiting: list[Job] = field(factory=list)
     held: list[Job] = field(factory=list)
-    nodes: defaultdict[Node, Fair] = field(factory=lambda: defaultdict(Fair))
-    means: dict[Node, float] = field(factory=dict)
-    mean: float = UNKNOWN_MS
-    active: set[Node] = field(factory=set)
-    """The nodes that have a job which may run."""
+    children: dict[Node, Child] = field(factory=dict)
+    rings: defaultdict[Node, Rings] = field(factory=lambda: defaultdict(Rings))
+    lines: dict[Node, Line] = field(factory=dict)
+    stopped: defaultdict[Slot, list[Line]] = field(factory=lambda: defaultdict(list))
+    mean: int = UNKNOWN
+    ends: list[tuple[Job, float]] = field(factory=list)
+    fronts: list[Job] = field(factory=list)
+    news: list[Job] = field(factory=list)
+    """Jobs at which no call has looked."""
+    coming: list[Line] = field(factory=list)
+    waits: Counter[Node] = field(factory=Counter)
+    taken: Counter[Slot] = field(factory=Counter)
+    again: bool = False
     places: Iterator[int] = field(factory=lambda: count(1))
+    numbers: Iterator[int] = field(factory=lambda: count(1))
+
+    # -- what happens to jobs ------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> list[Job]:
+        """All waiting jobs."""
+        return [*self.fronts, *self.news, *(job for line in self.lines.values() for job in line.jobs)]
 
     def enqueue(self, headers: Mapping[str, str], *, level: int = 0, cost: float | None = None) -> Job:
         """Add a job at the back of its line."""
         job = Job(headers, level, cost, next(self.places))
-        self.waiting.append(job)
-        self._refresh()
+        self.news.append(job)
         return job
 
     def lease(self, now: float, limit: int = 1, *, same: bool = False, batch: bool = False) -> list[Job]:
         """Lease up to *limit* jobs. *same*: of one value. *batch*: their time is divided by their number."""
+        self._settle()
+        room = min([limit, *(each.most - len(self.held) for each in self.limits if each.key is None)])
+        self._look()
         leased: list[Job] = []
-        while len(leased) < limit:
-            node = self._next(self.node(leased[0]) if same and leased else None)
-            if node is None:
+        while True:
+            for level in sorted({line.key[0] for line in self.lines.values()}, key=str):
+                self._admit(level)
+                if len(leased) < room and not (same and leased):
+                    self._pick(level, now, room, leased, same)
+            if not self.coming or len(leased) >= room or (same and leased):
                 break
-            job = min((job for job in self.waiting if self.node(job) == node and self.has_slot(job)), key=_place)
-            self.waiting.remove(job)
-            self.held.append(job)
-            job.state, job.since, job.charge = "leased", now, self._charge(job)
-            for parent, child in self._steps(node):
-                self.nodes[parent].pick(child, job.charge / self._weight(child))
-            leased.append(job)
-            self._refresh()
+        self._admit(None)
         for job in leased if batch else ():
             job.number = len(leased)
+        self._forget(leased)
         return leased
+
+    def look(self) -> None:
+        """Put new jobs into lines, without a lease."""
+        self._look(settled=False)
+        for level in sorted({line.key[0] for line in self.lines.values()}, key=str):
+            self._admit(level)
+        self._forget([])
 
     def end(self, job: Job, now: float, state: str = "gone") -> None:
         """End a lease: the job is gone (completed, cancelled, dead), waits in front (`front`: released, reclaimed,
         expired), waits at the back (`back`: retried), or is held back (`later`: delayed, suspended).
         """
         self.held.remove(job)
-        node, ran = self.node(job), (now - job.since) / job.number
-        if job.cost is None:
-            before = self.means.get(node, self.mean)
-            self.means[node] = before + (ran - before) / WEIGHT_OF_LATEST
-            self.mean += (ran - self.mean) / WEIGHT_OF_LATEST
-            for parent, child in self._steps(node):
-                self.nodes[parent].correct(child, (ran - job.charge) / self._weight(child))
-        job.state, job.number = state, 1
+        for slot in self.line_of(job).slots:
+            self.taken[slot] -= 1
+        self.ends.append((job, now))
+        job.state = state
         if state in ("front", "back"):
             self.come_back(job, front=state == "front")
-        self._refresh()
 
     def come_back(self, job: Job, *, front: bool) -> None:
         """Put a job into its line: by the place that it had, or at the back."""
-        if not front:
-            job.place = next(self.places)
         job.state = "waiting"
-        self.waiting.append(job)
-        self._refresh()
+        if front:
+            insort(self.fronts, job, key=_place)
+        else:
+            job.place = next(self.places)
+            self.news.append(job)
 
     def cancel(self, job: Job) -> None:
         """Remove a waiting job."""
-        self.waiting.remove(job)
         job.state = "gone"
-        self._refresh()
-
-    def node(self, job: Job) -> Node:
-        """Return the node to which this job's lease is charged."""
-        return (job.level, *(job.headers.get(name, "") for name in self.path))
-
-    def slots(self, limit: Limit, job: Job) -> int:
-        """Count the slots of this limit that are taken: of the value that *job* has, or of the queue."""
-        if limit.key is None:
-            return len(self.held)
-        return sum(other.headers.get(limit.key) == job.headers.get(limit.key) for other in self.held)
-
-    def has_slot(self, job: Job, *, whole: bool = True) -> bool:
-        """Tell whether all limits admit this job now; without *whole* only limits with a key. A job without the header
-        has no limit of that key.
-        """
-        return all(
-            self.slots(limit, job) < limit.most
-            for limit in self.limits
-            if (whole if limit.key is None else limit.key in job.headers)
-        )
+        for some in (self.fronts, self.news):
+            if job in some:
+                some.remove(job)
+                return
+        line = self.line_of(job)
+        line.jobs.remove(job)
+        self._count(line, -1)
 
     def redeclare(self, weights: dict[tuple[str, ...], float], limits: list[Limit]) -> None:
         """Change the numbers while the queue runs."""
         self.weights, self.limits = weights, limits
-        self._refresh()
+        self.again = any(self.stopped.values())
 
-    def _charge(self, job: Job) -> float:
-        return self.means.get(self.node(job), self.mean) if job.cost is None else job.cost * self.mean
+    # -- values ----------------------------------------------------------------------------------------------------
 
-    def _weight(self, node: Node) -> float:
-        return self.weights.get(tuple(str(value) for value in node[1:]), 1.0)
+    def node(self, job: Job) -> Node:
+        """Return the node to which this job's lease is charged."""
+        return (job.level, *(job.headers.get(name) for name in self.path))
 
-    @staticmethod
-    def _steps(node: Node) -> Iterator[tuple[Node, Node]]:
-        """Yield (parent, child) from the root of the level to *node*."""
-        for depth in range(1, len(node)):
-            yield node[:depth], node[: depth + 1]
+    def line_of(self, job: Job) -> Line:
+        """Return the line of a job."""
+        keys = [limit.key for limit in self.limits if limit.key is not None and limit.key not in self.path]
+        key = (*self.node(job), *(job.headers.get(name) for name in keys))
+        if key not in self.lines:
+            slots = sorted(
+                (limit.key, job.headers[limit.key])
+                for limit in self.limits
+                if limit.key is not None and limit.key in job.headers
+            )
+            self.lines[key] = Line(key, self.node(job), slots)
+        return self.lines[key]
 
-    def _next(self, only: Node | None) -> Node | None:
-        """Return the value from which to lease, level by level; *only*: that value, or none."""
-        if only is not None:
-            return only if only in self.active else None
-        roots = sorted(node for node in self.active if len(node) == 1)
-        if not roots or not any(map(self.has_slot, self.waiting)):
-            return None
-        node = roots[0]
-        while len(node) <= len(self.path):
-            children = [child for child in self.active if child[:-1] == node]
-            starts = self.nodes[node].starts
-            node = min(children, key=lambda child: (starts[child], str(child[-1])))
-        return node
+    def most(self, slot: Slot) -> int:
+        """The number of leased jobs that a limit admits."""
+        return next(limit.most for limit in self.limits if limit.key == slot[0])
 
-    def _refresh(self) -> None:
-        """Find which nodes have a job that may run, and forget idle nodes."""
-        may_run = {self.node(job) for job in self.waiting if self.has_slot(job, whole=False)}
-        active = {node[:depth] for node in may_run for depth in range(1, len(node) + 1)}
-        for node in sorted(active - self.active, key=len):
-            if len(node) > 1:
-                self.nodes[node[:-1]].begin(node)
-        self.active = active
-        if not (self.waiting or self.held):
-            self.nodes.clear()
-            self.means.clear()
-            return
-        busy = {self.node(job)[:depth] for job in (*self.waiting, *self.held) for depth in range(1, len(self.path) + 2)}
-        for parent, fair in list(self.nodes.items()):
-            for child in [child for child in fair.starts if child not in busy]:
-                fair.forget(child)
-                if child not in fair.starts:
-                    self.means.pop(child, None)
-            if not fair.starts:
-                del self.nodes[parent]
+    def has_slot(self, job: Job) -> bool:
+        """Tell whether all limits admit this job now. A job without the header has no limit of that key."""
+        whole_queue = all(len(self.held) < limit.most for limit in self.limits if limit.key is None)
+        return whole_queue and self._full(self.line_of(job)) is None
+
+    def _full(self, line: Line) -> Slot | None:
+        return next((slot for slot in line.slots if self.taken[slot] >= self.most(slot)), None)
+
+    def quantum(self, node: Node) -> int:
+        """The credit of a visit."""
+        weight = self.weights.get(tuple(value or "" for value in node[1:]), 1.0)  # type: ignore[misc]
+        return max(1, whole(QUANTUM * weight))
+
+    def _above(self, node: Node) -> Iterator[Child]:
+        """Yield a value, and the nodes above it."""
+        for depth in range(len(node), 1, -1):
+            if node[:depth] in self.children:
+                yield self.children[node[:depth]]
+
+    def _count(self, line: Line, number: int) -> None:
+        for depth in range(1, len(line.node) + 1):
+            self.waits[line.node[:depth]] += number
+
+    # -- a call ----------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Apply the ends since the last call. A correction is bounded to a visit's credit, either way."""
+        freed: Counter[Slot] = Counter()
+        for job, when in self.ends:
+            ran = whole(max(0.0, 1000 * (when - job.since) / job.number))
+            node = self.node(job)
+            value = self.children.get(node)
+            if job.cost is None:
+                if value is not None and len(node) > 1:
+                    value.mean = max(
+                        1, whole(value.mean + (ran - value.mean) / WEIGHT_OF_LATEST) if value.mean else ran
+                    )
+                self.mean = max(1, whole(self.mean + (ran - self.mean) / WEIGHT_OF_LATEST))
+            for child in self._above(node):
+                child.running = max(0, child.running - 1)
+                if job.cost is None:
+                    quantum = self.quantum(child.node)
+                    child.credit = max(-quantum, min(quantum, child.credit + job.charge - ran))
+            freed.update(self.line_of(job).slots)
+            job.number = 1
+        self.ends.clear()
+        for slot in sorted(freed, key=slot_name):
+            for _ in range(freed[slot]):
+                self._let_in(slot)
+        if self.again:
+            self._let_all_in()
+
+    def _let_in(self, slot: Slot) -> None:
+        """Let the first line of a limit go back to its ring."""
+        if self.stopped[slot]:
+            line = self.stopped[slot].pop(0)
+            line.stop = None
+            self.coming.append(line)
+
+    def _let_all_in(self) -> None:
+        """Let lines in for which there are slots, after the limits have changed."""
+        self.again = False
+        let: Counter[Slot] = Counter()
+        for slot in sorted(self.stopped, key=slot_name):
+            for line in list(self.stopped[slot]):
+                if self._full(line) is None and self.taken[slot] + let[slot] < self.most(slot):
+                    let[slot] += 1
+                    self.stopped[slot].remove(line)
+                    line.stop = None
+                    self.coming.append(line)
+
+    def _look(self, *, settled: bool = True) -> None:
+        """Put the jobs that came into their lines."""
+        for job in (*self.fronts, *self.news) if settled else self.news:
+            line = self.line_of(job)
+            insort(line.jobs, job, key=_place)
+            self._count(line, 1)
+            if line not in self.coming:
+                self.coming.append(line)
+        self.news.clear()
+        if settled:
+            self.fronts.clear()
+
+    def _admit(self, level: object) -> None:
+        """Lines to which jobs or slots have come take part, if a job of them may run."""
+        later = []
+        while self.coming:
+            line = self.coming.pop(0)
+            if level is not None and line.key[0] != level:
+                later.append(line)
+            elif line.stop is None and not line.ready:
+                if self._full(line) is None:
+                    line.ready = True
+                    self._join(line.node)
+                else:
+                    self._turn_away(line)
+        self.coming = later
+
+    def _join(self, node: Node) -> None:
+        """Enter the rings: a value of which no job waited or was leased is new; others are old, when they may be
+        visited again.
+        """
+        while len(node) > 1:
+            rings, child = self.rings[node[:-1]], self.children.get(node)
+            if child is None:
+                child = self.children[node] = Child(node, self.quantum(node))
+                child.ring = "new"
+                child.number = next(self.numbers)
+                rings.new.append(child)
+            elif not child.ring:
+                child.round = max(child.round, rings.round)
+                self._enter_old(rings, child)
+            else:
+                return
+            node = node[:-1]
+
+    def _enter_old(self, rings: Rings, child: Child) -> None:
+        child.ring = "old"
+        child.number = next(self.numbers)
+        insort(rings.old, child, key=_turn)
+
+    def _turn_away(self, line: Line) -> None:
+        """No job of this line may run: it goes to the line of its limit, and others take the slots that it had."""
+        line.ready = False
+        stop = self._full(line)
+        if line.jobs and stop is not None:
+            line.stop = stop
+            insort(self.stopped[stop], line, key=_level)
+        for slot in line.slots:
+            if self.taken[slot] < self.most(slot):
+                self._let_in(slot)
+
+    def _pick(self, level: object, now: float, room: int, leased: list[Job], same: bool) -> None:
+        root: Node = (level,)
+        while len(leased) < room:
+            self._admit(level)
+            node = root
+            while len(node) <= len(self.path):
+                child = self.rings[node].first()
+                if child is None:
+                    break
+                if child.credit > 0:
+                    node = child.node
+                else:
+                    self._over(child, ring="old", had=False)
+            if len(node) <= len(self.path):
+                return
+            line = self._next_line(node)
+            if line is None:
+                if node == root:
+                    return
+                self._leave(node, had=False)
+                continue
+            while line is not None:
+                leased.append(self._take(line, now))
+                line = self._next_line(node)
+                if len(leased) == room or not (same or all(child.credit > 0 for child in self._above(node))):
+                    break
+            self._end_visit(node, gone=line is None)
+            if same:
+                return
+
+    def _next_line(self, node: Node) -> Line | None:
+        """Return the line of a value that has the first job which may run."""
+        while True:
+            lines = [line for line in self.lines.values() if line.node == node and line.ready]
+            if not lines:
+                return None
+            line = min(lines, key=lambda line: line.jobs[0].place if line.jobs else 0)
+            if line.jobs and self._full(line) is None:
+                return line
+            self._turn_away(line)
+
+    def _take(self, line: Line, now: float) -> Job:
+        job = line.jobs.pop(0)
+        self._count(line, -1)
+        self.held.append(job)
+        self.taken.update(line.slots)
+        node = self.node(job)
+        mean = self.children[node].mean if node in self.children else 0
+        job.state, job.since = "leased", now
+        job.charge = max(1, whole(job.cost * self.mean)) if job.cost is not None else mean or self.mean
+        for child in self._above(node):
+            child.credit -= job.charge
+            child.running += 1
+        if not line.jobs:
+            self._turn_away(line)
+        return job
+
+    def _end_visit(self, node: Node, *, gone: bool) -> None:
+        """Let a value that was leased from leave its ring, or go to the end of the old one; the same above it."""
+        while len(node) > 1:
+            child = self.children[node]
+            if gone:
+                self._over(child, ring="", had=True)
+            elif child.credit <= 0:
+                self._over(child, ring="old", had=True)
+            node = node[:-1]
+            gone = gone and not (self.rings[node].new or self.rings[node].old)
+
+    def _leave(self, node: Node, *, had: bool) -> None:
+        while len(node) > 1:
+            self._over(self.children[node], ring="", had=had)
+            node = node[:-1]
+            if self.rings[node].new or self.rings[node].old:
+                return
+
+    def _over(self, child: Child, *, ring: str, had: bool) -> None:
+        """A visit is over: the rounds that pay the debt are passed over, and the next visit's credit is given. *had*: a
+        job was taken; if not, the child keeps its credit and its round.
+        """
+        rings, quantum = self.rings[child.node[:-1]], self.quantum(child.node)
+        getattr(rings, child.ring).pop(0)
+        owed = max(0, -child.credit)
+        rounds = owed // quantum + 1 if had or child.credit <= 0 else 0
+        if rounds:
+            child.credit = rounds * quantum - owed
+        child.round = rings.round + rounds
+        if had:  # it is no turn of the old ring if that had nobody: then it would be visited twice
+            rings.turn = "old" if child.ring == "new" and rings.old else "new"
+        child.ring = ring
+        if ring:
+            self._enter_old(rings, child)
+
+    def _forget(self, leased: list[Job]) -> None:
+        """A node of which no job waits or is leased leaves nothing behind."""
+        for node, child in list(self.children.items()):
+            if not (child.ring or child.running or self.waits[node]):
+                del self.children[node]
+                self.rings.pop(node, None)
+        for key, line in list(self.lines.items()):
+            if not (line.jobs or line.ready or line.stop):
+                del self.lines[key]
+        self.waits += Counter()
+        if not (leased or self.lines or self.held or self.children):
+            self.rings.clear()
+
+
+def slot_name(slot: Slot) -> str:
+    """The text of a slot, by which slots are in order."""
+    return lp(slot[0]) + lp(slot[1])
 
 
 def _place(job: Job) -> int:
     return job.place
+
+
+def _level(line: Line) -> str:
+    return str(line.key[0])
+
+
+def _turn(child: Child) -> tuple[int, int]:
+    return child.round, child.number

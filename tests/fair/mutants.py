@@ -15,11 +15,14 @@ MUTANTS: dict[str, tuple[Sequence[Edit], tuple[str, ...]]] = {
         ],
         ("law",),
     ),
-    "the last by name goes first": (
-        [("lease_fair", "a.at < b.at or a.at == b.at and a.key < b.key", "a.key > b.key")],
-        ("shares",),
+    "an end lets in no line": (
+        [("lease_fair", "do picking.let_in(q, freed[i]) end", "do tostring(freed[i]) end")],
+        ("starved", "lost", "calm"),
     ),
-    "slots are not counted": ([("lease_fair", "if slot.used >= slot.most then", "if false then")], ("limit",)),
+    "slots are not counted": (
+        [("lease_fair", "if picking.used(q, slot) >= slot.most then", "if false then")],
+        ("limit",),
+    ),
 }
 
 GIVE_BACK = "holds.give_back(q, "
@@ -72,61 +75,124 @@ PICKS: dict[str, Sequence[Edit]] = {
     "an end keeps its slots": [("*", "redis.call('ZREM', q.slots, unpack", "type(unpack")],
     "a release keeps its slot": [("*", "  if q.held then holds.give_back(q, entries) end\n", "")],
     "an end is not measured": [("*", "redis.call('RPUSH', q.settled", "type(q.settled")],
-    "idle values get credit": [
-        ("lease_fair", "it.at = math.max(it.at, parent.virtual)", "it.at = it.at + 0"),
-        ("lease_fair", "it.news, it.at = 0, math.max(it.at, virtual)", "it.news = 0"),
+    "newcomers starve the old": [
+        (
+            "lease_fair",
+            "if had then parent.turn = from == 'n' and picking.head(q, parent, 'o') and 'o' or 'n' end",
+            "if had then parent.turn = 'n' end",
+        )
+    ],
+    "the old starve newcomers": [
+        (
+            "lease_fair",
+            "if had then parent.turn = from == 'n' and picking.head(q, parent, 'o') and 'o' or 'n' end",
+            "if had then parent.turn = 'o' end",
+        )
+    ],
+    "the name decides": [
+        ("lease_fair", "a.round < b.round or a.round == b.round and a.seq < b.seq", "(a.key or '') < (b.key or '')")
+    ],
+    "the last comes first": [
+        ("lease_fair", "a.round == b.round and a.seq < b.seq", "a.round == b.round and a.seq > b.seq")
+    ],
+    "debt for ever": [
+        ("lease_fair", "math.max(-it.quantum, math.min(it.quantum,", "math.max(-1e15, math.min(it.quantum,")
+    ],
+    "credit for ever": [
+        ("lease_fair", "math.max(-it.quantum, math.min(it.quantum,", "math.max(-it.quantum, math.min(1e15,")
+    ],
+    "credit is kept by those who leave": [
+        ("lease_fair", "owed = it.parent, it.ring, math.max(0, -it.credit)", "owed = it.parent, it.ring, -it.credit")
     ],
     "no debt is kept": [
-        ("lease_fair", "it.at = math.max(it.at, parent.virtual)", "it.at = parent.virtual"),
-        ("lease_fair", "it.news, it.at = 0, math.max(it.at, virtual)", "it.news, it.at = 0, virtual"),
+        ("lease_fair", "owed = it.parent, it.ring, math.max(0, -it.credit)", "owed = it.parent, it.ring, 0")
     ],
-    "the virtual time never goes back": [
-        ("lease_fair", "it.parent.moved = it.at, true", "it.parent.moved = math.max(it.at, it.parent.virtual), true")
+    "who comes back is new": [
+        ("lease_fair", "if not it.known then it.ring, it.round, it.credit", "if true then it.ring, it.round, it.credit")
     ],
+    "debt is forgotten by those who leave": [
+        ("lease_fair", "'o', math.max(it.round, parent.base)", "'o', parent.base")
+    ],
+    "a newcomer is visited twice": [
+        ("lease_fair", "from == 'n' and picking.head(q, parent, 'o') and 'o'", "from == 'n' and 'o'")
+    ],
+    "a round never ends": [("lease_fair", "if it and it.ring == 'o' and node.base ~= it.round then", "if false then")],
     "the correction is of the organisation only": [
-        ("lease_fair", "if not ended.costed then it.at", "if not ended.costed and not it.value then it.at"),
-        ("lease_fair", "it.at = math.max(0, it.at + (ran - ends[i][3]) / it.weight)", ""),
+        ("lease_fair", "if not ended.costed then it.credit", "if not ended.costed and not it.value then it.credit"),
     ],
-    "a cost is measured": [("lease_fair", "if not ended.costed then it.at", "if true then it.at")],
-    "a stopped line stays stopped": [("lease_fair", "for _, slot in ipairs(freed) do", "for _, slot in ipairs({}) do")],
+    "a visit is one job": [("lease_fair", "or not (same or has_credit(node))", "or not same")],
+    "a visit of a user is none of its organisation": [
+        ("lease_fair", "it.changed = it.credit - charge, it", "it.changed = it.credit - (it.value and charge or 0), it")
+    ],
+    "a slot lets in two": [
+        (
+            "lease_fair",
+            "do picking.let_in(q, freed[i]) end",
+            "do picking.let_in(q, freed[i]) picking.let_in(q, freed[i]) end",
+        )
+    ],
+    "the last of a limit's line comes first": [
+        (
+            "lease_fair",
+            "redis.call('ZRANGEBYLEX', q.stopped, '[' .. slot .. ' ', '(' .. slot .. '!', 'LIMIT', 0, 1)",
+            "redis.call('ZREVRANGEBYLEX', q.stopped, '(' .. slot .. '!', '[' .. slot .. ' ', 'LIMIT', 0, 1)",
+        )
+    ],
+    "a slot is not passed on": [
+        ("lease_fair", "if picking.used(q, slot) < slot.most then picking.let_in(q, slot.key) end", "")
+    ],
+    "a value is left behind": [
+        ("lease_fair", "stays = it.ring ~= '' or it.running > 0 or not it.parent", "stays = true")
+    ],
+    "a cost is measured": [("lease_fair", "if not ended.costed then it.credit", "if true then it.credit")],
+    "a stopped line stays stopped": [("lease_fair", "do picking.let_in(q, freed[i]) end", "do tostring(freed[i]) end")],
     "a higher limit wakes no line": [("declare_terms", "redis.call('HSET', terms, 'again', '')", "")],
-    "weights divide twice": [
-        ("lease_fair", "it.at + charge / it.weight", "it.at + charge / it.weight / it.weight"),
-        ("lease_fair", "it.at + its_charge / it.weight", "it.at + its_charge / it.weight / it.weight"),
+    "a weight counts twice": [
+        (
+            "lease_fair",
+            "picking.QUANTUM * tonumber(weights[i])",
+            "picking.QUANTUM * tonumber(weights[i]) * tonumber(weights[i])",
+        )
     ],
     "jobs that are not picked are lost": [
         ("lease_fair", "in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)", "")
     ],
-    "slots are not counted": [("lease_fair", "if slot.used >= slot.most then", "if false then")],
-    "a limit admits one too many": [("lease_fair", "if slot.used >= slot.most then", "if slot.used > slot.most then")],
+    "slots are not counted": [("lease_fair", "if picking.used(q, slot) >= slot.most then", "if false then")],
+    "a limit admits one too many": [
+        ("lease_fair", "if picking.used(q, slot) >= slot.most then", "if picking.used(q, slot) > slot.most then")
+    ],
     "the queue has no limit": [("lease_fair", "t.most - redis.call('HLEN', held)", "t.most")],
     "each job of a batch pays for all": [
         ("lease_fair", "1000 * (ended - since) / number", "1000 * (ended - since)"),
-        ("lease_fair", "1000 * (when - since) / number", "1000 * (when - since)"),
     ],
-    "means are not learned": [("lease_fair", "it.mean = math.max(1, before + (ran - before) / 8)", "it.mean = 0")],
+    "means are not learned": [("lease_fair", "if it.known then it.mean =", "if false then it.mean =")],
     "a job that came back waits for its line": [
         ("lease_fair", "if front and (not kept or front.place <", "if front and not kept and (true or front.place <")
     ],
-    "a batch of one value is of several": [("lease_fair", "if same and q.picks[1] then", "if false then")],
+    "a batch of one value is of several": [
+        ("lease_fair", "or not (same or has_credit(node))", "or not has_credit(node)"),
+        ("lease_fair", "      if same then return end\n", ""),
+    ],
     "an empty queue leaves its shares": [("lease_fair", "redis.call('UNLINK', shares, ready, stopped, resting)", "")],
     "a value is forgotten while a job is leased": [
-        ("lease_fair", "it.alive or it.running > 0 or it.at", "it.alive or it.at"),
-        ("lease_fair", "if it.running > 0 or it.at > last then", "if it.at > last then"),
+        ("lease_fair", "it.ring ~= '' or it.running > 0 or not", "it.ring ~= '' or not")
     ],
-    "the last by name goes first": [("lease_fair", "a.at < b.at or a.at == b.at and a.key < b.key", "a.key > b.key")],
-    "a lease from lines forgets what ended": [
-        ("lease_fair", "  filing.ends(q)\n  reading.at_new(q, q.reader)\n", "  reading.at_new(q, q.reader)\n")
+    "a value is forgotten while a job waits": [
+        ("lease_fair", "if not stays and it.changed and q.has_lines then", "if false then")
     ],
-    "a lease from lines looks at no new job": [
-        ("lease_fair", "  filing.ends(q)\n  reading.at_new(q, q.reader)\n", "  filing.ends(q)\n")
+    "a visit takes all": [("lease_fair", "or not (same or has_credit(node))", "")],
+    "a ring is read once": [
+        (
+            "lease_fair",
+            "ring.further, ring.last = #rows == most, rows[#rows]",
+            "ring.further, ring.last = false, rows[#rows]",
+        )
     ],
-    "a value that was refunded keeps its place": [
-        ("lease_fair", "if ended.line.value.alive then picking.join(ended.line.value) end", "")
-    ],
-    "a value that is charged more keeps its place": [("lease_fair", "q.limit + 1 + q.later", "q.limit + 1")],
-    "the first value takes all": [("lease_fair", "alone = alone and not path[i].heap[2]", "alone = true")],
-    "the short way charges nobody": [
-        ("lease_fair", "it.at + its_charge / it.weight), it.running + 1", "it.at), it.running + 1")
+    "a picked job is charged nothing": [
+        (
+            "lease_fair",
+            "it.credit, it.running, it.changed = it.credit - charge",
+            "it.credit, it.running, it.changed = it.credit",
+        )
     ],
 }

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.fair.model import FairQueue, Job, Limit, Node
+from tests.fair.model import QUANTUM, UNKNOWN, FairQueue, Job, Limit, Node
 
 TENANTS = ("ada", "bob", "cyd")
 WEIGHTS: dict[tuple[str, ...], float] = {("ada",): 3.0, ("bob",): 2.0, ("cyd",): 1.0}
@@ -80,10 +80,14 @@ def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
     leases=st.integers(1, 150),
 )
 def test_nobody_starves(weights, costs, leases):
-    """The run times of two waiting values, by weight, differ by one job of each at most, at every moment."""
+    """The run times of two waiting values, by weight, differ by four visits at most, at every moment.
+
+    While values are new, those that came before are visited by turns with them.
+    """
     values = dict(zip("abcdef", zip(weights, costs, strict=False), strict=False))
     queue = FairQueue(weights={(name,): weight for name, (weight, _) in values.items()})
     for name, (_, cost) in values.items():
+        queue.enqueue({"tenant": name}, cost=cost)
         queue.enqueue({"tenant": name}, cost=cost)
     had = dict.fromkeys(values, 0.0)
     for _ in range(leases):
@@ -94,8 +98,8 @@ def test_nobody_starves(weights, costs, leases):
         queue.enqueue({"tenant": name}, cost=cost)
         queue.end(job, 1.0)
         for (one, (one_weight, one_cost)), (other, (other_weight, other_cost)) in product(values.items(), repeat=2):
-            bound = one_cost / one_weight + other_cost / other_weight
-            assert abs(had[one] - had[other]) <= bound + 1e-6
+            bound = 4 * (QUANTUM / UNKNOWN + max(one_cost / one_weight, other_cost / other_weight))
+            assert abs(had[one] - had[other]) <= bound + 0.01
 
 
 def test_an_idle_value_gets_no_credit():
@@ -111,37 +115,68 @@ def test_an_idle_value_gets_no_credit():
     assert abs(order.count("bob") - 20) <= 1
 
 
-def test_a_long_run_is_paid_for():
-    """A tenant whose job ran for ten times the mean waits for ten jobs of another."""
-    queue = FairQueue()
-    for _ in range(30):
-        queue.enqueue({"tenant": "ada"})
-        queue.enqueue({"tenant": "bob"})
-    for _ in range(50):
-        for job in queue.lease(0.0, 2):
-            queue.end(job, 1000.0)
-            queue.enqueue(job.headers)
-    first, second = queue.lease(0.0, 2)
-    assert {first.headers["tenant"], second.headers["tenant"]} == {"ada", "bob"}
-    queue.end(second, 1000.0)
-    queue.end(first, 10_000.0)
-    order = [queue.lease(0.0)[0].headers["tenant"] for _ in range(8)]
-    assert first.headers["tenant"] not in order
-
-
-def test_a_newcomer_does_not_wait_for_what_is_paid_back():
-    """A flood whose jobs are suddenly a hundred times shorter is paid back; a newcomer after that begins beside it."""
+def test_a_correction_is_one_visit_at_most():
+    """A run that took a hundred times its charge costs one visit, and one that took none brings one: nobody pays for
+    an hour ago.
+    """
     queue = FairQueue()
     for _ in range(60):
-        queue.enqueue({"tenant": "flood"})
-    for _ in range(20):
-        queue.end(queue.lease(0.0)[0], 1000.0)
-    running = queue.lease(0.0, 10)
-    for job in running:
-        queue.end(job, 10.0)
-    queue.end(queue.lease(0.0)[0], 10.0)
-    queue.enqueue({"tenant": "new"})
-    assert "new" in [queue.lease(0.0)[0].headers["tenant"] for _ in range(2)]
+        queue.enqueue({"tenant": "ada"})
+        queue.enqueue({"tenant": "bob"})
+    first = queue.lease(0.0, 20)
+    for job in first:
+        queue.end(job, 10_000.0 if job.headers["tenant"] == "ada" else 0.0)
+    queue.lease(0.0, 0)
+    assert [queue.children[0, name].credit for name in ("ada", "bob")] == [-QUANTUM, QUANTUM]
+
+
+def test_new_and_old_values_take_turns():
+    """Newcomers never starve those who wait, and are visited first but by turns."""
+    queue = FairQueue()
+    for _ in range(30):
+        queue.enqueue({"tenant": "old"}, cost=10.0)
+    queue.lease(0.0)
+    for number in range(10):
+        queue.enqueue({"tenant": f"n{number}"})
+    order = [queue.lease(0.0)[0].headers["tenant"] for _ in range(20)]
+    assert order[:4] == ["n0", "old", "n1", "old"]
+    assert set(order[::2]) == {f"n{number}" for number in range(10)}
+
+
+def test_a_value_that_comes_back_while_its_job_runs_is_old():
+    """Else a tenant that sends one job after another would always be visited as a newcomer."""
+    queue = FairQueue()
+    queue.enqueue({"tenant": "ada"})
+    [first] = queue.lease(0.0)
+    queue.enqueue({"tenant": "ada"})
+    queue.lease(0.0, 0)
+    assert queue.children[0, "ada"].ring == "old"
+    [second] = queue.lease(0.0)
+    queue.end(first, 1.0)
+    queue.end(second, 1.0)
+    queue.enqueue({"tenant": "bob"})
+    queue.lease(0.0, 0)
+    queue.enqueue({"tenant": "ada"})
+    queue.lease(0.0, 0)
+    assert queue.children[0, "ada"].ring == "new"
+
+
+def test_the_line_of_a_limit_lets_in_one():
+    """Four users wait for two slots of their organisation: each end lets the first in, who comes in its order."""
+    queue = FairQueue(path=("org", "user"), limits=[Limit(2, "org")])
+    for name in "abcdef":
+        queue.enqueue({"org": "x", "user": name})
+    first = queue.lease(0.0, 6)
+    order = [job.headers["user"] for job in first]
+    assert len(queue.stopped["org", "x"]) == 4
+    for job in first:
+        queue.end(job, 1.0)
+        [other] = queue.lease(1.0, 6)
+        first.append(other)
+        order.append(other.headers["user"])
+        if len(order) == 6:
+            break
+    assert order == list("abcdef")
 
 
 def test_a_batch_shares_its_time():
@@ -151,12 +186,12 @@ def test_a_batch_shares_its_time():
         for _ in range(100):
             queue.enqueue({"tenant": tenant})
     batch = queue.lease(0.0, 10, same=True, batch=True)
-    [single] = queue.lease(0.0)
-    assert batch[0].headers != single.headers
+    assert len({job.headers["tenant"] for job in batch}) == 1
+    single = next(job for _ in range(20) if (job := queue.lease(0.0)[0]).headers != batch[0].headers)
     for job in (*batch, single):
         queue.end(job, 1000.0)
-    starts = queue.nodes[(0,)].starts.values()
-    assert max(starts) - min(starts) < 10
+    queue.lease(0.0, 0)
+    assert sorted(child.mean for child in queue.children.values()) == [100_000, 1_000_000]
 
 
 @pytest.mark.parametrize("path", [("tenant",), ("org", "tenant")])
@@ -168,7 +203,7 @@ def test_many_values_of_one_organisation(path):
     for _ in range(20):
         queue.enqueue({"org": "few", "tenant": "ada"})
     order = [queue.lease(0.0)[0].headers["org"] for _ in range(31)]
-    assert order.count("few") == (16 if len(path) == 2 else 1)
+    assert order.count("few") == (15 if len(path) == 2 else 1)
 
 
 @pytest.mark.slow
@@ -232,7 +267,8 @@ class Operations(RuleBasedStateMachine):
             assert (len(self.leased) <= 6, len(of_tenant) <= self.most, len(of_api) <= 3) == (True, True, True)
         if leased:
             assert leased[0].level == min(node[0] for node in fronts)  # type: ignore[type-var]
-            assert leased[0].place == fronts[queue.node(leased[0])], "a job passed another of its value"
+            others = queue.line_of(leased[0]).jobs
+            assert all(leased[0].place < job.place for job in others), "a job passed another of its line"
         assert bool(leased) == bool(fronts), "a slot waits while a job may run"
         if same:
             assert len({queue.node(job) for job in leased}) <= 1
@@ -271,9 +307,11 @@ class Operations(RuleBasedStateMachine):
     @invariant()
     def nothing_is_left_behind(self) -> None:
         if not (self.queue.waiting or self.queue.held):
-            assert not self.queue.nodes
-            assert not self.queue.means
-            assert not self.queue.active
+            self.queue.lease(self.now, 0)
+            self.queue.lease(self.now, 9)
+            assert not self.queue.children
+            assert not self.queue.rings
+            assert not any(self.queue.stopped.values())
 
 
 TestOperations = Operations.TestCase
@@ -289,4 +327,4 @@ def test_a_million_values_leave_nothing_behind():
         queue.enqueue({"tenant": "always"})
         for job in queue.lease(0.0, 2):
             queue.end(job, 1000.0)
-    assert len(queue.nodes[(0,)].starts) < 20
+        assert len(queue.children) < 5
