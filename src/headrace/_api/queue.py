@@ -292,6 +292,10 @@ class BaseQueue(Guided, Connected):
             raise ConfigurationError(
                 "at_most_once: not for an ordered queue, as the next job of the key would start before this one runs"
             )
+        if once and self.ops.settings.limits:
+            raise ConfigurationError(
+                "at_most_once: not with limits, as a job that is complete has no slot while it runs; lease it, and complete it"
+            )
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
         if self._pid != os.getpid():  # a fork has a name of its own

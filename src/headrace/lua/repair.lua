@@ -1,7 +1,7 @@
 -- repair: find and repair damage by foreign commands, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
 --        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash),
---        limited (zset), terms (hash), lines (zset)
+--        limited (zset), terms (hash), lines (zset), shares (hash), ready (zset), resting (zset)
 -- ARGV   call, place, cursor, limit count, lease, dry flag
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued, slots}: place and cursor: where to continue, place '' when done · then the number of repairs of
@@ -41,10 +41,11 @@ local q = {
   jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
   wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
   asleep = asleep, steps = steps, dead = dead, stats = stats, held = held, slots = slots, settled = settled, stopped = stopped,
+  shares = shares, ready = ready, resting = resting,
 }
 require_streams(jobs, wake, dead)
-require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns, steps, terms, held)
-require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind, asleep, slots, stopped, lines)
+require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns, steps, terms, held, shares)
+require_sorted_sets(workers, leases, delayed, flows, limited, ended, behind, asleep, slots, stopped, lines, ready, resting)
 require_lists(settled)
 holds.check(q)
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits it, and then all later writes
@@ -104,7 +105,7 @@ end
 
 -- 2. The jobs stream, its groups, and the pending list.
 -- The groups exist, at their places: before *last*, the end of the stream, and not before the delivered entries.
-local function place_of(delivered, last)
+function q.place_of(delivered, last)
   local right = after(delivered, last) and last or delivered
   local highest = redis.call('XPENDING', jobs, 'workers')[3]
   return highest and after(highest, right) and highest or right
@@ -121,7 +122,7 @@ local function mend_group(last)
   end
   if not ours then return end
   local delivered = ours['last-delivered-id']
-  local right = place_of(delivered, last)
+  local right = q.place_of(delivered, last)
   if right ~= delivered then
     redis.call('XGROUP', 'SETID', jobs, 'workers', right)
     mended('groups')
@@ -143,12 +144,12 @@ local function mend_suspended(entry)
 end
 -- In a queue with terms each leased job holds its slots, and each job of the line consumers has a place in a line.
 -- Otherwise it goes to the front: the next look puts it into its line.
-local agreed_on = agreed.read(terms)
+q.agreed_on = agreed.read(terms)
 local function mend_terms(row, fields)
   local entry, owner, idle = row[1], row[2], row[3]
-  if not agreed_on or is_reserved(owner) and not is_in_line(owner) then return end
-  local values, cost = agreed.values(agreed_on, fields)
-  local line, place = agreed.line(agreed_on, level_of(fields, q.levels.n), values), holds.place(entry)
+  if not q.agreed_on or is_reserved(owner) and not is_in_line(owner) then return end
+  local values, cost = agreed.values(q.agreed_on, fields)
+  local line, place = agreed.line(q.agreed_on, level_of(fields, q.levels.n), values), holds.place(entry)
   if is_in_line(owner) then
     local member = line .. ' ' .. place .. (is_lined(owner) and '' or '+') .. holds.cost(cost)
     if redis.call('ZSCORE', lines, member) then return end
@@ -157,8 +158,8 @@ local function mend_terms(row, fields)
     wake_many(wake, 1)
     mended('stranded')
   elseif redis.call('HEXISTS', held, entry) == 0 then
-    local text = string.format('%.3f %.0f 1 %d:%s', now - idle, agreed_on.mean, #line, line)
-    for _, slot in ipairs(agreed_on.slots) do
+    local text = string.format('%.3f %.0f 1 %d:%s', now - idle, q.agreed_on.mean, #line, line)
+    for _, slot in ipairs(q.agreed_on.slots) do
       if values[slot.at] then
         local name = slot.key .. holds.lp(values[slot.at])
         text = text .. holds.lp(name)
@@ -179,7 +180,7 @@ local function walk_jobs()
     if not last then return '' end
   end
   local delivered = (info('GROUPS', jobs) or {})['last-delivered-id']
-  if dry and delivered then delivered = place_of(delivered, last) end
+  if dry and delivered then delivered = q.place_of(delivered, last) end
   local page, more = stretch(budget, jobs, from, last, limit)
   local rows = delivered and redis.call('XPENDING', jobs, 'workers', from, last, limit) or {}
   looked = looked + math.max(#page, #rows)
@@ -260,9 +261,9 @@ local function row_of(entry) return redis.pcall('XPENDING', jobs, 'workers', ent
 local function dangles(entry) return dry and row_of(entry) and not there(entry) end
 local function would_park(entry)
   local group = dry and not row_of(entry) and there(entry) and info('GROUPS', jobs)
-  return group and not after(entry, place_of(group['last-delivered-id'], info('STREAM', jobs)['last-generated-id']))
+  return group and not after(entry, q.place_of(group['last-delivered-id'], info('STREAM', jobs)['last-generated-id']))
 end
-local function would_hold(entry) return dry and agreed_on and there(entry) and is_leased(q, entry) end
+local function would_hold(entry) return dry and q.agreed_on and there(entry) and is_leased(q, entry) end
 local function would_be_stale(id)
   if not dry or string.sub(id, 1, 1) == '\n' then return false end
   local marker = redis.call('HGET', ids, id)
@@ -301,7 +302,7 @@ local parts = {
   blocked = walk_hash(blocked, function(id) take_id(id, 'blocked') end),
   leases = walk_set(leases, function(entry)
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
-    local shield = entry == 'lines' and agreed_on -- it stays until a lease finds no line: see held.lua
+    local shield = entry == 'lines' and q.agreed_on -- it stays until a lease finds no line: see held.lua
     if lost_group or dangles(entry) or would_park(entry) then return end
     if not shield and (not row or is_reserved(row[2]) and not runs.suspended(row[2])) then
       redis.call('ZREM', leases, entry)

@@ -21,15 +21,15 @@ function agreed.packed(given)
 end
 -- The terms, or nil.
 function agreed.read(key)
-  return agreed.of(redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next', 'sweep'))
+  return agreed.of(redis.call('HMGET', key, 'structure', 'packed', 'mean', 'weighted', 'again', 'halved', 'next'))
 end
 -- The same from these fields. want: the number of each name; slots: the limits with a key; most: the limit of the queue.
 function agreed.of(kept)
   if not kept[2] then return nil end
   local path, keys, limits, rates = unpack(cmsgpack.unpack(kept[2]))
   local t = {
-    structure = kept[1], mean = tonumber(kept[3] or 1000), weighted = kept[4], again = kept[5], halved = kept[6],
-    next = kept[7], sweep = kept[8], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
+    structure = kept[1], mean = tonumber(kept[3] or 5000), weighted = kept[4], again = kept[5], halved = kept[6],
+    next = kept[7], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
     cache = {}, rates = rates,
   }
   for i = 1, #path do t.want[path[i]] = i end

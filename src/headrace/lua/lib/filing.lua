@@ -1,12 +1,12 @@
 -- The writes of a call in a queue with terms: see picking.
 -- @feature limits
--- @include agreed
 -- @include held
 -- @include ordered
 -- @include picking
 -- @include rates
-local filing = {CAME = 64, SHOWN = 200}
--- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots that were given back.
+local filing = {SHOWN = 100}
+-- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots
+-- that were given back, each as often.
 function filing.ends(q)
   local texts, freed, ended = redis.call('LPOP', q.settled, 1000) or {}, {}, 0
   local text, since, costed, charge, number, line, slots, known
@@ -23,22 +23,22 @@ function filing.ends(q)
         line, slots = string.sub(text, at, at + bytes - 1), string.sub(text, at + bytes)
         known = picking.line(q, line)
         if slots ~= '' then
-          for _, slot in ipairs(agreed.split('-' .. slots)) do freed[slot] = true end
+          slots = holds.slots(text)
+        else
+          slots = {}
         end
       end
-      local ran = math.max(0, 1000 * (ended - since) / number)
-      if ran > charge and not costed then q.later = q.later + 1 end
+      for j = 1, #slots do freed[#freed + 1] = slots[j] end
+      local ran = math.floor(math.max(0, 1000 * (ended - since) / number) + 0.5)
       q.ends[#q.ends + 1] = {line = known, ran = ran, charge = charge, costed = costed}
       local value = string.sub(known.value.key, 2)
       if value ~= '' then busy[value] = (busy[value] or 0) + ran / 1000 end
     end
   end
   if #texts == 1000 then redis.call('LPUSH', q.settled, string.format('@%.3f', ended)) end
-  local list = {}
-  for slot in pairs(freed) do list[#list + 1] = slot end
-  table.sort(list)
+  table.sort(freed)
   filing.busy(q, busy)
-  return list
+  return freed
 end
 -- The use of each value: halved each minute; the heaviest are kept.
 function filing.busy(q, busy)
@@ -114,13 +114,17 @@ function filing.lease(q)
   return rows
 end
 function filing.refund(q, pick)
-  for _, slot in ipairs(pick.line.slots or {}) do slot.used = slot.used - 1 end
+  for _, slot in ipairs(pick.line.slots or {}) do
+    slot.used = slot.used - 1
+    redis.call('HSET', q.terms, 'again', '') -- the next call lets another line in
+  end
   for _, one in ipairs(pick.line.buckets or {}) do
     set_score(one.member, bucket(q.rates, one.member, q.exact, one.limit) - one.limit.step)
+    pick.line.rest = pick.line.rest and q.now -- the next call asks again
   end
   local it = pick.line.value
   while it.parent do
-    it.at, it.running = math.max(0, it.at - pick.charge / it.weight), it.running - 1
+    it.credit, it.running = math.min(it.quantum, it.credit + pick.charge), it.running - 1
     it = it.parent
   end
 end
@@ -185,138 +189,70 @@ function filing.rest(q)
     holds.shield(q)
   end
 end
--- Lines that changed: whether they are in `ready`, in `stopped`, or rest.
+-- Lines that changed: their records, of those that stand in the line of a limit, and where a value has several; and
+-- whether they rest.
 function filing.lines(q, more)
-  for _, line in ipairs(q.all_lines) do
+  for _, line in ipairs(q.bare and {} or q.all_lines) do
     if line.came then
-      local waits = q.leafy and line.news and line.news[line.new_at] or picking.next_of(q, line)
-      line.alive = waits and picking.may_run(q, line) or false
-      if not waits and (line.stop or line.rest) then line.stop, line.rest = false, false end
-      for _, slot in ipairs(q.has_stopped and line.slots or {}) do
-        if slot.key ~= line.stop then more.unstopped[#more.unstopped + 1] = slot.key .. ' ' .. line.key end
+      local now, value = false, line.value.key
+      if line.stop then now = '!' .. line.stop elseif line.alive and not q.leafy then now = picking.place_of(q, line) end
+      local stood = line.kept and string.byte(line.kept) ~= 33 and line.kept
+      if stood and stood ~= now then more.removed[#more.removed + 1] = value .. ' ' .. stood .. ' ' .. line.key end
+      if now and now ~= line.kept then
+        if not line.stop then more.added[#more.added + 1], more.added[#more.added + 2] = 0, value .. ' ' .. now .. ' ' .. line.key end
+        more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'l' .. line.key, now
+      elseif line.kept and not now then
+        more.gone[#more.gone + 1] = 'l' .. line.key
       end
-      if line.stop then more.stopped[#more.stopped + 1], more.stopped[#more.stopped + 2] = 0, line.stop .. ' ' .. line.key end
       if line.rest then
         more.resting[#more.resting + 1], more.resting[#more.resting + 2] = string.format('%.0f', math.ceil(line.rest)), line.key
       elseif q.has_resting and line.buckets then
         more.rested[#more.rested + 1] = line.key
       end
-      if not q.leafy then
-        local value, place = line.value.key, line.alive and picking.place_of(q, line) or false
-        if place ~= line.kept then
-          if line.kept then more.removed[#more.removed + 1] = value .. ' ' .. line.kept .. ' ' .. line.key end
-          if place then
-            more.added[#more.added + 1], more.added[#more.added + 2] = 0, value .. ' ' .. place .. ' ' .. line.key
-            more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'l' .. line.key, place
-          else
-            more.gone[#more.gone + 1] = 'l' .. line.key
-          end
-        end
-      elseif line.value.parent and line.value.alive ~= line.alive then
-        line.value.changed = true
-      end
     end
   end
 end
--- Whether a node has a child that may run.
-function filing.alive(q, node)
-  if node.value and q.leafy then
-    if node.line and node.line.came then return node.line.alive end
-    return node.ready
-  end
-  for _, child in ipairs(node.children) do
-    if child.alive then return true end
-  end
-  if node.further then return true end
-  return not node.listed and node.ready
-end
-function filing.record(it)
-  return string.format('%.0f %.0f %d %d %.0f %.0f', it.at, it.mean, it.running, it.alive and 1 or 0, it.p50, it.p95)
-end
--- Nodes that changed. A node without waiting or leased jobs goes, unless its next start is after the virtual time.
+-- Nodes that changed. A node of which no job waits or is leased leaves nothing behind.
 function filing.nodes(q, more)
-  local created = 0
-  for i = #q.all_nodes, 1, -1 do -- children before their parents
+  for i = 1, #q.all_nodes do
     local it = q.all_nodes[i]
-    it.alive = filing.alive(q, it)
-    local parent = it.parent
-    if not parent then
-      if it.moved then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f', it.virtual) end
-    elseif it.changed or it.alive ~= it.ready then
-      local start = it.was and string.format(' %016.0f ', it.was)
-      local stays = it.alive or it.running > 0 or it.at > parent.virtual or not it.value and it.mean > 0
-      if not stays and q.has_lines then
-        stays = #redis.call('ZRANGEBYLEX', q.lines, '[' .. it.key, '(' .. it.key .. '\255', 'LIMIT', 0, 1) > 0
-      end
-      local now = string.format(' %016.0f ', it.at)
-      if it.ready and not (it.alive and start == now) then more.removed[#more.removed + 1] = parent.key .. start .. it.key end
-      if it.alive and not (it.ready and start == now) then
-        more.added[#more.added + 1], more.added[#more.added + 2] = 0, parent.key .. now .. it.key
-      end
-      if parent.parent and stays ~= (it.was and true) then
-        parent.mean, parent.changed = parent.mean + (stays and 1 or it.was and -1 or 0), true
+    local stays = it.ring ~= '' or it.running > 0 or not it.parent
+    if not stays and it.changed and q.has_lines then
+      stays = #redis.call('ZRANGEBYLEX', q.lines, '[' .. it.key, '(' .. it.key .. '\255', 'LIMIT', 0, 1) > 0
+    end
+    if it.moved and stays then
+      more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f %s', it.base, it.turn)
+    end
+    if it.changed and it.parent then
+      local at = string.format('%s%016.0f%016.0f', it.ring, it.round, it.seq)
+      if it.kept and it.kept ~= at then more.removed[#more.removed + 1] = it.parent.key .. ' ' .. it.kept .. ' ' .. it.key end
+      if it.ring ~= '' and it.kept ~= at then
+        more.added[#more.added + 1], more.added[#more.added + 2] = 0, it.parent.key .. ' ' .. at .. ' ' .. it.key
       end
       if stays then
-        if not it.was then created = created + 1 end
-        more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'a' .. it.key, filing.record(it)
-        if it.moved then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f', it.virtual) end
-      elseif it.was then
+        more.shares[#more.shares + 1] = 'a' .. it.key
+        more.shares[#more.shares + 1] = string.format('%.0f %.0f %d %s %.0f %.0f', it.credit, it.mean, it.running, at, it.p50, it.p95)
+      else
         more.gone[#more.gone + 1], more.gone[#more.gone + 2] = 'a' .. it.key, 'v' .. it.key
       end
     end
   end
-  return created
-end
--- Remove idle nodes that stayed for a debt which is over now, once many nodes have come in.
-function filing.forget(q, created)
-  local from, came = string.match(redis.call('HGET', q.shares, 'c') or '0 0', '^(%d+) (%d+)$')
-  came = came + created
-  if came >= filing.CAME then
-    local page, virtual = redis.call('HSCAN', q.shares, from, 'COUNT', 2 * came), {}
-    for i = 1, #page[2], 2 do
-      local key = string.sub(page[2][i], 2)
-      local start, mean = string.match(string.byte(page[2][i]) == 97 and page[2][i + 1] or '', '^(%d+) (%d+) 0 0 ')
-      local ends = start and select(2, agreed.split(key))
-      if start and (mean == '0' or #ends == q.t.depth) then
-        local parent = string.sub(key, 1, ends[#ends - 1] or 1)
-        virtual[parent] = virtual[parent] or tonumber(redis.call('HGET', q.shares, 'v' .. parent) or 0)
-        local waits = #redis.call('ZRANGEBYLEX', q.lines, '[' .. key, '(' .. key .. '\255', 'LIMIT', 0, 1) > 0
-        local above = redis.call('HGET', q.shares, 'a' .. parent) or ''
-        local at, number, rest = string.match(above, '^(%d+) (%d+) (.*)$')
-        local root = string.sub(key, 1, 1)
-        virtual[root] = virtual[root] or tonumber(redis.call('HGET', q.shares, 'v' .. root) or 0)
-        -- In an organisation that is idle and in no debt, the debts of its users are forgotten: no time passes there.
-        local idle = string.match(rest or '', '^0 0 ') and tonumber(at) <= virtual[root]
-        if not waits and (idle or tonumber(start) <= virtual[parent]) then
-          redis.call('HDEL', q.shares, page[2][i], 'v' .. key)
-          if at then redis.call('HSET', q.shares, 'a' .. parent, string.format('%s %d %s', at, math.max(0, number - 1), rest)) end
-        end
-      end
-    end
-    from, came = page[1], 0
-    redis.call('HDEL', q.terms, 'sweep')
-  end
-  redis.call('HSET', q.shares, 'c', from .. ' ' .. came)
 end
 -- Write all: picked jobs are leased, and other jobs are filed.
 function filing.all(q, batch)
   local rows = filing.lease(q)
   filing.slots(q, batch, #rows)
   filing.rest(q)
-  local more = {
-    shares = {}, gone = {}, added = {}, removed = {}, stopped = {}, unstopped = {}, resting = {}, rested = {},
-  }
+  local more = {shares = {}, gone = {}, added = {}, removed = {}, resting = {}, rested = {}}
   filing.lines(q, more)
-  local created = filing.nodes(q, more)
+  filing.nodes(q, more)
+  if q.seq and q.seq ~= q.seq_before then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'c', string.format('%.0f', q.seq) end
   in_parts(more.removed, function(...) redis.call('ZREM', q.ready, ...) end)
   in_parts(more.added, function(...) redis.call('ZADD', q.ready, ...) end)
   in_parts(more.gone, function(...) redis.call('HDEL', q.shares, ...) end)
   in_parts(more.shares, function(...) redis.call('HSET', q.shares, ...) end)
-  in_parts(more.unstopped, function(...) redis.call('ZREM', q.stopped, ...) end)
-  in_parts(more.stopped, function(...) redis.call('ZADD', q.stopped, ...) end)
   in_parts(more.rested, function(...) redis.call('ZREM', q.resting, ...) end)
   in_parts(more.resting, function(...) redis.call('ZADD', q.resting, ...) end)
-  if created > 0 or q.t.sweep then filing.forget(q, created) end
   if q.t.mean ~= q.mean_before then redis.call('HSET', q.terms, 'mean', string.format('%.0f', q.t.mean)) end
   return rows
 end

@@ -9,7 +9,7 @@
 --            batch, which share the time; slots: lp(slot) for each. Jobs of one line in one call have equal texts.
 --   slots    (zset, 0) '<slot> <place>' for each held entry and each of its slots
 --   settled  (list) '@<ms when>', then the texts of the held entries that ended then; the next lease_fair applies them
---   stopped  (zset, 0) '<slot> <line>' for each line that waits for a slot, and '*' if the limit of the queue stopped it
+--   stopped  (zset, 0) '<slot> <level><16 digits><line>' for each line that waits for a slot, in order, and '*' if the limit of the queue stopped it
 --   lines    (zset, 0) '<line> <place>' of a waiting job; with '+' behind it if the job came back (it is with the consumer
 --            parked:front; others are with parked:new), and then '=<cost>' if the job has a cost
 -- An entry is in `held` exactly while its job is leased.

@@ -11,7 +11,7 @@
 -- @include runs
 -- @include suspects
 -- @include take_turns
-local looking = {RAISED = 150, LINES = 250}
+local looking = {RAISED = 150}
 -- The same for a row of the pending list. Suspects wait for others of their kind.
 function looking.put_pending(q, row, owner)
   local entry = row[1]
@@ -85,37 +85,33 @@ function looking.at_level(q, level, consumer)
   end
   q.further = true
 end
--- Lines for which there may be a slot or a token now: of slots that were given back; where limits have changed; and
--- lines that have rested.
+-- Lines for which there may be a slot or a token now: the first of a limit for each slot that was given back; where limits
+-- have changed, as many as have slots; and lines that have rested.
 function looking.at_stopped(q, freed)
-  local function come(line)
-    line = picking.line(q, line)
-    if not (line.news or line.fronts or line.came) then
-      line.came, q.coming[#q.coming + 1] = true, line
-    end
-  end
-  if redis.call('EXISTS', q.stopped) == 1 then
-    q.has_stopped = true
-    for _, slot in ipairs(freed) do
-      local from, to = '[' .. slot .. ' ', '(' .. slot .. '!'
-      local number, rows = redis.call('ZLEXCOUNT', q.stopped, from, to), nil
-      local first = number > looking.LINES and math.floor(q.now) % (number - looking.LINES + 1) or 0 -- in no order: else the last would starve
-      rows = redis.call('ZRANGEBYLEX', q.stopped, from, to, 'LIMIT', first, looking.LINES)
-      for i = 1, #rows do come(string.sub(rows[i], #slot + 2)) end
-    end
-    if q.t.again then
-      local rows = redis.call('ZRANGEBYLEX', q.stopped, q.t.again == '' and '-' or '(' .. q.t.again, '+', 'LIMIT', 0, 100)
-      for i = 1, #rows do
-        local slot = holds.slot_in(rows[i])
-        if slot then come(string.sub(rows[i], #slot + 2)) end
+  q.has_stopped = redis.call('EXISTS', q.stopped) == 1
+  for i = 1, q.has_stopped and #freed or 0 do picking.let_in(q, freed[i]) end
+  local all = true
+  if q.has_stopped and q.t.again then
+    local rows = redis.call('ZRANGEBYLEX', q.stopped, q.t.again == '' and '-' or '(' .. q.t.again, '+', 'LIMIT', 0, 100)
+    local let = {}
+    for i = 1, #rows do
+      local slot = holds.slot_in(rows[i])
+      if slot then
+        local line = picking.line(q, string.sub(rows[i], #slot + 19))
+        local there = q.slots_at[slot]
+        if picking.may_run(q, line) and (not there or there.used + (let[slot] or 0) < there.most) then
+          let[slot] = (let[slot] or 0) + 1
+          picking.let(q, slot, rows[i])
+        end
       end
-      q.passed = q.passed or #rows == 100
-      if #rows == 100 then redis.call('HSET', q.terms, 'again', rows[100]) else redis.call('HDEL', q.terms, 'again') end
+    end
+    if #rows == 100 then
+      all, q.passed = false, true
+      redis.call('HSET', q.terms, 'again', rows[100])
     end
   end
-  for _, line in ipairs(redis.call('ZRANGEBYSCORE', q.resting, '-inf', q.now + EARLY, 'LIMIT', 0, 100)) do
-    q.has_resting = true
-    come(line)
-  end
-  q.has_resting = q.has_resting or redis.call('EXISTS', q.resting) == 1
+  if q.t.again and all then redis.call('HDEL', q.terms, 'again') end
+  local rested = redis.call('ZRANGEBYSCORE', q.resting, '-inf', q.now + EARLY, 'LIMIT', 0, 100)
+  q.has_resting = #rested > 0 or redis.call('EXISTS', q.resting) == 1
+  for i = 1, #rested do q.coming[#q.coming + 1] = picking.line(q, rested[i]) end
 end

@@ -1,37 +1,34 @@
--- The picks of a queue with terms, by start-time fair queueing: see docs/explanation/fairness.md. A call reads what it
--- needs of nodes and lines, plans in memory, and then writes all at once (see filing). Times are us.
+-- The picks of a queue with terms, by deficit round robin over rings of values: see docs/explanation/fairness.md. A call
+-- reads what it needs of nodes and lines, plans in memory, and then writes all at once (see filing). Times are whole us.
 -- @feature limits
 -- @include agreed
 -- @include held
 -- @include rates
-local picking, push, sink, pop = {CHILDREN = 1000}, nil, nil, nil
-do -- a heap
-local function in_order(a, b) return a.at < b.at or a.at == b.at and a.key < b.key end
-function push(heap, it)
-  local n = #heap + 1
+local picking, push, pop = {QUANTUM = 5000, IDLE = 1000, LAST = 9e15}, nil, nil
+do -- a ring in memory is a heap: of values by the round and the number of their turn, of lines by the place of the first job
+local function before(a, b) return a.round < b.round or a.round == b.round and a.seq < b.seq end
+function push(ring, it)
+  local n = #ring + 1
   while n > 1 do
     local up = math.floor(n / 2)
-    if in_order(heap[up], it) then break end
-    heap[n] = heap[up]
+    if before(ring[up], it) then break end
+    ring[n] = ring[up]
     n = up
   end
-  heap[n] = it
+  ring[n] = it
 end
-function sink(heap, it) -- in place of the first
-  local n, size = 1, #heap
-  while true do
+function pop(ring)
+  local it, n = table.remove(ring), 1
+  local size = #ring
+  if size == 0 then return end
+  while 2 * n <= size do
     local child = 2 * n
-    if child > size then break end
-    if child < size and in_order(heap[child + 1], heap[child]) then child = child + 1 end
-    if not in_order(heap[child], it) then break end
-    heap[n] = heap[child]
+    if child < size and before(ring[child + 1], ring[child]) then child = child + 1 end
+    if before(it, ring[child]) then break end
+    ring[n] = ring[child]
     n = child
   end
-  heap[n] = it
-end
-function pop(heap)
-  local last = table.remove(heap)
-  if #heap > 0 then sink(heap, last) end
+  ring[n] = it
 end
 end
 function picking.context(q, t, exact)
@@ -39,29 +36,31 @@ function picking.context(q, t, exact)
   q.bare = q.leafy and #t.slots + #q.limits == 0 -- its values are of no use, except that of the first level
   q.nodes, q.all_nodes, q.asked = {}, {}, {}
   q.lines_at, q.all_lines, q.asked_lines, q.coming, q.slots_at = {}, {}, {}, {}, {}
-  q.picks, q.costs, q.mine, q.ends, q.took, q.opened, q.seen, q.later = {}, {}, {}, {}, {}, {}, 0, 0
+  q.picks, q.costs, q.mine, q.ends, q.took = {}, {}, {}, {}, {}
+  q.has_ready = redis.call('EXISTS', q.ready) == 1
 end
--- A node. at: its next start; was: the stored one, false without; ready: stored as ready; alive: a job of it may run.
+local function ring_of(q, from) return {further = q.has_ready, round = from, seq = 0, last = false} end
+-- A node. ring: 'n' new, 'o' old, '' none; round, seq: its turn there; kept: the stored one; known: its record is there.
 -- All fields are given at once, at most 16 where there may be many: a table that grows, or is larger, costs more than
--- all else here.
+-- all else here. Of a node with children: n, o: its rings; turn: the ring that is next; base: the round.
 function picking.node(q, key, parent)
   local it = q.nodes[key]
   if it then return it end
   local deep = parent and parent.deep + 1 or 0
   if deep == q.t.depth and q.leafy then
     it = {
-      key = key, parent = parent, at = 0, was = false, mean = 0, weight = 1, running = 0, ready = false, alive = false,
-      p50 = 0, p95 = 0, queued = false, picked = false, changed = false, value = true, line = false,
+      key = key, parent = parent, credit = 0, mean = 0, quantum = picking.QUANTUM, running = 0, ring = '', round = 0,
+      seq = 0, known = false, kept = false, p50 = 0, p95 = 0, changed = false, value = true, line = false,
     }
   else
     it = {
-      key = key, parent = parent, at = 0, was = false, mean = 0, weight = 1, running = 0, ready = false, alive = false,
-      p50 = 0, p95 = 0, queued = false, picked = false, changed = false, value = deep == q.t.depth, deep = deep,
-      virtual = 0, children = {}, heap = false, listed = false, last = false, further = false, moved = false,
+      key = key, parent = parent, credit = 0, mean = 0, quantum = picking.QUANTUM, running = 0, ring = '', round = 0,
+      seq = 0, known = false, kept = false, p50 = 0, p95 = 0, changed = false, value = deep == q.t.depth, line = false,
+      deep = deep, n = ring_of(q, -1), o = ring_of(q, -1), l = ring_of(q, ''), turn = 'n', base = 0, moved = false,
+      opened = false, children = {},
     }
   end
   q.nodes[key], q.all_nodes[#q.all_nodes + 1], q.asked[#q.asked + 1] = it, it, it
-  if parent then parent.children[#parent.children + 1] = it end
   return it
 end
 -- The node of the value to which a line belongs. *ends*: where the values in its text end.
@@ -71,7 +70,8 @@ function picking.value(q, key, ends)
   return node
 end
 -- A line. fronts: jobs of this call's look, by their places; news: the same behind all stored ones; chunk: stored ones;
--- kept: the place by which it is in `ready`; came: jobs or a slot came, or jobs were picked.
+-- kept: its record; alive: it is ready, its value in a ring; came: jobs or a slot came, or jobs were picked; let: a slot
+-- lets it in; stop: the slot in whose line it stands; round: where it is in its value.
 -- *value*: its node, if that is known.
 function picking.line(q, key, values, value)
   local it = q.lines_at[key]
@@ -84,7 +84,7 @@ function picking.line(q, key, values, value)
     it = {
       key = key, value = value or picking.value(q, key, select(2, agreed.split(key))), fronts = false, front_at = 1,
       news = false, new_at = 1, chunk = false, chunk_at = 1, size = false, done = not q.has_lines, last = false,
-      alive = true, came = false, picked = false, text = false,
+      alive = true, came = false, text = false,
     }
     it.value.line, q.lines_at[key], q.all_lines[#q.all_lines + 1] = it, it, it
     return it
@@ -92,9 +92,9 @@ function picking.line(q, key, values, value)
   local split, ends = agreed.split(key)
   values = values or split
   it = {
-    key = key, value = picking.value(q, key, ends), at = '', fronts = false, front_at = 1, news = false, new_at = 1,
+    key = key, value = picking.value(q, key, ends), round = '', seq = 0, fronts = false, front_at = 1, news = false, new_at = 1,
     chunk = false, chunk_at = 1, size = false, done = not q.has_lines, last = false, slots = false, buckets = false,
-    stop = false, rest = false, alive = true, kept = false, came = false, picked = false, queued = false, text = false,
+    stop = false, rest = false, alive = false, kept = false, came = false, queued = false, let = false, text = false,
   }
   for _, slot in ipairs(q.t.slots) do
     if values[slot.at] then
@@ -112,20 +112,20 @@ function picking.line(q, key, values, value)
     end
   end
   q.lines_at[key], q.all_lines[#q.all_lines + 1] = it, it
-  if q.leafy then
-    it.value.line = it
-  else
-    it.value.children[#it.value.children + 1], q.asked_lines[#q.asked_lines + 1] = it, it
-  end
+  if q.leafy then it.value.line = it else it.value.children[#it.value.children + 1] = it end
+  if it.slots or not q.leafy then q.asked_lines[#q.asked_lines + 1] = it end
   return it
+end
+function picking.used(q, slot)
+  slot.used = slot.used or redis.call('ZLEXCOUNT', q.slots, '[' .. slot.key .. ' ', '(' .. slot.key .. '!')
+  return slot.used
 end
 -- Whether a job of this line may run now; if not, a slot stops it, or it rests until its rate limits have tokens.
 function picking.may_run(q, line)
   if not (line.slots or line.buckets) then return true end
   line.stop, line.rest = false, false
   for _, slot in ipairs(line.slots or {}) do
-    slot.used = slot.used or redis.call('ZLEXCOUNT', q.slots, '[' .. slot.key .. ' ', '(' .. slot.key .. '!')
-    if slot.used >= slot.most then
+    if picking.used(q, slot) >= slot.most then
       line.stop = slot.key
       return false
     end
@@ -140,8 +140,7 @@ end
 function picking.next_of(q, line)
   local kept = line.chunk and line.chunk[line.chunk_at]
   if not kept and not line.done then
-    local heap = q.leafy and line.value.parent and line.value.parent.heap or line.value.heap
-    local portion = heap and heap[2] and math.ceil(q.limit / #heap) + 1 or q.portion -- the picks are shared by others
+    local portion = q.portion
     line.size = math.min(line.size and 4 * line.size or portion, q.limit + 1)
     local from = line.last and '(' .. line.last or '[' .. line.key .. ' '
     line.chunk = redis.call('ZRANGEBYLEX', q.lines, from, '(' .. line.key .. '!', 'LIMIT', 0, line.size)
@@ -158,19 +157,25 @@ function picking.place_of(q, line)
   if not job then return '' end
   return stored and string.match(job, '^%w+', #line.key + 2) or job.place or holds.place(job[1])
 end
--- Read the stored parts of nodes and lines. The mean of a node above values is the number of its stored children.
+-- Read the stored parts of nodes and lines. What is in a ring is in it in memory, too.
 function picking.load(q)
   local asked, lines, names, weights, above = q.asked, q.asked_lines, {}, {}, {}
+  q.asked, q.asked_lines = {}, {}
   for i = 1, #asked do
     names[i] = 'a' .. asked[i].key
-    if asked[i].deep then above[#above + 1] = asked[i] end
+    if asked[i].deep and not asked[i].value then above[#above + 1] = asked[i] end
   end
   for i = 1, #lines do names[#names + 1] = 'l' .. lines[i].key end
   for i = 1, #above do names[#names + 1] = 'v' .. above[i].key end
+  if not q.seq then names[#names + 1] = 'c' end
   local kept = {}
   for i = 1, #names, 4000 do
     local some = redis.call('HMGET', q.shares, unpack(names, i, math.min(#names, i + 3999)))
     for j = 1, #some do kept[i + j - 1] = some[j] end
+  end
+  if not q.seq then
+    q.seq = tonumber(kept[#names] or 0)
+    q.seq_before = q.seq
   end
   if q.t.weighted then
     for i = 1, #asked do weights[i] = 'w' .. string.sub(asked[i].key, 2) end
@@ -178,207 +183,289 @@ function picking.load(q)
   end
   for i = 1, #asked do
     local it, parent = asked[i], asked[i].parent
-    if q.t.weighted then it.weight = tonumber(weights[i] or 1) end
+    if weights[i] then it.quantum = math.max(1, math.floor(picking.QUANTUM * tonumber(weights[i]) + 0.5)) end
     if parent and kept[i] then
-      local start, mean, running, ready, p50, p95 = string.match(kept[i], '^(%d+) (%d+) (%d+) (%d) (%d+) (%d+)$')
-      it.was, it.mean, it.running, it.ready = tonumber(start), tonumber(mean), tonumber(running), ready == '1'
-      it.p50, it.p95, it.at = tonumber(p50), tonumber(p95), it.was
+      local credit, mean, running, ring, at, p50, p95 = string.match(kept[i], '^(%-?%d+) (%d+) (%d+) (%l?)(%d+) (%d+) (%d+)$')
+      it.credit, it.mean, it.running, it.ring = tonumber(credit), tonumber(mean), tonumber(running), ring
+      it.p50, it.p95, it.known, it.kept = tonumber(p50), tonumber(p95), true, ring ~= '' and ring .. at
+      it.round, it.seq = tonumber(string.sub(at, 1, 16)), tonumber(string.sub(at, 17))
+      if ring ~= '' then push(parent[ring], it) end
     end
-    it.alive = it.ready
   end
-  for i = 1, #lines do lines[i].kept, lines[i].alive = kept[#asked + i], kept[#asked + i] ~= false end
-  for i = 1, #above do above[i].virtual = tonumber(kept[#asked + #lines + i] or 0) end
-  q.asked, q.asked_lines = {}, {}
+  for i = 1, #lines do
+    local it, text = lines[i], kept[#asked + i]
+    it.kept = text
+    if text and string.byte(text) == 33 then it.stop = string.sub(text, 2) elseif text then it.alive = true end
+    if it.alive then picking.queue(q, it) end
+  end
+  for i = 1, #above do
+    local base, turn = string.match(kept[#asked + #lines + i] or '', '^(%d+) (%l)$')
+    if base then above[i].base, above[i].turn = tonumber(base), turn end
+  end
 end
--- A child takes part, and so do the nodes above it. One that had no job which may run begins at the virtual time, unless
--- its next start is later: it has no credit, and keeps its debt.
-function picking.join(it)
-  while it.parent do
+-- The first of a ring, which is stored in the same order.
+function picking.head(q, node, name)
+  local ring = node[name]
+  while ring.further do
+    local first = ring[1]
+    if first and (first.round < ring.round or first.round == ring.round and first.seq <= ring.seq) then break end
+    local most, prefix = q.limit + 1, node.key .. ' '
+    local from, to = '[' .. prefix, '(' .. node.key .. '!'
+    if name ~= 'l' then from, to = from .. name, '(' .. prefix .. (name == 'n' and 'o' or 'p') end
+    local rows = redis.call('ZRANGEBYLEX', q.ready, ring.last and '(' .. ring.last or from, to, 'LIMIT', 0, most)
+    ring.further, ring.last = #rows == most, rows[#rows]
+    for i = 1, #rows do
+      if name == 'l' then
+        local place, line = string.match(rows[i], '^(%w+) (.*)$', #prefix + 1)
+        ring.round = place
+        picking.line(q, line)
+      else
+        local at = #prefix + 2
+        ring.round, ring.seq = tonumber(string.sub(rows[i], at, at + 15)), tonumber(string.sub(rows[i], at + 16, at + 31))
+        picking.node(q, string.sub(rows[i], at + 33), node)
+      end
+    end
+    picking.load(q)
+  end
+  return ring[1]
+end
+function picking.turn(q)
+  q.seq = q.seq + 1
+  return q.seq
+end
+-- A value whose line is ready enters a ring, and so do the nodes above it: as new, if it had no record, as none of its
+-- jobs waited or was leased; else as old, when it may be visited again.
+function picking.join(q, it)
+  while it.parent and it.ring == '' do
     local parent = it.parent
-    if not it.alive then
-      it.alive, it.changed = true, true
-      it.at = math.max(it.at, parent.virtual)
-    end
-    if not it.queued then
-      it.queued, parent.heap = true, parent.heap or {}
-      push(parent.heap, it)
-    end
+    it.ring, it.round = 'o', math.max(it.round, parent.base)
+    if not it.known then it.ring, it.round, it.credit, it.known = 'n', 0, it.quantum, true end
+    it.seq, it.changed = picking.turn(q), true
+    push(parent[it.ring], it)
     it = parent
   end
 end
--- Apply the ends since the last call, in their order.
+-- The visit of the first of a ring is over: it goes on to this ring, '' for none. The rounds that pay its debt are passed
+-- over, and the credit of its next visit is given. *had*: a job was taken; if not, it keeps its credit and its round.
+function picking.over(q, it, ring, had)
+  local parent, from, owed = it.parent, it.ring, math.max(0, -it.credit)
+  pop(parent[from])
+  local rounds = (had or it.credit <= 0) and math.floor(owed / it.quantum) + 1 or 0
+  it.round = math.min(picking.LAST, parent.base + rounds)
+  if rounds > 0 then it.credit = rounds * it.quantum - owed end
+  it.ring, it.changed, parent.moved = ring, true, true
+  if had then parent.turn = from == 'n' and picking.head(q, parent, 'o') and 'o' or 'n' end -- no turn of itself again
+  if ring ~= '' then
+    it.seq = picking.turn(q)
+    push(parent[ring], it)
+  end
+end
+-- A node has no job that may run: it leaves its ring, and so do the nodes above it that have no other child there.
+function picking.leave(q, it, had)
+  while it.parent do
+    picking.over(q, it, '', had)
+    it = it.parent
+    if picking.head(q, it, 'n') or picking.head(q, it, 'o') then return end
+  end
+end
+-- Apply the ends since the last call, in their order. A correction is bounded to the credit of a visit, either way.
 function picking.settle(q)
   for _, ended in ipairs(q.ends) do
     local it, ran = ended.line.value, ended.ran
     if not ended.costed then
-      local before = it.mean > 0 and it.mean or q.t.mean
-      it.mean = math.max(1, before + (ran - before) / 8)
-      q.t.mean = math.max(1, q.t.mean + (ran - q.t.mean) / 8)
+      if it.known then it.mean = math.max(1, it.mean > 0 and math.floor(it.mean + (ran - it.mean) / 8 + 0.5) or ran) end
+      q.t.mean = math.max(1, math.floor(q.t.mean + (ran - q.t.mean) / 8 + 0.5))
     end
     while it.parent do
-      if not ended.costed then it.at = math.max(0, it.at + (ran - ended.charge) / it.weight) end
-      it.running, it.changed = math.max(0, it.running - 1), true
+      if it.known then
+        if not ended.costed then it.credit = math.max(-it.quantum, math.min(it.quantum, it.credit + ended.charge - ran)) end
+        it.running, it.changed = math.max(0, it.running - 1), true
+      end
       it = it.parent
     end
   end
-  for _, ended in ipairs(q.ends) do -- it may be the first now, whatever its stored start was
-    if ended.line.value.alive then picking.join(ended.line.value) end
-  end
   q.ends = {}
 end
--- Read the new nodes and lines; lines to which jobs or slots have come take part, if a job of them may run.
-function picking.admit(q)
+-- The first line of a limit comes back to its ring.
+function picking.let_in(q, slot)
+  local member = redis.call('ZRANGEBYLEX', q.stopped, '[' .. slot .. ' ', '(' .. slot .. '!', 'LIMIT', 0, 1)[1]
+  if member then picking.let(q, slot, member) end
+end
+function picking.let(q, slot, member)
+  redis.call('ZREM', q.stopped, member)
+  local line = picking.line(q, string.sub(member, #slot + 19))
+  line.let, q.coming[#q.coming + 1] = true, line
+end
+-- No job of this line may run, for want of a slot if it has one: then it goes to the end of the line of its limit. The
+-- slots that it may have had are for others.
+function picking.turn_away(q, line, job)
+  line.alive, line.came = false, true
+  if q.bare then return end
+  if not job then
+    line.stop, line.rest = false, false
+  elseif line.stop then
+    redis.call('ZADD', q.stopped, 0, string.format('%s %s%016.0f%s', line.stop, string.sub(line.key, 1, 1), picking.turn(q), line.key))
+    q.has_stopped = true
+  end
+  for _, slot in ipairs(q.has_stopped and line.slots or {}) do
+    if picking.used(q, slot) < slot.most then picking.let_in(q, slot.key) end
+  end
+end
+-- A ready line stands among those of its value, once these are asked for.
+function picking.queue(q, line)
+  local value = line.value
+  if q.leafy or line.queued or not value.opened then return end
+  line.queued, line.round = true, picking.place_of(q, line)
+  push(value.l, line)
+end
+-- Read the new nodes and lines; lines of this level, nil for all, to which jobs or slots have come take part, if a job of
+-- them may run.
+function picking.admit(q, level)
+  local later = {}
   if #q.asked + #q.asked_lines > 0 then picking.load(q) end
   picking.settle(q)
-  for _, line in ipairs(q.coming) do
-    line.came, line.alive = true, picking.may_run(q, line)
-    if line.alive then picking.join(line.value) end
-  end
-  q.coming = {}
-end
--- Read the next children of a node that may run: as many as this call may hand out, and one more; and one for each end
--- that moves a child behind its stored start.
-function picking.fetch(q, node)
-  local key, from, most = node.key, node.last and '(' .. node.last or '[' .. node.key .. ' ', q.limit + 1 + q.later
-  local rows = redis.call('ZRANGEBYLEX', q.ready, from, '(' .. key .. '!', 'LIMIT', 0, most)
-  node.further, node.last = #rows == most, rows[#rows] or node.last
-  q.seen = q.seen + #rows
-  local some = {}
-  for i = 1, #rows do
-    if node.value then
-      some[i] = picking.line(q, string.match(rows[i], '^%w+ (.*)$', #key + 2))
-    else
-      some[i] = picking.node(q, string.sub(rows[i], #key + 19), node)
+  while q.coming[1] do
+    local some = q.coming
+    q.coming = {}
+    if #q.asked + #q.asked_lines > 0 then picking.load(q) end
+    for _, line in ipairs(some) do
+      if level and string.byte(line.key) ~= level then
+        later[#later + 1] = line
+      else
+        if line.let then line.let, line.stop = false, false end
+        if q.leafy then line.alive = not line.value.parent or line.value.ring ~= '' end
+        line.came = true
+        if not (line.alive or line.stop) then
+          line.alive = picking.may_run(q, line)
+          if line.alive then picking.join(q, line.value) else picking.turn_away(q, line, true) end
+        end
+        if line.alive then picking.queue(q, line) end
+      end
     end
   end
-  node.listed = some
-  return some
-end
--- Let the children take part that `fetch` has read.
-function picking.enter(q, node, some)
-  picking.load(q)
-  node.heap = node.heap or {}
-  for _, it in ipairs(some) do
-    if not node.value then
-      if it.alive then picking.join(it) end
-    elseif it.alive and not it.queued then
-      it.queued, it.at = true, picking.place_of(q, it)
-      if it.at ~= '' then push(node.heap, it) else it.alive = false end
-    end
-  end
-end
-function picking.open(q, node)
-  if q.opened[node] then return end
-  q.opened[node] = true
-  picking.enter(q, node, node.listed or picking.fetch(q, node))
-  if node.value then picking.enter(q, node, node.children) end
-end
--- The first child has no job that may run. Another one takes its place, if none was picked from it.
-function picking.drop(q, node, child)
-  child.alive = false
-  pop(node.heap)
-  if not child.picked and node.further then
-    if q.seen >= picking.CHILDREN then q.passed = true else picking.enter(q, node, picking.fetch(q, node)) end
-  end
+  q.coming = later
 end
 -- The line of a value from which the next job comes, and this job as `next_of` has it; nil if it has none.
 function picking.line_of(q, value)
   if q.leafy then
-    local line, job, stored = value.line or picking.line(q, value.key, nil, value), nil, nil
-    if line.alive then job, stored = picking.next_of(q, line) end
-    if job and picking.may_run(q, line) then return line, job, stored end
-    line.alive, line.came = false, true
+    local line = value.line or picking.line(q, value.key, nil, value)
+    local job, kept = picking.next_of(q, line)
+    if job and picking.may_run(q, line) then return line, job, kept end
+    picking.turn_away(q, line, job)
     return nil
   end
-  picking.open(q, value)
-  while value.heap[1] do
-    local line = value.heap[1]
-    if picking.may_run(q, line) then return line, picking.next_of(q, line) end
-    line.came = true
-    picking.drop(q, value, line)
+  if not value.opened then
+    value.opened = true
+    for _, line in ipairs(value.children) do
+      if line.alive then picking.queue(q, line) end
+    end
+  end
+  while true do
+    local line = picking.head(q, value, 'l')
+    if not line then return nil end
+    local job, kept = picking.next_of(q, line)
+    if job and picking.may_run(q, line) then return line, job, kept end
+    pop(value.l)
+    line.queued = false
+    picking.turn_away(q, line, job)
   end
 end
 -- Charge a job to its value and to the nodes above, and take its slots and tokens.
 function picking.charge(q, line, job, entry)
-  local value, cost = line.value, q.costs[entry]
-  local charge = cost and cost * q.t.mean or value.mean > 0 and value.mean or q.t.mean
-  charge = math.max(1, math.floor(charge + 0.5))
-  line.came, line.picked = true, true
+  local it, cost = line.value, q.costs[entry]
+  local charge = cost and math.max(1, math.floor(cost * q.t.mean + 0.5)) or it.mean > 0 and it.mean or q.t.mean
+  line.came = true
   q.picks[#q.picks + 1] = {entry = entry, line = line, charge = charge, cost = cost, job = job}
-  for i = 1, line.slots and #line.slots or 0 do line.slots[i].used = line.slots[i].used + 1 end
+  for i = 1, line.slots and #line.slots or 0 do line.slots[i].used = picking.used(q, line.slots[i]) + 1 end
   for i = 1, line.buckets and #line.buckets or 0 do
     local one = line.buckets[i]
     set_score(one.member, bucket(q.rates, one.member, q.exact, one.limit) + one.limit.step)
   end
-  local it = value
   while it.parent do
-    it.parent.virtual, it.parent.moved = it.at, true
-    it.at = math.min(9e15, it.at + charge / it.weight)
-    it.running, it.picked, it.changed = it.running + 1, true, true
+    if not it.known then it.known, it.credit, it.round = true, it.quantum, it.parent.base end -- a suspect's
+    it.credit, it.running, it.changed = it.credit - charge, it.running + 1, true
     it = it.parent
   end
 end
 -- Take the next job of a line.
-function picking.take(q, line, job, stored)
-  if stored then
+function picking.take(q, line, job, kept)
+  if kept then
     line.chunk_at = line.chunk_at + 1
   elseif line.fronts and line.fronts[line.front_at] == job then
     line.front_at = line.front_at + 1
   else
     line.new_at = line.new_at + 1
   end
-  if not stored then return picking.charge(q, line, job, job[1]) end
-  local at = #line.key + 2
-  local entry, after = holds.entry_at(job, at)
-  q.took[#q.took + 1] = job
-  if q.mine[entry] then return end -- the look has it, too
-  q.mine[entry] = true
-  local front, cost = false, nil
-  if after <= #job then
-    front, cost = string.match(job, '^(%+?)=?(.*)$', after)
-    q.costs[entry] = tonumber(cost)
+  if not kept then
+    picking.charge(q, line, job, job[1])
+  else
+    local at = #line.key + 2
+    local entry, after = holds.entry_at(job, at)
+    q.took[#q.took + 1] = job
+    if not q.mine[entry] then -- else the look has it, too
+      q.mine[entry] = true
+      local front, cost = false, nil
+      if after <= #job then
+        front, cost = string.match(job, '^(%+?)=?(.*)$', after)
+        q.costs[entry] = tonumber(cost)
+      end
+      picking.charge(q, line, front == '+' and 'front' or 'new', entry)
+    end
   end
-  picking.charge(q, line, front == '+' and 'front' or 'new', entry)
+  if q.leafy then return end
+  pop(line.value.l)
+  line.queued = false
+  if picking.place_of(q, line) ~= '' then picking.queue(q, line) else picking.turn_away(q, line) end
 end
--- Pick jobs below a node, the root of a level. *same*: all of one value.
+local function has_credit(it)
+  while it.parent do
+    if it.credit <= 0 then return false end
+    it = it.parent
+  end
+  return true
+end
+-- The child of a node that is visited next: of each ring by turns, while both have some.
+function picking.first(q, node)
+  local it = picking.head(q, node, node.turn) or picking.head(q, node, node.turn == 'n' and 'o' or 'n')
+  if it and it.ring == 'o' and node.base ~= it.round then node.base, node.moved = it.round, true end
+  return it
+end
+-- Pick jobs below a node, the root of a level: a value is visited for as long as it has credit. *same*: all of one value.
 function picking.pick(q, root, same)
-  local path, depth = {}, 0
+  local level, idle = string.byte(root.key), 0
   while #q.picks < q.limit do
+    if q.coming[1] then picking.admit(q, level) end
     local node = root
-    depth = 0
-    if same and q.picks[1] then
-      node = q.picks[1].line.value
-      if string.sub(node.key, 1, 1) ~= root.key then return end
-    end
     while not node.value do
-      picking.open(q, node)
-      depth = depth + 1
-      path[depth] = node
-      local child = node.heap[1]
-      if not child then break end
-      node = child
+      local it = picking.first(q, node)
+      if not it then break end
+      if it.credit > 0 then node = it else
+        picking.over(q, it, 'o', false)
+        idle = idle + 1
+      end
     end
-    local line, job, stored
-    if node.value then line, job, stored = picking.line_of(q, node) end
-    if line then
-      local alone = q.bare -- whether no other value has a job
-      for i = 1, depth do alone = alone and not path[i].heap[2] end
-      while job do
-        picking.take(q, line, job, stored)
-        if not alone or #q.picks >= q.limit then break end
-        job, stored = picking.next_of(q, line)
-      end
-      if not q.leafy then
-        line.at = picking.place_of(q, line)
-        if line.at == '' then picking.drop(q, node, line) else sink(node.heap, line) end
-      end
-      for i = depth, 1, -1 do
-        if #path[i].heap > 1 then sink(path[i].heap, path[i].heap[1]) end
-      end
-    elseif depth == 0 or node == root then
-      return
+    local line, job, kept
+    if node.value then line, job, kept = picking.line_of(q, node) end
+    if not line then
+      if node == root then return end
+      picking.leave(q, node, false)
+      idle = idle + 1
     else
-      picking.drop(q, node.parent, node)
+      repeat
+        picking.take(q, line, job, kept)
+        line, job, kept = picking.line_of(q, node)
+      until not line or #q.picks >= q.limit or not (same or has_credit(node))
+      local gone = not line
+      while node.parent do
+        if gone then picking.over(q, node, '', true) elseif node.credit <= 0 then picking.over(q, node, 'o', true) end
+        node = node.parent
+        gone = gone and not (picking.head(q, node, 'n') or picking.head(q, node, 'o'))
+      end
+      if same then return end
+    end
+    if idle > picking.IDLE then
+      q.passed = true
+      return
     end
   end
 end

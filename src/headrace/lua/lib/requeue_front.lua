@@ -20,6 +20,7 @@ local function forget_leases(q)
   local jobs, stats = q.jobs, q.stats
   redis.call('DEL', q.leases)
   if q.held then redis.call('DEL', q.held, q.slots, q.stopped) end
+  if q.shares then redis.call('DEL', q.shares, q.ready, q.resting) end -- all jobs come to their lines again
   if redis.call('HEXISTS', stats, 'pulse') == 0 then return end
   local last = redis.call('XREVRANGE', jobs, '+', '-', 'COUNT', 1)[1]
   if last then redis.call('HSET', stats, 'healed', last[1]) end
