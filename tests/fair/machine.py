@@ -462,7 +462,7 @@ class Machine(RuleBasedStateMachine):
         """Lease and complete all: nothing is left behind."""
         if not hasattr(self, "ops"):
             return
-        for _ in range(100):
+        for _ in range(400):  # a limit of the queue may be one
             self.due()
             if self.claims:
                 self.ended("complete", [self.claims.pop(entry) for entry in sorted(self.claims)])

@@ -321,3 +321,10 @@ def test_shares_count_no_job_that_was_cancelled(connect: Any, large: bool) -> No
             assert queue.cancel(state.job.id)
     assert {share.value[0]: share.waiting for share in queue.admin.shares()} == {"a": 1, "b": 2}
     assert queue.counts().parked + queue.counts().waiting == 3
+
+
+def test_at_most_once_is_refused_with_limits(connect: Any) -> None:
+    """A job that is complete has no slot while it runs."""
+    queue = connect(limits=Limit(1, key="tenant"))
+    with pytest.raises(ConfigurationError, match="at_most_once: not with limits"):
+        queue.lease(at_most_once=True)

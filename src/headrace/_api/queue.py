@@ -294,7 +294,7 @@ class BaseQueue(Guided, Connected):
             )
         if once and self.ops.settings.limits:
             raise ConfigurationError(
-                "at_most_once: not with limits, as a job that is complete has no slot while it runs; lease it, and complete it"
+                "at_most_once: not with limits, as a complete job has no slot while it runs: complete it afterwards"
             )
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
