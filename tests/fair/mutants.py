@@ -15,9 +15,9 @@ MUTANTS: dict[str, tuple[Sequence[Edit], tuple[str, ...]]] = {
         ],
         ("law",),
     ),
-    "an end lets in no line": (
-        [("lease_fair", "do picking.let_in(q, freed[i]) end", "do tostring(freed[i]) end")],
-        ("starved", "lost", "calm"),
+    "the old come before all newcomers": (
+        [("lease_fair", "picking.head(q, node, node.turn) or", "picking.head(q, node, 'o') or")],
+        ("shares",),
     ),
     "slots are not counted": (
         [("lease_fair", "if picking.used(q, slot) >= slot.most then", "if false then")],

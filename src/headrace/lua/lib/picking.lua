@@ -436,13 +436,17 @@ function picking.pick(q, root, same)
   while #q.picks < q.limit do
     if q.coming[1] then picking.admit(q, level) end
     local node = root
-    while not node.value do
+    while not node.value and idle <= picking.IDLE do
       local it = picking.first(q, node)
       if not it then break end
       if it.credit > 0 then node = it else
         picking.over(q, it, 'o', false)
         idle = idle + 1
       end
+    end
+    if idle > picking.IDLE then
+      q.passed = true
+      return
     end
     local line, job, kept
     if node.value then line, job, kept = picking.line_of(q, node) end
@@ -462,10 +466,6 @@ function picking.pick(q, root, same)
         gone = gone and not (picking.head(q, node, 'n') or picking.head(q, node, 'o'))
       end
       if same then return end
-    end
-    if idle > picking.IDLE then
-      q.passed = true
-      return
     end
   end
 end
