@@ -187,7 +187,6 @@ class Machine(RuleBasedStateMachine):
                 queue.line_of(job).jobs.remove(job)
                 queue.held.append(job)
                 queue.taken.update(queue.line_of(job).slots)
-                queue.waits.clear()
                 job.state = "leased"
         else:
             wanted = queue.lease(0.0, len(picked) if grant.more else limit, same=same)

@@ -5,7 +5,6 @@ Both run through one set of calls: `Modelled` and `Real` have `add`, `lease` and
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from statistics import median
@@ -235,13 +234,3 @@ def test_weights_of_slow_handlers(make: Any) -> None:
         for name, weight in weights.items():
             share = some.count(name) / len(some)
             assert abs(share - weight / 6) <= 0.05 * weight / 6, (name, len(some), share)
-
-
-def test_a_minute_of_calls_is_short() -> None:
-    """The model itself is quick enough for these."""
-    began = time.monotonic()
-    queue = Modelled()
-    queue.add(*["a", "b"] * 100)
-    while leases := queue.lease(10):
-        queue.end(leases, 1.0)
-    assert time.monotonic() - began < 5
