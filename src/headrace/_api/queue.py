@@ -288,13 +288,10 @@ class BaseQueue(Guided, Connected):
         self, limit: int, block: float | timedelta | None, duration: float | timedelta | None, once: bool
     ) -> tuple[Step[list[Claim]], ReceiveSpan | None]:
         checks.count("n", limit)
-        if once and self.ops.settings.ordered:
+        if once and (self.ops.settings.ordered or self.ops.settings.limits):
             raise ConfigurationError(
-                "at_most_once: not for an ordered queue, as the next job of the key would start before this one runs"
-            )
-        if once and self.ops.settings.limits:
-            raise ConfigurationError(
-                "at_most_once: not with limits, as a complete job has no slot while it runs: complete it afterwards"
+                "at_most_once: not for an ordered queue, nor with limits: "
+                "a job that is complete before it runs keeps neither the next job of its key back, nor a slot"
             )
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
