@@ -326,5 +326,5 @@ def test_shares_count_no_job_that_was_cancelled(connect: Any, large: bool) -> No
 def test_at_most_once_is_refused_with_limits(connect: Any) -> None:
     """A job that is complete has no slot while it runs."""
     queue = connect(limits=Limit(1, key="tenant"))
-    with pytest.raises(ConfigurationError, match="at_most_once: .* nor with limits"):
+    with pytest.raises(ConfigurationError, match=r"at_most_once: .* nor with limits"):
         queue.lease(at_most_once=True)
