@@ -110,7 +110,8 @@ class BaseQueue(Guided, Connected):
         self, name: str, address: Address, settings: QueueSettings, codec: Codec[Any] | None, namespace: str
     ) -> None:
         self.name = name
-        keys, codec = Keys.of(name, namespace), chosen(codec)
+        keys = Keys.of(name, namespace)
+        codec = chosen(codec)
         self.ops: Ops
         self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap]
         alone = settings.shards == 1
@@ -236,7 +237,8 @@ class BaseQueue(Guided, Connected):
         sending = SendSpan(self._place, headers=job.headers) if wanted() else None
         context = None if sending is None else sending.context
         if about_id or settings.max_waiting is not None:
-            admission, limit = self._admission.with_durability(lasts), self._limit(full, timeout)
+            admission = self._admission.with_durability(lasts)
+            limit = self._limit(full, timeout)
             item = admission.item(job, context)
             call = self._verbs.admit(job, admission, item, limit, asks=about_id)
             return self._recorded(self._added_by(call)), sending
@@ -267,7 +269,9 @@ class BaseQueue(Guided, Connected):
     def _many(
         self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None
     ) -> tuple[Step[Any], SendSpan | None]:
-        settings, limit, durability = self.ops.settings, self._limit(full, timeout), self._durable(durable)
+        settings = self.ops.settings
+        limit = self._limit(full, timeout)
+        durability = self._durable(durable)
         jobs = checks.listed(jobs)
         mixed = any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
         sending = SendSpan(self._place, jobs, batch=True, each=trace_each) if wanted() else None
@@ -278,7 +282,8 @@ class BaseQueue(Guided, Connected):
                 "conditions and unique_for of jobs of a sharded queue: only with enqueue, one job at a time"
             )
         if asks or settings.max_waiting is not None:
-            whole, admission = timeout is not None, self._admission.with_durability(durability)
+            whole = timeout is not None
+            admission = self._admission.with_durability(durability)
             call = self._verbs.admit_many(admission, jobs, limit, whole=whole, context=context, bind=self._bound)
         else:
             call = self._verbs.enqueue_many(jobs, context, self._bound, durability)
@@ -296,7 +301,8 @@ class BaseQueue(Guided, Connected):
         wait = None if block is None else checks.seconds("block", block)
         term = None if duration is None else checks.seconds("duration", duration, zero=False)
         if self._pid != os.getpid():  # a fork has a name of its own
-            self._leaser, self._pid = self._verbs.leaser(), os.getpid()
+            self._leaser = self._verbs.leaser()
+            self._pid = os.getpid()
         self._place.client = self._leaser.name  # also if it had to take another
         receiving = ReceiveSpan(self._place, batch=limit > 1) if wanted() else None
         return self._recorded(self._leaser.lease(limit, wait, term, once)), receiving
@@ -309,7 +315,8 @@ class BaseQueue(Guided, Connected):
         fenced: bool | None,
         durable: str | None,
     ) -> tuple[Op[list[bool]], SettleSpan | None]:
-        claim, durability = self._claim(lease), self._durable(durable)
+        claim = self._claim(lease)
+        durability = self._durable(durable)
         results = {} if result is None else {claim.entry: self.ops.result_bytes(result)}
         settling = SettleSpan(self._place, "complete", [claim.job]) if wanted() else None
         if settling is not None:
@@ -327,7 +334,8 @@ class BaseQueue(Guided, Connected):
     def _complete_many(
         self, leases: Sequence[BaseLease[Any, Any]], results: object, fenced: bool | None, durable: str | None
     ) -> tuple[Step[list[bool]], SettleSpan | None]:
-        claims, durability = [self._claim(lease) for lease in leases], self._durable(durable)
+        claims = [self._claim(lease) for lease in leases]
+        durability = self._durable(durable)
         each = zip(claims, aligned(results, [claim.job.id for claim in claims]), strict=True)
         kept = {claim.place: self.ops.result_bytes(result) for claim, result in each if result is not None}
         jobs = [claim.job for claim in claims]
@@ -363,7 +371,8 @@ class BaseQueue(Guided, Connected):
 
     def _run_of(self, claim: Claim) -> Run:
         note = partial(record_step, self._place, claim)
-        ops, ttl = self._verbs.at(claim), self._leaser.ttl(claim.duration)
+        ops = self._verbs.at(claim)
+        ttl = self._leaser.ttl(claim.duration)
         return Run(ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable)
 
     def _find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
@@ -404,7 +413,8 @@ class BaseQueue(Guided, Connected):
         return receipts
 
     def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
-        name, limit = job_id(id), checks.patience(timeout)
+        name = job_id(id)
+        limit = checks.patience(timeout)
         return value_of(self.ops, id, (yield from self._verbs.end_of(name, limit, own=False)))
 
     def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:

@@ -133,7 +133,8 @@ class CompletionTracker:
         found: list[Any] = []
         start = yield from Now()
         ends = yield from self._verbs.ends(names, ended)
-        before, self.doubtful = self.doubtful, set()
+        before = self.doubtful
+        self.doubtful = set()
         for name, end in ends.items():
             if end is results.UNKNOWN and self.alive and self.notified and name not in before:
                 self.doubtful.add(name)

@@ -61,9 +61,12 @@ class BaseTask(Guided, Generic[P, R, C]):
         priority: int,
     ) -> None:
         functools.update_wrapper(self, function)
-        self.name, self.retry, self.deadline = name, retry, deadline
+        self.name = name
+        self.retry = retry
+        self.deadline = deadline
         self._signature = Signature(function, name)
-        self._tasks, self._function = tasks, function
+        self._tasks = tasks
+        self._function = function
         self._given: dict[str, Any] = {"priority": priority}  # of its jobs
         self._call: dict[str, Any] = {}  # options of the call that enqueues
 
@@ -120,7 +123,8 @@ class BaseTask(Guided, Generic[P, R, C]):
         """
         given = dict(self._given)
         more: Mapping[str, str] = given.pop("headers", {})
-        queue, signature = self._tasks.queue, self._signature
+        queue = self._tasks.queue
+        signature = self._signature
         packed = signature.packed(args, kwargs)
         headers = {KIND: self.name, **self._told_apart(queue.ops.settings.terms, packed), **more}
         return NewTaskJob(
@@ -243,7 +247,8 @@ class BaseTasks(Guided):
         missed: str,
     ) -> K:
         """Declare a schedule for a task of ours, or for *function*, which becomes one."""
-        timing, missed = Timing.of(every, cron, tz), missed_policy(missed)
+        timing = Timing.of(every, cron, tz)
+        missed = missed_policy(missed)
         task = function
         if not isinstance(function, BaseTask):
             task = self._declare(kind, function, None, None, None, 0)

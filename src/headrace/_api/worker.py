@@ -367,7 +367,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
         if not wanted:
             raise ConfigurationError(f"flow {flow.name!r} has no handlers: decorate some with @flow.stage(name)")
         for name in wanted:
-            function, options = declared[name].functions[0], dict(declared[name].options)
+            function = declared[name].functions[0]
+            options = dict(declared[name].options)
             settings = options.pop("queue_settings")
             self._register(f"{flow.name}/{name}", settings, ops.codec, function, **options, flow=ops)
 
@@ -470,7 +471,8 @@ class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
     def _started(self, loop: str = "") -> None:
         """Log the queues of this worker, and its event *loop* if it is not the usual one."""
         serves = "; ".join(map(_serves, self.handlers.values()))
-        address, suffix = self._address, loop and f", by {loop}"
+        address = self._address
+        suffix = loop and f", by {loop}"
         server = shown(given(address.url)) if address.client is None else shown_settings(address.client)
         text = f"{self.name} serves {serves}; on {server}{suffix}"
         log_event("worker_started", "%s", text, worker=self.name, server=server, queues=list(self.handlers))

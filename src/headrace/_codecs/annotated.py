@@ -46,7 +46,8 @@ class TypeMismatch(Exception):
 
     def __init__(self, wrong: str, at: str = "") -> None:
         super().__init__(f"{at}: {wrong}" if at else wrong)
-        self.wrong, self.at = wrong, at
+        self.wrong = wrong
+        self.at = at
 
     def within(self, at: str) -> TypeMismatch:
         """Return the error for the enclosing value, in which this value is at *at*."""
@@ -368,7 +369,8 @@ def _item(key: str, hint: Any, making: Making, *, required: bool) -> Field:
     """Return an item of a TypedDict. Its annotation may decide whether it is required."""
     own = get_origin(hint)
     if own in {typing.Required, typing.NotRequired}:
-        required, hint = own is typing.Required, get_args(hint)[0]
+        required = own is typing.Required
+        hint = get_args(hint)[0]
     return Field(key, shape(hint, making), not required)
 
 
@@ -451,7 +453,8 @@ def shape(hint: Any, making: Making | None = None) -> TypeCodec:
     if hint in {Any, object}:
         return PLAIN
     making = {} if making is None else making
-    origin, args = get_origin(hint) or hint, get_args(hint)
+    origin = get_origin(hint) or hint
+    args = get_args(hint)
     if origin in {Union, UnionType}:
         return _union(hint, [shape(one, making) for one in args])
     if origin is Literal:

@@ -24,7 +24,10 @@ from headrace._model.job import T
 from headrace.errors import CodecError, RetryLater, requiring
 
 MAGIC = b"HRE"
-UNBOUND, QUEUE, JOB, GROUP = b"1", b"2", b"3", b"4"  # version bytes
+UNBOUND = b"1"  # version bytes
+QUEUE = b"2"
+JOB = b"3"
+GROUP = b"4"
 HEAD_BYTES = len(MAGIC) + 1
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 24, 16
 PAYLOADS_PER_KEY = 4096  # that share half a nonce, and with it a derived key
@@ -168,13 +171,15 @@ class Encrypted(Around[T]):
         except RetryLater:
             raise
         except Exception as error:  # its words may quote the payload
-            name, kind = self._parts(data)[0].decode(), type(error).__name__
+            name = self._parts(data)[0].decode()
+            kind = type(error).__name__
             raise CodecError(f"payload decrypts by key {name!r}, but does not decode: {kind}") from None
 
     def opened(self, data: bytes) -> bytes:
         """Decrypt by the key that the envelope names."""
         name, head, nonce, sealed = self._parts(data)
-        shown, key = name.decode("utf-8", "backslashreplace"), self._keys.get(name)
+        shown = name.decode("utf-8", "backslashreplace")
+        key = self._keys.get(name)
         if key is None:
             known = ", ".join(repr(one.decode()) for one in self._keys)
             raise CodecError(f"payload is encrypted by key {shown!r}, which is not among those given: {known}")

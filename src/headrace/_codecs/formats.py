@@ -117,13 +117,15 @@ class JSONCodec(MsgspecCodec[A]):
     builtin types: `list[Mail]`, `dict[str, int]`. A union is named twice: `JSONCodec[Mail | None](Mail | None)`.
     """
 
-    _format, _extra = "JSON", "json"
+    _format = "JSON"
+    _extra = "json"
 
 
 class MsgpackCodec(MsgspecCodec[A]):
     """MessagePack by msgspec (extra `msgpack`): like `JSONCodec`, smaller and faster, and bytes stay bytes."""
 
-    _format, _extra = "MessagePack", "msgpack"
+    _format = "MessagePack"
+    _extra = "msgpack"
 
     def from_text(self, text: str) -> A:
         """Return the payload that a text stands for: JSON, of the type. Raises msgspec's error."""

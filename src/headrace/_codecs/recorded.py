@@ -21,7 +21,9 @@ from headrace._model.state import JobState
 from headrace._model.steps import STEP_BYTES
 from headrace.errors import CodecError, ConfigurationError, describe_error
 
-JSON, BYTES, OBJECT = b"j", b"b", b"c"
+JSON = b"j"
+BYTES = b"b"
+OBJECT = b"c"
 
 
 @frozen
@@ -60,7 +62,8 @@ class Recorded:
         if data is None:
             return None
         try:
-            kind, value = data[:1], untyped(self.codec).decode(data[1:])
+            kind = data[:1]
+            value = untyped(self.codec).decode(data[1:])
             if kind == BYTES:
                 return value
             read = loaded(value) if kind == JSON and isinstance(value, bytes) else value

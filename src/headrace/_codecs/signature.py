@@ -22,7 +22,8 @@ class Signature:
     """The parameters of the function *name*. Missing arguments are not sent, as the worker uses its own defaults."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
-        self._function, self._name = function, name
+        self._function = function
+        self._name = name
         self._signature = inspect.signature(function)
 
     @cached_property
@@ -87,7 +88,8 @@ class Signature:
         self.check()
         packed: dict[str, Any] = {}
         for name, value in bound.items():
-            kind, convert = self._signature.parameters[name].kind, self.shapes[name].pack
+            kind = self._signature.parameters[name].kind
+            convert = self.shapes[name].pack
             try:
                 if kind is Parameter.VAR_POSITIONAL:
                     packed[name] = [convert(one) for one in value]

@@ -46,7 +46,9 @@ def events(queue: str, channel: str, message: bytes) -> Iterator[Event]:
     kind = channel.rpartition(":")[2]
     try:
         content: Any = json.loads(message.decode("utf-8", "surrogateescape"))
-        at, worker, names = content["at"] / 1000, content.get("worker"), content.get("ids")
+        at = content["at"] / 1000
+        worker = content.get("worker")
+        names = content.get("ids")
         number = number_in(channel)
         ids = [None] if names is None else [_at_shard(_shown(name), number) for name in names]
         reasons = [_shown(reason) or None for reason in content.get("reasons") or [""] * len(ids)]
@@ -93,7 +95,8 @@ class Inbox:
 
     def received(self) -> Received:
         """Return the ends and gaps to report."""
-        messages, self._messages = self._messages, []
+        messages = self._messages
+        self._messages = []
         if messages:
             return Received("on", messages)
         if self.error is not None:
@@ -158,7 +161,9 @@ class Waitlist:
 
     def read(self, waiter: Waiter) -> tuple[dict[str, Event], bool]:
         """Return new ends of *waiter*'s jobs by id, and true if it may have missed the ends of others."""
-        ended, missed = waiter.ended, waiter.missed
-        waiter.ended, waiter.missed = {}, False
+        ended = waiter.ended
+        missed = waiter.missed
+        waiter.ended = {}
+        waiter.missed = False
         waiter.wake.clear()
         return ended, missed

@@ -171,7 +171,8 @@ def later(policy: Retry, claim: Claim, asked: RetryLater, reason: str) -> Settle
         least = min(RETRY_PAUSE_AT_MOST_S, patience(often))
         after = delay.timestamp() - claim.leased_at if isinstance(delay, datetime) else delay
         if least and after < least:
-            delay, row = least, often
+            delay = least
+            row = often
     reason = str(asked.reason) if asked.reason else reason
     return Settlement("retry", claim, delay=delay, spend=spend, reason=reason, attempts=policy.attempts or 0, row=row)
 
@@ -270,7 +271,8 @@ def judge(
         try:
             return later(policy, claim, error, reason)
         except Exception as wrong:  # what was asked for is no delay: to ask was a failure
-            error, reason = wrong, f"{reason}: {describe_error(wrong)}"
+            error = wrong
+            reason = f"{reason}: {describe_error(wrong)}"
     return _failed(policy, claim, RetryState(1 if anew else claim.job.attempt, RetryOutcome(error), age), reason, wait)
 
 
@@ -299,7 +301,8 @@ def unknown_kind(handler: HandlerSettings, claim: Claim, *, elsewhere: bool = Fa
     """Settle a job that no handler here takes: leave it to other workers until the grace period is over, and longer if
     a live worker takes its kind (*elsewhere*).
     """
-    job, grace = claim.job, handler.grace
+    job = claim.job
+    grace = handler.grace
     known = ", ".join(repr(kind) for kind in handler.kinds)
     reason = f"no handler for jobs of kind {job.headers.get(KIND)!r:.500}: this worker knows {known}"
     rounds = claim.token - job.attempt  # deliveries without an attempt, such as those to workers that lack a handler

@@ -87,7 +87,9 @@ class _ConditionalEvent:
     """The event of a role that sometimes has no work for a consumer. The consumer wakes the role by it."""
 
     def __init__(self, event: Event, condition: Callable[[Consumer], bool], consumer: Consumer) -> None:
-        self._event, self._condition, self._consumer = event, condition, consumer
+        self._event = event
+        self._condition = condition
+        self._consumer = consumer
 
     def set(self) -> None:
         """Wake the role, if it has work."""
@@ -101,7 +103,9 @@ class RoundTrip:
     """
 
     def __init__(self, engine: BaseEngine, ops: Sequence[Op[Any]]) -> None:
-        self._engine, self._ops, self._since = engine, ops, time.perf_counter()
+        self._engine = engine
+        self._ops = ops
+        self._since = time.perf_counter()
         self.replies: list[Any] | None = None
 
     def __enter__(self) -> None: ...
@@ -129,8 +133,10 @@ class BaseEngine(ABC):
         trace_parent: str,
         stops: list[Hook],
     ) -> None:
-        self.lifecycle, self.contexts = lifecycle, Contexts()
-        self._address, self._trace_parent = address, trace_parent
+        self.lifecycle = lifecycle
+        self.contexts = Contexts()
+        self._address = address
+        self._trace_parent = trace_parent
         self.error: BaseException | None = None
         self._failing = _forks.lock()
         self.finished = False
@@ -264,7 +270,8 @@ class BaseEngine(ABC):
         if channel == "blocking" and self.lifecycle.phase is not Phase.RUNNING:
             return  # a read may raise any error when its connection is closed
         with self._failing:
-            first, self.error = self.error is None, self.error or error
+            first = self.error is None
+            self.error = self.error or error
         # The other roles usually fail for the same reason at the same moment.
         log_event("role_failed", "%s", describe_error(error), error=error, level=None if first else logging.DEBUG)
         self.drain()
@@ -396,7 +403,8 @@ class BaseRoleDriver:
 
     def __init__(self, engine: Any, name: str, owner: RoleOwner, channel: Channel, event: Any) -> None:
         self._consumer = None if isinstance(owner, SharedRead) else owner
-        self._engine, self._executor = engine, engine.executors[channel]
+        self._engine = engine
+        self._executor = engine.executors[channel]
         self._channel: Channel = channel
         self._event = event
         engine.wakes(event, name, owner)

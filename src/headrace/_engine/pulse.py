@@ -141,8 +141,11 @@ class StallWatch:
     """Asks the event loop again and again for a sign of life. *running* returns the unit and the handler of a task."""
 
     def __init__(self, lifecycle: Lifecycle, pulse: Pulse, running: Running) -> None:
-        self._lifecycle, self._pulse, self._running = lifecycle, pulse, running
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._lifecycle = lifecycle
+        self._pulse = pulse
+        self._running = running
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._limit = lifecycle.settings.heartbeat
         self._quiet_until: dict[str, float] = {}  # by the code that blocked the loop
 
@@ -184,17 +187,28 @@ class StallWatch:
             name = called(function)
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
             what = f"handler {name} of queue {unit[0].job.queue!r}, on job {unit[0].job.id}{more}"
-            advice, claim, code = ADVICE, unit[0], getattr(function, "__code__", None)
+            advice = ADVICE
+            claim = unit[0]
+            code = getattr(function, "__code__", None)
         elif task is not None:
-            name, advice, claim, code = _coroutine(task), "let it await, or run it in a thread", None, None
+            name = _coroutine(task)
+            advice = "let it await, or run it in a thread"
+            claim = None
+            code = None
             what = f"task {task.get_name()!r}, {name}, which is no handler of this worker"
         elif not self._loop.is_running():
-            name, advice, claim, code = "", "run it for as long as the worker works", None, None
+            name = ""
+            advice = "run it for as long as the worker works"
+            claim = None
+            code = None
             what = "nothing: it is not running"
         elif frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in LOOPS:
             return False  # the loop has just gone on
         else:
-            name, advice, claim, code = "", "keep it short", None, None
+            name = ""
+            advice = "keep it short"
+            claim = None
+            code = None
             what = "a callback"
         if now < self._quiet_until.get(name, 0.0):
             return False

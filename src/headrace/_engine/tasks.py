@@ -62,7 +62,9 @@ class Threads:
         self, function: Callable[[Any], Any], name: str, loop: asyncio.AbstractEventLoop, contexts: Contexts
     ) -> None:
         self._contexts = contexts
-        self._function, self._name, self._loop = function, name, loop
+        self._function = function
+        self._name = name
+        self._loop = loop
         self._calls: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads = self._busy = 0
 
@@ -157,7 +159,9 @@ class _Slots:
         taker: Callable[[Job], Any] | None,
     ) -> None:
         handler = consumer.handler
-        self.consumer, self.telemetry, self.taker = consumer, telemetry, taker
+        self.consumer = consumer
+        self.telemetry = telemetry
+        self.taker = taker
         self.backlog: deque[Unit] = deque()
         self.of = of or self  # the slots of the first consumer that shares them
         self.sharing: list[_Slots] = [self] if of is None else of.sharing
@@ -282,7 +286,8 @@ class Engine(BaseEngine):
     fetchers = 2  # while one waits for the server, the other processes an answer
 
     def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         limit = lifecycle.settings.max_outage
         connect = partial(executor_of, address.target, address.client, limit, attend=address.attend)
         work = connect()
@@ -364,7 +369,9 @@ class Engine(BaseEngine):
 
     def _fill(self, slots: _Slots) -> None:
         """Start waiting units while slots are free."""
-        consumer, limit, batch = slots.consumer, slots.consumer.handler.concurrency, slots.consumer.handler.batch
+        consumer = slots.consumer
+        limit = slots.consumer.handler.concurrency
+        batch = slots.consumer.handler.batch
         while slots.backlog and slots.of.running < limit:
             unit = slots.backlog.popleft()
             jobs = consumer.begin(unit, time.monotonic())  # handlers that started before may have taken long
@@ -439,9 +446,11 @@ class Engine(BaseEngine):
 
     def _take_in(self, slots: _Slots) -> None:
         """Process all ends of one turn of the event loop."""
-        over, slots.over = slots.over, []
+        over = slots.over
+        slots.over = []
         slots.of.running -= len(over)
-        now, finished = time.monotonic(), slots.consumer.finished
+        now = time.monotonic()
+        finished = slots.consumer.finished
         for unit, error, result in over:
             finished(unit, now, error, result)
         slots.consumer.slot_freed()
@@ -455,7 +464,8 @@ class Engine(BaseEngine):
 
     def _steps(self, consumer: Consumer, job: Job) -> AsyncSteps | Steps:
         """Make the steps of a coroutine, or of a plain function, which waits for them in its thread."""
-        run, drive = self.run(consumer, job), driver(self.executors["work"], self.not_durable)
+        run = self.run(consumer, job)
+        drive = driver(self.executors["work"], self.not_durable)
         slots = self._slots[id(consumer)]
         if threading.get_ident() == self._thread or slots.threads is None or not slots.plain(job):
             return AsyncSteps(run, drive, self._loop)

@@ -135,7 +135,8 @@ class Engine(BaseEngine):
 
     def start(self, consumer: Consumer | None, units: Sequence[Unit]) -> None:
         assert consumer is not None  # noqa: S101
-        put, begun = self._units[id(consumer)].put, self._begun[id(consumer)]
+        put = self._units[id(consumer)].put
+        begun = self._begun[id(consumer)]
         with self._putting:
             for unit in units:
                 begun.add(id(unit))
@@ -154,7 +155,8 @@ class Engine(BaseEngine):
         return True
 
     def take_back(self, consumer: Consumer | None) -> tuple[list[Unit], bool]:
-        units, waiting = self._units[id(consumer)], list[Unit]()
+        units = self._units[id(consumer)]
+        waiting = list[Unit]()
         others: list[tuple[Consumer, Unit | RoleDriver]] = []
         with self._putting:
             with suppress(queue.Empty):
@@ -179,11 +181,15 @@ class Engine(BaseEngine):
 
     def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
         """Run the handler on queued units, as the body of a handler thread. If asked to, drive a role between them."""
-        units, begun = self._units[id(consumer)], self._begun[id(consumer)]
-        handler, batch = consumer.handler, consumer.handler.batch
+        units = self._units[id(consumer)]
+        begun = self._begun[id(consumer)]
+        handler = consumer.handler
+        batch = consumer.handler.batch
         function = surrounded(handler.function, handler.around)
-        telemetry, shared = self.telemetry(consumer), consumer.shared is not None
-        fresh, attach = self.contexts.fresh, object.__setattr__
+        telemetry = self.telemetry(consumer)
+        shared = consumer.shared is not None
+        fresh = self.contexts.fresh
+        attach = object.__setattr__
         taker = self.takers[id(consumer)]
         item = units.get() if driver is None else (consumer, driver)
         while item is not None:
@@ -192,7 +198,8 @@ class Engine(BaseEngine):
                 item = unit.drive()
                 continue
             if shared:
-                telemetry, taker = self.telemetry(consumer), self.takers[id(consumer)]
+                telemetry = self.telemetry(consumer)
+                taker = self.takers[id(consumer)]
             error: BaseException | None = None
             result: Any = None
             if jobs := consumer.begin(unit, time.monotonic()):
@@ -212,7 +219,10 @@ class Engine(BaseEngine):
             begun.discard(id(unit))
             consumer.slot_freed()  # after the removal: a role sets `saturated` before it checks the slots
             self.wake(consumer)
-            item, unit, jobs, argument, error, result = None, [], [], None, None, None  # these objects may be large
+            # These objects may be large.
+            item = argument = error = result = None
+            unit = []
+            jobs = []
             item = units.get()
 
     def _steps(self, consumer: Consumer, job: Job) -> Steps:

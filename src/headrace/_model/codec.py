@@ -148,7 +148,8 @@ def warn_of_results(function: Callable[..., Any], codec: Codec, stacklevel: int)
         except Exception:  # a type that is only known to type checkers
             held = True
         if not held:
-            name, what = getattr(function, "__qualname__", repr(function)), getattr(kind, "__name__", repr(kind))
+            name = getattr(function, "__qualname__", repr(function))
+            what = getattr(kind, "__name__", repr(kind))
             text = (
                 f"handler {name} returns {what}, which {type(codec).__name__} can't encode: its jobs would complete "
                 "without a result; give the handler a codec that can, such as codec=JSONCodec(), or return bytes, str "

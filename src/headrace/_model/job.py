@@ -75,7 +75,8 @@ class Anonymous(Escaped):
     @classmethod
     def at(cls, entry: str, shard: int) -> Anonymous:
         made = cls(f"{entry}@{shard}")
-        made.raw, made.shard = entry.encode(), shard
+        made.raw = entry.encode()
+        made.shard = shard
         return made
 
     @property

@@ -320,7 +320,8 @@ class Durability:
             return value
         if not isinstance(value, str):
             raise TypeError(f'durable must be a str, such as "replicas:1", not {type(value).__name__}')
-        replicas, fsync = 0, False
+        replicas = 0
+        fsync = False
         for part in value.split(","):
             if (number := re.fullmatch(r"replicas:([1-9]\d?)", part)) and not replicas:
                 replicas = int(number[1])

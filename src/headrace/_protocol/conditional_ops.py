@@ -126,14 +126,18 @@ class Admission:
         part: list[Item] = []
         cost = size = 0
         for item in items:
-            item_cost, item_size = _cost(item), sum(map(len, item[3]))
+            item_cost = _cost(item)
+            item_size = sum(map(len, item[3]))
             if part and (
                 len(part) == most or cost + item_cost > JOBS_PER_SCRIPT or size + item_size > BYTES_PER_SCRIPT
             ):
                 yield part
-                part, cost, size = [], 0, 0
+                part = []
+                cost = 0
+                size = 0
             part.append(item)
-            cost, size = cost + item_cost, size + item_size
+            cost = cost + item_cost
+            size = size + item_size
         if part:
             yield part
 

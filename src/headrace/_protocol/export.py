@@ -15,7 +15,8 @@ from headrace._protocol.script import fixed, header, names, script
 
 def protocol() -> dict[str, Any]:
     """Describe the scripts and constants that a client in another language needs, in JSON's types."""
-    queue, worker = QueueSettings(), WorkerSettings()
+    queue = QueueSettings()
+    worker = WorkerSettings()
     template = keys.Keys("<queue>", "<group>", "<namespace>:{<group>}:<queue>:")
     wait, pause = ([str(word) for word in Ops(template).wait(1.0, paused=paused)] for paused in (False, True))
     for words in (wait, pause):

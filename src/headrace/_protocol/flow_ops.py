@@ -108,7 +108,9 @@ class FlowOps:
             raise ConfigurationError(f"flow name {name!r}: a flow is a group of queues, give its name without a '/'")
         if isinstance(lookup, str) or not isinstance(lookup, Sequence):
             raise TypeError(f"lookup must be a list of attribute names, not {type(lookup).__name__}")
-        self.name, self.namespace, self.codec = name, namespace, grouped(chosen(codec))
+        self.name = name
+        self.namespace = namespace
+        self.codec = grouped(chosen(codec))
         self.lookup = tuple(map(_attribute, lookup))
         self.settings = settings
         self.stages: dict[str, Stage] = {}
@@ -220,13 +222,16 @@ class FlowOps:
             raise ConfigurationError(f"job {job.id!r} belongs to no run of flow {self.name!r}: there is nowhere to go")
         if not ours:
             return None
-        target, failed, children = next(iter(stage.next), ""), "", []
+        target = next(iter(stage.next), "")
+        failed = ""
+        children = []
         result = outcome
         if isinstance(outcome, Next):
             result = outcome.result
             target = "" if outcome.stage is None else self._leads("Next", stage.name, stage.next, outcome.stage)
         elif isinstance(outcome, FanOut):
-            result, failed = outcome.result, outcome.failed
+            result = outcome.result
+            failed = outcome.failed
             if failed not in FAILED_CHOICES:
                 raise ValueError(f"FanOut: failed={failed!r}: give one of {', '.join(FAILED_CHOICES)}")
             if outcome.join is not None:

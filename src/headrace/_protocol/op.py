@@ -37,7 +37,8 @@ def chunks(items: Sequence[T], size: Callable[[T], int], most: int, most_bytes: 
         weight += size(item)
         if at > start and (at - start == most or weight > most_bytes):
             yield items[start:at]
-            start, weight = at, size(item)
+            start = at
+            weight = size(item)
     if start < len(items):
         yield items[start:]
 

@@ -220,7 +220,8 @@ class Ops:
         All jobs are checked first. Jobs with an id, headers or a delay take longer, so an operation has fewer of them.
         """
         jobs = checks.listed(jobs)
-        encode, plain = self.bound.encode, bytes if context is None else None
+        encode = self.bound.encode
+        plain = bytes if context is None else None
         items: list[bytes | Item] = [encode(job) if type(job) is plain else self.item(job, context) for job in jobs]
         if max(map(len, items), default=0) > checks.VALUE_BYTES:  # others were checked one by one
             for item in items:

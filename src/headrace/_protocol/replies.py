@@ -227,7 +227,8 @@ def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[
 
 
 def _buried(claim: Claim, reason: str | Cause) -> tuple[str, Died]:
-    job, why = claim.job, kept_reason(reason.reason if isinstance(reason, Cause) else reason)
+    job = claim.job
+    why = kept_reason(reason.reason if isinstance(reason, Cause) else reason)
     return job.queue, Died(job.id, job.attempt, why, job.headers.get(KIND, ""))
 
 
@@ -306,9 +307,16 @@ class Jobs:
         headers: dict[str, str] = {}
         undecoded = type(fields[0]) is bytes if fields else False  # python -bb forbids to compare these
         if undecoded and len(fields) == 2 and fields[0] == b"data":  # nearly every job has only a payload
-            job_id, payload, carried, enqueued, headers = name, fields[1], 0, None, {}
+            job_id = name
+            payload = fields[1]
+            carried = 0
+            enqueued = None
+            headers = {}
         elif undecoded and len(fields) == 4 and fields[0] == b"data" and fields[2] not in _ENTRY_FIELDS:
-            job_id, payload, carried, enqueued = name, fields[1], 0, None
+            job_id = name
+            payload = fields[1]
+            carried = 0
+            enqueued = None
             headers = {text(fields[2]): text(fields[3])}  # nearly every other job has only trace headers besides
         else:
             own: dict[bytes, Any] = {}
@@ -328,7 +336,8 @@ class Jobs:
         wrong = ""
         value = payload
         if payload is None:
-            wrong, value = "no payload: the entry has no field 'data'", b""
+            wrong = "no payload: the entry has no field 'data'"
+            value = b""
         else:
             try:
                 decode = self._decode if self._binding is None else of_job(self._binding, job_id).decode
@@ -336,9 +345,11 @@ class Jobs:
             except KeyboardInterrupt:
                 raise
             except RetryLater as asked:
-                wrong, value = Postponed.of(asked), raw(payload)
+                wrong = Postponed.of(asked)
+                value = raw(payload)
             except BaseException as error:
-                wrong, value = (f"payload does not decode: {describe_error(error)}", raw(payload))
+                wrong = f"payload does not decode: {describe_error(error)}"
+                value = raw(payload)
         job = make_job(job_id, value, self._queue, headers, max(1, token - releases), ms / 1000)
         return job, token, wrong
 
@@ -361,8 +372,12 @@ class Jobs:
                 wrong.append((claim, reason))
             else:
                 claims.append(claim)
-        queue, decode, make, place = self._queue, self._decode, make_job, self._place
-        last, enqueued = "", 0.0
+        queue = self._queue
+        decode = self._decode
+        make = make_job
+        place = self._place
+        last = ""
+        enqueued = 0.0
         for entry, payload in zip(fresh[::2], fresh[1::2], strict=True):  # nearly every job
             name = entry.decode() if type(entry) is bytes else text(entry)
             try:
@@ -377,7 +392,8 @@ class Jobs:
                 continue
             ms, _, _ = name.partition("-")
             if ms != last:
-                last, enqueued = ms, int(ms) / 1000
+                last = ms
+                enqueued = int(ms) / 1000
             job = make(name + place, value, queue, NO_HEADERS, 1, enqueued)
             claims.append(kind(job, worker, name, 1, 1, duration, moment, False, len(payload)))
         if self._keeper is not None:
@@ -436,7 +452,8 @@ class Jobs:
         if name.startswith("ended:"):
             return self._end(entry, fields, name[6:], deliveries, text(worker) or None, ms / 1000, *more)
         job, token, wrong = self.job(entry, fields, deliveries, releases)
-        reason, traceback = wrong or _kept(fields, _REASON), _kept(fields, _TRACEBACK)
+        reason = wrong or _kept(fields, _REASON)
+        traceback = _kept(fields, _TRACEBACK)
         tried = Tried.of(_kept(fields, _ATTEMPTS) or "")
         if name == "delayed":
             due = ms / 1000
@@ -470,7 +487,8 @@ class Jobs:
         job, _, _ = self.job(entry, fields)
         payload = job.payload if b"data" in kept else None
         job = make_job(_named(entry), payload, self._queue, job.headers, number, known)
-        reason, traceback = _kept(fields, _REASON), _kept(fields, _TRACEBACK) if state == "dead" else None
+        reason = _kept(fields, _REASON)
+        traceback = _kept(fields, _TRACEBACK) if state == "dead" else None
         children = children_of(_kept(fields, _CHILDREN) or "")
         return tried.told(
             JobState(job, state, worker, at, None, reason, None, traceback, children=children), deliveries
@@ -683,7 +701,8 @@ def flow_rows(reply: Any, begun: Any) -> tuple[list[Any], Any]:
     """
     rows = [*reply]
     if begun is not None and len(rows[0]) > 2 and rows[0][10]:  # else the job is gone, or has other children by now
-        head, more = begun, rows[0]
+        head = begun
+        more = rows[0]
         rows[0] = [*head[:7], [*head[7], *more[7]], [*head[8], *more[8]], *more[9:]]
     rest = rows.pop() if flow_cursor(rows[-1]) else None
     return rows, rest
@@ -773,7 +792,9 @@ def schedules(ticking: DueSchedules) -> list[Schedule]:
             t = Timing.parse(stored)
             every, cron, zone = (t.every / 1000, None, None) if t.every else (None, t.cron, t.zone)
         except (ValueError, OverflowError):  # foreign
-            every, cron, zone = None, stored, None
+            every = None
+            cron = stored
+            zone = None
         later, next_due = divmod(due, _LATER_MS) if 0 <= due < 4 * _LATER_MS else (0, due)
         ran, _, job = last.partition(" ")
         at = int(ran) / 1000 if ran.isdecimal() and len(ran) < 18 else None

@@ -57,7 +57,8 @@ def relayed(ops: Ops, view: OutboxView | None = None) -> Op[OutboxView | None]:
         said = dict(zip(map(text, words[::2]), map(text, words[1::2]), strict=False))
         if age < 0 or not said.keys() >= {"relay", "rows", "oldest", "refused"}:
             return None
-        oldest, ended = int(said["oldest"]) / 1000, said.get("ended") == "1"
+        oldest = int(said["oldest"]) / 1000
+        ended = said.get("ended") == "1"
         refused = int(said["refused"])
         why = said.get("why", "")
         return OutboxView(said["relay"], int(said["rows"]), oldest, refused, ended, age / 1000, why)

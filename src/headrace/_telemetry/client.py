@@ -39,7 +39,9 @@ class CallSpan:
     __slots__ = ("_batch", "_meters", "_operation", "_place", "_since", "_token", "span")
 
     def __init__(self, place: Place, operation: str, *, batch: bool = False, kind: Any = None) -> None:
-        self._place, self._operation, self._batch = place, operation, batch
+        self._place = place
+        self._operation = operation
+        self._batch = batch
         self._meters = instruments()
         self._token: Any = None
         self._since = 0.0
@@ -160,7 +162,8 @@ class SettleSpan(CallSpan):
     def _create(self, job: NewJob[Any], place: Callable[[NewJob[Any]], Place]) -> NewJob[Any]:
         if isinstance(job.headers, Mapping) and tracing.carries(job.headers):
             return job
-        traced, context = tracer(), self._inside()
+        traced = tracer()
+        context = self._inside()
         if traced is not None:
             span = tracing.start(traced, place(job), "create", context)
             span.end()
@@ -183,7 +186,9 @@ class ReceiveSpan:
     __slots__ = ("_batch", "_place", "_since")
 
     def __init__(self, place: Place, *, batch: bool) -> None:
-        self._place, self._batch, self._since = place, batch, time.perf_counter()
+        self._place = place
+        self._batch = batch
+        self._since = time.perf_counter()
 
     def __enter__(self) -> Self:
         return self
@@ -204,7 +209,9 @@ class Traced:
     __slots__ = ("context", "recording", "span")
 
     def __init__(self, span: Any, context: Any) -> None:
-        self.context, self.recording, self.span = context, span.is_recording(), span.get_span_context()
+        self.context = context
+        self.recording = span.is_recording()
+        self.span = span.get_span_context()
 
     def headers(self) -> Sequence[str]:
         """Return the headers that pass the context on to jobs made from this one."""
@@ -227,7 +234,8 @@ def received(
     if not claims and error is None:
         return
     seconds = time.perf_counter() - since
-    meters, traced = instruments(), tracer()
+    meters = instruments()
+    traced = tracer()
     if meters is not None:
         attributes = place.attributes("receive")
         meters.call(place, "receive", seconds, error)
@@ -309,9 +317,11 @@ class Outage:
         self.found = self.found or reported or (self.opened and isinstance(error, TIMEOUTS))
         now = time.monotonic()
         with self._lock:
-            first, again = not self.since, bool(self.since) and now >= self._next
+            first = not self.since
+            again = bool(self.since) and now >= self._next
             if first:
-                self.since, self._next = now, now + REPEAT_AFTER_S
+                self.since = now
+                self._next = now + REPEAT_AFTER_S
             elif again:
                 self._next = now + min(now - self.since, REPEAT_PAUSE_S)
             lasts = now - self.since
@@ -344,5 +354,6 @@ class Outage:
         with self._lock:
             if self._trying or not self.since:
                 return
-            lasted, self.since = time.monotonic() - self.since, 0.0
+            lasted = time.monotonic() - self.since
+            self.since = 0.0
         log_event("connection_restored", "after %.1f s", lasted, server=self._place.server)

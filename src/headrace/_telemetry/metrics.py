@@ -28,7 +28,8 @@ WAITS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 8
 SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 ATTEMPTS = (1, 2, 3, 4, 5, 7, 10, 15, 25, 50, 100)
 STATE = "headrace.job.state"
-VALUE, QUANTILE = "headrace.share.value", "headrace.share.quantile"
+VALUE = "headrace.share.value"
+QUANTILE = "headrace.share.quantile"
 OTHERS = "(others)"  # all values but the busiest
 STATES = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
 STALE_AFTER_INTERVALS = 3.0  # after so many intervals, old counts are not reported any more
@@ -237,9 +238,11 @@ class Readings:
         for place, reading in self._fresh():
             if not reading.shares:
                 continue
-            waiting, leased = reading.counts.waiting + reading.counts.parked, reading.counts.leased
+            waiting = reading.counts.waiting + reading.counts.parked
+            leased = reading.counts.leased
             for one in reading.shares:
-                waiting, leased = waiting - one.waiting, leased - one.running
+                waiting = waiting - one.waiting
+                leased = leased - one.running
                 yield Observation(one.waiting, {**place.common, VALUE: one.name, STATE: "waiting"})
                 yield Observation(one.running, {**place.common, VALUE: one.name, STATE: "leased"})
             yield Observation(max(0, waiting), {**place.common, VALUE: OTHERS, STATE: "waiting"})
@@ -269,7 +272,8 @@ class OutboxReadings(Readings):
             yield Observation(view.oldest, place.common)
 
 
-readings, outboxes = Readings(), OutboxReadings()
+readings = Readings()
+outboxes = OutboxReadings()
 instruments: ProviderCache[Instruments] = ProviderCache(
     metrics.get_meter_provider, "_METER_PROVIDER", OTEL_PYTHON_METER_PROVIDER, _instruments
 )

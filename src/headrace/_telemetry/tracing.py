@@ -74,7 +74,9 @@ OPERATIONS = {  # their types and kinds
 Value = str | int
 NOWHERE = Context()
 CALL = SpanKind.CLIENT
-attach, detach, get_current = contexts.attach, contexts.detach, contexts.get_current
+attach = contexts.attach
+detach = contexts.detach
+get_current = contexts.get_current
 _W3C = TraceContextTextMapPropagator()
 _PARENTS = frozenset(("traceparent", "tracestate"))
 
@@ -92,7 +94,8 @@ class ProviderCache(Generic[M]):
     def __init__(self, ask: Callable[[], Any], name: str, variable: str, make: Callable[[Any], M | None]) -> None:
         whole: Any = ask
         self._place: dict[str, Any] = whole.__globals__
-        self._name, self._make = name, make
+        self._name = name
+        self._make = make
         self._ask = ask if name not in self._place or variable in os.environ else None
         self._provider: Any = None
         self._made: M | None = None
@@ -125,7 +128,8 @@ class Place:
     __slots__ = ("_attributes", "at", "client", "common", "names", "queue")
 
     def __init__(self, queue: str, settings: Mapping[str, Any], client: str = "") -> None:
-        self.queue, self.client = queue, client
+        self.queue = queue
+        self.client = client
         self.at: dict[str, Value] = {SYSTEM: "redis"}
         """Attributes of its server; not to be changed."""
         if settings.get("path"):
@@ -285,7 +289,8 @@ def link_to_delivery(written: str) -> None:
 
 def error_type(error: BaseException) -> str:
     """Return the qualified name of an error's class."""
-    kind, module = type(error), ""
+    kind = type(error)
+    module = ""
     with suppress(BaseException):  # its metaclass is the user's
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         return f"{module}{kind.__qualname__}"

@@ -55,19 +55,23 @@ class WorkerTelemetry:
     """Telemetry of one consumer of a worker. *parent* says whether a run's parent span is its poll or its message."""
 
     def __init__(self, consumer: Consumer, settings: Mapping[str, Any], parent: str) -> None:
-        self._consumer, self._settings = consumer, settings
+        self._consumer = consumer
+        self._settings = settings
         self.batch = consumer.handler.batch
         self.message = parent == "message" and not self.batch
         self.place = Place(consumer.ops.keys.queue, settings, consumer.name)
         self._key = f"{self.place.server} {consumer.ops.keys.prefix}"
         self._clock = clock_of(self._key)
         self.on = self.quick = False
-        self.tracer, self.meters = tracer(), instruments()
-        consumer.note, consumer.gauge = self.note, self
+        self.tracer = tracer()
+        self.meters = instruments()
+        consumer.note = self.note
+        consumer.gauge = self
 
     def refresh(self) -> None:
         """Follow a change of the global providers."""
-        self.tracer, self.meters = tracer(), instruments()
+        self.tracer = tracer()
+        self.meters = instruments()
         self.on = self.tracer is not None or self.meters is not None
         self.quick = self.meters is None and not self.message and not self.batch
         if self.on:
@@ -97,7 +101,8 @@ class WorkerTelemetry:
         dead_lettered(self._settings, [(queue, died) for died in grant.died])
         jump = 0.0 if grant.now is None else self._clock.jump(grant.now, time.perf_counter() - since)
         if jump:
-            words, way = "of the server of queue %r: %s by %.1f s", "forward" if jump > 0 else "back"
+            words = "of the server of queue %r: %s by %.1f s"
+            way = "forward" if jump > 0 else "back"
             log_event("server_clock_jumped", words, queue, way, abs(jump), queue=queue)
         if self.on and grant.claims:
             received(self.place, grant.claims, since, batch=True, context=tracing.NOWHERE)
@@ -186,13 +191,15 @@ class WorkerTelemetry:
         record_step(self.place, held, event, step, earlier)
 
     def _judged(self, held: HeldJob, verdict: Settlement, error: BaseException | None, span: Any) -> None:
-        meters, common = self.meters, self.place.common
+        meters = self.meters
+        common = self.place.common
         attempt = f"{held.job.attempt} of {verdict.attempts}" if verdict.attempts else str(held.job.attempt)
         cause = None if error is None or isinstance(error, Verdict) else error
         if verdict.row == FREE_RELEASES + 1 or (verdict.row and verdict.row.bit_count() == 1):
             words = "job %s was given back %d times without an attempt: it waits now before it is handed out again"
             log_event("releases_slowed", words, held.job.id, verdict.row, claim=held, span=span, error=cause)
-        job, reason = held.job, verdict.reason
+        job = held.job
+        reason = verdict.reason
         about: dict[str, Any] = {"claim": held, "span": span, "error": cause, "reason": reason}
         if verdict.kind == "dead":
             if meters is not None:
@@ -240,7 +247,8 @@ class _Run:
     __slots__ = ("_context", "_jobs", "_result", "_since", "_span", "_telemetry", "_token")
 
     def __init__(self, telemetry: WorkerTelemetry, unit: Sequence[HeldJob], argument: Any) -> None:
-        self._telemetry, self._since = telemetry, time.perf_counter()
+        self._telemetry = telemetry
+        self._since = time.perf_counter()
         self._span: Any = None
         self._result: Any = None
         self._token: Any = None
@@ -288,7 +296,9 @@ class _Run:
     def _end(self, error: BaseException | None) -> None:
         verdict = error if error is not None or self._result is None else returned_verdict(self._result)
         wrong = tracing.failure(verdict)
-        meters, span, place = self._telemetry.meters, self._span, self._telemetry.place
+        meters = self._telemetry.meters
+        span = self._span
+        place = self._telemetry.place
         if meters is not None:
             meters.process.record(time.perf_counter() - self._since, failing(place.attributes("process"), wrong))
             if self._telemetry.batch:
@@ -317,7 +327,8 @@ class ServerClock:
         by default.
         """
         received = time.clock_gettime(_CLOCK) if ours is None else ours
-        least, most = now - received, now - received + took
+        least = now - received
+        most = now - received + took
         with self._lock:
             before = self._bounds
             if before is not None and received - took < before[2]:

@@ -27,7 +27,9 @@ class Wakeup(Event):
 
 async def completed(trackers: Sequence[CompletionTracker], seconds: float) -> AsyncIterator[Any]:
     """Yield receipts as their jobs end. Raises `TimeoutError` after *seconds*."""
-    end, wakeup, woken = time.monotonic() + seconds, Wakeup(), False
+    end = time.monotonic() + seconds
+    wakeup = Wakeup()
+    woken = False
     for tracker in trackers:
         for receipt in await tracker.queue._drive(tracker.refresh()):
             yield receipt

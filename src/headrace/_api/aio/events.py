@@ -32,7 +32,8 @@ class AsyncEventStream:
         timeout: float | None,
         drive: Callable[[Step[bool]], Driven[bool]],
     ) -> None:
-        self._queue, self._timeout = ops.keys.queue, timeout
+        self._queue = ops.keys.queue
+        self._timeout = timeout
         self._channels = channels_of([ops], kinds)
         self._found: list[Event] = []
         self._cut_since: float | None = None

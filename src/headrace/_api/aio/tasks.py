@@ -28,7 +28,8 @@ class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
         function does not take; nothing is sent then. The receipt's `result()` is the function's result. As
         `AsyncQueue.enqueue`.
         """
-        job, queue = self.new(*args, **kwargs), self._tasks.queue
+        job = self.new(*args, **kwargs)
+        queue = self._tasks.queue
         receipts: list[AsyncReceipt[R]] = typed(queue, [job], [await queue.enqueue(job, **self._call)])
         return receipts[0]
 

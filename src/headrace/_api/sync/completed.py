@@ -28,7 +28,9 @@ class Wakeup(Event):
 
 def completed(trackers: Sequence[CompletionTracker], seconds: float) -> Iterator[Any]:
     """Yield receipts as their jobs end. Raises `TimeoutError` after *seconds*."""
-    end, wakeup, woken = time.monotonic() + seconds, Wakeup(), False
+    end = time.monotonic() + seconds
+    wakeup = Wakeup()
+    woken = False
     for tracker in trackers:
         for receipt in tracker.queue._drive(tracker.refresh()):
             yield receipt

@@ -29,7 +29,8 @@ class Task(BaseTask[P, R, C], Generic[P, R, C]):
         function does not take; nothing is sent then. The receipt's `result()` is the function's result. As
         `Queue.enqueue`.
         """
-        job, queue = self.new(*args, **kwargs), self._tasks.queue
+        job = self.new(*args, **kwargs)
+        queue = self._tasks.queue
         receipts: list[Receipt[R]] = typed(queue, [job], [queue.enqueue(job, **self._call)])
         return receipts[0]
 

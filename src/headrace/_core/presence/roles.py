@@ -36,7 +36,8 @@ def report(worker: Lifecycle, consumers: Sequence[Consumer]) -> Role:
 
 
 def _obey(consumer: Consumer, request: str) -> Role:
-    queue, worker = consumer.ops.keys.queue, consumer.name
+    queue = consumer.ops.keys.queue
+    worker = consumer.name
     if request == "stop":
         yield Log("worker_asked_to_stop", f"an operator of queue {queue!r} asks worker {worker} to stop")
         yield Stop()

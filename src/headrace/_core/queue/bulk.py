@@ -58,7 +58,8 @@ def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: C
         found, place, now = yield from send(page(ops, state, place, LISTED_PER_SCRIPT))
         began = began or f"{now * 1000:.0f}"
         wanted = [_is_meant(one, state, match, int(began)) for one in found]
-        looked, matched = looked + len(found), matched + sum(wanted)
+        looked = looked + len(found)
+        matched = matched + sum(wanted)
         if choose is not None and any(wanted):
             chosen = yield from choose(found)
             wanted = [meant and may for meant, may in zip(wanted, chosen, strict=True)]
@@ -93,7 +94,8 @@ def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence
             return (yield from by_ids(ops.expire, ids, LISTED_PER_SCRIPT)) if ids else 0
         case _:
             # by position: dead letters of one id may have several reasons
-            build, done = ops.redrive if action == "redrive" else ops.purge_dead, 0
+            build = ops.redrive if action == "redrive" else ops.purge_dead
+            done = 0
             for first, last in _runs(found, wanted):
                 done += yield from through(build, (), f"{first} {last}")
             return done

@@ -44,7 +44,8 @@ class _Chunks:
     def read(self) -> None:
         """Decode the last answer."""
         if self.unread is not None:
-            made, self.unread = self.unread(), None
+            made = self.unread()
+            self.unread = None
             self.bind(made)
             self.receipts += made
 
@@ -119,7 +120,8 @@ class BatchBuffer:
     def sent(self, receipts: Sequence[object]) -> None:
         """Begin the next part, as this one was sent."""
         self.position += len(receipts)
-        self.part, self.size = [], 0
+        self.part = []
+        self.size = 0
         if self.progress is not None:
             self.progress(self.position)
 
@@ -169,7 +171,9 @@ def complete(
 
 def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
     """Cancel the jobs of a payload, page by page over the whole queue. Return their number."""
-    gone, place, cursor = 0, "jobs", "-"
+    gone = 0
+    place = "jobs"
+    cursor = "-"
     while place:
         more, place, cursor = yield from send(ops.cancel_payload(payload, place, cursor))
         gone += more
@@ -221,7 +225,9 @@ def purge(ops: Ops) -> Step[int]:
 
 def repair(ops: Ops, *, dry: bool = False) -> Step[Repairs]:
     """Repair everything in the queue, page by page. If *dry*, only count the damage."""
-    found, place, cursor = Repairs(), "jobs", "-"
+    found = Repairs()
+    place = "jobs"
+    cursor = "-"
     while place:
         more, place, cursor = yield from send(ops.repair(place, cursor, dry=dry))
         found += more
@@ -250,7 +256,8 @@ def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequ
 
 def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
     """Send the operation that *build* makes until its answer asks for no other call. Return the number of jobs."""
-    done, more = 0, "1"
+    done = 0
+    more = "1"
     while more == "1":
         moved, more = yield from send(build())
         done += moved

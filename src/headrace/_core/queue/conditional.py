@@ -48,7 +48,8 @@ def admit(
         try:
             answers = yield from send(op)
         except NotDurable as error:
-            late, (answers,) = error, error.answers
+            late = error
+            (answers,) = error.answers
         if (sealed := next((answer for answer in answers if isinstance(answer, Sealed)), None)) is not None:
             raise sealed
         receipts |= {i: answer for i, answer in zip(left, answers, strict=True) if isinstance(answer, Receipt)}

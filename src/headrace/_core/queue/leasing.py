@@ -105,7 +105,8 @@ class DirectLeaser:
         start = yield from Now()
         self.registered = True
         claims = taken.claims
-        woken, refused = False, 0
+        woken = False
+        refused = 0
         while True:
             asked = now = yield from Now()
             yield from self._tidy(now)

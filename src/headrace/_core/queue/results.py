@@ -46,7 +46,8 @@ def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
     """Fetch the results of jobs that have one."""
     found: dict[str, bytes] = {}
     while names:
-        some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
+        some = names[:RESULTS_PER_SCRIPT]
+        names = names[RESULTS_PER_SCRIPT:]
         answers = [*zip(some, (yield from send(ops.results(some))), strict=True)]
         found |= {name: result for name, result in answers if isinstance(result, bytes)}
         names = [*(name for name, result in answers if result is False), *names]
@@ -57,7 +58,8 @@ def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
     """Return the known ends of jobs. Jobs that have not ended are not in the answer."""
     found: dict[str, Ended] = {}
     while names:
-        some, names = names[:RESULTS_PER_SCRIPT], names[RESULTS_PER_SCRIPT:]
+        some = names[:RESULTS_PER_SCRIPT]
+        names = names[RESULTS_PER_SCRIPT:]
         answers = [*zip(some, (yield from send(ops.ended(some))), strict=True)]
         found |= {name: one for name, one in answers if one.state not in ("there", "again")}
         names = [*(name for name, one in answers if one.state == "again"), *names]
@@ -110,7 +112,8 @@ def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
     doubtful = end is None  # the job existed: its end is reported a little later
     if timeout and (end is None or (end is UNKNOWN and not own)):
         waiter = yield from WatchEnds([name], timeout)
-        notified, again = NOTHING, True  # messages may have come meanwhile
+        notified = NOTHING  # messages may have come meanwhile
+        again = True
         try:
             while True:
                 if again or notified:
@@ -148,7 +151,8 @@ def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, by
         return found
     waiter = yield from WatchEnds(left, timeout)
     try:
-        notified, again = NOTHING, True  # messages may have come meanwhile
+        notified = NOTHING  # messages may have come meanwhile
+        again = True
         while True:
             ends = yield from read_ends(ops, [name for name in left if name in notified], notified)
             found |= {name: end.result for name, end in ends.items() if end.result is not None}

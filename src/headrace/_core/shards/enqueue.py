@@ -152,7 +152,8 @@ def enqueue_many(
             try:
                 made = yield from way.add(map, part, list(left)[:1])
             except NotDurable as error:
-                late, made = error, error.receipts or error.answers[0]
+                late = error
+                made = error.receipts or error.answers[0]
             except Sealed as error:
                 yield from map.refused(part.ops, error)
                 again = sorted(place for one in (part, *left) for place in one.places)

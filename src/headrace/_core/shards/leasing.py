@@ -50,7 +50,8 @@ class _Turn:
         Return true if there are enough jobs now. If no other shard has given jobs, raise an error that a retry can't
         heal.
         """
-        leaser, claims = self.leaser.of(number), list[Claim]()
+        leaser = self.leaser.of(number)
+        claims = list[Claim]()
         try:
             claims = yield from hurried(leaser.lease(self.limit - len(self.taken), 0.0, self.duration, False), within)
             self.taken += (yield from leaser.completed(claims)) if self.at_most_once else claims
@@ -108,7 +109,8 @@ class ShardedLeaser:
         An interrupted call keeps no job. If a shard fails, the call returns the claims of the others; without claims,
         it raises the shard's error. It raises the error of a shard that does not answer only if no shard answers.
         """
-        start, looks = (yield from Now()), pauses(ASK_AFTER_S, ASK_EVERY_S)
+        start = yield from Now()
+        looks = pauses(ASK_AFTER_S, ASK_EVERY_S)
         if not self.map.known or self._looked + POLL_S <= start:
             yield from self._look(SOON_S)
         while True:

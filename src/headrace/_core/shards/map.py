@@ -157,7 +157,9 @@ class ShardMap:
 
         Raises `ShardsMismatch` if the group never had as many shards as this client was given, or its table is gone.
         """
-        keys, ours, asked = self.ops.keys, self.now, next(self._questions)
+        keys = self.ops.keys
+        ours = self.now
+        asked = next(self._questions)
         found = yield from read(keys)
         if found is None and not ours.read and (yield from self._strangers()):
             found = yield from read(keys)  # or another client wrote the table meanwhile
@@ -238,7 +240,8 @@ class ShardMap:
 
     def before(self, job: NewJob[Any], ops: Ops) -> list[ShardOps]:
         """Return the other shards that may have a job with this id, if the new job goes to the shard of *ops*."""
-        name, now = named(job), self.now
+        name = named(job)
+        now = self.now
         if job.id is None or name is None or len(now.by_number) == len(now.table.takers):
             return []
         sealed = (shard for shard in now.table.before(name, ops.number) if self._gives_only(shard))

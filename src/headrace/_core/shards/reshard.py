@@ -157,7 +157,8 @@ def behind(known: ShardMap, table: Table) -> Step[set[int]]:
     except Exception as error:
         if not hasattr(error, "outcome"):
             raise
-        found, asked = [], []  # a shard does not answer: the others are asked the next time
+        found = []  # a shard does not answer: the others are asked the next time
+        asked = []
     empty = {shard.number for shard, one in zip(asked, found, strict=True) if not one.entries}
     busy = [shard for shard in old if shard.number not in empty]  # a shard that is not sealed may get more jobs
     return {
@@ -177,7 +178,8 @@ def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Step
 
 def _keys(known: ShardMap) -> Step[list[tuple[str, int]]]:
     """Scan for all keys of the shards of the group."""
-    keys, cursor = known.ops.keys, 0
+    keys = known.ops.keys
+    cursor = 0
     pattern = f"{known.ops.namespace}:{{{keys.group}~*"
     found: list[tuple[str, int]] = []
     while True:

@@ -59,7 +59,8 @@ def follow(worker: Lifecycle, consumer: Consumer) -> Role:
     shared = slots_of(consumer)
     if shared is None:
         return
-    known, make = shared.map, shared.make
+    known = shared.map
+    make = shared.make
     changed_at = tidied_at = yield from Now()
     served = {ops.shard for ops in known.ordered()}
     while worker.phase is Phase.RUNNING:
@@ -91,10 +92,8 @@ def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
         return
     waiting = yield from behind(known, known.table)
     for one in shared.members:
-        was, one.leasing.blocked_by_older = (
-            one.leasing.blocked_by_older,
-            isinstance(one.ops, ShardOps) and one.ops.shard.number in waiting,
-        )
+        was = one.leasing.blocked_by_older
+        one.leasing.blocked_by_older = isinstance(one.ops, ShardOps) and one.ops.shard.number in waiting
         if was and not one.leasing.blocked_by_older:
             one.leasing.available = True
             yield Wake(owner=one)
@@ -112,11 +111,9 @@ def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
 
 def _leave(consumer: Consumer) -> Role:
     """End the registration in a removed shard, which has no jobs."""
-    consumer.leasing.shard_gone, consumer.leasing.available, consumer.phase = (
-        True,
-        False,
-        max(consumer.phase, Phase.DRAINING),
-    )
+    consumer.leasing.shard_gone = True
+    consumer.leasing.available = False
+    consumer.phase = max(consumer.phase, Phase.DRAINING)
     yield Wake(owner=consumer)
     while consumer.jobs.held or consumer.leasing.asking or consumer.unsettled():
         yield Sleep(0.05)

@@ -74,7 +74,8 @@ class _HandOver:
         return (yield from self._ask(ops))
 
     def _empty(self, outbox: ShardOps, page: Pending) -> Step[None]:
-        at, left = 0, self.pages
+        at = 0
+        left = self.pages
         for _ in range(2 * self.pages):
             if not page.intents and not page.closing and not page.next:
                 return
@@ -122,7 +123,8 @@ class _HandOver:
         """Send jobs to a shard. Return the positions of the jobs that it refused. Return `None` if the other jobs are
         not surely stored, also on a replica if the node has one.
         """
-        targets, number = self.targets, target[1]
+        targets = self.targets
+        number = target[1]
         while True:
             waits = DurabilityWait(_REPLICATED) if number in targets.replicated else None
             op = accept(ops, self.since.get(target, 0), intents)
@@ -166,7 +168,8 @@ class _HandOver:
         for number, until in list(self.targets.avoided.items()):
             if until <= now:
                 self.targets.avoided.pop(number, None)
-        parts, avoided = self.known.table.shards, self.targets.avoided
+        parts = self.known.table.shards
+        avoided = self.targets.avoided
         return [part for part in parts if part.number in avoided or not self._sound(part.number)]
 
     def _sound(self, number: int) -> bool:

@@ -340,7 +340,8 @@ class QueueVerbs(Generic[M]):
         shards = [ops for ops in self.map.ordered() if ops.number >= int(number)]
         if not shards:
             raise ValueError(f"cursor {cursor!r:.100}: give that of the step before")
-        ops, inner = shards[0], inner if shards[0].number == int(number) else ""
+        ops = shards[0]
+        inner = inner if shards[0].number == int(number) else ""
         step = yield from bulk(ops, action, state, match, inner, self._chooser(ops, action))
         next_shard = f"{shards[1].number}:" if shards[1:] else ""
         after = f"{ops.number}:{step.cursor}" if step.cursor else next_shard
@@ -376,7 +377,8 @@ class QueueVerbs(Generic[M]):
     def ask_worker(self, name: str, request: Request) -> Step[bool]:
         """Ask workers of this name for something, in all shards. Raises `HeadraceError` if none can be asked."""
         answers = yield from self._all(lambda ops: presence_ops.ask(ops, name, request))
-        asked, unable = sum(one for one, _ in answers), sum(one for _, one in answers)
+        asked = sum(one for one, _ in answers)
+        unable = sum(one for _, one in answers)
         if unable and not asked:
             raise HeadraceError(
                 f"worker {name} has reported nothing, so it cannot be asked: it has started a moment ago, or runs an "
@@ -531,13 +533,15 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         by_shard: dict[int, list[int]] = defaultdict(list)
         for place, claim in enumerate(claims):
             by_shard[claim.job.shard].append(place)
-        verdicts, late = [False] * len(claims), None
+        verdicts = [False] * len(claims)
+        late = None
         for number, places in by_shard.items():
             mine = [claims[place] for place in places]
             try:
                 some = yield from calls.complete(self.map.at(number), mine, fenced, results, durable)
             except NotDurable as error:
-                some, late = error.answers, error
+                some = error.answers
+                late = error
             for place, verdict in zip(places, some, strict=True):
                 verdicts[place] = verdict
         if late is not None:
@@ -555,7 +559,8 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         A job that was found before, and is unknown now, has ended.
         """
         job_id(id)
-        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        start = yield from Now()
+        looks = calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
         while True:
             end = (yield from self._ends([id], own=own)).get(id)
             own = own or end is None
@@ -568,8 +573,11 @@ class ShardedQueue(QueueVerbs[ShardMap]):
 
     def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
         """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
-        start, looks = (yield from Now()), calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
-        left, found, unended = list(dict.fromkeys(ids)), dict[str, bytes](), set[str]()
+        start = yield from Now()
+        looks = calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
+        left = list(dict.fromkeys(ids))
+        found = dict[str, bytes]()
+        unended = set[str]()
         while True:
             ends = yield from self._ends(left, own=False)
             found |= {one: end.result for one, end in ends.items() if end.result is not None}
@@ -627,12 +635,15 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         return gather_schedule(self.map, self.map.at(ops.number), name)
 
     def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
-        choose, cursor, done = self._chooser(ops, "redrive", some), "", 0
+        choose = self._chooser(ops, "redrive", some)
+        cursor = ""
+        done = 0
         if choose is None:
             return (yield from super()._redrive(ops, some))
         while True:
             step = yield from bulk(ops, "redrive", "dead", Match(), cursor, choose)
-            done, cursor = done + step.done, step.cursor
+            done = done + step.done
+            cursor = step.cursor
             if not cursor:
                 return done
 

@@ -52,7 +52,8 @@ def admits(declared: str, buckets: Sequence[int], share: float = 1.0) -> bool:
     declaration; *buckets*: the ms until the bucket of each is full, in a shard with this *share* of all keys.
     """
     for (limit, per, key, burst, per_shard), full in zip(declared_rates(declared), buckets, strict=False):
-        step, tokens = 1000 * per / limit, limit if burst is None else burst
+        step = 1000 * per / limit
+        tokens = limit if burst is None else burst
         if per_shard:
             step, tokens = divided(step, tokens, share)
         if key is None and full > (tokens - 1) * step + 1:
@@ -93,7 +94,9 @@ def _of_server(server: ServerFacts | None, refused: int) -> Iterator[Attention]:
 
 
 def _of_queue(queue: QueueView, look: Look, now: float) -> Iterator[Attention]:
-    counts, name, signs = queue.counts, queue.name, look.signs
+    counts = queue.counts
+    name = queue.name
+    signs = look.signs
     waiting = counts.waiting + counts.parked
     if queue.imbalance:
         yield Attention("unbalanced", name, f"the counts do not add up: {queue.imbalance}", bad=True)

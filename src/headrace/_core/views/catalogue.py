@@ -41,8 +41,10 @@ class Catalogue:
                 self._cursor, keys = yield from Scan(self._cursor, pattern(self.namespace))
                 self._found.update((name, in_shard(key)) for key in keys if (name := queue_of(key)))
                 if self._cursor == 0:
-                    self._names, self._found = self._found, set()
-                    self.whole, self._since = True, now
+                    self._names = self._found
+                    self._found = set()
+                    self.whole = True
+                    self._since = now
                     break
         return sorted({name for name, _ in self._names | self._found})
 

@@ -28,7 +28,9 @@ RUN_STATES = ("running", "blocked", "completed", "failed", "cancelled")
 
 def ranks(edges: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Return the column of each stage: behind all that lead to it. Edges that close a circle do not count."""
-    order, open_now, back = list[str](), set[str](), set[tuple[str, str]]()
+    order = list[str]()
+    open_now = set[str]()
+    back = set[tuple[str, str]]()
 
     def visit(name: str) -> None:
         open_now.add(name)
@@ -103,8 +105,11 @@ class FlowViews(OverviewViews):
             raise ValueError(f"state={state!r:.100}: give one of {', '.join(RUN_STATES)}")
 
         def build() -> Step[RunsPage]:
-            stages, at, runs = (yield from self._stages(flow)), int(cursor or 0), dict[str, FlowState]()
-            known, looked = (yield from flow_shards.places(self._flow(flow, stages or ["-"]))), 0
+            stages = yield from self._stages(flow)
+            at = int(cursor or 0)
+            runs = dict[str, FlowState]()
+            known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
+            looked = 0
             for _ in range(SCANS_PER_LOOK):
                 at, keys = yield from Scan(at, run_pattern(flow, self.namespace, prefix))
                 found = {(number_in(key), run[1]) for key in keys if (run := run_in(key))}

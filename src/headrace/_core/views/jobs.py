@@ -47,7 +47,11 @@ class JobViews(Reader):
         def build() -> Step[JobsPage]:
             parts = yield from self._of(name)
             at, inner = place(cursor, len(parts))
-            states, reads, looked, size, now = list[JobState[Any]](), 0, 0, 0, 0.0
+            states = list[JobState[Any]]()
+            reads = 0
+            looked = 0
+            size = 0
+            now = 0.0
             reads_at_most = SEARCHES_A_PAGE if choice.narrow else PARTS_A_PAGE
             while at < len(parts) and len(states) < limit and reads < reads_at_most:
                 if choice.narrow and (looked >= LOOKED_AT_MOST or size >= READ_AT_MOST_BYTES):
@@ -55,7 +59,9 @@ class JobViews(Reader):
                 found, read, inner, now = yield from self._page(
                     parts[at], state, inner or choice.begin(state), limit - len(states), choice
                 )
-                states, looked, size = states + found, looked + read[0], size + read[1]
+                states = states + found
+                looked = looked + read[0]
+                size = size + read[1]
                 reads += bool(read[0] or inner)  # a page ends after the parked jobs, after each level, and at 1 MiB
                 at += not inner
             in_parts = f"{at}:{inner}" if at < len(parts) else ""
@@ -87,14 +93,19 @@ class JobViews(Reader):
         def build() -> Step[KindsPage]:
             parts = yield from self._of(name)
             kept = any("history" in about.declared for about in self._ops_factory.about(parts))
-            states, now = list[JobState[Any]](), 0.0
+            states = list[JobState[Any]]()
+            now = 0.0
             for ops in parts:
-                cursor, left, size = "", ENDS_AT_MOST // len(parts), 0
+                cursor = ""
+                left = ENDS_AT_MOST // len(parts)
+                size = 0
                 while left > 0 and size < READ_AT_MOST_BYTES // len(parts):
                     some, cursor, now, read = yield from send(
                         view_ops.weighed(ops, "ended", cursor, min(left, LISTED_PER_SCRIPT), newest=True)
                     )
-                    states, left, size = states + some, left - len(some), size + read
+                    states = states + some
+                    left = left - len(some)
+                    size = size + read
                     if not cursor:
                         break
             ended = [one for one in states if one.state in ("completed", "dead")]
@@ -166,7 +177,8 @@ class JobViews(Reader):
 
 
 def _kind(kind: str | None, ended: Sequence[JobState[Any]]) -> KindView:
-    runs, waits = _both(map(duration_of, ended)), _both(map(wait_of, ended))
+    runs = _both(map(duration_of, ended))
+    waits = _both(map(wait_of, ended))
     return KindView(kind, len(ended), sum(one.state == "dead" for one in ended), runs, waits)
 
 

@@ -61,7 +61,8 @@ class LetterViews(Reader):
 
         def build() -> Step[DeadPage]:
             piles, now = yield from self._piles_of(names)
-            groups, seen = _by_key(piles), sum(len(pile.states) for pile in piles)
+            groups = _by_key(piles)
+            seen = sum(len(pile.states) for pile in piles)
             shown = [self._group(name, states, now) for name, states in groups.items()]
             shown.sort(key=lambda one: (-one.last, one.key))
             page = DeadPage(now, queue, tuple(shown), seen, sum(pile.number for pile in piles))
@@ -85,7 +86,8 @@ class LetterViews(Reader):
         """
         # Dead letters are in no level: with the keys of all, nobody has to ask for the number of levels.
         shards = yield from self._ops_factory.of(names, LEVELS_AT_MOST)
-        parts, at = [ops for name in names for ops in shards[name]], (yield from Now())
+        parts = [ops for name in names for ops in shards[name]]
+        at = yield from Now()
         piles = {ops.keys.prefix: Pile(ops, at, self._dead.get(ops.keys.queue)) for ops in parts}
         kept: dict[str, Pile] = {}
         if len(names) > QUEUES_A_TRIP:
@@ -103,8 +105,11 @@ class LetterViews(Reader):
         """Tell whether the letters of *pile* are as they were read, by the number that was counted since."""
         if new is None or pile.counted is None or new.counted is None:
             return False
-        (_, before), (counted, after), again = pile.counted, new.counted, SEARCH_KEPT * self.fresh
-        late, recent = counted > new.at - again, new.at - pile.at < (ROUNDS + 1) * again
+        (_, before) = pile.counted
+        (counted, after) = new.counted
+        again = SEARCH_KEPT * self.fresh
+        late = counted > new.at - again
+        recent = new.at - pile.at < (ROUNDS + 1) * again
         return before == after and late and recent
 
     def _group(self, key: str, states: list[JobState[Any]], now: float) -> DeadGroup:
@@ -146,8 +151,10 @@ def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Step[float]:
             asked = [view_ops.weighed(pile.ops, "dead", pile.cursor or "", share, newest=True) for pile in some]
             for pile, (states, cursor, now, size) in zip(some, (yield from send_all(asked)), strict=True):  # noqa: B007
                 pile.states += states
-                pile.cursor, pile.size = cursor, pile.size + size
-                left, room = left - len(states), room - size
+                pile.cursor = cursor
+                pile.size = pile.size + size
+                left = left - len(states)
+                room = room - size
             if left <= 0 or room <= 0:
                 break
         unread = [pile for pile in unread if pile.cursor]

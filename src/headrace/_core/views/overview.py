@@ -46,7 +46,8 @@ class ServerLook:
             texts = yield from Inform()
         except refusals:
             texts = []
-        self.at, self.facts = now, facts_of(texts, self.place()) if texts else None
+        self.at = now
+        self.facts = facts_of(texts, self.place()) if texts else None
         if self.facts is None or (self.counts and self.facts.refused < self.counts[-1]):
             self.counts.clear()  # it has been restarted
         if self.facts is not None:
@@ -109,12 +110,14 @@ class OverviewViews(QueueViews):
         yield from self._look_closer(views)
         looks = {name: look for name, (_, look) in self._looks.items()}
         facts = attention(views, looks, broken, self.server.facts, self.server.refused, now=now)
-        whole, history = self._catalogue.whole, tuple(self._history)
+        whole = self._catalogue.whole
+        history = tuple(self._history)
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
 
     def throughput(self, names: Collection[str]) -> Step[Trends | None]:
         """Sum the trends of these queues in the last two hours. Return `None` if none of them keeps trends."""
-        key, now = frozenset(names), (yield from Now())
+        key = frozenset(names)
+        now = yield from Now()
         self._sums = {
             name: kept for name, kept in self._sums.items() if now - kept[0] < 30.0
         }  # records come once a minute
@@ -151,7 +154,8 @@ class OverviewViews(QueueViews):
 
     def _look_closer(self, views: Sequence[QueueView]) -> Step[None]:
         """Look closer at the queues in which something may be wrong, each every ten seconds, and some at a time."""
-        now, never = (yield from Now()), (-CLOSER_S, NONE)
+        now = yield from Now()
+        never = (-CLOSER_S, NONE)
         there = {view.name: view for view in views if view.counts.present > view.counts.leased}
         self._looks = {name: kept for name, kept in self._looks.items() if name in there}
         due = [name for name in there if now - self._looks.get(name, never)[0] >= CLOSER_S]

@@ -49,7 +49,8 @@ class QueueViews(Reader):
 
         The reports of relays, which come every 15 seconds, are read every ten, and workers with every other look.
         """
-        parts, now = (yield from self._ops_factory.levelled(names)), (yield from Now())
+        parts = yield from self._ops_factory.levelled(names)
+        now = yield from Now()
         late = [name for name in names if now - self._outboxes.get(name, NO_OUTBOX)[0] >= OUTBOX_S]
         every = EVERY_OTHER * self.fresh
         due = [name for name in names if name not in self._workers or now - self._workers[name][0] >= every]
@@ -92,7 +93,8 @@ class QueueViews(Reader):
         recent = [one for one in trail if now - one[0] <= RATE_S]
         rates: dict[str, float] = {}
         if len(recent) > 1:
-            (start, *before), (end, *after) = recent[0], recent[-1]
+            (start, *before) = recent[0]
+            (end, *after) = recent[-1]
             rates = dict(zip(("enqueued", "completed"), _rates(start, end, before, after), strict=True))
         steps = list(trail)
         line = tuple(_rates(a[0], b[0], a[1:], b[1:]) for a, b in pairwise(steps))

@@ -41,9 +41,11 @@ class Reader:
     ) -> None:
         self._catalogue = Catalogue(namespace)
         self._ops_factory = OpsFactory(self._catalogue, {name: chosen(codec) for name, codec in (codecs or {}).items()})
-        self.namespace, self.fresh = namespace, fresh
+        self.namespace = namespace
+        self.fresh = fresh
         self.showing = Redaction(redact)
-        self._refusals, self._with_results = refusals, with_results
+        self._refusals = refusals
+        self._with_results = with_results
         self._trails: dict[str, deque[tuple[float, int, int]]] = {}
         self._outboxes: dict[str, tuple[float, OutboxView | None]] = {}
         self._workers: dict[str, tuple[float, tuple[WorkerState, ...]]] = {}

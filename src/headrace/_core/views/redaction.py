@@ -46,7 +46,8 @@ class Redaction:
         job: Job[Any] = Job(id, b"", name) if end is None else end.job
         shown = None if result is None else self.payload(job, result, "result")
         if end is None:
-            nothing, what = Payload("text", "", 0), "completed; its result is kept"
+            nothing = Payload("text", "", 0)
+            what = "completed; its result is kept"
             return JobView(id, name, ENDED[0], 0, 0, None, nothing, {}, result=shown, timeline=(Moment(None, what),))
         view = evolve(self.job(end, whole=True), result=shown)
         attempt = f" in {_numbered(view, job.attempt)}" if job.attempt else ""

@@ -27,7 +27,9 @@ class WorkerViews(Reader):
             state = next((one for one in there if one.name == worker), None)
             if state is None:
                 return None
-            mine, looked, now = list[JobState[Any]](), 0, 0.0
+            mine = list[JobState[Any]]()
+            looked = 0
+            now = 0.0
             for ops in parts:
                 cursor = ""
                 while looked < CLAIMS_PER_SCRIPT and len(mine) < min(JOBS_SHOWN, state.leased):

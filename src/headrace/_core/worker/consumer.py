@@ -85,7 +85,8 @@ class Consumer:
     def rename(self) -> None:
         """Begin a new registration, under a new name."""
         registration = self.registration
-        registration.name, registration.name_claim = self.new_name(), NameClaim(self.ops, self.worker)
+        registration.name = self.new_name()
+        registration.name_claim = NameClaim(self.ops, self.worker)
         registration.registered = self.idle.on = self.idle.all_idle = False
         if (fair := self.leasing.fair) is not None:
             fair.undeclared = fair.own != ""
@@ -161,7 +162,8 @@ class Consumer:
                 cast("Any", held).ran = took  # mypy knows no attribute of the base's slots
         self.jobs.mean = took if self.jobs.mean is None else self.jobs.mean + 0.2 * (took - self.jobs.mean)
         if self.shared is not None:
-            self.shared.mean, self.shared.now = self.jobs.mean, now
+            self.shared.mean = self.jobs.mean
+            self.shared.now = now
         if self.phase >= Phase.HALTING:  # the handler was told to give up: its return is no completion
             self.jobs.dropped += [held for held in unit if not held.ended]
             for held in unit:
@@ -250,7 +252,8 @@ class Consumer:
         if error is None:
             return Settlement("complete", held, None if result is None else self.encoded(held, result))
         age = max(0.0, held.leased_at - held.job.enqueued_at)  # both by the server's clock
-        policy, stopping = retry or self.of(held).retry, self.phase is not Phase.RUNNING
+        policy = retry or self.of(held).retry
+        stopping = self.phase is not Phase.RUNNING
         keep = partial(self.encoded, held)
         try:
             verdict = judge(policy, held, error, age, self.default_wait, keep, anew=anew, stopping=stopping)
@@ -404,7 +407,8 @@ class Consumer:
         The number leaves room for jobs that become due meanwhile. With one slot, one lease call is sent at a time. Only
         `fetch` gathers batches.
         """
-        room, claim = self.room(), self.registration.name_claim
+        room = self.room()
+        claim = self.registration.name_claim
         if self.handler.batch or self.leasing.paused or claim.predecessor or self.shared is not None:
             return 0
         if self.timers.due_at is None:

@@ -96,7 +96,8 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     room = _room(consumer)
     if not batch.ops and room <= 0:
         return (yield from _pause(consumer))
-    leasing, ops = consumer.leasing, list[Op[Any]](batch.ops)
+    leasing = consumer.leasing
+    ops = list[Op[Any]](batch.ops)
     call = _LeaseCall.of(consumer, room, leasing.woken)
     if room > 0:
         leasing.woken = False
@@ -247,7 +248,8 @@ def _room(consumer: Consumer) -> int:
 
 def _pause(consumer: Consumer) -> Step[float]:
     """Do the other work of the role while it has nothing to send. Return the seconds to sleep, unless woken."""
-    shared, timers = consumer.shared, consumer.timers
+    shared = consumer.shared
+    timers = consumer.timers
     if consumer.idle.asked:
         yield from enter_idle(consumer)
     left = (yield from _gather(consumer)) or (1.0 if consumer.jobs.held else IDLE_S)
@@ -261,7 +263,8 @@ def _pause(consumer: Consumer) -> Step[float]:
     if timers.due_at is not None and timers.due_at > now:
         left = min(left, timers.due_at - now)
     elif timers.due_at is not None:
-        timers.due_at, consumer.leasing.available = None, True
+        timers.due_at = None
+        consumer.leasing.available = True
         if shared is not None or consumer.room() > 0:  # for a shared slot it waits for its turn
             return 0.0
     slots_busy = consumer.jobs.held and not consumer.leasing.saturated
@@ -375,7 +378,8 @@ def _gather(consumer: Consumer) -> Step[float | None]:
         consumer.timers.full_at = now + consumer.handler.max_wait  # the remaining jobs came just now
     left = consumer.timers.full_at - now
     if left <= 0:
-        units, others = [*units, *others], []
+        units = [*units, *others]
+        others = []
     consumer.jobs.gathered = [held for batch in others for held in batch]
     if units:
         consumer.jobs.slot_moved_at = now
@@ -385,7 +389,8 @@ def _gather(consumer: Consumer) -> Step[float | None]:
 
 def _batches(consumer: Consumer, gathered: list[HeldJob]) -> list[list[HeldJob]]:
     """Divide jobs into batches, in their order, each with jobs of one value if the handler asks for that."""
-    handler, size = consumer.handler, consumer.handler.max_size
+    handler = consumer.handler
+    size = consumer.handler.max_size
     values: dict[object, list[HeldJob]] = {} if handler.same else {None: gathered}
     for held in gathered if handler.same else ():
         values.setdefault(handler.value(held.job), []).append(held)

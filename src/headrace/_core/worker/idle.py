@@ -30,21 +30,27 @@ def duration(queues: int) -> float:
 def ask_for_idle(worker: Lifecycle, consumer: Consumer, now: float) -> Role:
     """Ask `fetch` to register this consumer for a long time, which differs between consumers to spread calls."""
     idle = consumer.idle
-    idle.try_at, idle.timeout = now + AGAIN_S, worker.settings.timeout
+    idle.try_at = now + AGAIN_S
+    idle.timeout = worker.settings.timeout
     idle.asked = duration(len(worker.consumers)) * (0.5 + int(consumer.name[-2:], 16) / 512)
     yield Wake(owner=consumer)
 
 
 def enter_idle(consumer: Consumer) -> Role:
     """Register an idle queue for a long time. No lease call is under way, as only `fetch` calls this."""
-    idle, name = consumer.idle, consumer.name
-    seconds, idle.asked = idle.asked, 0.0
+    idle = consumer.idle
+    name = consumer.name
+    seconds = idle.asked
+    idle.asked = 0.0
     if not consumer.may_idle():
         idle.try_at = 0.0
         return
-    began, idle.on = idle.on, True  # set this before the check for a beat under way: the beat would undo it
+    began = idle.on
+    idle.on = True  # set this before the check for a beat under way: the beat would undo it
     if idle.beating and not began:
-        idle.on, idle.try_at, consumer.timers.sweep_at = False, 0.0, 0.0  # the next sweep, a tick from now, asks again
+        idle.on = False
+        idle.try_at = 0.0
+        consumer.timers.sweep_at = 0.0  # the next sweep, a tick from now, asks again
         return
     activity = idle.activity
     verdict = yield from send(consumer.ops.rest(name, seconds + SLACK_S))
@@ -58,7 +64,8 @@ def enter_idle(consumer: Consumer) -> Role:
         idle.on = idle.all_idle = False
         consumer.timers.sweep_at = 0.0
     elif verdict == ALL_IDLE:
-        idle.all_idle, consumer.timers.sweep_at = True, now + seconds
+        idle.all_idle = True
+        consumer.timers.sweep_at = now + seconds
         if idle.activity != activity:
             note_activity(consumer)
 
@@ -77,7 +84,8 @@ def leave_idle(consumer: Consumer) -> list[Op[bool]]:
 def note_activity(consumer: Consumer) -> bool:
     """Record that other workers may be active. Return true if the queue was unswept, and must be swept now."""
     idle = consumer.idle
-    all_idle, idle.all_idle = idle.all_idle, False
+    all_idle = idle.all_idle
+    idle.all_idle = False
     idle.activity += 1
     if all_idle:
         consumer.timers.sweep_at = 0.0

@@ -104,5 +104,6 @@ class ShutdownDeadline:
             self.silent_since = self._ran_at = now
         elif answers != self.answers or now - self.now > 1.0:
             self.silent_since = now
-        self.now, self.answers = now, answers
+        self.now = now
+        self.answers = answers
         return now - self.silent_since >= self.patience

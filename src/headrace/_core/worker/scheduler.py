@@ -43,13 +43,15 @@ def _declare(consumer: Consumer) -> Role:
     In a sharded queue, a schedule is declared in each shard of its name. It is made in the shard that takes new jobs,
     after its remains in older shards were moved there.
     """
-    declared, name = consumer.recurring, consumer.name
+    declared = consumer.recurring
+    name = consumer.name
     now = yield from Now()
     if declared is None or not consumer.registered:
         return
     if declared.declared_as == name and now < declared.declare_again_at:
         return
-    ops, shared = consumer.ops, consumer.shared
+    ops = consumer.ops
+    shared = consumer.shared
     takes = True if shared is None else shared.takes_schedules(ops)
     if takes is None:  # older shards have the schedules, if any
         return
@@ -65,4 +67,5 @@ def _declare(consumer: Consumer) -> Role:
             except TooManySchedules as error:
                 yield Log("schedule_failed", f"{wanted.name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
         consumer.timers.tick_at = now
-    declared.declared_as, declared.declare_again_at = name, now + DECLARE_EVERY_S
+    declared.declared_as = name
+    declared.declare_again_at = now + DECLARE_EVERY_S

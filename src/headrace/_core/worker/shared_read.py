@@ -104,7 +104,8 @@ def idle(members: Sequence[Consumer]) -> list[Consumer]:
 
 def wait_for_all(shared: SharedRead, members: Sequence[Consumer]) -> Role:
     """Block for all waiting consumers of *members*, again and again."""
-    pause, searched_at = 0.0, float("-inf")
+    pause = 0.0
+    searched_at = float("-inf")
     while shared.running:
         now = yield from Now()
         if now - searched_at >= ORPHANS_EVERY_S:

@@ -65,7 +65,8 @@ class SharedSlots:
 
     def used(self) -> int:
         """Return how many jobs hold slots, or were asked for."""
-        number, recently = 0, self.now - ASKS_S
+        number = 0
+        recently = self.now - ASKS_S
         for member in self.members:  # a loop, as it runs with each call
             number += len(member.jobs.held)
             if member.leasing.asking and member.leasing.asked_at > recently:
@@ -157,7 +158,9 @@ class SharedSlots:
         """Return how many slots are kept for batches that other consumers still fill, if they can be reached."""
         if not consumer.handler.batch:
             return 0
-        kept, size, recently = 0, consumer.handler.max_size, self.now - ASKS_S
+        kept = 0
+        size = consumer.handler.max_size
+        recently = self.now - ASKS_S
         for member in self.members:
             if member is not consumer and member.leasing.available and (member.jobs.gathered or member.leasing.asking):
                 asked = not member.leasing.asking or member.leasing.asked_at > recently

@@ -47,7 +47,8 @@ class NameClaim:
         if answer.verdict > 0:
             self.predecessor = answer.other
         elif not self.seen:
-            self.seen, self.since = answer.other, now
+            self.seen = answer.other
+            self.since = now
         return answer.verdict > 0
 
 

@@ -21,7 +21,9 @@ __all__ = [
 
 T = TypeVar("T")
 Driven = Coroutine[Any, Any, T]  # the type of a call that is awaited
-access, condition, event = asyncio.Lock, Condition, Event
+access = asyncio.Lock
+condition = Condition
+event = Event
 
 
 def here() -> object:

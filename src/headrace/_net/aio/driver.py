@@ -80,7 +80,8 @@ class AsyncDriver(Connected):
                 except BaseException as error:
                     effect = call.throw(error)
                 else:
-                    effect, answer = call.send(answer), None  # what was answered may be large
+                    effect = call.send(answer)  # what was answered may be large
+                    answer = None
         except StopIteration as done:
             value: R = done.value
             return value

@@ -54,7 +54,8 @@ class AsyncExecutor(AsyncTrips):
 
     async def run_whole(self, effect: Undoable, within: float | None = None) -> Grant | None:
         """Like `Executor.run_whole`. If the caller is cancelled, the operation goes on as long as the loop runs."""
-        op, undo = effect.op, effect.undo
+        op = effect.op
+        undo = effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
         task = asyncio.create_task(self.run_all([bare], lanes=[lane], within=within))
@@ -116,7 +117,8 @@ class AsyncExecutor(AsyncTrips):
         return coalescer.wait((item,), len(item), one=True)
 
     async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
-        lane, trip = self._lane(prepared), Trip(())
+        lane = self._lane(prepared)
+        trip = Trip(())
         answers: list[Any] = []
         try:
             packed = prepared.packed(lane.name, lane.calls, item)

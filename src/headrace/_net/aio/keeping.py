@@ -21,8 +21,11 @@ class AsyncKept:
     """
 
     def __init__(self, keeping: Keeping, drive: Callable[[Step[Any]], Driven[Any]], queue: str) -> None:
-        self._keeping, self._drive, self._queue = keeping, drive, queue
-        self._over, self._background = event(), Background()
+        self._keeping = keeping
+        self._drive = drive
+        self._queue = queue
+        self._over = event()
+        self._background = Background()
 
     async def __aenter__(self) -> Self:
         self._background.start(f"headrace-keeping-{self._queue}", self._keep)

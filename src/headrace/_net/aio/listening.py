@@ -39,10 +39,14 @@ class AsyncListening:
     def __init__(
         self, ops: WholeOps, executor: AsyncExecutor, kinds: Sequence[str], drive: Callable[[Step[bool]], Driven[bool]]
     ) -> None:
-        self._map, self._executor, self._kinds, self._drive = ShardMap(ops), executor, kinds, drive
+        self._map = ShardMap(ops)
+        self._executor = executor
+        self._kinds = kinds
+        self._drive = drive
         self._inbox = Inbox(RETRY_BUDGET_S)
         self._listeners: dict[str | None, Listener] = {}
-        self._changed, self._background = condition(), Background()
+        self._changed = condition()
+        self._background = Background()
         self._home: object = None  # of the reader of the table
         self._closed = False
 
@@ -90,7 +94,8 @@ class AsyncListening:
                 listener = self._listeners[node] = Listener()
                 self._inbox.expect(listener, time.monotonic())
             if listener.shards != shards:
-                listener.shards, listener.channels = shards, channels_of(shards, self._kinds)
+                listener.shards = shards
+                listener.channels = channels_of(shards, self._kinds)
             if listener.subscription is None:
                 listener.subscription = AsyncSubscription(self._executor, listener.listened)
                 self._background.start("headrace-events", self._listen, listener)

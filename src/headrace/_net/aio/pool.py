@@ -306,7 +306,8 @@ def forsake(connection: Any) -> None:
     transport: Any = getattr(writer, "transport", None)
     if (sock := getattr(transport, "_sock", None)) is not None:  # uvloop has closed its own with the loop
         sock.close()
-        transport._sock, transport._closing = None, True  # noqa: SLF001
+        transport._sock = None  # noqa: SLF001
+        transport._closing = True  # noqa: SLF001
     elif writer is not None:
         writer._transport = _ENDED  # noqa: SLF001 - else the collector warns of it
 

@@ -76,7 +76,8 @@ class AsyncTrips:
         self.connections = connections
         self.pool = pool = connections.maker
         behind_sentinel = hasattr(getattr(pool, "sentinel_manager", None), "watch")
-        self.budget, self.pause = budget, FAILOVER_PAUSE_S if behind_sentinel else RETRY_PAUSE_S
+        self.budget = budget
+        self.pause = FAILOVER_PAUSE_S if behind_sentinel else RETRY_PAUSE_S
         self.durable: Durability | None = None  # the durability that settlements wait for by default
         self.rights = False  # for a worker: whether its user is known to have the necessary rights
         self._can_wait: set[Durability] = set()  # durability that the server supports, as it said
@@ -138,7 +139,8 @@ class AsyncTrips:
         trip = self._trip(ops, self.within if within is None else within)
         trip.durability = self._durability_wait(ops)
         async with self._permit(trip):
-            kept, lanes = lanes is not None, [self._lane(op) for op in ops] if lanes is None else lanes
+            kept = lanes is not None
+            lanes = [self._lane(op) for op in ops] if lanes is None else lanes
             try:
                 replies = await self._attempt(trip, lanes, meanwhile)
             except Exception as error:
@@ -193,7 +195,8 @@ class AsyncTrips:
         """
         if trip.durability is None or trip.durability.wanted in self._can_wait:
             return trip.left
-        began, wanted = since_boot(), trip.durability.wanted
+        began = since_boot()
+        wanted = trip.durability.wanted
         if tried(wanted, await self.connections.send(trials(wanted), within=trip.left)):
             self._can_wait.add(wanted)
         return remaining(trip, since_boot() - began)
@@ -285,7 +288,9 @@ class AsyncTrips:
         """Block like `wait`, and run the operation of *effect* in the same round trip after the read. Also return its
         decoded reply. If `stop_waiting` ended the block, the operation is undone, and the reply is `None`.
         """
-        lane, trip, found = self._lane(effect.op), self._trip([effect.op]), True
+        lane = self._lane(effect.op)
+        trip = self._trip([effect.op])
+        found = True
         try:
             packed = pack_all(trip.ops, [lane], "EVALSHA")
             found, *answers = await self._block(effect.command, packed, trip.leaves)
@@ -358,7 +363,8 @@ class AsyncTrips:
 
     def _clearing(self) -> list[tuple[str, ...]]:
         """Make commands that delete the records of free lanes. Records expire, so none are made during an outage."""
-        prefixes, self._prefixes = self._prefixes - {""}, set()
+        prefixes = self._prefixes - {""}
+        self._prefixes = set()
         keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
         return [("DEL", *some) for some in keys if some]
 

@@ -22,14 +22,16 @@ class AsyncWaiters:
     """The waiting calls of one queue, and their subscription. The subscription lasts as long as a call waits."""
 
     def __init__(self, ops: Ops, executor: AsyncExecutor) -> None:
-        self._ops, self._executor = ops, executor
+        self._ops = ops
+        self._executor = executor
         self._waitlist = Waitlist(ops.keys.queue)
         self._lock = lock()
         self._reset()
 
     def _reset(self) -> None:
         self._home = here()
-        self._ready, self._background = event(), Background()
+        self._ready = event()
+        self._background = Background()
         self._subscription: AsyncSubscription | None = None
         self._idle_since = 0.0
         self._waitlist.waiters.clear()
@@ -110,7 +112,8 @@ class AsyncWaiters:
     async def close(self) -> None:
         """Close the subscription. Calls that still wait poll instead."""
         with self._lock:
-            subscription, self._subscription = self._subscription, None
+            subscription = self._subscription
+            self._subscription = None
             self._waitlist.take(Received("cut"))
         await self._background.end()
         if subscription is not None:

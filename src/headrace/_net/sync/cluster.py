@@ -122,7 +122,8 @@ class ClusterExecutor(Executor):
 
     def _refresh(self, within: float | None) -> None:
         """Wait until the map of the cluster is known, *within* seconds at most. Raises the error of a failed search."""
-        search, within = self._begin_search(), LEARN_WITHIN_S if within is None else within
+        search = self._begin_search()
+        within = LEARN_WITHIN_S if within is None else within
         if not happens(search.over, min(within, LEARN_WITHIN_S)):
             raise errors.TimeoutError(f"no node has sent the map of the cluster within {within:.3g} s")
         if search.error is not None:

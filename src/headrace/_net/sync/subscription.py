@@ -42,7 +42,8 @@ class Subscription:
     """
 
     def __init__(self, executor: Executor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
-        self._executor, self._listened = executor, listened
+        self._executor = executor
+        self._listened = listened
         self._sharded = False  # whether subscribed by slot
         self._channels: Sequence[str] = ()  # the channels that were asked for last
         self._subscribed: set[str] = set()
@@ -107,8 +108,10 @@ class Subscription:
     def _subscribe_at(self, channels: Sequence[str]) -> None:
         source = self._executor.source(channels)
         if source is not self._source:
-            self._source, self._maker = source, subscription_maker(source)
-        self._home, self._connection = here(), self._maker.make_connection()
+            self._source = source
+            self._maker = subscription_maker(source)
+        self._home = here()
+        self._connection = self._maker.make_connection()
         self._connection.connect()
         self._connection.send_packed_command(self._subscribing(channels))
         for _ in channels:
@@ -125,14 +128,16 @@ class Subscription:
         return found
 
     def _hang_up(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             disconnect(connection)
 
     def abandon(self) -> None:
         """Close the connection soon, as its reader was collected, which any thread may do."""
         self._closed = True
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             abandon(connection, self._home)
 
@@ -145,10 +150,13 @@ class Subscription:
             abort(connection)
 
     def _fresh(self) -> None:
-        self._last, self._due, self._pinged = time.monotonic(), -math.inf, None
+        self._last = time.monotonic()
+        self._due = -math.inf
+        self._pinged = None
 
     def _message(self, reply: Any) -> list[tuple[str, bytes]]:
-        self._last, self._pinged = time.monotonic(), None
+        self._last = time.monotonic()
+        self._pinged = None
         kind = bytes(reply[0])
         if kind == b"sunsubscribe":
             self._stray(slot_of(bytes(reply[1]).decode()))
@@ -164,18 +172,22 @@ class Subscription:
     def _stray(self, slot: int) -> None:
         """Record that another node serves a slot. Raises `ConnectionError` if this connection serves no other slot."""
         self._subscribed = {name for name in self._subscribed if slot_of(name) != slot}
-        self._strayed, self._channels = True, ()
+        self._strayed = True
+        self._channels = ()
         if not self._subscribed:
             raise errors.ConnectionError("the slot of the channel has moved to another node")
 
     def _state(self, messages: Sequence[tuple[str, bytes]]) -> Received:
-        strayed, self._strayed = self._strayed, False
+        strayed = self._strayed
+        self._strayed = False
         return Received("strayed" if strayed else "on", messages)
 
     def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
         """Return the commands that subscribe. Control channels work on any node, as PUBLISH reaches all nodes."""
         self._sharded = self._executor.sharded and self._listened is not None
-        self._channels, self._subscribed, self._strayed = channels, set(channels), False
+        self._channels = channels
+        self._subscribed = set(channels)
+        self._strayed = False
         return self._commands(channels)
 
     def _commands(self, channels: Iterable[str]) -> list[bytes]:
@@ -192,7 +204,8 @@ class Subscription:
             return []
         new = [name for name in channels if name not in self._subscribed]
         old = self._subscribed.difference(channels)
-        self._channels, self._subscribed = channels, set(channels)
+        self._channels = channels
+        self._subscribed = set(channels)
         commands = self._commands(new) if new else []
         if old and not self._sharded:  # a node tells clients nothing about slots that it does not serve
             commands.append(pack(("UNSUBSCRIBE", *old)))

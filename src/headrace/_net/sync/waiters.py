@@ -23,14 +23,16 @@ class Waiters:
     """The waiting calls of one queue, and their subscription. The subscription lasts as long as a call waits."""
 
     def __init__(self, ops: Ops, executor: Executor) -> None:
-        self._ops, self._executor = ops, executor
+        self._ops = ops
+        self._executor = executor
         self._waitlist = Waitlist(ops.keys.queue)
         self._lock = lock()
         self._reset()
 
     def _reset(self) -> None:
         self._home = here()
-        self._ready, self._background = event(), Background()
+        self._ready = event()
+        self._background = Background()
         self._subscription: Subscription | None = None
         self._idle_since = 0.0
         self._waitlist.waiters.clear()
@@ -111,7 +113,8 @@ class Waiters:
     def close(self) -> None:
         """Close the subscription. Calls that still wait poll instead."""
         with self._lock:
-            subscription, self._subscription = self._subscription, None
+            subscription = self._subscription
+            self._subscription = None
             self._waitlist.take(Received("cut"))
         self._background.end()
         if subscription is not None:
