@@ -42,6 +42,18 @@ def test_it_says_completed_when_and_by_whom(queue: Any) -> None:
     assert "completed" in repr(state)
 
 
+def test_a_fair_queue_tells_that_a_lease_expired_for_the_last_time(connect: Connect) -> None:
+    """The call that finds a job without attempts keeps its end."""
+    queue = connect(history=1000, fair="tenant", max_attempts=1)
+    queue.enqueue(b"x", id="a", headers={"tenant": "t"})
+    assert len(queue.lease_many(1)) == 1
+    assert queue.admin.expire() == 1
+    assert queue.lease_many(1) == []
+    state = queue.find("a")
+    assert (state.state, state.job.attempt) == ("dead", 1)
+    assert [one.job.id for one in queue.admin.ended()] == ["a"]
+
+
 def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
     """The oldest end first; each id once, with its last end, and as `find` tells it."""
     assert [*queue.admin.ended()] == []

@@ -30,7 +30,7 @@ function filing.ends(q)
       end
       for j = 1, #slots do freed[#freed + 1] = slots[j] end
       local ran = math.floor(math.max(0, 1000 * (ended - since) / number) + 0.5)
-      q.ends[#q.ends + 1] = {line = known, ran = ran, charge = charge, costed = costed}
+      q.over[#q.over + 1] = {line = known, ran = ran, charge = charge, costed = costed}
       local value = string.sub(known.value.key, 2)
       if value ~= '' then busy[value] = (busy[value] or 0) + ran / 1000 end
     end

@@ -36,7 +36,7 @@ function picking.context(q, t, exact)
   q.bare = q.leafy and #t.slots + #q.limits == 0 -- its values are of no use, except that of the first level
   q.nodes, q.all_nodes, q.asked = {}, {}, {}
   q.lines_at, q.all_lines, q.asked_lines, q.coming, q.slots_at = {}, {}, {}, {}, {}
-  q.picks, q.costs, q.mine, q.ends, q.took = {}, {}, {}, {}, {}
+  q.picks, q.costs, q.mine, q.over, q.took = {}, {}, {}, {}, {}
   q.has_ready = redis.call('EXISTS', q.ready) == 1
 end
 local function ring_of(q, from) return {further = q.has_ready, round = from, seq = 0, last = false} end
@@ -270,7 +270,7 @@ function picking.leave(q, it, had)
 end
 -- Apply the ends since the last call, in their order. A correction is bounded to the credit of a visit, either way.
 function picking.settle(q)
-  for _, ended in ipairs(q.ends) do
+  for _, ended in ipairs(q.over) do
     local it, ran = ended.line.value, ended.ran
     if not ended.costed then
       if it.known then it.mean = math.max(1, it.mean > 0 and math.floor(it.mean + (ran - it.mean) / 8 + 0.5) or ran) end
@@ -284,7 +284,7 @@ function picking.settle(q)
       it = it.parent
     end
   end
-  q.ends = {}
+  q.over = {}
 end
 -- The first line of a limit comes back to its ring.
 function picking.let_in(q, slot)
