@@ -28,7 +28,7 @@ from itertools import chain
 
 from attrs import field, frozen
 
-FEATURES = ("events", "history", "runs", "ordered", "suspects", "rates", "limits", "flows", "levels")
+FEATURES = ("events", "history", "runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels")
 """All features, in the order of their keys."""
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)

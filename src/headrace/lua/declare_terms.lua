@@ -1,6 +1,5 @@
 -- declare_terms: declare the terms of a queue: how it shares its workers, and what it limits.
--- KEYS   jobs (stream), wake (stream), stats (hash), workers (zset), terms (hash), shares (hash), lines (zset),
---        ready (zset), resting (zset), busy (zset)
+-- KEYS   jobs (stream), wake (stream), stats (hash), workers (zset)
 -- ARGV   mode, worker, structure, offered, items...
 -- REPLY  {state, structure, version, name, value...}: state 1 these terms are the queue's · 2 its structure changes: call
 --        again · 0 the queue has other terms, and keeps them; structure: of the queue, '' for none ·
@@ -13,6 +12,7 @@
 -- declares none. An operator's word stands for all workers that live then. structure: in words, '' for no terms.
 -- offered: path, keys, limits, rates, and the options in words, in JSON. Items: pairs of a path, as in a node without
 -- its level, and its weight.
+-- @feature fair
 -- @feature limits
 -- @include agreed
 -- @include clock
@@ -22,8 +22,7 @@
 require_hashes(terms, shares, held, stats)
 require_sorted_sets(workers, lines, ready, stopped, resting, slots, busy)
 local q = {
-  jobs = jobs, terms = terms, stats = stats, shares = shares, lines = lines, ready = ready, stopped = stopped,
-  resting = resting, held = held, slots = slots, busy = busy, settled = settled,
+  -- @queue
 }
 local there = redis.call('HMGET', terms, 'structure', 'next', 'packed')
 local before = there[3] and (there[2] or there[1]) or ''

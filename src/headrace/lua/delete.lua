@@ -2,13 +2,13 @@
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset),
 --        bodies (hash), blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        control (channel), recurring (hash), taken (zset), gate (stream), trends (string), outbox (hash),
---        outdue (zset), terms (hash), shares (hash), lines (zset), ready (zset), resting (zset), busy (zset),
---        cancels (zset)
+--        outdue (zset), cancels (zset)
 -- ARGV   call
 -- REPLY  {removed, more}: removed: how many jobs, in any state · more 1: jobs are left, call again · 0: that was all
 -- COST   50 us, however many jobs: the server frees them in the background; of flows 10 us per job, at most 250 a call
 -- If there are more jobs of flows than a call has time for, they go first, each as if cancelled. The last call removes
 -- the rest at once.
+-- @feature fair
 -- @feature history
 -- @feature runs
 -- @feature ordered

@@ -136,7 +136,7 @@ end
 -- 4. Arguments; whether this worker gets any job; how many, by the limits of the whole queue.
 if duration ~= '' then whole(duration) end
 local q = {
-  -- @queue without held, settled, slots, stopped
+  -- @queue without held, ready, resting, settled, shares, slots, stopped
   worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
   dead_limit = dead_limit, now = clock(), levels = (ttl > 0 and level_streams or known_streams)(stats, levels),
   taken = {}, entries = {}, buried = {}, why = {},

@@ -1,7 +1,6 @@
 -- move: move jobs that wait (parked, waiting, delayed) to the back of another queue, on a cluster of the same group.
 -- KEYS   lane (string), jobs (stream), ids (hash), released (hash), delayed (zset), bodies (hash), stats (hash),
---        leases (zset), limited (zset), wake (stream), shares (hash), lines (zset), ready (zset), resting (zset),
---        target...
+--        leases (zset), limited (zset), wake (stream), target...
 -- ARGV   call, cursor, limit count, wanted...
 -- REPLY  {moved, cursor}: cursor '' when that was all, '-' from the start
 -- COST   about 15 us per job, at most 1 MiB of them
@@ -13,6 +12,7 @@
 -- limits there; one whose id is taken there stays where it is, and so does one of a flow, and a run that sleeps or waits
 -- for a signal. Here it counts as deleted, there as enqueued. The header `headrace-from` is added, with the queue of its
 -- first enqueue.
+-- @feature fair
 -- @feature ordered
 -- @feature limits
 -- @feature flows

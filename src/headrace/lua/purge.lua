@@ -1,12 +1,13 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
---        stats (hash), limited (zset), wake (stream), shares (hash), lines (zset), ready (zset), resting (zset)
+--        stats (hash), limited (zset), wake (stream)
 -- ARGV   call, cursor, limit count
 -- REPLY  {removed, cursor}: cursor is '' when that was all
 -- COST   about 3 us per job, at most 1 MiB of them
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
 -- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
+-- @feature fair
 -- @feature ordered
 -- @feature limits
 -- @include delivered

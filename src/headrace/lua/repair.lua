@@ -1,7 +1,6 @@
 -- repair: find and repair damage by foreign commands, a page at a time. Safe beside all other calls, repairs included.
 -- KEYS   lane (string), jobs (stream), wake (stream), ids (hash), workers (zset), registered (hash), leases (zset),
---        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash),
---        limited (zset), terms (hash), lines (zset), shares (hash), ready (zset), resting (zset)
+--        released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream), stats (hash), limited (zset)
 -- ARGV   call, place, cursor, limit count, lease, dry flag
 -- REPLY  {place, cursor, groups, dangling, stranded, undated, hollow, ids_released, ids_taken, leftovers, workers,
 --        deleted, enqueued, slots}: place and cursor: where to continue, place '' when done · then the number of repairs of
@@ -10,6 +9,7 @@
 --        each that is mended
 -- place and cursor: 'jobs' and '-' at first. lease: ms assumed for unknown workers. dry: write nothing, and
 -- answer the damage found. Of jobs that share a free id by hand, each may count then, on pages of their own.
+-- @feature fair
 -- @feature history
 -- @feature limits
 -- @include dry_run
@@ -38,10 +38,8 @@ whole(lease)
 local known = recorded()
 if known then return known end
 local q = {
-  jobs = jobs, ids = ids, leases = leases, released = released, limited = limited, flows = flows,
-  wake = wake, turns = turns, behind = behind, levels = level_streams(stats, levels),
-  asleep = asleep, steps = steps, dead = dead, stats = stats, held = held, slots = slots, settled = settled, stopped = stopped,
-  shares = shares, ready = ready, resting = resting,
+  -- @queue
+  levels = level_streams(stats, levels),
 }
 require_streams(jobs, wake, dead)
 require_hashes(ids, registered, released, bodies, blocked, stats, ends, turns, steps, terms, held, shares)

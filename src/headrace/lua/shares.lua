@@ -1,5 +1,5 @@
 -- shares: show the values of a queue with terms that had the most run time, halved each minute.
--- KEYS   terms (hash), shares (hash), lines (zset), busy (zset), stats (hash), jobs (stream)
+-- KEYS   stats (hash), jobs (stream)
 -- ARGV   most int
 -- REPLY  {structure, ms, rows}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
 --        p95}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they might
@@ -8,6 +8,7 @@
 -- If fewer values had run time of late, others follow that have jobs, in no order. A job that was cancelled leaves its place
 -- in a line for a while: then 5,000 places are compared with the jobs in lines, if these are
 -- 2,000 at most, for 5 ms; with more jobs the number is too high until upkeep has tidied.
+-- @feature fair
 -- @feature limits
 -- @include agreed
 -- @include held

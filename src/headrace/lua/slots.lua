@@ -1,11 +1,12 @@
 -- slots: show how many slots of each limit by a header are taken, by the values of the header.
--- KEYS   terms (hash)
+-- KEYS   (none)
 -- ARGV   most int
 -- REPLY  one per limit by a header: {header, places, more, {value, taken, waits, ...}}: places: jobs of one value that the
 --        limit admits · taken: leased jobs of this value, the most first, at most `most` values · waits 1: jobs wait for
 --        a slot of it · more 1: there are values that were not looked at
 -- COST   10 us + 5 us per value that is looked at, at most 200
 -- Values for whose slots jobs wait are looked at first, others in the order of bytes.
+-- @feature fair
 -- @feature limits
 -- @include agreed
 -- @include held

@@ -2,11 +2,11 @@
 -- KEYS   jobs (stream), wake (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        blocked (hash), schedules (hash), ticks (zset), dead (stream), stats (hash), limited (zset),
 --        recurring (hash), taken (zset), gate (stream), trends (string), workers (zset), registered (hash),
---        outbox (hash), outdue (zset), closing (zset), handed (zset), terms (hash), shares (hash), lines (zset),
---        ready (zset), resting (zset), busy (zset), facts (hash), cancels (zset)
+--        outbox (hash), outdue (zset), closing (zset), handed (zset), facts (hash), cancels (zset)
 -- ARGV   (none)
 -- REPLY  1 removed · 0 the queue is not sealed, or has jobs or live workers: nothing was changed
 -- COST   20 us
+-- @feature fair
 -- @feature flows
 -- @feature history
 -- @feature limits

@@ -28,7 +28,6 @@ TYPES = {"string", "stream", "hash", "zset", "list", "channel"}
 ARGUMENTS = {"", "int", "count", "flag"}
 _INCLUDE = re.compile(r"^-- @include (\w+)$", re.MULTILINE)
 _FEATURE = re.compile(r"^-- @feature (\w+)$", re.MULTILINE)
-OTHERWISE = {("lib/picking", "ends"), ("lib/filing", "ends")}  # fields that are no keys
 _DEFINED = re.compile(r"^(?:local function (\w+)|local ([A-Z_]+) =|function (\w+\.\w+))", re.MULTILINE)
 
 
@@ -131,7 +130,7 @@ def used_features(path: str) -> set[str]:
     """The features whose keys a file reads: a script as words, a fragment as fields of its `q`."""
     text = scripts._TEXTS.sub("", read(path))
     if path in FILES:
-        found = {key for key in re.findall(r"\bq\.(\w+)", text) if (path, key) not in OTHERWISE}
+        found = {*re.findall(r"\bq\.(\w+)", text)}
         return {OWNERS[key] for key in found & OWNERS.keys()} - {path.removeprefix("features/")}
     return set(script(path).features)
 
@@ -148,6 +147,13 @@ def test_a_file_names_each_feature_whose_keys_it_uses(path: str) -> None:
     assert {*named} <= used
 
 
+@each("path", FILES)
+def test_no_fragment_overwrites_a_key(path: str) -> None:
+    """A list under the name of a key was once given to Redis in place of it."""
+    written = {*re.findall(r"\bq\.(\w+)(?=[\w., ]* = )", code(read(path)))}
+    assert not written & {key for name in NAMES for key in fixed(script(name).keys)}
+
+
 @each("name", NAMES)
 def test_the_own_header_of_a_script_names_no_key_of_a_feature(name: str) -> None:
     assert not {*header(name).keys()} & {key for one in FEATURES for key in feature(one)}
@@ -162,7 +168,7 @@ def by_hand(name: str) -> list[str]:
 
 def test_the_loader_makes_the_tables_of_keys() -> None:
     """Scripts of fair queues, and a fast path that needs five keys, still do it by hand."""
-    fair = {"declare_terms", "lease_fair", "line_up", "repair", "shares", "slots"}
+    fair = {"lease_fair", "line_up", "shares"}
     assert {name: by_hand(name) for name in NAMES if name not in fair and by_hand(name)} == {
         "complete": ["held", "slots", "settled", "stopped", "wake"]
     }

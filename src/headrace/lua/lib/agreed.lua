@@ -1,5 +1,6 @@
 -- The terms that a queue has agreed on: the path of `fair`, the further keys of limits and rates, and the numbers. See
 -- held.lua for what lines and nodes are.
+-- @feature fair
 -- @feature limits
 -- @include clock
 -- @include held

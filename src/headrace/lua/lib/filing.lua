@@ -1,4 +1,5 @@
 -- The writes of a call in a queue with terms: see picking.
+-- @feature fair
 -- @feature limits
 -- @include held
 -- @include ordered

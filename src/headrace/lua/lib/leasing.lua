@@ -1,6 +1,7 @@
 -- The parts that `lease` and `lease_fair` have in common: a table of functions, as a script has 200 locals at most. q has
 -- the keys and arguments of these scripts by name (as locals of the scripts they would be slow to reach), and what the call
 -- finds. taken: the jobs that are handed out, entries: their entries; buried: the ids of jobs that died, and why.
+-- @feature fair
 -- @feature ordered
 -- @include backlog
 -- @include clear_wake_tokens

@@ -1,4 +1,5 @@
 -- The first look of a queue with terms: each job that came is put into its line, in memory. See reading, and picking.
+-- @feature fair
 -- @feature limits
 -- @include held
 -- @include levels

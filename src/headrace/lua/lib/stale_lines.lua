@@ -1,4 +1,5 @@
 -- Places in lines whose jobs are gone.
+-- @feature fair
 -- @feature limits
 -- @include held
 -- @include is_reserved
