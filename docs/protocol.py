@@ -139,7 +139,7 @@ PARTS = {
     "terms": (
         "hash",
         "What `fair` and `limits` the queue has: `structure` in words; `packed`: the same and "  # noqa: ISC004
-        "the numbers of limits and rates, by cmsgpack; `w<path>`: a weight; `mean`: µs that a job runs; `again`: where the search for lines that may run goes on; `halved`: ms when `busy` was halved; `next`: the terms to come, "
+        "the numbers of limits and rates, by cmsgpack; `w<path>`: a weight; `e<slot>`: the limit of one value; `weighted`: there are such fields, `1`: weights, too; `mean`: µs that a job runs; `again`: where the search for lines that may run goes on; `halved`: ms when `busy` was halved; `next`: the terms to come, "
         "while jobs of the old ones leave their lines.",
     ),
     "shares": (

@@ -674,6 +674,18 @@ def test_slots_of_limits(look: Look, server: Server, colour: str, shards: int) -
         assert (found.slots[0].values, len(found.slots[2].values)) == ((), leased.total())
 
 
+def test_slots_of_a_value_with_its_own_limit(look: Look, server: Server, colour: str) -> None:
+    limit = Limit(3, key="customer", each={"free": 1})
+    with Queue(f"e-{colour}", url=server.url, fair="tenant", limits=limit) as queue:
+        names = ["free"] * 2 + ["ada"] * 2
+        queue.enqueue_many([NewJob(b"x", headers={"tenant": "t", "customer": name}) for name in names])
+        assert len(queue.lease_many(9)) == 3
+        (found,) = look().queue(queue.name).slots
+        assert found.places == 3
+        assert found.values == (SlotView("ada", 2, waits=False), SlotView("free", 1, waits=True, places=1))
+        assert look().queue(queue.name).declared["each"] == "1 of customer free"
+
+
 def test_slots_of_many_values(look: Look, server: Server, colour: str) -> None:
     """The value for whose slot jobs wait is found among many."""
     with Queue(f"m-{colour}", url=server.url, fair="tenant", limits=Limit(1, key="customer")) as queue:

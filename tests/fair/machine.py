@@ -77,11 +77,13 @@ class Setting:
     limits: list[tuple[int, str | None]]
     weights: dict[tuple[str, ...], float] = field(factory=dict)
     priorities: int = 2
+    each: dict[str, int] = field(factory=dict)
+    """The limits of tenants that have their own."""
 
     def settings(self) -> QueueSettings:
         return QueueSettings(
             fair=self.fair,
-            limits=[Declared(most, key) for most, key in self.limits],
+            limits=[Declared(most, key, each=self.each if key == "tenant" else {}) for most, key in self.limits],
             weights=dict(self.weights) or None,
             priorities=self.priorities,
             max_attempts=3,
@@ -89,13 +91,16 @@ class Setting:
 
     def model(self) -> FairQueue:
         path = () if self.fair is None else tuple(self.fair.split("/"))
-        return FairQueue(path, dict(self.weights), [Limit(most, key) for most, key in self.limits])
+        return FairQueue(path, dict(self.weights), self.limits_of_model())
+
+    def limits_of_model(self) -> list[Limit]:
+        return [Limit(most, key, self.each if key == "tenant" else {}) for most, key in self.limits]
 
 
 SETTINGS = [
     Setting("tenant", []),
     *[Setting("tenant", [], priorities=1)] * 4,  # the only one that the script's short way is for
-    Setting("tenant", [(2, "tenant")], {("a",): 3.0}),
+    Setting("tenant", [(2, "tenant")], {("a",): 3.0}, each={"b": 1, "c": 3}),
     Setting("tenant", [(2, "api")]),
     Setting("tenant", [(4, None)], {("b",): 0.5}),
     Setting("org/tenant", [], {("x",): 2.0, ("x", "a"): 3.0}),
@@ -267,10 +272,11 @@ class Machine(RuleBasedStateMachine):
             (most if changes else number, key)
             for (number, key), changes in zip(self.setting.limits, which, strict=False)
         ]
-        self.setting = evolve(self.setting, limits=limits)
+        each = {name: most if which[2] else number for name, number in self.setting.each.items()}
+        self.setting = evolve(self.setting, limits=limits, each=each)
         self.ops = evolve(self.ops, settings=self.setting.settings())
         self.declared()
-        self.queue.redeclare(self.queue.weights, [Limit(number, key) for number, key in limits])
+        self.queue.redeclare(self.queue.weights, self.setting.limits_of_model())
 
     @rule()
     def line_up(self) -> None:

@@ -36,10 +36,11 @@ def lp(value: str | None) -> str:
 
 @frozen
 class Limit:
-    """At most *most* leased jobs: of each value of the header *key*, or of the queue."""
+    """At most *most* leased jobs: of each value of the header *key*, or of the queue. *each*: of some values others."""
 
     most: int
     key: str | None = None
+    each: Mapping[str, int] = field(factory=dict)
 
 
 @define(eq=False)
@@ -232,7 +233,7 @@ class FairQueue:
 
     def most(self, slot: Slot) -> int:
         """The number of leased jobs that a limit admits."""
-        return next(limit.most for limit in self.limits if limit.key == slot[0])
+        return next(limit.each.get(slot[1], limit.most) for limit in self.limits if limit.key == slot[0])
 
     def has_slot(self, job: Job) -> bool:
         """Tell whether all limits admit this job now. A job without the header has no limit of that key."""

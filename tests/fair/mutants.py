@@ -161,6 +161,7 @@ PICKS: dict[str, Sequence[Edit]] = {
     "a limit admits one too many": [
         ("lease_fair", "if picking.used(q, slot) >= slot.most then", "if picking.used(q, slot) > slot.most then")
     ],
+    "a value has no limit of its own": [("lease_fair", "agreed.own(q.terms, slot, name) or slot.most", "slot.most")],
     "the queue has no limit": [("lease_fair", "t.most - redis.call('HLEN', held)", "t.most")],
     "each job of a batch pays for all": [
         ("lease_fair", "1000 * (ended - since) / number", "1000 * (ended - since)"),

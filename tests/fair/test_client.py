@@ -112,6 +112,33 @@ def test_at_most_n_of_a_key_and_in_all(connect: Any) -> None:
     assert tenants(queue.lease_many(10)) == {"a": 1}
 
 
+def test_a_value_has_a_limit_of_its_own(connect: Any) -> None:
+    """Others have the limit of all; the number is the latest declared one, and a higher one lets its line in."""
+    queue = connect(fair="tenant", limits=Limit(3, key="tenant", each={"free": 1, "é:": 4}))
+    queue.enqueue_many(of("free", 5) + of("a", 5) + of("é:", 5))
+    assert tenants(queue.lease_many(15)) == {"free": 1, "a": 3, "é:": 4}
+    assert queue.lease_many(15) == []
+    shares = {one.name: (one.running, one.most) for one in queue.admin.shares()}
+    assert shares == {"free": (1, 1), "a": (3, None), "é:": (4, 4)}
+    other = connect(fair="tenant", limits=Limit(3, key="tenant", each={"free": 2}))
+    assert tenants(other.lease_many(15)) == {"free": 1}
+    assert queue.lease_many(15) == []
+    assert {one.name: one.most for one in queue.admin.shares()} == {"free": 2, "a": None, "é:": None}
+    last = connect(fair="tenant", limits=Limit(3, key="tenant"))
+    assert tenants(last.lease_many(15)) == {"free": 1}
+
+
+def test_limits_of_values_are_not_of_other_keys(connect: Any) -> None:
+    """Both limits count; a limit with weights keeps them."""
+    limits = [Limit(2, key="api", each={"a": 1}), Limit(9, key="tenant", each={"a": 3})]
+    queue = connect(fair="tenant", weights={"a": 2.0}, limits=limits)
+    queue.enqueue_many([NewJob(b"x", headers={"tenant": "a", "api": api}) for api in "abc" * 3])
+    assert Counter(lease.job.headers["api"] for lease in queue.lease_many(9)) == {"a": 1, "b": 1, "c": 1}
+    assert [(one.weight, one.most) for one in queue.admin.shares()] == [(2.0, 3)]
+    queue.admin.redeclare(limits=Limit(9, key="tenant", each={"a": 5}))
+    assert len(queue.lease_many(9)) == 2
+
+
 @pytest.mark.parametrize("end", ["complete", "release", "retry", "dead_letter", "cancel", "expire"])
 def test_each_end_of_a_lease_gives_its_slot_back(connect: Any, end: str) -> None:
     queue = connect(limits=Limit(1, key="tenant"))

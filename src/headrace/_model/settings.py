@@ -15,7 +15,7 @@ from headrace._model.job import KEY, Job
 from headrace._model.policy import ATTEMPTS, Default, Durability, Full, Rate, Retry
 from headrace._model.policy import full as checked_full
 from headrace._model.shards import shard_count
-from headrace._model.terms import Limit, Named, Terms, Weights
+from headrace._model.terms import Limit, Named, Terms, Weights, value_of
 from headrace._model.terms import fair as checked_fair
 from headrace._model.terms import limits as checked_limits
 from headrace._model.terms import weights as checked_weights
@@ -365,7 +365,7 @@ class HandlerSettings:
     def value(self, job: Job) -> tuple[str | None, ...]:
         """Return the value by which the queue is fair that *job* has."""
         terms = self.queue_settings.terms
-        return () if terms is None else terms.value(job.headers)
+        return () if terms is None else value_of(terms.path, job.headers)
 
     def takes(self, job: Job) -> HandlerSettings | None:
         """Return the handler for *job* among the handlers that share the queue. It is `None` if its kind has no

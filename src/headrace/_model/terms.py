@@ -19,9 +19,10 @@ from headrace.errors import ConfigurationError
 
 RESERVED = "headrace-"  # of the headers that begin so, only `headrace-key` holds a value of the user
 LEVELS_OF_VALUES = 2  # a value of `fair`, and the values in it: the start of a node is that of one child of one parent
-WEIGHTS_AT_MOST = 10_000  # of one queue: they are sent in one call
+WEIGHTS_AT_MOST = 10_000  # of one queue, and values with a limit of their own: they are sent in one call
+VALUE_BYTES = 500  # of a value count; a longer one is cut
 BUSIEST_AT_MOST = 10  # values whose shares are shown
-IN_TERMS = ("fair", "limits", "rate", "weights")  # the options that a queue with terms declares with them
+IN_TERMS = ("fair", "limits", "each", "rate", "weights")  # the options that a queue with terms declares with them
 LEAST, MOST = 0.001, 1_000_000.0  # of weights and costs: starts have 16 digits, in ms
 
 
@@ -50,6 +51,15 @@ def positive(name: str, value: object) -> float:
     return number
 
 
+def _some(name: str, value: object) -> Mapping[object, object]:
+    """Check that *value* maps values to numbers, 10,000 at most."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must map values to numbers, not {value!r:.100}")
+    if len(value) > WEIGHTS_AT_MOST:
+        raise ConfigurationError(f"{name}: {len(value):,} of them; give at most {WEIGHTS_AT_MOST:,}")
+    return cast("Mapping[object, object]", value)
+
+
 @names_meant
 @frozen
 class Limit:
@@ -57,28 +67,43 @@ class Limit:
 
     *key*: the name of a header, or of a task's argument; each of its values has a limit of its own, and jobs without it
     have none. Without *key* the limit is the whole queue's.
+    *each*: the limits of some values of *key*, in place of *limit*: `Limit(20, key="tenant", each={"free": 2})`. It has
+    10,000 values at most, of 500 bytes at most. Like *limit* it may change at any time: the latest declaration counts.
 
     In a queue with shards `key="headrace-key"` limits the jobs of each `key=`, which are in one shard. Any other limit
     needs *per_shard*: each of S shards hands out `limit / S`, rounded up. Raises `ConfigurationError` for a limit below
-    1 and the name of a reserved header.
+    1, the name of a reserved header, and *each* without *key* or with too much; `TypeError` for other types.
     """
 
     limit: int
     key: str | None = None
     per_shard: bool = False
+    each: Mapping[str, int] = field(factory=dict[str, int], hash=False)
 
     def __attrs_post_init__(self) -> None:
         flag("per_shard", self.per_shard)
-        if isinstance(self.limit, bool) or not isinstance(self.limit, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"limit must be an int, not {type(self.limit).__name__}")
-        if not 1 <= self.limit <= INTEGER_AT_MOST:
-            raise ConfigurationError(f"limit={self.limit!r:.100}: give at least 1; pause the queue to hand out no job")
+        _some("each", self.each)
+        for value in self.each:
+            if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"each: {value!r:.100} must be a str")
+            if len(value.encode()) > VALUE_BYTES:
+                raise ConfigurationError(f"each: {value!r:.100}: give at most {VALUE_BYTES} bytes")
+        numbers = [("limit", self.limit), *((f"each: {value!r:.100}", limit) for value, limit in self.each.items())]
+        for name, number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"{name} must be an int, not {type(number).__name__}")
+            if not 1 <= number <= INTEGER_AT_MOST:
+                raise ConfigurationError(f"{name}={number!r:.100}: give at least 1; pause the queue to hand out no job")
         if self.key is not None:
             _header("key", self.key)
+        elif self.each:
+            raise ConfigurationError("each: its values are of the header key=, which is missing")
+        object.__setattr__(self, "each", dict(self.each))
 
-    def slots(self, share: float) -> int:
-        """Return how many jobs a shard with this *share* of all keys may hand out."""
-        return room(self.limit, share) if self.per_shard else self.limit
+    def slots(self, share: float, value: str | None = None) -> int:
+        """Return how many jobs, of a *value* of its own, a shard with this *share* of all keys may hand out."""
+        most = self.limit if value is None else self.each[value]
+        return room(most, share) if self.per_shard else most
 
 
 def limits(value: object) -> tuple[Limit, ...]:
@@ -125,17 +150,11 @@ def weights(value: object) -> Weights:
     given: Any = value
     if isinstance(value, tuple) and all(isinstance(row, tuple) for row in given):
         given = dict(given)  # checked before
-    if not isinstance(given, Mapping):
-        raise TypeError(f"weights must map values to numbers, not {value!r:.100}")
-    given = cast("Mapping[object, object]", given)
-    if len(given) > WEIGHTS_AT_MOST:
-        raise ConfigurationError(f"weights: {len(given):,} of them; give at most {WEIGHTS_AT_MOST:,}")
     made: dict[tuple[str, ...], float] = {}
-    for name, weight in given.items():
-        path = (name,) if isinstance(name, str) else name
-        if not isinstance(path, tuple) or not all(isinstance(part, str) for part in cast("tuple[object, ...]", path)):
+    for name, weight in _some("weights", given).items():
+        path: Any = (name,) if isinstance(name, str) else name
+        if not isinstance(path, tuple) or not all(isinstance(part, str) for part in path):
             raise TypeError(f"weights: {name!r:.100} must be a str, or a tuple of two")
-        path = cast("tuple[str, ...]", path)
         if path in made:
             raise ConfigurationError(f"weights: {name!r:.100} is given twice")
         made[path] = positive(f"weights: {name!r:.100}", weight)
@@ -177,29 +196,29 @@ class Terms:
         keys = sorted({rate.key for rate in rates if rate.key is not None})
         return cls(path, weights, tuple(limits), tuple(keys))
 
-    def value(self, headers: Mapping[str, str]) -> Value:
-        """Return the value of `fair` that a job with these *headers* has; `None` for each missing header."""
-        return value_of(self.path, headers)
-
     def declared(self) -> dict[str, str]:
         """Map the options to their values in words, as far as given: they are compared, and shown."""
-        words: dict[str, str] = {"fair": "/".join(self.path)} if self.path else {}
-        if self.weights:
-            shown = ", ".join(f"{'/'.join(name)}: {weight:g}" for name, weight in self.weights)
-            if len(shown.encode()) > SHOWN_CHARACTERS:  # the server keeps 200 bytes
-                digest = sha256(repr(self.weights).encode()).hexdigest()[:8]
-                shown = f"{len(self.weights)} weights ({digest})"
-            words["weights"] = shown
-        if self.limits:
-            words["limits"] = ", ".join(
-                f"{one.limit} of {one.key}" if one.key else str(one.limit) for one in self.limits
-            )
-        return words
+        own = [f"{most} of {one.key} {value}" for one in self.limits for value, most in sorted(one.each.items())]
+        words = {
+            "fair": "/".join(self.path),
+            "weights": _shown([f"{'/'.join(name)}: {weight:g}" for name, weight in self.weights], "weights"),
+            "limits": ", ".join(f"{one.limit} of {one.key}" if one.key else f"{one.limit}" for one in self.limits),
+            "each": _shown(own, "limits"),
+        }
+        return {option: text for option, text in words.items() if text}
 
 
 def value_of(path: Sequence[str], headers: Mapping[str, str]) -> Value:
     """Return the values that a job with these *headers* has of the headers in *path*; `None` for a missing one."""
     return tuple(map(headers.get, path))
+
+
+def _shown(words: Sequence[str], what: str) -> str:
+    """Return *words*, or their number and digest if they are many. The server keeps 200 bytes."""
+    shown = ", ".join(words)
+    if len(shown.encode()) <= SHOWN_CHARACTERS:
+        return shown
+    return f"{len(words)} {what} ({sha256(shown.encode()).hexdigest()[:8]})"
 
 
 def _word(name: str) -> str:
@@ -259,6 +278,8 @@ class Share:
     used: float
     weight: float = 1.0
     """Its weight among the values of the queue."""
+    most: int | None = None
+    """The number of its jobs that may run, if a limit of the header of `fair` has one for this value alone."""
 
     @property
     def name(self) -> str:
@@ -275,6 +296,7 @@ class Share:
             max((one for one in (self.p95, other.p95) if one is not None), default=None),
             self.used + other.used,
             self.weight,
+            ((self.most or 0) + (other.most or 0)) or None,
         )
 
 

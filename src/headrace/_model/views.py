@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
-from urllib.parse import unquote
 
 from attrs import evolve, field, frozen
 
@@ -16,7 +15,7 @@ from headrace._model.flow import FlowState
 from headrace._model.job import shortened
 from headrace._model.state import Attempt, Children, Counts, Schedule, WorkerState, summed
 from headrace._model.steps import Progress, Step
-from headrace._model.terms import Share
+from headrace._model.terms import Share, Structure
 
 NO_RATES: Mapping[str, float] = {}
 NOTHING_BROKEN: Mapping[str, str] = {}
@@ -253,11 +252,14 @@ class Overview:
 
 @frozen
 class SlotView:
-    """A value of a limit's header: `taken` slots are of leased jobs with it; `waits`: other jobs wait for one."""
+    """A value of a limit's header: `taken` slots are of leased jobs with it; `waits`: other jobs wait for one.
+    `places`: its limit, if it has one of its own.
+    """
 
     value: str
     taken: int
     waits: bool
+    places: int | None = None
 
 
 @frozen
@@ -296,7 +298,7 @@ class Tenants:
         slots: Sequence[LimitView] = (),
     ) -> Tenants:
         """Read the terms in the words of their declaration. Limits that can't be read are left out."""
-        words = (re.fullmatch(r"(\d+)(?: of (.+))?", word) for word in declared.get("limits", "").split(", "))
+        words = map(re.compile(r"(\d+)(?: of (.+))?").fullmatch, declared.get("limits", "").split(", "))
         limits = tuple((word[2], int(word[1])) for word in words if word is not None)
         return cls(queue, fair_by(declared), limits, tuple(shares), leased, tuple(slots))
 
@@ -313,8 +315,7 @@ class Tenants:
 
 def fair_by(declared: Mapping[str, str]) -> tuple[str, ...]:
     """Return the headers by which a queue is fair."""
-    path = declared.get("terms", "").partition(" ")[0].removeprefix("fair=")
-    return tuple(map(unquote, path.split("/"))) if path else ()
+    return Structure.read(declared.get("terms", "")).path
 
 
 @frozen

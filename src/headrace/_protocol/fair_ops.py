@@ -9,6 +9,7 @@ repeated while they answer `again`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
@@ -19,7 +20,7 @@ from headrace._protocol.limits import LOOKS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Declaration, declaration, raw, text
-from headrace._protocol.terms import given, parts, weights
+from headrace._protocol.terms import given, numbers, parts
 
 
 @frozen
@@ -38,14 +39,16 @@ NONE = '{"words":{}}'  # the offer of a program without terms
 
 def _declare(ops: Ops, mode: str, worker: str) -> Op[DeclaredTerms]:
     terms = ops.settings.terms
-    args: list[Arg] = [mode, worker, "", NONE]
-    if terms is not None:
-        args = [mode, worker, terms.structure, given(terms, ops.settings, ops.share), *weights(terms)]
+    offer: list[Arg] = (
+        ["", NONE]
+        if terms is None
+        else [terms.structure, given(terms, ops.settings, ops.share), *numbers(terms, ops.share)]
+    )
 
     def decode(reply: Any) -> DeclaredTerms:
         return DeclaredTerms(reply[0] == 2, text(reply[1]), declaration(reply[2:]))
 
-    return ops.op("declare_terms", args, decode)
+    return ops.op("declare_terms", [mode, worker, *offer], decode)
 
 
 def tell(ops: Ops, worker: str) -> Op[DeclaredTerms]:
@@ -81,8 +84,9 @@ def shares(ops: Ops) -> Op[list[Share]]:
                 float(p95) / 1000 or None,
                 float(ms) / 1000,
                 float(weight),
+                int(most) or None,
             )
-            for path, ms, weight, running, waiting, p50, p95 in reply[2]
+            for path, ms, weight, running, waiting, p50, p95, most in reply[2]
         ]
 
     return ops.op("shares", [BUSIEST_AT_MOST], decode)
@@ -92,11 +96,11 @@ def slots(ops: Ops) -> Op[list[LimitView]]:
     """Read how many slots of each limit by a header are taken, of the ten values with the most."""
 
     def decode(reply: Any) -> list[LimitView]:
-        found: list[LimitView] = []
-        for key, places, more, rows in reply:
-            values = zip(rows[::3], rows[1::3], rows[2::3], strict=True)
-            some = tuple(SlotView(text(value), taken, waits == 1) for value, taken, waits in values)
-            found.append(LimitView(text(key), places, some, more == 1))
-        return found
+        return [LimitView(text(key), places, _slots(rows), more == 1) for key, places, more, rows in reply]
 
     return ops.op("slots", [BUSIEST_AT_MOST], decode)
+
+
+def _slots(rows: Sequence[Any]) -> tuple[SlotView, ...]:
+    values = zip(*[iter(rows)] * 4, strict=True)
+    return tuple(SlotView(text(value), taken, waits == 1, own or None) for value, taken, waits, own in values)

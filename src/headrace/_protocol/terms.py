@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from headrace._model.policy import bucket
 from headrace._model.settings import QueueSettings
-from headrace._model.terms import IN_TERMS, Terms
-
-VALUE_BYTES = 500  # of a value count; a longer one is cut
+from headrace._model.terms import IN_TERMS, VALUE_BYTES, Terms
 
 
 def part(value: str | None) -> bytes:
@@ -47,19 +45,21 @@ def given(terms: Terms, settings: QueueSettings, share: float) -> str:
     offered = {
         "path": list(terms.path),
         "keys": [key for key in keys if key not in terms.path],
-        "limits": [[limit.key or "", limit.slots(share)] for limit in terms.limits],
+        "limits": [[limit.key or "", limit.slots(share), *[1][: len(limit.each)]] for limit in terms.limits],
         "rates": rates,
         "words": words,
     }
     return json.dumps(offered, ensure_ascii=False, separators=(",", ":"))
 
 
-def weights(terms: Terms) -> list[str | bytes]:
-    """Return the paths of the weights, each followed by the weight."""
-    flat: list[str | bytes] = []
-    for path, weight in terms.weights:
-        flat += (b"".join(map(part, path)), f"{weight:.10g}")
-    return flat
+def numbers(terms: Terms, share: float) -> list[str | bytes]:
+    """Return the paths of the weights, each followed by the weight, and the slots of values with a limit of their own,
+    each followed by the limit in a shard with this *share* of all keys.
+    """
+    rows = [(b"".join(map(part, path)), f"{weight:.10g}") for path, weight in terms.weights]
+    own = ((limit, value) for limit in terms.limits for value in limit.each)
+    rows += [(b"e" + part(limit.key) + part(value), f"{limit.slots(share, value)}") for limit, value in own]
+    return [text for row in rows for text in row]
 
 
 def _once(names: Iterable[str]) -> list[str]:

@@ -236,17 +236,14 @@ class Readings:
     def share_jobs(self, _options: CallbackOptions) -> Iterable[Observation]:
         """Observe the waiting and the leased jobs of the busiest values, and of all others together."""
         for place, reading in self._fresh():
-            if not reading.shares:
-                continue
-            waiting = reading.counts.waiting + reading.counts.parked
-            leased = reading.counts.leased
-            for one in reading.shares:
-                waiting = waiting - one.waiting
-                leased = leased - one.running
-                yield Observation(one.waiting, {**place.common, VALUE: one.name, STATE: "waiting"})
-                yield Observation(one.running, {**place.common, VALUE: one.name, STATE: "leased"})
-            yield Observation(max(0, waiting), {**place.common, VALUE: OTHERS, STATE: "waiting"})
-            yield Observation(max(0, leased), {**place.common, VALUE: OTHERS, STATE: "leased"})
+            if reading.shares:
+                waiting = reading.counts.waiting + reading.counts.parked - sum(one.waiting for one in reading.shares)
+                leased = reading.counts.leased - sum(one.running for one in reading.shares)
+                for one in reading.shares:
+                    yield Observation(one.waiting, {**place.common, VALUE: one.name, STATE: "waiting"})
+                    yield Observation(one.running, {**place.common, VALUE: one.name, STATE: "leased"})
+                yield Observation(max(0, waiting), {**place.common, VALUE: OTHERS, STATE: "waiting"})
+                yield Observation(max(0, leased), {**place.common, VALUE: OTHERS, STATE: "leased"})
 
     def share_dwell(self, _options: CallbackOptions) -> Iterable[Observation]:
         """Observe the dwells that half and 95 % of the jobs of the busiest values did not exceed."""

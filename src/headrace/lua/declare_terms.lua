@@ -4,14 +4,14 @@
 -- REPLY  {state, structure, version, name, value...}: state 1 these terms are the queue's · 2 its structure changes: call
 --        again · 0 the queue has other terms, and keeps them; structure: of the queue, '' for none ·
 --        version: of its declaration · options that others declared differently, in their words
--- COST   20 us + 1 us per weight + 0.3 us per live worker; while the structure changes 1 us per job in a line, at most
+-- COST   20 us + 1 us per item + 0.3 us per live worker; while the structure changes 1 us per job in a line, at most
 --        500 a call
 -- mode: 'tell' = a worker that registers next: no terms change; 'serve' = the first word of a registered worker;
 -- 'again' = a worker whose terms were not the queue's asks once more; 'force' = an operator. The numbers count if the
 -- structure is the queue's. The structure changes if all live workers declare this one; a worker that said nothing
 -- declares none. An operator's word stands for all workers that live then. structure: in words, '' for no terms.
 -- offered: path, keys, limits, rates, and the options in words, in JSON. Items: pairs of a path, as in a node without
--- its level, and its weight.
+-- its level, and its weight; and of 'e' with a slot behind it, and the limit of this value.
 -- @feature fair
 -- @feature limits
 -- @include agreed
@@ -43,15 +43,19 @@ end
 local others = offers.words(stats, given.words)
 if structure == '' then return {1, '', unpack(others)} end
 -- The numbers.
-local weights = {}
-for i = items, #ARGV - 1, 2 do weights[#weights + 1], weights[#weights + 2] = 'w' .. ARGV[i], ARGV[i + 1] end
+local numbers, weighted = {}, '0'
+for i = items, #ARGV - 1, 2 do
+  local own = string.byte(ARGV[i]) == 101
+  if not own then weighted = '1' end
+  numbers[#numbers + 1], numbers[#numbers + 2] = (own and '' or 'w') .. ARGV[i], ARGV[i + 1]
+end
 local gone = {}
 for _, field in ipairs(redis.call('HGET', terms, 'weighted') and redis.call('HKEYS', terms) or {}) do
-  if string.byte(field) == 119 then gone[#gone + 1] = field end -- 'weighted', too
+  if string.find(field, '^[we]') then gone[#gone + 1] = field end -- 'weighted', too
 end
 for i = 1, #gone, 4000 do redis.call('HDEL', terms, unpack(gone, i, math.min(#gone, i + 3999))) end
-for i = 1, #weights, 4000 do redis.call('HSET', terms, unpack(weights, i, math.min(#weights, i + 3999))) end
-if #weights > 0 then redis.call('HSET', terms, 'weighted', '1') end
+for i = 1, #numbers, 4000 do redis.call('HSET', terms, unpack(numbers, i, math.min(#numbers, i + 3999))) end
+if #numbers > 0 then redis.call('HSET', terms, 'weighted', weighted) end
 agreed.write(terms, stats, structure, packed)
 if redis.call('EXISTS', stopped) == 1 then
   redis.call('HSET', terms, 'again', '') -- a limit may be higher now

@@ -2,8 +2,9 @@
 -- KEYS   stats (hash), jobs (stream)
 -- ARGV   most int
 -- REPLY  {structure, ms, rows}: ms of run time of all shown values · each row: {path, ms, weight, running, waiting, p50,
---        p95}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they might
---        run to their lease, the median and the 95th percentile, about, as texts
+--        p95, own}: path as in a node without its level; running and waiting jobs; ms that jobs waited from when they might
+--        run to their lease, the median and the 95th percentile, about, as texts ·
+--        own: the limit of this value alone, if a limit has the header of `fair`; 0 for none
 -- COST   20 us + 10 us per value and level, at most 10
 -- If fewer values had run time of late, others follow that have jobs, in no order. A job that was cancelled leaves its place
 -- in a line for a while: then 5,000 places are compared with the jobs in lines, if these are
@@ -61,6 +62,8 @@ for _, text in ipairs(redis.call('LRANGE', settled, 0, 999)) do
     ended[node] = (ended[node] or 0) + 1
   end
 end
+local limit = {}
+for _, one in ipairs(t.depth == 1 and t.slots or {}) do limit = one.at == 1 and one or limit end
 for i = 1, #heaviest, 2 do
   local path, running, waiting, p50, p95 = heaviest[i], 0, 0, 0, 0
   for level = 0, levels do
@@ -73,6 +76,7 @@ for i = 1, #heaviest, 2 do
     waiting = waiting + waiting_at(node)
   end
   local weight = redis.call('HGET', terms, 'w' .. path) or '1'
-  rows[#rows + 1] = {path, heaviest[i + 1], weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95)}
+  local own = agreed.own(terms, limit, (limit.key or '') .. path) or 0
+  rows[#rows + 1] = {path, heaviest[i + 1], weight, running, waiting, string.format('%.0f', p50), string.format('%.0f', p95), own}
 end
 return {t.structure, string.format('%.3f', total), rows}

@@ -1,9 +1,9 @@
 -- slots: show how many slots of each limit by a header are taken, by the values of the header.
 -- KEYS   (none)
 -- ARGV   most int
--- REPLY  one per limit by a header: {header, places, more, {value, taken, waits, ...}}: places: jobs of one value that the
+-- REPLY  one per limit by a header: {header, places, more, {value, taken, waits, own, ...}}: places: jobs of one value that the
 --        limit admits · taken: leased jobs of this value, the most first, at most `most` values · waits 1: jobs wait for
---        a slot of it · more 1: there are values that were not looked at
+--        a slot of it · own: places of this value alone, 0 if it has none of its own · more 1: there are values that were not looked at
 -- COST   10 us + 5 us per value that is looked at, at most 200
 -- Values for whose slots jobs wait are looked at first, others in the order of bytes.
 -- @feature fair
@@ -30,7 +30,8 @@ for _, key in ipairs({stopped, slots}) do
           break
         end
         left, row.known[slot] = left - 1, true
-        row.found[#row.found + 1] = {value_of(string.sub(slot, #prefix + 1)), taken(slot), key == stopped and 1 or 0}
+        local own = agreed.own(terms, t.slots[i], slot) or 0
+        row.found[#row.found + 1] = {value_of(string.sub(slot, #prefix + 1)), taken(slot), key == stopped and 1 or 0, own}
       end
       from = '(' .. slot .. ' \255'
     end
@@ -43,7 +44,7 @@ for _, row in ipairs(reply) do
     return a[1] < b[1]
   end)
   for i = 1, math.min(most, #row.found) do
-    for j = 1, 3 do row[4][#row[4] + 1] = row.found[i][j] end
+    for j = 1, 4 do row[4][#row[4] + 1] = row.found[i][j] end
   end
 end
 return reply

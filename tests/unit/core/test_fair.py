@@ -314,7 +314,7 @@ def test_the_answer_of_shares() -> None:
     ops = Ops(Keys.of("q"), QueueSettings(fair="org/user"))
     call = shares([ops, ops])
     effect: Any = call.send(None)
-    row = [b"4:acme-", b"1500", b"1", 2, 3, b"250", b"0"]
+    row = [b"4:acme-", b"1500", b"1", 2, 3, b"250", b"0", 0]
     found = effect.ops[0].decode([b"fair=org/user limits= rates=", b"1500", [row]])
     assert found == [Share(("acme", None), 2, 3, 0.25, None, 1.5)]
     with pytest.raises(StopIteration) as end:
@@ -332,4 +332,6 @@ def test_slots_of_shards_are_joined() -> None:
         LimitView(KEY, 3, (a, b)),
         LimitView("customer", 3, (evolve(b, taken=2), SlotView("c", 2, waits=True), a), more=True),
     ]
+    own = [LimitView(key, 3, (evolve(a, places=2),)) for key in (KEY, KEY, "customer", "customer")]
+    assert [one.values[0].places for one in joined_slots(own)] == [2, 4]
     assert joined_slots([]) == []

@@ -12,6 +12,7 @@ from headrace._model.settings import QueueSettings
 from headrace._model.terms import WEIGHTS_AT_MOST, Terms, parameters
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
+from headrace._protocol.terms import numbers
 
 
 def terms(**options: Any) -> Terms:
@@ -82,6 +83,21 @@ def test_a_limit_has_a_number_and_a_header() -> None:
         Limit(5, key=wrong)
     with pytest.raises(ConfigurationError, match="reserved"):
         Limit(5, key="headrace-priority")
+    with pytest.raises(ConfigurationError, match="each: its values are of the header key=, which is missing"):
+        Limit(5, each={"a": 1})
+    for each, error in (([("a", 1)], "each must map values to numbers"), ({5: 1}, "each: 5 must be a str")):
+        with pytest.raises(TypeError, match=error):
+            Limit(5, key="a", each=each)  # type: ignore[arg-type]
+    for value, error in (("3", "not str"), (True, "not bool")):
+        with pytest.raises(TypeError, match=f"each: 'x' must be an int, {error}"):
+            Limit(5, key="a", each={"x": value})  # type: ignore[dict-item]
+    for big, error in (({"x": 0}, "each: 'x'=0: give at least 1"), ({"é" * 251: 1}, "give at most 500 bytes")):
+        with pytest.raises(ConfigurationError, match=error):
+            Limit(5, key="a", each=big)
+    with pytest.raises(ConfigurationError, match="each: 10,001 of them; give at most 10,000"):
+        Limit(5, key="a", each={str(at): 1 for at in range(WEIGHTS_AT_MOST + 1)})
+    assert hash(Limit(5, key="a", each={"é" * 250: 1})) == hash(Limit(5, key="a"))
+    assert Limit(5, key="a", per_shard=True, each={"x": 9}).slots(0.25, "x") == 3
     assert Limit(5, key="headrace-key").slots(0.25) == 5
     assert Limit(5, per_shard=True).slots(0.25) == 2
 
@@ -99,6 +115,11 @@ def test_the_structure_is_equal_for_equal_terms() -> None:
 def test_terms_are_declared_in_words() -> None:
     some = QueueSettings(fair="org/user", weights={"x": 2, ("x", "y"): 0.5}, limits=[Limit(50), Limit(5, key="org")])
     assert some.declared() == {"fair": "org/user", "weights": "x: 2, x/y: 0.5", "limits": "50, 5 of org"}
+    own = QueueSettings(limits=[Limit(5, key="org", each={"x": 2, "a": 7})])
+    assert own.declared() == {"limits": "5 of org", "each": "7 of org a, 2 of org x"}
+    assert own.terms is not None
+    assert own.terms.structure == terms(limits=Limit(1, key="org")).structure
+    assert numbers(own.terms, 1.0) == [b"e3:org1:x", "2", b"e3:org1:a", "7"]
     many = QueueSettings(fair="a", weights={str(at): 2 for at in range(1000)}).declared()["weights"]
     other = QueueSettings(fair="a", weights={str(at): 3 for at in range(1000)}).declared()["weights"]
     assert many.startswith("1000 weights (")

@@ -63,7 +63,5 @@ def _declare(consumer: Consumer, fair: FairLeasing) -> Role:
 
 
 def fair_roles(worker: Lifecycle, consumers: Sequence[Consumer], place: Place) -> Iterator[NamedRole]:  # noqa: ARG001
-    """Yield the role of each consumer whose queue has terms."""
-    for consumer in consumers:
-        if consumer.leasing.fair is not None:
-            yield "line_up", line_up(consumer), consumer, "work"
+    """Return the role of each consumer whose queue has terms."""
+    return (("line_up", line_up(one), one, "work") for one in consumers if one.leasing.fair is not None)

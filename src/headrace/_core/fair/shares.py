@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from headrace._core.effects import Step, send_all
 from headrace._model.job import KEY
@@ -11,14 +12,21 @@ from headrace._model.views import LimitView, SlotView
 from headrace._protocol import fair_ops
 from headrace._protocol.queue_ops import Ops
 
+T = TypeVar("T")
+
+
+def _joined(found: Iterable[T], name: str, both: Callable[[T, T], T]) -> list[T]:
+    """Join views that have the same *name*: an attribute."""
+    kept: dict[object, T] = {}
+    for one in found:
+        key = getattr(one, name)
+        kept[key] = both(kept[key], one) if key in kept else one
+    return list(kept.values())
+
 
 def joined(found: Iterable[Share]) -> list[Share]:
     """Return the ten values that had the most, with the sums of all shards, and the longest dwells of one shard."""
-    values: dict[tuple[str | None, ...], Share] = {}
-    for one in found:
-        before = values.get(one.value)
-        values[one.value] = one if before is None else before + one
-    return sorted(values.values(), key=lambda one: (-one.used, one.name))[:BUSIEST_AT_MOST]
+    return sorted(_joined(found, "value", Share.__add__), key=lambda one: (-one.used, one.name))[:BUSIEST_AT_MOST]
 
 
 def shares(shards: Sequence[Ops]) -> Step[list[Share]]:
@@ -29,21 +37,18 @@ def shares(shards: Sequence[Ops]) -> Step[list[Share]]:
 
 def joined_slots(found: Iterable[LimitView]) -> list[LimitView]:
     """Join the limits of all shards. The jobs of one key are in one shard, and have places there alone."""
-    limits: dict[str, LimitView] = {}
-    for one in found:
-        before = limits.get(one.key)
-        limits[one.key] = one if before is None else _both(before, one)
-    return list(limits.values())
+    return _joined(found, "key", _both)
 
 
 def _both(one: LimitView, other: LimitView) -> LimitView:
-    values = {slot.value: slot for slot in one.values}
-    for slot in other.values:
-        before = values.get(slot.value, SlotView(slot.value, 0, waits=False))
-        values[slot.value] = SlotView(slot.value, before.taken + slot.taken, before.waits or slot.waits)
-    places = max(one.places, other.places) if one.key == KEY else one.places + other.places
-    some = sorted(values.values(), key=lambda slot: (-slot.taken, not slot.waits, slot.value))[:BUSIEST_AT_MOST]
-    return LimitView(one.key, places, tuple(some), one.more or other.more)
+    total: Callable[[int, int], int] = max if one.key == KEY else int.__add__
+
+    def slots(a: SlotView, b: SlotView) -> SlotView:
+        return SlotView(a.value, a.taken + b.taken, a.waits or b.waits, total(a.places or 0, b.places or 0) or None)
+
+    values = _joined([*one.values, *other.values], "value", slots)
+    some = sorted(values, key=lambda slot: (-slot.taken, not slot.waits, slot.value))[:BUSIEST_AT_MOST]
+    return LimitView(one.key, total(one.places, other.places), tuple(some), one.more or other.more)
 
 
 def standing(shards: Sequence[Ops]) -> Step[tuple[list[Share], list[LimitView]]]:

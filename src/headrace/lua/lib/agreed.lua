@@ -16,7 +16,7 @@ function agreed.write(key, stats, structure, packed)
   redis.call('HDEL', key, 'next', 'next_packed')
   agreed.note(stats, structure)
 end
--- *given*: {path: {...}, keys: {...}, limits: {{key or '', most}...}, rates: {{key or '', ms of a token, tokens}...}}.
+-- *given*: {path: {...}, keys: {...}, limits: {{key or '', most, 1 if values have their own}...}, rates: {{key or '', ms of a token, tokens}...}}.
 function agreed.packed(given)
   return cmsgpack.pack({given.path, given.keys, given.limits, given.rates})
 end
@@ -29,22 +29,24 @@ function agreed.of(kept)
   if not kept[2] then return nil end
   local path, keys, limits, rates = unpack(cmsgpack.unpack(kept[2]))
   local t = {
-    structure = kept[1], mean = tonumber(kept[3] or 5000), weighted = kept[4], again = kept[5], halved = kept[6],
+    structure = kept[1], mean = tonumber(kept[3] or 5000), weighted = kept[4] == '1', again = kept[5], halved = kept[6],
     next = kept[7], depth = #path, number = #path + #keys, want = {['headrace-cost'] = 0}, slots = {}, most = false,
     cache = {}, rates = rates,
   }
   for i = 1, #path do t.want[path[i]] = i end
   for i = 1, #keys do t.want[keys[i]] = #path + i end
   for i = 1, #limits do
-    local name, most = limits[i][1], limits[i][2]
+    local name, most, each = unpack(limits[i])
     if name == '' then
       t.most = most
     else
-      t.slots[#t.slots + 1] = {at = t.want[name], key = holds.lp(name), most = most}
+      t.slots[#t.slots + 1] = {at = t.want[name], key = holds.lp(name), most = most, each = each}
     end
   end
   return t
 end
+-- The limit that a value has of its own, which is in `terms`; nil if it has none.
+function agreed.own(key, limit, slot) return limit.each and tonumber(redis.call('HGET', key, 'e' .. slot) or nil) end
 -- The rate limits of the queue, as `lease_limits` has them.
 function agreed.rates(q, t)
   for i, rate in ipairs(t.rates) do

@@ -43,7 +43,7 @@ end
 -- declaration, and the options that others declared differently.
 function offers.words(stats, words)
   local kept, others, changed = declared.read(stats), {}, false
-  for _, name in ipairs({'fair', 'limits', 'rate', 'weights'}) do
+  for _, name in ipairs({'fair', 'limits', 'each', 'rate', 'weights'}) do
     local before, value = kept[name], words[name] and string.sub(words[name], 1, 200)
     if value and before and before ~= value then others[#others + 1], others[#others + 2] = name, before end
     if before ~= value and (value or name ~= 'rate') then kept[name], changed = value, true end

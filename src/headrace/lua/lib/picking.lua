@@ -101,7 +101,7 @@ function picking.line(q, key, values, value)
     if values[slot.at] then
       it.slots = it.slots or {}
       local name = slot.key .. holds.lp(values[slot.at])
-      local there = q.slots_at[name] or {key = name, most = slot.most, used = false}
+      local there = q.slots_at[name] or {key = name, most = agreed.own(q.terms, slot, name) or slot.most, used = false}
       q.slots_at[name], it.slots[#it.slots + 1] = there, there
     end
   end
