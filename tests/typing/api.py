@@ -85,6 +85,7 @@ def queues_have_terms(queue: Queue, job: Job) -> None:
     Queue("q", fair="tenant", weights={"gold": 3.0, "iron": 1}, limits=Limit(5))
     weights = {"acme": 2.0, ("acme", "ada"): 0.5}
     Queue("q", fair="org/user", weights=weights, limits=[Limit(5, key="org"), Limit(50, per_shard=True)])
+    Queue("q", limits=Limit(20, key="tenant", each={"free": 2}))
     queue.enqueue(b"x", cost=4.0)
     queue.enqueue(NewJob(b"x", cost=2))
     assert_type(job.cost, float | None)
