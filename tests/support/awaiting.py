@@ -8,7 +8,7 @@ from collections.abc import Callable
 PATIENCE = 60.0  # seconds until what is awaited counts as missed: it costs nothing where nothing fails
 
 
-def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE, longest: float = 0.1) -> None:
+def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE, *, longest: float = 0.1) -> None:
     """Wait until *condition* holds; fail when that takes too long.
 
     The longer it has taken, the less often it looks, up to *longest* s: it takes the processor from others.
