@@ -54,7 +54,11 @@ class Run:
     seed=st.integers(0, 1000),
 )
 def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
-    """Each tenant always waits. Over 3,000 leases, the time is shared 3:2:1 within 5 %."""
+    """Each tenant always waits. Over 3,000 leases, the time is shared 3:2:1 within 5 %.
+
+    A run that is longer or shorter than a visit is not made up for in full. So the chance in the sum of the times stays,
+    here four standard deviations of it.
+    """
     queue = FairQueue(weights=WEIGHTS)
     durations = {name: (ms * (1 - spread), ms * (1 + spread)) for name, ms in zip(TENANTS, means, strict=True)}
     run = Run(queue, handlers, durations, seed)
@@ -68,9 +72,11 @@ def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
             queue.enqueue({"tenant": tenant})
         run.finish()
     least = max(means) * (1 + spread) * (handlers + 1) / sum(run.time.values())  # one job of the longest
+    variance = sum(run.order.count(name) * (ms * spread) ** 2 / 3 for name, ms in zip(TENANTS, means, strict=True))
+    chance = 4 * variance**0.5 / sum(run.time.values())
     for tenant, weight in zip(TENANTS, (3, 2, 1), strict=True):
         share = run.time[tenant] / sum(run.time.values())
-        assert abs(share - weight / 6) < 0.05 * weight / 6 + least
+        assert abs(share - weight / 6) < 0.05 * weight / 6 + least + chance
 
 
 @settings(max_examples=50, deadline=None)
