@@ -56,8 +56,8 @@ class Run:
 def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
     """Each tenant always waits. Over 3,000 leases, the time is shared 3:2:1 within 5 %.
 
-    A run that is longer or shorter than a visit is not made up for in full. So the chance in the sum of the times stays,
-    here four standard deviations of it.
+    A run that is longer than a visit is not made up for in full. So chance stays in the sum of the times, here four
+    standard deviations.
     """
     queue = FairQueue(weights=WEIGHTS)
     durations = {name: (ms * (1 - spread), ms * (1 + spread)) for name, ms in zip(TENANTS, means, strict=True)}
