@@ -37,9 +37,7 @@ def test_the_worker_runs_tasks_in_processes(manage: Any, tmp_path: Path) -> None
     results = [tasks.queries.using(queue_name="mail").enqueue(n) for n in range(5)]
     with running(command, Path("/")):
         assert max(await_end(result).return_value for result in results) == 5
-        died = tasks.kills.enqueue(
-            str(tmp_path / "died")
-        )  # beside nothing: the others write rows that may be there once
+        died = tasks.kills.enqueue(str(tmp_path / "died"))  # alone: the others write a row once
         assert await_end(died).return_value == "survived"
         assert died.attempts == 2
         assert died.worker_ids[0] == "unknown"
