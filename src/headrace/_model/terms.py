@@ -51,13 +51,13 @@ def positive(name: str, value: object) -> float:
     return number
 
 
-def _some(name: str, value: object) -> Mapping[object, object]:
+def _some(name: str, value: Mapping[Any, object]) -> Mapping[Any, object]:
     """Check that *value* maps values to numbers, 10,000 at most."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must map values to numbers, not {value!r:.100}")
     if len(value) > WEIGHTS_AT_MOST:
         raise ConfigurationError(f"{name}: {len(value):,} of them; give at most {WEIGHTS_AT_MOST:,}")
-    return cast("Mapping[object, object]", value)
+    return value
 
 
 @names_meant
@@ -153,7 +153,7 @@ def weights(value: object) -> Weights:
     made: dict[tuple[str, ...], float] = {}
     for name, weight in _some("weights", given).items():
         path: Any = (name,) if isinstance(name, str) else name
-        if not isinstance(path, tuple) or not all(isinstance(part, str) for part in path):
+        if not isinstance(path, tuple) or not all(isinstance(part, str) for part in cast("tuple[object, ...]", path)):
             raise TypeError(f"weights: {name!r:.100} must be a str, or a tuple of two")
         if path in made:
             raise ConfigurationError(f"weights: {name!r:.100} is given twice")

@@ -119,9 +119,7 @@ class Grant:
 
 @frozen
 class Declaration:
-    """The answer to a declaration. It has the number of the valid declaration, and the differing options of other
-    programs.
-    """
+    """The answer to a declaration. It has the number of the valid one, and the options that others declared."""
 
     version: int
     others: Mapping[str, str]
@@ -214,9 +212,7 @@ def bools(reply: Any) -> list[bool]:
 
 
 def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[[Any], Verdicts]:
-    """Return the decoder for settlements of these jobs, each with its reason. The number for a dead letter is
-    *dead*.
-    """
+    """Return the decoder for settlements of these jobs, each with its reason. *dead* is the number for a dead letter."""
 
     def decode(reply: Any) -> Verdicts:
         made = Verdicts(bools(reply))
