@@ -12,6 +12,8 @@ from tests.support.servers import Server
 # Forks a process for each line that the first call runs. It stops there until its other thread has forked,
 # or for a moment where that fork has to wait.
 FORKING = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
 import os, signal, sys, threading
 import headrace
 
@@ -143,6 +145,8 @@ def test_no_call_imports(newest: Server, tmp_path: Path, where: str) -> None:
 
 
 WORKING = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, since Python 3.12
 import asyncio, os, signal, sys
 from headrace import AsyncWorker, Queue, Worker
 

@@ -212,7 +212,7 @@ def bools(reply: Any) -> list[bool]:
 
 
 def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[[Any], Verdicts]:
-    """Return the decoder for settlements of these jobs, each with its reason. *dead* is the number for a dead letter."""
+    """Return the decoder for settlements of these jobs, each with its reason. *dead* is the number of a death."""
 
     def decode(reply: Any) -> Verdicts:
         made = Verdicts(bools(reply))
