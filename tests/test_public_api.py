@@ -74,7 +74,7 @@ MEMBERS = {
         "attempts", "began", "children", "deliveries", "due", "ended", "enqueued_at", "entry", "job", "overcome",
         "progress", "reason", "since", "state", "steps", "suspended", "took", "traceback", "worker", "workers",
     },
-    "Limit": {"key", "limit", "per_shard", "slots"},
+    "Limit": {"each", "key", "limit", "per_shard", "slots"},
     "Rate": {"burst", "key", "limit", "per", "per_shard", "step", "tokens"},
     "Debounce": {"max_wait", "replace", "seconds", "terms"},
     "Replace": {"terms"},
