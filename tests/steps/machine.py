@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace import NewJob
 from headrace._codecs.recorded import Recorded
-from headrace._core.effects import HeldJob, Send, Sleep, Step
+from headrace._core.effects import Call, HeldJob, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
@@ -157,7 +157,7 @@ class Delivery:
     running: dict[str, bool] = field(factory=dict[str, bool])  # by the name of the step: is it once=True?
     began: dict[str, int] = field(factory=dict[str, int])  # when these steps began
     waits: dict[str, str] = field(factory=dict[str, str])  # its sleeps and waits that are not over: name and kind
-    beside: dict[str, Step[Any]] = field(factory=dict[str, Step[Any]])  # those of them beside which steps run
+    beside: dict[str, Call[Any]] = field(factory=dict[str, Call[Any]])  # those of them beside which steps run
     leaving: bool = False  # one of them has ended the handler, or will
     ended: bool = False
 
@@ -228,7 +228,7 @@ class Machine(RuleBasedStateMachine):
             assert self.redis.execute_command(*wire) == reply
         return op.decode(reply)
 
-    def drive(self, call: Step[Any], turns: int = 20) -> Any:
+    def drive(self, call: Call[Any], turns: int = 20) -> Any:
         """Run a generator of a run to its end. Raises `Beside` if it only waits, for so many turns."""
         answers: Any = None
         while True:
@@ -244,7 +244,7 @@ class Machine(RuleBasedStateMachine):
                 assert isinstance(effect, Send)
                 answers = [self.send(op) for op in effect.ops]
 
-    def outcome(self, call: Step[Any]) -> Any:
+    def outcome(self, call: Call[Any]) -> Any:
         """Return the answer of a call, or the class of its exception."""
         try:
             return self.drive(call)
@@ -747,7 +747,7 @@ class Machine(RuleBasedStateMachine):
         delivery.waits[name] = kind
         return Beside if delivery.running else RunSuspended
 
-    def stays(self, delivery: Delivery, name: str, call: Step[Any], got: Any, leaves: bool) -> None:
+    def stays(self, delivery: Delivery, name: str, call: Call[Any], got: Any, leaves: bool) -> None:
         """Keep a call beside which steps run; or let its handler end."""
         if got is Beside:
             delivery.beside[name] = call

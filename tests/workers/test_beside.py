@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Counts, Job, Queue, Retry
+from headrace import AsyncWorker, Counts, Job, Queue, Retry
 from headrace.errors import RunLost, RunSuspended
 from tests.support.awaiting import PATIENCE, until
 from tests.support.engines import Running
@@ -347,3 +347,39 @@ def test_steps_of_a_lease_beside_its_wait(queue: Queue) -> None:
     assert again.job.wait_for("go") == 7
     assert again.complete()
     assert calls == ["began"]
+
+
+def test_a_step_that_outlives_its_worker_opens_no_connection(
+    newest: Server, queue: Queue, gate: threading.Event
+) -> None:
+    """A plain function goes on in its thread after a halt, and its event loop may go on, too."""
+    calls: list[str] = []
+    ends: list[BaseException] = []
+    step = slow("threads", calls, gate)
+
+    def handle(job: Job) -> None:
+        try:
+            job.step("a", step)
+        except BaseException as error:
+            ends.append(error)
+            raise
+
+    def connections() -> set[str]:
+        with newest.client() as client:
+            return {row["id"] for row in client.client_list() if row["cmd"] != "client|list"}
+
+    async def program() -> None:
+        worker = AsyncWorker(newest.url)
+        worker.handler("q", retry=ONCE)(handle)
+        async with worker:
+            queue.enqueue(b"x", id="a")
+            await asyncio.to_thread(until, lambda: calls, "the step")
+            await worker.stop(wait=False)
+            await worker.stop(wait=False)
+        before = connections()
+        gate.set()
+        await asyncio.to_thread(until, lambda: ends, "the end of the step")
+        assert connections() <= before
+
+    asyncio.run(program())
+    assert [type(end) for end in ends] == [RunLost]

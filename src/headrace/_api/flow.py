@@ -10,7 +10,7 @@ from attrs import evolve
 
 from headrace._api.guide import Guided
 from headrace._api.queue import BaseLease, Delay, behind_progress
-from headrace._core.effects import Step, send, settle
+from headrace._core.effects import Call, send, settle
 from headrace._core.flows.calls import FlowVerbs
 from headrace._core.flows.sharded import ShardedFlow
 from headrace._engine.hooks import refuse_bare, refuse_generator, refuse_parameters
@@ -101,7 +101,7 @@ class BaseFlow(Connected, Stages):
     def _start(
         self, payload: Any, id: str | None, attributes: Any, stage: str | None, delay: Delay,
         headers: Mapping[str, str] | None, durable: str | None,
-    ) -> tuple[Step[Receipt], SendSpan | None]:  # fmt: skip
+    ) -> tuple[Call[Receipt], SendSpan | None]:  # fmt: skip
         place = Place(f"{self.name}/{self.ops.first(stage)}", self._settings)
         sending = SendSpan(place, headers=headers) if wanted() else None
         context = None if sending is None else sending.context
@@ -115,7 +115,7 @@ class BaseFlow(Connected, Stages):
 
     def _complete(
         self, lease: object, outcome: Any, fenced: bool | None, durable: str | None
-    ) -> tuple[Step[list[bool]], SettleSpan | None]:
+    ) -> tuple[Call[list[bool]], SettleSpan | None]:
         if not isinstance(lease, BaseLease):
             raise TypeError(f"lease must be a lease of lease() or lease_many(), not {type(lease).__name__}")
         claim: Claim = lease.claim
@@ -127,7 +127,7 @@ class BaseFlow(Connected, Stages):
 
     def _completing(
         self, claim: Claim, outcome: Any, fenced: bool | None, durable: str | None, headers: Any
-    ) -> Step[list[bool]]:
+    ) -> Call[list[bool]]:
         flow = yield from self._verbs.of(claim)
         step = flow.step(claim, outcome, headers)
         fence = flow.settings.fenced if fenced is None else fenced
@@ -137,5 +137,5 @@ class BaseFlow(Connected, Stages):
         results = {} if outcome is None else {claim.entry: ops.result_bytes(outcome)}
         return (yield from send(self._lasts(ops.complete([claim], fenced=fence, results=results), durable)))
 
-    def _result(self, id: str, timeout: float | timedelta | None) -> Step[bytes | None]:
+    def _result(self, id: str, timeout: float | timedelta | None) -> Call[bytes | None]:
         return self._verbs.result(id, checks.patience(timeout))

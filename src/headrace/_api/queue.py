@@ -13,7 +13,7 @@ from attrs import field, frozen
 from headrace._api.guide import OF_LEASES, OF_QUEUES, Guided
 from headrace._api.results import Decode, QueueSource, aligned, decoded, value_of
 from headrace._codecs.recorded import Recorded, with_results
-from headrace._core.effects import Step, send, settle
+from headrace._core.effects import Call, send, settle
 from headrace._core.queue.keeping import Keeping
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._core.shards.leasing import ShardedLeaser
@@ -87,13 +87,13 @@ Delay = float | timedelta | datetime | None
 _DECLARED: set[Hashable] = set()  # by this process: a declaration is sent once
 
 
-def last_progress(claims: Sequence[Claim]) -> Step[None] | None:
+def last_progress(claims: Sequence[Claim]) -> Call[None] | None:
     """Make the call that notes the progress of these jobs, before their leases end; `None` if all was sent."""
     runs = [run for claim in claims if (run := run_of(claim.job)) is not None and run.progress is not None]
     return note_last(runs) if runs else None
 
 
-def behind_progress(claims: Sequence[Claim], call: Step[R]) -> Step[R]:
+def behind_progress(claims: Sequence[Claim], call: Call[R]) -> Call[R]:
     """Make a call that ends leases, behind the call that notes their last progress."""
     if (noting := last_progress(claims)) is not None:
         yield from noting
@@ -153,7 +153,7 @@ class BaseQueue(Guided, Connected):
         _DECLARED.add(said)
         return self._verbs.declarations()
 
-    def _recorded(self, call: Step[R]) -> Step[R]:
+    def _recorded(self, call: Call[R]) -> Call[R]:
         """Make a call, and before the first one declare a history, or trends. They have to begin before the call's job,
         which may end at once. Each queue object declares them, as others may have removed the queue.
         """
@@ -227,7 +227,7 @@ class BaseQueue(Guided, Connected):
 
     def _enqueue(
         self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: str | None
-    ) -> tuple[Step[Any], SendSpan | None]:
+    ) -> tuple[Call[Any], SendSpan | None]:
         """Check a job, and make the call that adds it."""
         settings = self.ops.settings
         lasts = settings.durable if durable is None else Durability.of(durable)
@@ -244,12 +244,12 @@ class BaseQueue(Guided, Connected):
             return self._recorded(self._added_by(call)), sending
         plain = self.ops.item(job, context)
 
-        def add(ops: Ops) -> Step[list[Receipt]]:
+        def add(ops: Ops) -> Call[list[Receipt]]:
             return send(with_durability(ops.enqueue([plain]), lasts))
 
         return self._recorded(self._added_by(self._verbs.enqueue(job, add, asks=False))), sending
 
-    def _added_by(self, call: Step[list[Receipt]]) -> Step[Any]:
+    def _added_by(self, call: Call[list[Receipt]]) -> Call[Any]:
         """Make a call that adds a job. Return the receipt."""
         try:
             return self._bound((yield from call))[0]
@@ -268,7 +268,7 @@ class BaseQueue(Guided, Connected):
 
     def _many(
         self, jobs: Any, trace_each: bool, full: Full | None, timeout: Timeout, durable: str | None
-    ) -> tuple[Step[Any], SendSpan | None]:
+    ) -> tuple[Call[Any], SendSpan | None]:
         settings = self.ops.settings
         limit = self._limit(full, timeout)
         durability = self._durable(durable)
@@ -291,7 +291,7 @@ class BaseQueue(Guided, Connected):
 
     def _leasing(
         self, limit: int, block: float | timedelta | None, duration: float | timedelta | None, once: bool
-    ) -> tuple[Step[list[Claim]], ReceiveSpan | None]:
+    ) -> tuple[Call[list[Claim]], ReceiveSpan | None]:
         checks.count("n", limit)
         if once and (self.ops.settings.ordered or self.ops.settings.limits):
             raise ConfigurationError(
@@ -324,7 +324,7 @@ class BaseQueue(Guided, Connected):
         ops = self._verbs.at(claim)
         return with_durability(ops.complete([claim], fenced=fenced, results=results, then=then), durability), settling
 
-    def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Step[list[str]] | None:
+    def _handing(self, lease: BaseLease[Any, Any], then: Sequence[NewJob[Any]]) -> Call[list[str]] | None:
         """Make the call that sends follow-ups to other shards than the job's, if there are any."""
         return self._verbs.hand_over(lease.claim) if then and self._verbs.hands_over(lease.claim, then) else None
 
@@ -333,7 +333,7 @@ class BaseQueue(Guided, Connected):
 
     def _complete_many(
         self, leases: Sequence[BaseLease[Any, Any]], results: object, fenced: bool | None, durable: str | None
-    ) -> tuple[Step[list[bool]], SettleSpan | None]:
+    ) -> tuple[Call[list[bool]], SettleSpan | None]:
         claims = [self._claim(lease) for lease in leases]
         durability = self._durable(durable)
         each = zip(claims, aligned(results, [claim.job.id for claim in claims]), strict=True)
@@ -358,7 +358,7 @@ class BaseQueue(Guided, Connected):
 
     def _ending(
         self, op: Callable[[Ops, Claim], Op[Verdicts]], lease: BaseLease[Any, Any]
-    ) -> tuple[Step[Verdicts], SettleSpan | None]:
+    ) -> tuple[Call[Verdicts], SettleSpan | None]:
         made, span = self._settle(op, lease)
         return behind_progress([lease.claim], settle(made)), span
 
@@ -375,12 +375,12 @@ class BaseQueue(Guided, Connected):
         ttl = self._leaser.ttl(claim.duration)
         return Run(ops, Recorded(ops.bound), claim, note=note, ttl=ttl, durable=self.ops.settings.durable)
 
-    def _find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
+    def _find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
         """Find a job, with the results of its steps."""
         found = yield from self._verbs.find(id, key)
         return None if found is None else with_results(self.ops.bound, found)
 
-    def _signal(self, id: str, name: str, data: Any, by: str | None, key: str | None) -> Step[str]:
+    def _signal(self, id: str, name: str, data: Any, by: str | None, key: str | None) -> Call[str]:
         label = step_name(name)
         sender = program() if by is None else step_name(by, "by", "the sender")
         value = Recorded(self.ops.bound).encoded(f"signal {label!r}", data)
@@ -412,12 +412,12 @@ class BaseQueue(Guided, Connected):
         bind(receipts, self._receipt, QueueSource(self, decode))
         return receipts
 
-    def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
+    def _result(self, id: str, timeout: float | timedelta | None) -> Call[Any]:
         name = job_id(id)
         limit = checks.patience(timeout)
         return value_of(self.ops, id, (yield from self._verbs.end_of(name, limit, own=False)))
 
-    def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Step[dict[str, Any]]:
+    def _results(self, ids: Iterable[str], timeout: float | timedelta | None) -> Call[dict[str, Any]]:
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of str, not {type(ids).__name__}")
         names = [job_id(name) for name in ids]

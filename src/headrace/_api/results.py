@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from attrs import define, field, frozen
 
-from headrace._core.effects import Now, Step
+from headrace._core.effects import Call, Now
 from headrace._core.queue import results
 from headrace._core.queue.calls import pauses
 from headrace._core.queue.results import End
@@ -67,8 +67,8 @@ class QueueSource:
         limit = checks.patience(timeout)
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 
-    def _result(self, id: str, limit: float) -> Step[Any]:
-        waiting: Step[End] = self.queue._verbs.end_of(id, limit, own=True)  # noqa: SLF001
+    def _result(self, id: str, limit: float) -> Call[Any]:
+        waiting: Call[End] = self.queue._verbs.end_of(id, limit, own=True)  # noqa: SLF001
         end = yield from waiting
         return value_of(self.queue.ops, id, end, self.decode)
 
@@ -90,7 +90,7 @@ class _EndedSource:
     def queue(self) -> Any:
         return self.source.queue
 
-    def _result(self, id: str) -> Step[Any]:
+    def _result(self, id: str) -> Call[Any]:
         yield from ()
         return value_of(self.queue.ops, id, self.end, self.source.decode)
 
@@ -127,7 +127,7 @@ class CompletionTracker:
             return max(0.0, min(seconds, self.refresh_at - now))
         return min(seconds, results.NOTICE_WITHIN_S) if self.doubtful else seconds
 
-    def refresh(self, ended: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Step[list[Any]]:
+    def refresh(self, ended: Mapping[str, Event] = results.NOTHING, *, again: bool = True) -> Call[list[Any]]:
         """Remove and return the receipts whose jobs have ended. Reads the receipts *ended*, or all (*again*)."""
         names = [name for name in self.receipts if again or name in ended or name in self.doubtful]
         found: list[Any] = []

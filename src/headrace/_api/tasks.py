@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from headrace._api.queue import BaseQueue, Delay
-    from headrace._core.effects import Step
+    from headrace._core.effects import Call
     from headrace._core.shards.verbs import QueueVerbs
     from headrace._net.base.address import Timeout
 
@@ -214,7 +214,7 @@ class BaseTasks(Guided):
         self._named[own] = task
         return task
 
-    def _result(self, id: str, timeout: float | timedelta | None) -> Step[Any]:
+    def _result(self, id: str, timeout: float | timedelta | None) -> Call[Any]:
         """Wait for a result. The job, or its end in a history, may name the task that decodes it. Otherwise it is read
         as JSON.
         """

@@ -47,8 +47,8 @@ class Effect:
     __slots__ = ()
 
 
-Step = Generator[Effect, Any, R]  # a generator of effects that returns an R
-Role = Step[None]
+Call = Generator[Effect, Any, R]  # a generator of effects that returns an R
+Role = Call[None]
 
 
 class Answered(Effect, Generic[R]):
@@ -56,7 +56,7 @@ class Answered(Effect, Generic[R]):
 
     __slots__ = ()
 
-    def __iter__(self) -> Step[R]:
+    def __iter__(self) -> Call[R]:
         return cast(R, (yield self))
 
 
@@ -275,18 +275,18 @@ class Bury(Effect):
     died: Iterable[tuple[str, Died]]
 
 
-def send(op: Op[R]) -> Step[R]:
+def send(op: Op[R]) -> Call[R]:
     """Send one operation. Return its decoded reply."""
     (reply,) = yield Send((op,))
     return cast(R, reply)
 
 
-def send_all(ops: Sequence[Op[R]]) -> Step[list[R]]:
+def send_all(ops: Sequence[Op[R]]) -> Call[list[R]]:
     """Send operations in one round trip. Return their decoded replies."""
     return cast("list[R]", (yield Send(ops)))
 
 
-def hurried(call: Step[R], seconds: float | None) -> Step[R]:
+def hurried(call: Call[R], seconds: float | None) -> Call[R]:
     """Make a call with a limit of *seconds* for each round trip. `None` sets no limit."""
     try:
         effect = next(call)
@@ -305,7 +305,7 @@ def hurried(call: Step[R], seconds: float | None) -> Step[R]:
         return cast(R, done.value)
 
 
-def settle(op: Op[Verdicts]) -> Step[Verdicts]:
+def settle(op: Op[Verdicts]) -> Call[Verdicts]:
     """Send settlements. Log, and count, the jobs that are dead letters now."""
     try:
         verdicts = yield from send(op)

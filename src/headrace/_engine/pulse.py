@@ -182,6 +182,8 @@ class StallWatch:
         task = asyncio.current_task(self._loop)
         found = self._running(task)
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - for just this
+        name = ""
+        code = claim = None
         if found is not None:
             unit, function = found
             name = called(function)
@@ -193,22 +195,14 @@ class StallWatch:
         elif task is not None:
             name = _coroutine(task)
             advice = "let it await, or run it in a thread"
-            claim = None
-            code = None
             what = f"task {task.get_name()!r}, {name}, which is no handler of this worker"
         elif not self._loop.is_running():
-            name = ""
             advice = "run it for as long as the worker works"
-            claim = None
-            code = None
             what = "nothing: it is not running"
         elif frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in LOOPS:
             return False  # the loop has just gone on
         else:
-            name = ""
             advice = "keep it short"
-            claim = None
-            code = None
             what = "a callback"
         if now < self._quiet_until.get(name, 0.0):
             return False

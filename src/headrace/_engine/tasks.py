@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from attrs import frozen
 
-from headrace._core.effects import Abort, BlockThen, Effect, HeldJob, Immediate, Phase, Role, Start
+from headrace._core.effects import Abort, BlockThen, Call, Effect, HeldJob, Immediate, Phase, Role, Start
 from headrace._core.steps.run import Run
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
@@ -42,7 +42,7 @@ from headrace._net.base.address import Address
 from headrace._net.sync.steps import Steps
 from headrace._protocol.op import Op
 from headrace._telemetry.worker import WorkerTelemetry
-from headrace.errors import OutcomeUnknown, describe_error
+from headrace.errors import OutcomeUnknown, RunLost, describe_error
 
 
 @frozen
@@ -298,6 +298,7 @@ class Engine(BaseEngine):
         self.stopping = asyncio.Event()
         self._subscriptions: dict[tuple[str, ...], AsyncSubscription] = {}  # by channels
         self._finishing: asyncio.Task[None] | None = None
+        self._closed = False  # whether its connections are closed, or about to be
         self._slots: dict[int, _Slots] = {}
         self.pulse = Pulse(pulse)
         self._add(lifecycle.consumers)
@@ -465,17 +466,23 @@ class Engine(BaseEngine):
     def _steps(self, consumer: Consumer, job: Job) -> AsyncSteps | Steps:
         """Make the steps of a coroutine, or of a plain function, which waits for them in its thread."""
         run = self.run(consumer, job)
-        drive = driver(self.executors["work"], self.not_durable)
+        drive = partial(self._drive, run)
         slots = self._slots[id(consumer)]
         if threading.get_ident() == self._thread or slots.threads is None or not slots.plain(job):
             return AsyncSteps(run, drive, self._loop)
         return Steps(run, lambda call: asyncio.run_coroutine_threadsafe(drive(call), self._loop).result())
 
+    async def _drive(self, run: Run, call: Call[Any]) -> Any:
+        """Run a call of a handler's steps. Raises `RunLost` once the connections are closed."""
+        if self._closed:
+            raise RunLost(run.claim.job.id)
+        return await driver(self.executors["work"], self.not_durable)(call)
+
     async def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
         """Finish a run whose handler has ended, and return the error that counts."""
         note_ran(run)
         try:
-            ended: BaseException | None = await driver(self.executors["work"], self.not_durable)(run.leave(error))
+            ended: BaseException | None = await self._drive(run, run.leave(error))
         except BaseException as raised:
             return raised
         return ended
@@ -531,6 +538,7 @@ class Engine(BaseEngine):
                 slots.threads.close()
         for subscription in self._subscriptions.values():
             await subscription.close()
+        self._closed = True
         await self.executors["work"].close()
         await self.pulse.close()
         self.error = await call_stops(self._stops, self.error)

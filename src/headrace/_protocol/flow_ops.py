@@ -77,14 +77,14 @@ class Stage:
 
 
 @frozen
-class Step:
+class Advance:
     """One item of `FlowOps.advance`, and the key of its run."""
 
     run: str
     args: Sequence[Arg]
     children: int = 0
 
-    def without_result(self) -> Step:
+    def without_result(self) -> Advance:
         """Return the step without the stage's result."""
         if self.args[0] != "move":
             return self
@@ -209,7 +209,7 @@ class FlowOps:
         outcome: Any,
         context: Context | None = None,
         keep: Callable[[Any], bytes | None] | None = None,
-    ) -> Step | None:
+    ) -> Advance | None:
         """Translate a stage's *outcome* to a step; `None` for a job of no run. *context*: trace headers for its
         children. *keep* encodes its result; `None` from it: there is none to keep.
         """
@@ -244,7 +244,7 @@ class FlowOps:
         for child in children:
             args += child
         check_size("FanOut", args)
-        return Step(self.run(job.id), args, len(children))
+        return Advance(self.run(job.id), args, len(children))
 
     def has(self, job: Job) -> bool:
         """Check that a stage's job belongs to a run: a foreign producer may write any header, and any id."""
@@ -296,19 +296,19 @@ class FlowOps:
             raise ValueError(f"{what}: stage {stage!r} does not lead to {short!r}: declare it in its {argument}=")
         return short
 
-    def event(self, stage: str, member: str | bytes) -> Step:
+    def event(self, stage: str, member: str | bytes) -> Advance:
         """Make the step for a row of `events`. A member of `flows` that can't be the id of a job is removed."""
         try:
             name = member.decode() if isinstance(member, bytes) else member
-            return Step(self.run(name), ["event", name, stage])
+            return Advance(self.run(name), ["event", name, stage])
         except ValueError:
-            return Step(self.keys.flow(""), ["forget", member, stage])
+            return Advance(self.keys.flow(""), ["forget", member, stage])
 
-    def cancelling(self, name: str) -> Step:
+    def cancelling(self, name: str) -> Advance:
         """Make the step that cancels a run, or a child with its own children."""
-        return Step(self.run(name), ["cancel", job_id(name)])
+        return Advance(self.run(name), ["cancel", job_id(name)])
 
-    def advance(self, steps: Sequence[Step], worker: str = "") -> Op[Verdicts]:
+    def advance(self, steps: Sequence[Advance], worker: str = "") -> Op[Verdicts]:
         """Take at most `STEPS_PER_SCRIPT` steps with `CHILDREN_AT_MOST` children. *worker*, unless '', fences them."""
         stages = self.declared().values()
         keys = [stage.ops.keys.key(part) for stage in stages for part in _PARTS]
@@ -319,13 +319,13 @@ class FlowOps:
             args += step.args
         return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, replies.steps(self.name))
 
-    def events(self) -> Op[list[Step]]:
+    def events(self) -> Op[list[Advance]]:
         """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by calls outside it."""
         stages = self.declared()
         names = list(stages)
         keys = [stage.ops.keys.key("flows") for stage in stages.values()]
 
-        def decode(reply: Any) -> list[Step]:
+        def decode(reply: Any) -> list[Advance]:
             pairs: Any = zip(reply[::2], reply[1::2], strict=True)
             return [self.event(names[int(number) - 1], name) for number, name in pairs]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace._api.results import CompletionTracker
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 
 
 class Quiet:
@@ -17,7 +17,7 @@ class Quiet:
 
     notified = False
 
-    def ends(self, ids: Sequence[str], told: object) -> Step[dict[str, Any]]:
+    def ends(self, ids: Sequence[str], told: object) -> Call[dict[str, Any]]:
         yield from ()
         return {}
 

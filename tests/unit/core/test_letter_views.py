@@ -8,7 +8,7 @@ import pytest
 from attrs import define, field
 
 from headrace import Job
-from headrace._core.effects import Inform, Now, Scan, Send, Step
+from headrace._core.effects import Call, Inform, Now, Scan, Send
 from headrace._core.views.letters import QUEUES_A_TRIP, ROUNDS
 from headrace._core.views.reader import LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT
 from headrace._core.views.views import Views
@@ -51,7 +51,7 @@ class Server:
         page: DeadPage = self._run(self.views.deaths(names))
         return page
 
-    def _run(self, step: Step[Any]) -> Any:
+    def _run(self, step: Call[Any]) -> Any:
         answer: Any = None
         while True:
             try:

@@ -16,7 +16,7 @@ from headrace._core.verdicts import Settlement
 from headrace._core.worker.fetch import fetch
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings
-from headrace._protocol.flow_ops import FlowOps, Step
+from headrace._protocol.flow_ops import Advance, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import TooLarge
 from headrace._protocol.replies import DueSchedules
@@ -33,7 +33,7 @@ def flow_consumer(*sizes: int) -> FlowConsumer:
     consumer.registration.registered, consumer.phase = True, Phase.DRAINING
     for number, size in enumerate(sizes):
         held = HeldJob(Job(f"r{number}", b"x", "shop/a"), consumer.name, f"{number}-0", 1, 1, size=size)
-        step = Step(flow.run(f"r{number}"), ["move", f"r{number}", "a", f"{number}-0", 1, 0, "", "", "", 0])
+        step = Advance(flow.run(f"r{number}"), ["move", f"r{number}", "a", f"{number}-0", 1, 0, "", "", "", 0])
         consumer.jobs.done.append(Settlement("step", held, step=step))
     return consumer
 

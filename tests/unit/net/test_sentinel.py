@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,7 +45,8 @@ def test_an_answer_of_a_former_primary() -> None:
     watch = told((0, OLD))
     connections = Executor(client=client(redis)).connections
     connections._watch = watch
-    connection: Any = SimpleNamespace(host="a", port=1)
+    connection = connections._newest()[0]
+    connection.host, connection.port = "a", 1
     connections.check(connection)
     connections.give(connection)
     watch._take(SENTINELS[0], NEW)

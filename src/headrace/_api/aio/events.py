@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace._api.aio.colour import Driven, sleep
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 from headrace._core.notices import Received, events
 from headrace._model.event import Event
 from headrace._net.aio.executor import AsyncExecutor
@@ -30,7 +30,7 @@ class AsyncEventStream:
         executor: AsyncExecutor,
         kinds: Sequence[str],
         timeout: float | None,
-        drive: Callable[[Step[bool]], Driven[bool]],
+        drive: Callable[[Call[bool]], Driven[bool]],
     ) -> None:
         self._queue = ops.keys.queue
         self._timeout = timeout

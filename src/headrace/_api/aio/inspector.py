@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from headrace._api.aio.colour import AsyncClosing, Lock, Redis
 from headrace._codecs.recorded import with_results
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 from headrace._core.views.choice import Choice
 from headrace._core.views.redaction import Redact
 from headrace._core.views.views import Views
@@ -76,7 +76,7 @@ class AsyncInspector(AsyncClosing, AsyncDriver):
         """Drop all cached readings, as an action has changed the queue."""
         self.views.forget()
 
-    async def _see(self, view: Step[R]) -> R:
+    async def _see(self, view: Call[R]) -> R:
         async with self._lock:
             return await self._drive(view)
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace._api.sync.colour import Driven, sleep
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 from headrace._core.notices import Received, events
 from headrace._model.event import Event
 from headrace._net.base.retries import RECONNECT_PAUSE_S
@@ -31,7 +31,7 @@ class EventStream:
         executor: Executor,
         kinds: Sequence[str],
         timeout: float | None,
-        drive: Callable[[Step[bool]], Driven[bool]],
+        drive: Callable[[Call[bool]], Driven[bool]],
     ) -> None:
         self._queue = ops.keys.queue
         self._timeout = timeout

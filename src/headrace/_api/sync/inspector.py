@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from headrace._api.sync.colour import Closing, Lock, Redis
 from headrace._codecs.recorded import with_results
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 from headrace._core.views.choice import Choice
 from headrace._core.views.redaction import Redact
 from headrace._core.views.views import Views
@@ -78,7 +78,7 @@ class Inspector(Closing, Driver):
         """Drop all cached readings, as an action has changed the queue."""
         self.views.forget()
 
-    def _see(self, view: Step[R]) -> R:
+    def _see(self, view: Call[R]) -> R:
         with self._lock:
             return self._drive(view)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
-from headrace._core.effects import Step, send
+from headrace._core.effects import Call, send
 from headrace._model.policy import Rate, declared_rates
 from headrace._model.settings import QueueSettings
 from headrace._protocol import fair_ops, view_ops
@@ -15,7 +15,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError
 
 
-def declare(ops: Ops, worker: str, *, again: bool = False) -> Step[DeclaredTerms]:
+def declare(ops: Ops, worker: str, *, again: bool = False) -> Call[DeclaredTerms]:
     """Declare the terms of *worker*; return the terms that the queue has, which may be others.
 
     A structure that changes takes several calls, as jobs in lines get new lines. *again*: ask whether all workers
@@ -27,7 +27,7 @@ def declare(ops: Ops, worker: str, *, again: bool = False) -> Step[DeclaredTerms
             return answer
 
 
-def redeclare(shards: Sequence[Ops], settings: QueueSettings) -> Step[None]:
+def redeclare(shards: Sequence[Ops], settings: QueueSettings) -> Call[None]:
     """Change the terms in all shards, whatever workers declare. The queue keeps its rate limits, unless the *settings*
     have some. Raises `ConfigurationError` if the server does not know them all.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from headrace._core.effects import Step, send
+from headrace._core.effects import Call, send
 from headrace._core.fair.declaring import declare
 from headrace._core.queue.leasing import DirectLeaser, new_name
 from headrace._protocol import fair_ops
@@ -25,7 +25,7 @@ class FairLeaser(DirectLeaser):
         super().__attrs_post_init__()
         self.undeclared = self.fair = self.ops.settings.terms is not None
 
-    def prepare(self) -> Step[None]:
+    def prepare(self) -> Call[None]:
         """Declare the terms. The queue may have others, which count."""
         if self.undeclared:
             answer = yield from declare(self.ops, self.name, again=self.said)
@@ -38,7 +38,7 @@ class FairLeaser(DirectLeaser):
         self.undeclared = self.ops.settings.terms is not None
         self.said = False
 
-    def note(self, grant: Grant) -> Step[None]:
+    def note(self, grant: Grant) -> Call[None]:
         """Follow the terms that the queue has by now, and look at the new jobs that the call has not reached."""
         if grant.elsewhere:
             self.fair = grant.structure != ""

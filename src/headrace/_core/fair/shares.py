@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from headrace._core.effects import Step, send_all
+from headrace._core.effects import Call, send_all
 from headrace._model.job import KEY
 from headrace._model.terms import BUSIEST_AT_MOST, Share
 from headrace._model.views import LimitView, SlotView
@@ -29,7 +29,7 @@ def joined(found: Iterable[Share]) -> list[Share]:
     return sorted(_joined(found, "value", Share.__add__), key=lambda one: (-one.used, one.name))[:BUSIEST_AT_MOST]
 
 
-def shares(shards: Sequence[Ops]) -> Step[list[Share]]:
+def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
     """Read the shares of a queue's busiest values."""
     found = yield from send_all([fair_ops.shares(ops) for ops in shards])
     return joined(one for some in found for one in some)
@@ -51,7 +51,7 @@ def _both(one: LimitView, other: LimitView) -> LimitView:
     return LimitView(one.key, total(one.places, other.places), tuple(some), one.more or other.more)
 
 
-def standing(shards: Sequence[Ops]) -> Step[tuple[list[Share], list[LimitView]]]:
+def standing(shards: Sequence[Ops]) -> Call[tuple[list[Share], list[LimitView]]]:
     """Read the shares of a queue's busiest values, and the slots of its limits."""
     found = yield from shares(shards)
     slots = yield from send_all([fair_ops.slots(ops) for ops in shards])

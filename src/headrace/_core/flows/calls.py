@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define
 
-from headrace._core.effects import Now, Sleep, Step, send, send_all, settle
+from headrace._core.effects import Call, Now, Sleep, send, send_all, settle
 from headrace._model.flow import FlowState
 from headrace._model.job import Claim
 from headrace._model.receipt import Receipt
@@ -21,7 +21,7 @@ GOING = ("running", "blocked")  # states of runs that have not ended
 FAILED = {"failed": "dead", "cancelled": "cancelled"}  # states of runs without a result -> the states of their jobs
 
 
-def sweep(flow: FlowOps) -> Step[None]:
+def sweep(flow: FlowOps) -> Call[None]:
     """Take the steps for events outside of the flow. Any worker or client may do so."""
     for _ in range(PAGES_IN_A_ROW):
         events = yield from send(flow.events())
@@ -32,7 +32,7 @@ def sweep(flow: FlowOps) -> Step[None]:
 
 def read(
     flow: FlowOps, names: Sequence[str], begun: Any = None, *, strict: bool = False
-) -> Step[list[FlowState | None]]:
+) -> Call[list[FlowState | None]]:
     """Fetch the states of any number of jobs. *begun* is the part of the first state that was read before."""
     states: list[FlowState | None] = []
     while len(states) < len(names):
@@ -42,7 +42,7 @@ def read(
     return states
 
 
-def found(flow: FlowOps, wanted: dict[str, str]) -> Step[list[FlowState]]:
+def found(flow: FlowOps, wanted: dict[str, str]) -> Call[list[FlowState]]:
     """Find the runs in one place that have not ended and have all of these attributes."""
     every = [flow.found(name, value, "") for name, value in wanted.items()]  # refused before anything is sent
     yield from sweep(flow)
@@ -66,30 +66,30 @@ class FlowVerbs:
 
     # -- where runs are ----------------------------------------------------------------------------
 
-    def everywhere(self) -> Step[list[FlowOps]]:
+    def everywhere(self) -> Call[list[FlowOps]]:
         yield from ()
         return [self.flow]
 
-    def where(self, name: str) -> Step[list[FlowOps]]:  # noqa: ARG002 - all are in one place
+    def where(self, name: str) -> Call[list[FlowOps]]:  # noqa: ARG002 - all are in one place
         """Return the flow in each place where the run of a job may be, the likeliest first."""
         yield from ()
         return [self.flow]
 
-    def of(self, claim: Claim) -> Step[FlowOps]:  # noqa: ARG002 - as above
+    def of(self, claim: Claim) -> Call[FlowOps]:  # noqa: ARG002 - as above
         yield from ()
         return self.flow
 
     # -- verbs -------------------------------------------------------------------------------------
 
-    def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:  # noqa: ARG002 - as above
+    def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Call[Receipt]:  # noqa: ARG002 - as above
         """Begin the run *name* by the operation that *build* makes for a place."""
         return send(build(self.flow))
 
-    def state(self, name: str) -> Step[FlowState | None]:
+    def state(self, name: str) -> Call[FlowState | None]:
         self.flow.read([name])  # refused before anything is sent
         return self._state(name, sweeps=True)
 
-    def _state(self, name: str, *, sweeps: bool) -> Step[FlowState | None]:
+    def _state(self, name: str, *, sweeps: bool) -> Call[FlowState | None]:
         for flow in (yield from self.where(name)):
             if sweeps:
                 yield from sweep(flow)
@@ -98,7 +98,7 @@ class FlowVerbs:
                 return state
         return None
 
-    def find(self, wanted: dict[str, str]) -> Step[list[FlowState]]:
+    def find(self, wanted: dict[str, str]) -> Call[list[FlowState]]:
         """Find the runs that have not ended and have all of these attributes, in the order of their ids."""
         if not wanted:
             raise ValueError("find: give at least one attribute=value")
@@ -107,7 +107,7 @@ class FlowVerbs:
             runs += yield from found(flow, wanted)
         return sorted(runs, key=lambda run: run.id)
 
-    def result(self, name: str, timeout: float) -> Step[Any]:
+    def result(self, name: str, timeout: float) -> Call[Any]:
         """Fetch the last stage's result. Wait up to *timeout* seconds for the end."""
         self.flow.read([name])  # refused before anything is sent
         start = now = yield from Now()
@@ -125,7 +125,7 @@ class FlowVerbs:
                 return None
             yield Sleep(min(0.05, timeout))
 
-    def cancel(self, name: str) -> Step[bool]:
+    def cancel(self, name: str) -> Call[bool]:
         """Cancel a job of a flow, and then its children."""
         self.flow.cancelling(name)  # refused before anything is sent
         for flow in (yield from self.where(name)):
@@ -136,7 +136,7 @@ class FlowVerbs:
                 return True
         return False
 
-    def counts(self) -> Step[dict[str, Counts]]:
+    def counts(self) -> Call[dict[str, Counts]]:
         """Count the jobs of each stage's queue, in all places together."""
         flows = yield from self.everywhere()
         counts: dict[str, Counts] = {}
@@ -144,6 +144,6 @@ class FlowVerbs:
             counts[name] = summed((yield from send_all([flow.stages[name].ops.counts() for flow in flows])))
         return counts
 
-    def drawing(self, live: bool) -> Step[str]:
+    def drawing(self, live: bool) -> Call[str]:
         """Draw the stages as Mermaid, with their counts if *live*."""
         return self.flow.drawing((yield from self.counts()) if live else None)

@@ -14,8 +14,7 @@ from headrace._core.verdicts import Settlement
 from headrace._core.worker.consumer import Consumer
 from headrace._model.flow import FlowJob
 from headrace._model.job import Claim
-from headrace._protocol.flow_ops import CHILDREN_AT_MOST, LEADS, STEPS_PER_SCRIPT, FlowOps
-from headrace._protocol.flow_ops import Step as FlowStep
+from headrace._protocol.flow_ops import CHILDREN_AT_MOST, LEADS, STEPS_PER_SCRIPT, Advance, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 
@@ -82,6 +81,6 @@ class FlowConsumer(Consumer):
 
 def _weight(settlement: Settlement) -> int:
     """Return the bytes of a step, and of its job. A child counts as its part of a full script."""
-    step: FlowStep = settlement.step
+    step: Advance = settlement.step
     size = settlement.claim.size + sum(len(arg) for arg in step.args if not isinstance(arg, int))
     return max(size, step.children * BYTES_PER_SCRIPT // CHILDREN_AT_MOST)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attrs import define, field, frozen
 
-from headrace._core.effects import Step, send, send_all
+from headrace._core.effects import Call, send, send_all
 from headrace._core.flows import calls as flow_calls
 from headrace._core.flows.calls import FlowVerbs
 from headrace._core.shards.map import ShardMap
@@ -49,7 +49,7 @@ class Places:
         return [number, *(row.number for row in self.table.before(run, number)), None]
 
 
-def places(flow: FlowOps) -> Step[Places]:
+def places(flow: FlowOps) -> Call[Places]:
     """Read the places where runs of a flow may be, if only the name of the flow is known."""
     rows = yield from send(table(flow.keys, note=False))
     return Places(flow, Table.parse(flow.keys.group, rows) if rows else None)
@@ -63,7 +63,7 @@ def by_place(runs: Iterable[tuple[int | None, str]]) -> dict[int | None, list[st
     return found
 
 
-def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Step[dict[int | None, dict[str, FlowState]]]:
+def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Call[dict[int | None, dict[str, FlowState]]]:
     """Fetch the last written states of runs, or of their children, by place and id."""
     asked = {number: flow for number in names if (flow := known.at(number)) is not None}
     first = yield from send_all([flow.read(names[number][:STEPS_PER_SCRIPT]) for number, flow in asked.items()])
@@ -75,7 +75,7 @@ def read_at(known: Places, names: Mapping[int | None, Sequence[str]]) -> Step[di
     return found
 
 
-def read(flow: FlowOps, names: Sequence[str]) -> Step[list[FlowState | None]]:
+def read(flow: FlowOps, names: Sequence[str]) -> Call[list[FlowState | None]]:
     """Fetch the states of runs, or their children, wherever they are."""
     known = yield from places(flow)
     asked = by_place((number, name) for name in names for number in known.of(name))
@@ -97,7 +97,7 @@ class ShardedFlow(FlowVerbs):
             self._map = ShardMap(next(iter(self.flow.declared().values())).ops)
         return self._map
 
-    def ready(self) -> Step[None]:
+    def ready(self) -> Call[None]:
         """Read the table, or write it, and note all queues in it. Raises `ShardsMismatch`."""
         if not self.map.known:
             yield from self.map.look()
@@ -111,29 +111,29 @@ class ShardedFlow(FlowVerbs):
             self._made[number] = made = self.flow.at(ops)
         return made
 
-    def of(self, claim: Claim) -> Step[FlowOps]:
+    def of(self, claim: Claim) -> Call[FlowOps]:
         yield from self.ready()
         return self.at(self.map.at(claim.job.shard))
 
-    def everywhere(self) -> Step[list[FlowOps]]:
+    def everywhere(self) -> Call[list[FlowOps]]:
         """Read the table again, and return the flow in each shard."""
         yield from self.ready()
         yield from self.map.look()
         return [self.at(ops) for ops in self.map.ordered()]
 
-    def where(self, name: str) -> Step[list[FlowOps]]:
+    def where(self, name: str) -> Call[list[FlowOps]]:
         """Return the flow in each shard where the run of a job may be. The shard of its id comes first."""
         run = run_of(name)  # it is checked
         yield from self.ready()
         yield from self.map.look()
         return [self.at(ops) for ops in self.map.where(run)[1][0]]
 
-    def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:
+    def start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Call[Receipt]:
         """Begin a run in the shard of its id, unless a run of that id goes on in another shard."""
         build(self.flow)  # refused before anything is sent
         return self._start(name, build)
 
-    def _start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Step[Receipt]:
+    def _start(self, name: str, build: Callable[[FlowOps], Op[Receipt]]) -> Call[Receipt]:
         yield from self.ready()
         while True:
             ops = self.map.of(name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from headrace._core.effects import Step, send, send_all
+from headrace._core.effects import Call, send, send_all
 from headrace._core.queue.calls import by_ids, through
 from headrace._model.letters import reason_key
 from headrace._model.settings import KIND
@@ -19,7 +19,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._protocol.view_ops import page
 
 PAGES_A_STEP = 5  # each of `LISTED_PER_SCRIPT` jobs, or `BYTES_PER_SCRIPT`
-Choose = Callable[[Sequence[JobState[Any]]], Step[Sequence[bool]]]
+Choose = Callable[[Sequence[JobState[Any]]], Call[Sequence[bool]]]
 
 
 @frozen
@@ -40,7 +40,7 @@ class Match:
         return not self.group or reason_key(one.reason or "", kind) == self.group
 
 
-def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: Choose | None = None) -> Step[Bulk]:
+def bulk(ops: Ops, action: str, state: str, match: Match, cursor: str, choose: Choose | None = None) -> Call[Bulk]:
     """Take *action* for the jobs in *state* that *match*, but only for the jobs of each page that *choose* names.
 
     The cursor begins with the time in ms at which the first step began. Jobs that came later stay: otherwise a job that
@@ -83,7 +83,7 @@ def _is_meant(one: JobState[Any], state: str, match: Match, began: int) -> bool:
     return match.fits(one)
 
 
-def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> Step[int]:
+def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence[bool]) -> Call[int]:
     ids = [one.job.id for one, is_meant in zip(found, wanted, strict=True) if is_meant]
     match action:
         case "cancel":
@@ -101,7 +101,7 @@ def _act(ops: Ops, action: str, found: Sequence[JobState[Any]], wanted: Sequence
             return done
 
 
-def _each(ops: Sequence[Op[bool]]) -> Step[int]:
+def _each(ops: Sequence[Op[bool]]) -> Call[int]:
     done = 0
     for start in range(0, len(ops), OPS_PER_TRIP):
         done += sum((yield from send_all(ops[start : start + OPS_PER_TRIP])))

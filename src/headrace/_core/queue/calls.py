@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Now, Overlap, Sleep, Step, send, send_all
+from headrace._core.effects import Call, Now, Overlap, Sleep, send, send_all
 from headrace._model.checks import Context
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim, NewJob
@@ -66,7 +66,7 @@ def enqueue_many(
     context: Context | None = None,
     bind: Callable[[list[Receipt]], object] = len,
     durable: Durability | None = None,
-) -> Step[list[Receipt]]:
+) -> Call[list[Receipt]]:
     """Add all jobs; return their receipts, which *bind* has processed. If a chunk fails, the error has the `receipts`
     of the earlier chunks. A chunk that is not as *durable* as asked is in the queue nevertheless.
     """
@@ -137,7 +137,7 @@ Build = Callable[[Sequence[Claim]], Op[list[bool]]]
 
 def each(
     build: Build, claims: Sequence[Claim], durable: Durability | None = None, size: Callable[[Claim], int] = lambda _: 0
-) -> Step[list[bool]]:
+) -> Call[list[bool]]:
     """Settle *claims* in their order, in bounded scripts. Each script settles claims of one worker, and is as *durable*
     as asked. All claims are settled before `NotDurable` is raised. *size*: the bytes that a claim writes.
     """
@@ -161,7 +161,7 @@ Results = Mapping[tuple[int, str], bytes]  # by the shard and entry of a job
 
 def complete(
     ops: Ops, claims: Sequence[Claim], fenced: bool | None, results: Results, durable: Durability | None
-) -> Step[list[bool]]:
+) -> Call[list[bool]]:
     def build(some: Sequence[Claim]) -> Op[list[bool]]:
         kept = {claim.entry: results[claim.place] for claim in some if claim.place in results}
         return ops.complete(some, fenced=fenced, results=kept)
@@ -169,7 +169,7 @@ def complete(
     return each(build, claims, durable, lambda claim: len(results.get(claim.place, b"")))
 
 
-def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
+def cancel_payload(ops: Ops, payload: bytes) -> Call[int]:
     """Cancel the jobs of a payload, page by page over the whole queue. Return their number."""
     gone = 0
     place = "jobs"
@@ -180,13 +180,13 @@ def cancel_payload(ops: Ops, payload: bytes) -> Step[int]:
     return gone
 
 
-def find(ops: Ops, name: str) -> Step[JobState[Any] | None]:
+def find(ops: Ops, name: str) -> Call[JobState[Any] | None]:
     """Find a job. If it is nowhere else, search the dead letters page by page."""
     found, cursor = yield from send(ops.seek(name, ""))
     return found or (yield from find_dead(ops, name, cursor))
 
 
-def replaced(ops: Ops, name: str) -> Step[str | None]:
+def replaced(ops: Ops, name: str) -> Call[str | None]:
     """Find the ticket of a dead letter whose payload is to be replaced. Return `None` if it is in the queue, or of a
     flow, whose jobs may share it.
     """
@@ -196,7 +196,7 @@ def replaced(ops: Ops, name: str) -> Step[str | None]:
     return ops.ticket(found.job)
 
 
-def find_dead(ops: Ops, name: str, cursor: str) -> Step[JobState[Any] | None]:
+def find_dead(ops: Ops, name: str, cursor: str) -> Call[JobState[Any] | None]:
     """Search the dead letters from *cursor* on for a job, page by page. An empty cursor ends the search."""
     found = None
     paged = bool(cursor)
@@ -207,7 +207,7 @@ def find_dead(ops: Ops, name: str, cursor: str) -> Step[JobState[Any] | None]:
     return found
 
 
-def position(ops: Ops, name: str) -> Step[int | None]:
+def position(ops: Ops, name: str) -> Call[int | None]:
     """Count the jobs in front of one, page by page, up to `JOBS_PER_SCRIPT`."""
     before, cursor = yield from send(ops.position(name))
     while cursor:
@@ -218,12 +218,12 @@ def position(ops: Ops, name: str) -> Step[int | None]:
     return None if before < 0 else before
 
 
-def purge(ops: Ops) -> Step[int]:
+def purge(ops: Ops) -> Call[int]:
     """Remove the waiting jobs, page by page. Return their number."""
     return (yield from through(lambda cursor, _: ops.purge(cursor), ()))
 
 
-def repair(ops: Ops, *, dry: bool = False) -> Step[Repairs]:
+def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:
     """Repair everything in the queue, page by page. If *dry*, only count the damage."""
     found = Repairs()
     place = "jobs"
@@ -236,7 +236,7 @@ def repair(ops: Ops, *, dry: bool = False) -> Step[Repairs]:
 
 def through(
     build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], wanted: Sequence[str], cursor: str = "-"
-) -> Step[int]:
+) -> Call[int]:
     """Go through the pages of the operation that *build* makes. Return the number of jobs it changed."""
     done = 0
     while cursor:
@@ -245,7 +245,7 @@ def through(
     return done
 
 
-def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Step[int]:
+def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequence[str], size: int) -> Call[int]:
     """Call scripts that take ids, with *size* ids at a time. Without ids, go page by page like `through`."""
     wanted = [*map(job_id, ids)]
     done = 0
@@ -254,7 +254,7 @@ def by_ids(build: Callable[[str, Sequence[str]], Op[tuple[int, str]]], ids: Sequ
     return done
 
 
-def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Step[int]:
+def until_done(build: Callable[[], Op[tuple[int, str]]]) -> Call[int]:
     """Send the operation that *build* makes until its answer asks for no other call. Return the number of jobs."""
     done = 0
     more = "1"
@@ -271,7 +271,7 @@ def pauses(first: float, last: float) -> Iterator[float]:
         first = min(last, 1.5 * first)
 
 
-def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bool = False) -> Step[bool]:
+def drain(count: Callable[[], Call[Counts]], timeout: float | None, *, apart: bool = False) -> Call[bool]:
     """Wait until only dead letters are left.
 
     Polls often at first, and twice a second in the end. *apart*: the counts come from different instants, so a job
@@ -296,19 +296,19 @@ def drain(count: Callable[[], Step[Counts]], timeout: float | None, *, apart: bo
     return False
 
 
-def schedules(ops: Ops) -> Step[list[Schedule]]:
+def schedules(ops: Ops) -> Call[list[Schedule]]:
     """List the schedules, page by page."""
     return replies.schedules((yield from _ticking(ops, "all")))
 
 
-def run_due_schedules(ops: Ops) -> Step[SchedulePlan]:
+def run_due_schedules(ops: Ops) -> Call[SchedulePlan]:
     """Enqueue the jobs of due schedules. Return the plan, which has the time of the next call."""
     plan = ops.plan_ticks((yield from _ticking(ops, "due")))
     answers = (yield from send_all(plan.ops)) if plan.ops else []
     return evolve(plan, wait=0.0) if 2 in answers else plan  # 2: one script was not enough for all ticks
 
 
-def _ticking(ops: Ops, which: str) -> Step[DueSchedules]:
+def _ticking(ops: Ops, which: str) -> Call[DueSchedules]:
     found = yield from send(ops.ticking(which))
     while found.cursor:
         more = yield from send(ops.ticking(which, found.cursor))
@@ -316,7 +316,7 @@ def _ticking(ops: Ops, which: str) -> Step[DueSchedules]:
     return found
 
 
-def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Step[bool]:
+def schedule(ops: Ops, build: Callable[[int], Op[int]]) -> Call[bool]:
     """Add a schedule, by the server's clock. Return true if its name is new."""
     now = (yield from send(ops.ticking("none"))).now
     answer = yield from send(build(now))

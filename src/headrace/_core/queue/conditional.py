@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from headrace._core.effects import AwaitRoom, Now, PassTurn, Sleep, Step, send
+from headrace._core.effects import AwaitRoom, Call, Now, PassTurn, Sleep, send
 from headrace._core.queue.calls import said_what_is_in
 from headrace._model.checks import Context
 from headrace._model.receipt import Receipt
@@ -15,7 +15,7 @@ from headrace._protocol.limits import ATTEMPT_S, POLL_S
 from headrace.errors import NotDurable
 
 ROUND_S = 0.1  # seconds that must remain to ask other shards
-Elsewhere = Callable[[], Step["list[Receipt] | None"]]  # adds to another shard, or says that all are full
+Elsewhere = Callable[[], Call["list[Receipt] | None"]]  # adds to another shard, or says that all are full
 
 
 def admit(
@@ -26,7 +26,7 @@ def admit(
     since: float | None = None,
     together: bool = True,
     elsewhere: Elsewhere | None = None,
-) -> Step[list[Receipt]]:
+) -> Call[list[Receipt]]:
     """Add the *items* of one script.
 
     Wait for room for *limit* seconds from *since* on (`None`: do not wait). *together*: add all or none of them.
@@ -79,14 +79,14 @@ def admit(
     return made
 
 
-def _rest(start: float, limit: float | None) -> Step[float]:
+def _rest(start: float, limit: float | None) -> Call[float]:
     return 0.0 if limit is None else start + limit - (yield from Now())
 
 
 def admit_many(
     admission: Admission, jobs: Iterable[Any], limit: float | None, *, whole: bool, context: Context | None = None,
     bind: Callable[[list[Receipt]], object] = len,
-) -> Step[list[Receipt]]:  # fmt: skip
+) -> Call[list[Receipt]]:  # fmt: skip
     """Like `enqueue_many`, part by part. *limit* bounds each part, or the *whole* call."""
     receipts: list[Receipt] = []
     since = (yield from Now()) if whole else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Now, Send, Step, send_all
+from headrace._core.effects import Call, Now, Send, send_all
 from headrace._core.queue.leasing import DirectLeaser
 from headrace._model.job import Claim
 from headrace._model.settings import WorkerSettings
@@ -31,7 +31,7 @@ class Keeping:
     _renewed: dict[Key, float] = field(factory=dict[Key, float])  # when each was renewed last
     _lost: set[Key] = field(factory=set[Key])
 
-    def beat(self) -> Step[float]:
+    def beat(self) -> Call[float]:
         """Send a heartbeat, and renew leases after a third of their time. Return the seconds until the next beat."""
         now = yield from Now()
         claims = {(claim.job.shard, claim.entry, claim.token): claim for claim in self.claims()}
@@ -55,7 +55,7 @@ class Keeping:
                     claims[key].job.lost.set()
         return min(self.settings.heartbeat, self.lease / 6, *(self._lasts(claim) / 6 for claim in claims.values()))
 
-    def end(self) -> Step[None]:
+    def end(self) -> Call[None]:
         """Let the holder count as alive until its leases end."""
         leasers = self._registered()
         if beats := self._beats([leaser.longest for leaser in leasers], leasers):

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Block, Bury, Now, Sleep, Step, Undo, Undoable, send, settle
+from headrace._core.effects import Block, Bury, Call, Now, Sleep, Undo, Undoable, send, settle
 from headrace._core.queue.calls import each, run_due_schedules
 from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
@@ -80,7 +80,7 @@ class DirectLeaser:
     def leasers(self) -> list[DirectLeaser]:
         return [self]
 
-    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
+    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Call[list[Claim]]:
         """Lease up to *limit* jobs; wait up to *block* seconds (`None`: for ever) for the first.
 
         A call that is interrupted, or fails at a later chunk, keeps no job: its jobs go back to the front,
@@ -101,7 +101,7 @@ class DirectLeaser:
 
     def _lease(
         self, limit: int, block: float | None, duration: float | None, at_most_once: bool, taken: Taken
-    ) -> Step[list[Claim]]:
+    ) -> Call[list[Claim]]:
         start = yield from Now()
         self.registered = True
         claims = taken.claims
@@ -151,7 +151,7 @@ class DirectLeaser:
             yield Block(self.ops.wait(due - CLIENT_WAIT_S if due < pause else pause, paused=grant.paused))
             woken = True
 
-    def _tidy(self, now: float) -> Step[None]:
+    def _tidy(self, now: float) -> Call[None]:
         """Reclaim and promote once a second, and serve schedules, before a lease call."""
         if self.tidy_at <= now:
             self.tidy_at = now + 1.0
@@ -163,18 +163,18 @@ class DirectLeaser:
             yield from self.run_due_schedules()
         yield from self.prepare()
 
-    def prepare(self) -> Step[None]:
+    def prepare(self) -> Call[None]:
         """Take the steps of a subclass before a lease call. This class has none."""
         yield from ()
 
     def renamed(self) -> None:
         """Take the steps of a subclass after a new name. This class has none."""
 
-    def note(self, grant: Grant) -> Step[None]:  # noqa: ARG002 - nothing here
+    def note(self, grant: Grant) -> Call[None]:  # noqa: ARG002 - nothing here
         """Process an answer to a lease call in a subclass. This class does nothing."""
         yield from ()
 
-    def _granted(self, whole: Undoable, now: float) -> Step[Grant | None]:
+    def _granted(self, whole: Undoable, now: float) -> Call[Grant | None]:
         try:
             return (yield from whole)
         except Exception as error:
@@ -182,12 +182,12 @@ class DirectLeaser:
                 self.unanswered.append((now, whole))
             raise
 
-    def completed(self, claims: Sequence[Claim]) -> Step[list[Claim]]:
+    def completed(self, claims: Sequence[Claim]) -> Call[list[Claim]]:
         """Complete jobs. Return those whose leases were still ours."""
         won = yield from each(partial(self.ops.complete, fenced=True), claims)
         return [claim for claim, ours in zip(claims, won, strict=True) if ours]
 
-    def forgo(self) -> Step[None]:
+    def forgo(self) -> Call[None]:
         """Repeat the calls that were not answered, and give the jobs that they leased back to the front, untouched."""
         while True:
             try:
@@ -206,7 +206,7 @@ class DirectLeaser:
             if grant is not None and grant.died:
                 yield Bury([(self.ops.keys.queue, died) for died in grant.died])
 
-    def start_anew(self, claims: list[Claim], times: int) -> Step[int]:
+    def start_anew(self, claims: list[Claim], times: int) -> Call[int]:
         """Take another name, as this one was declared dead.
 
         The *claims* of this call are lost, or go back to the front. Raises `ReplyError` the third time in a row.
@@ -220,7 +220,7 @@ class DirectLeaser:
         self.renamed()
         return times
 
-    def run_due_schedules(self) -> Step[None]:
+    def run_due_schedules(self) -> Call[None]:
         plan = yield from run_due_schedules(self.ops)
         now = yield from Now()
         self.tick_at = None if plan.wait is None else now + plan.wait
@@ -243,7 +243,7 @@ class DirectLeaser:
         self.registered = False
         return [self.ops.leave(self.name, idle=True)]
 
-    def quarantine(self, grant: Grant) -> Step[None]:
+    def quarantine(self, grant: Grant) -> Call[None]:
         """Move jobs that do not decode to the dead letters, with their bytes: none of them may stop the queue. Delay
         jobs that may decode later. Report all of these jobs, and the jobs without attempts left.
         """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
-from headrace._core.effects import AwaitEnds, ForgetEnds, Now, Step, WatchEnds, send
+from headrace._core.effects import AwaitEnds, Call, ForgetEnds, Now, WatchEnds, send
 from headrace._core.queue.calls import find
 from headrace._model.event import Event
 from headrace._protocol.limits import COALESCED_BELOW
@@ -42,7 +42,7 @@ UNKNOWN = End("unknown")
 EXPIRED = End("expired", None, "its result was kept no longer than result_ttl")
 
 
-def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
+def kept(ops: Ops, names: Sequence[str]) -> Call[dict[str, bytes]]:
     """Fetch the results of jobs that have one."""
     found: dict[str, bytes] = {}
     while names:
@@ -54,7 +54,7 @@ def kept(ops: Ops, names: Sequence[str]) -> Step[dict[str, bytes]]:
     return found
 
 
-def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
+def ended(ops: Ops, names: Sequence[str]) -> Call[dict[str, Ended]]:
     """Return the known ends of jobs. Jobs that have not ended are not in the answer."""
     found: dict[str, Ended] = {}
     while names:
@@ -68,7 +68,7 @@ def ended(ops: Ops, names: Sequence[str]) -> Step[dict[str, Ended]]:
 
 def read_ends(
     ops: Ops, names: Sequence[str], notified: Mapping[str, Event] = NOTHING, *, own: bool = False
-) -> Step[dict[str, End]]:
+) -> Call[dict[str, End]]:
     """Read how jobs ended. The answer leaves out jobs that have not ended. For an unknown job it has the end that was
     *notified*, or `UNKNOWN`.
 
@@ -91,7 +91,7 @@ def read_ends(
     return ends
 
 
-def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Step[End]:
+def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Call[End]:
     """Return the end of a job that left neither a result nor an entry in the history."""
     if event is not None and event.kind != "dead":
         return End(event.kind)
@@ -101,7 +101,7 @@ def _otherwise(ops: Ops, name: str, one: Ended, event: Event | None) -> Step[End
     return UNKNOWN if event is None else End(event.kind, None, event.reason)
 
 
-def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Step[End]:
+def end_of(ops: Ops, name: str, timeout: float, *, own: bool) -> Call[End]:
     """Wait for the end of a job, *timeout* seconds at most.
 
     Raises `TimeoutError`. *own*: the job was enqueued before, so if nothing is known of it, it has ended. Otherwise
@@ -138,7 +138,7 @@ def not_ended(name: str, timeout: float) -> TimeoutError:
     return TimeoutError(f"job {name!r} has not ended{waited}; it goes on")
 
 
-def results(ops: Ops, names: Iterable[str], timeout: float) -> Step[dict[str, bytes]]:
+def results(ops: Ops, names: Iterable[str], timeout: float) -> Call[dict[str, bytes]]:
     """Fetch kept results. Wait up to *timeout* seconds for missing results that may still come."""
     start = yield from Now()
     left = list(dict.fromkeys(names))

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from headrace._core.effects import Now, Overlap, Step
+from headrace._core.effects import Call, Now, Overlap
 from headrace._core.queue.conditional import Elsewhere, admit
 from headrace._core.shards.map import ShardMap, named
 from headrace._model import checks
@@ -53,7 +53,7 @@ class Freely:
         for op in ops.batches(jobs, self.context):
             yield op, len(op.items)
 
-    def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Step[list[Receipt]]:  # noqa: ARG002 - as below
+    def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Call[list[Receipt]]:  # noqa: ARG002 - as below
         """Add a part, and pack the next part meanwhile."""
         receipts: list[Receipt] = yield from Overlap(with_durability(part.load, self.durable), partial(_pack, ahead))
         return receipts
@@ -76,7 +76,7 @@ class AsRoomIs:
         for items in self.admission.at(ops).chunks(jobs, self.context):
             yield items, len(items)
 
-    def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Step[list[Receipt]]:  # noqa: ARG002 - as above
+    def add(self, map: ShardMap, part: _Chunk, ahead: Sequence[_Chunk]) -> Call[list[Receipt]]:  # noqa: ARG002 - as above
         """Add all jobs of a part, or none."""
         if part.free:
             return admit_anywhere(map, self.admission, part.load, self.limit, since=self.since)
@@ -91,7 +91,7 @@ def admit_anywhere(
     *,
     since: float | None = None,
     together: bool = True,
-) -> Step[list[Receipt]]:
+) -> Call[list[Receipt]]:
     """Add *items* without key and id to one shard that has room, as `admit`. If no shard has room, wait for one of
     them, and ask the others again each second. Only items that a script refused go to another shard.
     """
@@ -99,11 +99,11 @@ def admit_anywhere(
     if not map.known:
         yield from map.look()
 
-    def add(ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Step[list[Receipt]]:
+    def add(ops: ShardOps, limit: float | None, elsewhere: Elsewhere | None = None) -> Call[list[Receipt]]:
         here = admission.at(ops)
         return admit(here, items, limit, since=start, together=together, elsewhere=elsewhere)
 
-    def among(shards: Sequence[ShardOps]) -> Step[list[Receipt] | None]:
+    def among(shards: Sequence[ShardOps]) -> Call[list[Receipt] | None]:
         """Add to one of these shards, if one has room now."""
         for ops in shards:
             try:
@@ -114,7 +114,7 @@ def admit_anywhere(
                 yield from map.refused(ops, error)
         return None
 
-    def elsewhere(full: ShardOps) -> Step[list[Receipt] | None]:
+    def elsewhere(full: ShardOps) -> Call[list[Receipt] | None]:
         return among([ops for ops in map.round() if ops is not full])
 
     while True:
@@ -129,7 +129,7 @@ def admit_anywhere(
 
 def enqueue_many(
     map: ShardMap, jobs: Iterable[Any], way: Freely | AsRoomIs, bind: Callable[[list[Receipt]], object]
-) -> Step[list[Receipt]]:
+) -> Call[list[Receipt]]:
     """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
     `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
     """
@@ -177,7 +177,7 @@ def enqueue_many(
     return found
 
 
-def _present(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Step[set[int]]:
+def _present(map: ShardMap, part: _Chunk, jobs: Sequence[Any]) -> Call[set[int]]:
     """Ask draining and sealed shards which ids of a part they have. Return the positions of these jobs."""
     asked: dict[int, dict[int, str]] = defaultdict(dict)
     for place in part.places if map.overlaps else ():

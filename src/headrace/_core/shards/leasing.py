@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Now, Sleep, Step, Undo, hurried
+from headrace._core.effects import Call, Now, Sleep, Undo, hurried
 from headrace._core.fair.leasing import leaser
 from headrace._core.queue.calls import pauses
 from headrace._core.queue.leasing import DirectLeaser
@@ -44,7 +44,7 @@ class _Turn:
     taken: list[Claim] = field(factory=list[Claim])
     failed: dict[int, Exception] = field(factory=dict[int, Exception])
 
-    def ask(self, number: int, within: float | None) -> Step[bool]:
+    def ask(self, number: int, within: float | None) -> Call[bool]:
         """Lease jobs of one shard, with *within* seconds for each round trip.
 
         Return true if there are enough jobs now. If no other shard has given jobs, raise an error that a retry can't
@@ -103,7 +103,7 @@ class ShardedLeaser:
         """Return the seconds for which this holder counts as alive."""
         return self._first.ttl(duration)
 
-    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Step[list[Claim]]:
+    def lease(self, limit: int, block: float | None, duration: float | None, at_most_once: bool) -> Call[list[Claim]]:
         """Lease up to *limit* jobs of all shards, asked in turn. Wait up to *block* seconds for the first job.
 
         An interrupted call keeps no job. If a shard fails, the call returns the claims of the others; without claims,
@@ -128,7 +128,7 @@ class ShardedLeaser:
                 return taken
             yield Sleep(min(next(looks), left))
 
-    def _ask_all(self, limit: int, duration: float | None, at_most_once: bool, since: float) -> Step[list[Claim]]:
+    def _ask_all(self, limit: int, duration: float | None, at_most_once: bool, since: float) -> Call[list[Claim]]:
         first = self._turn = self._turn + 1  # other calls take their turns meanwhile
         table = self.map.table
         numbers = [part.number for part in table.shards]
@@ -149,7 +149,7 @@ class ShardedLeaser:
             raise met[0]
         return turn.taken
 
-    def _ask_again(self, turn: _Turn, numbers: list[int], since: float) -> Step[None]:
+    def _ask_again(self, turn: _Turn, numbers: list[int], since: float) -> Call[None]:
         """Ask the shards that failed again. While no shard answers, go on for as long as a call may take."""
         while turn.failed and not turn.taken:
             silence = len(turn.failed) == len(numbers)
@@ -169,7 +169,7 @@ class ShardedLeaser:
         """The seconds to wait for one node."""
         return min(self.map.ops.settings.timeout, WITHIN_S)
 
-    def _look(self, within: float, seen: Table | None = None) -> Step[bool]:
+    def _look(self, within: float, seen: Table | None = None) -> Call[bool]:
         """Read the table. Return true if it differs from the *seen* one. If its node is silent, the known table
         serves.
         """

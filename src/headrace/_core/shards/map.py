@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from attrs import define, field, frozen
 
-from headrace._core.effects import Scan, Step, send
+from headrace._core.effects import Call, Scan, send
 from headrace._model.job import NewJob
 from headrace._model.shards import Sealed, ShardRow, ShardState, Table, apart, tags
 from headrace._protocol.keys import Keys, job_id, job_key
@@ -34,12 +34,12 @@ def named(job: NewJob[Any]) -> str | None:
     return job.id if job.key is None else job.key
 
 
-def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) -> Step[Table]:
+def write(keys: Keys, new: Table, known: int | None, queues: int | None = None) -> Call[Table]:
     """Replace version *known* of the table by *new*. Return the table that the server has after that."""
     return _read(keys, (yield from send(table(keys, new.rows(), known, queues))))
 
 
-def read(keys: Keys) -> Step[Table | None]:
+def read(keys: Keys) -> Call[Table | None]:
     """Read the table. Return `None` if the server has none."""
     rows = yield from send(table(keys))
     return _read(keys, rows) if rows else None
@@ -72,7 +72,7 @@ class OneShard:
     ops: Ops
     table: ClassVar[Table | None] = None
 
-    def look(self, seen: object = None) -> Step[bool]:  # noqa: ARG002 - nothing changes
+    def look(self, seen: object = None) -> Call[bool]:  # noqa: ARG002 - nothing changes
         """Ask the server nothing."""
         yield from ()
         return False
@@ -152,7 +152,7 @@ class ShardMap:
             by_number[shard.number] = made
         return Shards(table, by_number, asked)
 
-    def look(self, seen: Table | None = None) -> Step[bool]:
+    def look(self, seen: Table | None = None) -> Call[bool]:
         """Read the table, or write it if it is missing. Return true if it differs from the *seen* or known one.
 
         Raises `ShardsMismatch` if the group never had as many shards as this client was given, or its table is gone.
@@ -175,7 +175,7 @@ class ShardMap:
         self._take(asked, found)
         return not found.same(ours.table if seen is None else seen)
 
-    def change(self, old: Table, new: Table, queues: int | None = None) -> Step[bool]:
+    def change(self, old: Table, new: Table, queues: int | None = None) -> Call[bool]:
         """Replace *old* by *new*, if the server has *old* and notes *queues* queues in it. Store the server's table;
         return true if it is *new*.
         """
@@ -184,7 +184,7 @@ class ShardMap:
         self._take(asked, found)
         return found.same(new)
 
-    def _strangers(self) -> Step[bool]:
+    def _strangers(self) -> Call[bool]:
         """Scan all keys for shards of the group that our table lacks. Such a shard means that another table existed.
         The next call continues where this one stopped. A user without the right to scan finds none.
         """
@@ -252,7 +252,7 @@ class ShardMap:
         now = self.now
         return [now.by_number[shard.number] for shard in now.table.before(name, ops.number)]
 
-    def present(self, asked: Mapping[int, Mapping[int, str]]) -> Step[set[int]]:
+    def present(self, asked: Mapping[int, Mapping[int, str]]) -> Call[set[int]]:
         """Ask shards which of these ids they have. *asked* maps the number of a shard to ids by position. Return the
         positions of ids that a shard has.
         """
@@ -272,7 +272,7 @@ class ShardMap:
         before = (shard for shard in table.shards if shard.first <= check <= shard.last and shard.number != goal)
         return [*(shard.number for shard in before if self._gives_only(shard)), goal]
 
-    def refused(self, ops: Ops, error: Sealed) -> Step[None]:
+    def refused(self, ops: Ops, error: Sealed) -> Call[None]:
         """Read the table, as a shard takes no new jobs.
 
         Raises `ShardsMismatch` if the table still says that the shard takes jobs. Then it is older than the shard.

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from headrace._core.effects import Scan, Step, hurried, send, send_all
+from headrace._core.effects import Call, Scan, hurried, send, send_all
 from headrace._core.queue.calls import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
@@ -33,7 +33,7 @@ from headrace.errors import ConfigurationError
 R = TypeVar("R")
 
 
-def reshard(known: ShardMap, shards: int | None) -> Step[Resharding]:
+def reshard(known: ShardMap, shards: int | None) -> Call[Resharding]:
     """Change the number of shards, or continue a change. Return the progress."""
     yield from known.look()
     while (table := known.table).changing or (shards is not None and len(table.takers) != shards):
@@ -54,7 +54,7 @@ def checked(shards: int) -> int:
     return shards
 
 
-def begin(known: ShardMap, shards: int) -> Step[None]:
+def begin(known: ShardMap, shards: int) -> Call[None]:
     """Name successors in the table for all shards that take jobs."""
     table = known.table
     there = len(table.shards)
@@ -66,7 +66,7 @@ def begin(known: ShardMap, shards: int) -> Step[None]:
     yield from known.change(table, table.divided(shards))
 
 
-def seal(known: ShardMap) -> Step[None]:
+def seal(known: ShardMap) -> Call[None]:
     """Seal the old shards, and open their successors."""
     while (table := known.table).changing:
         old, successors = ([known.at(shard.number) for shard in some] for some in (table.takers, table.successors))
@@ -76,7 +76,7 @@ def seal(known: ShardMap) -> Step[None]:
         yield from known.change(table, table.handed_over(), len(table.queues))
 
 
-def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Step[None]:
+def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Call[None]:
     """Give the successors of one queue its settings."""
     told = yield from _all([ops.seal(0) for ops in old])
     fields = max((one.fields for one in told), key=len)
@@ -88,7 +88,7 @@ def _prepare(old: Sequence[ShardOps], successors: Sequence[ShardOps]) -> Step[No
         yield from _all([ops.pause(False) for ops in successors])
 
 
-def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Step[bool]:
+def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Call[bool]:
     """Move a schedule to another shard, with its next tick. Return true if the old shard had it."""
     handed = yield from send(old.hand_schedule(name))
     if handed is None:
@@ -99,7 +99,7 @@ def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Step[bool]:
     return True
 
 
-def gather_schedule(known: ShardMap, to: ShardOps, name: str) -> Step[bool]:
+def gather_schedule(known: ShardMap, to: ShardOps, name: str) -> Call[bool]:
     """Move a schedule from an older shard to this one, which takes jobs. Return true if a shard had it."""
     found = False
     for old in known.sharing(name, to):
@@ -108,7 +108,7 @@ def gather_schedule(known: ShardMap, to: ShardOps, name: str) -> Step[bool]:
     return found
 
 
-def tidy(known: ShardMap) -> Step[None]:
+def tidy(known: ShardMap) -> Call[None]:
     """Move schedules out of old shards. Remove shards from the table that were empty for long enough."""
     for shard in known.table.draining:
         for name in sorted(known.table.queues):
@@ -137,7 +137,7 @@ def tidy(known: ShardMap) -> Step[None]:
         yield from _remove(known, shard, {name: one.totals for name, one in (found | more).items()})
 
 
-def _drained(known: ShardMap, shard: ShardRow, names: frozenset[str] | set[str]) -> Step[dict[str, Drained] | None]:
+def _drained(known: ShardMap, shard: ShardRow, names: frozenset[str] | set[str]) -> Call[dict[str, Drained] | None]:
     """Ask whether all queues have been empty in a shard for long enough. Return `None` if one queue has not."""
     makers = [known.at(shard.number).of(name) for name in sorted(names)]
     yield from _all([ops.seal(known.table.version) for ops in makers])  # a failover may have lost the seal
@@ -147,7 +147,7 @@ def _drained(known: ShardMap, shard: ShardRow, names: frozenset[str] | set[str])
     return dict(zip(sorted(names), found, strict=True))
 
 
-def behind(known: ShardMap, table: Table) -> Step[set[int]]:
+def behind(known: ShardMap, table: Table) -> Call[set[int]]:
     """Return the numbers of the shards of an ordered queue whose jobs must wait for older jobs of their keys."""
     old = [shard for shard in table.shards if shard.state in {"sealing", "draining"}]
     asked = [shard for shard in old if shard.state == "draining"]
@@ -168,7 +168,7 @@ def behind(known: ShardMap, table: Table) -> Step[set[int]]:
     }
 
 
-def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Step[None]:
+def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Call[None]:
     """Take a shard out of the table, then delete its remaining keys."""
     table = known.table
     if shard not in table.shards or not (yield from known.change(table, table.without(shard.number, totals))):
@@ -176,7 +176,7 @@ def _remove(known: ShardMap, shard: ShardRow, totals: dict[str, Totals]) -> Step
     yield from _all([known.at(shard.number).of(name).wipe() for name in sorted(totals)])
 
 
-def _keys(known: ShardMap) -> Step[list[tuple[str, int]]]:
+def _keys(known: ShardMap) -> Call[list[tuple[str, int]]]:
     """Scan for all keys of the shards of the group."""
     keys = known.ops.keys
     cursor = 0
@@ -189,13 +189,13 @@ def _keys(known: ShardMap) -> Step[list[tuple[str, int]]]:
             return found
 
 
-def jobs_left(known: ShardMap) -> Step[int]:
+def jobs_left(known: ShardMap) -> Call[int]:
     """Count the jobs of this queue in the shards that are draining."""
     counts = yield from _all([known.at(shard.number).counts() for shard in known.table.draining])
     return sum(one.present for one in counts)
 
 
-def _all(ops: Sequence[Op[R]]) -> Step[list[R]]:
+def _all(ops: Sequence[Op[R]]) -> Call[list[R]]:
     answers: list[R] = []
     for some in _some(ops):
         answers += yield from send_all(some)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define, field
 
-from headrace._core.effects import Join, Log, Now, Phase, Role, Sleep, Step, Wake, send
+from headrace._core.effects import Call, Join, Log, Now, Phase, Role, Sleep, Wake, send
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.reshard import behind, gather_schedule, seal, tidy
 from headrace._core.shards.transfer import Targets, hand_over
@@ -41,7 +41,7 @@ class ShardSlots(SharedSlots):
         state = self.map.state_of(ops.shard) if isinstance(ops, ShardOps) else "open"
         return None if state in {None, "opening"} else state != "draining"
 
-    def gather_schedule(self, ops: Ops, name: str) -> Step[None]:
+    def gather_schedule(self, ops: Ops, name: str) -> Call[None]:
         if isinstance(ops, ShardOps):
             yield from gather_schedule(self.map, ops, name)
 
@@ -99,7 +99,7 @@ def _line_up(shared: ShardSlots, known: ShardMap) -> Role:
             yield Wake(owner=one)
 
 
-def _attempt(step: Callable[[ShardMap], Step[None]], known: ShardMap) -> Role:
+def _attempt(step: Callable[[ShardMap], Call[None]], known: ShardMap) -> Role:
     """Take a step of a change. After any error, another worker may take the step, or this one later."""
     try:
         yield from step(known)

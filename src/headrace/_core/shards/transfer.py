@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Now, Send, Step
+from headrace._core.effects import Call, Now, Send
 from headrace._core.shards.map import ShardMap
 from headrace._model.policy import Durability
 from headrace._model.shards import ShardRow
@@ -41,7 +41,7 @@ class Targets:
 
 def hand_over(
     known: ShardMap, outboxes: Sequence[ShardOps], targets: Targets, pages: int = PAGES_IN_A_ROW
-) -> Step[list[str]]:
+) -> Call[list[str]]:
     """Send the jobs in some outboxes, up to *pages* of each, and close finished transfers. Return texts about failures.
     The next call, of any program, continues from there.
     """
@@ -58,7 +58,7 @@ class _HandOver:
     since: dict[Target, int] = field(factory=dict[Target, int])  # the shards' times, known before the page was read
     late: bool = False  # a shard has only told its time: the page must be read again
 
-    def run(self) -> Step[list[str]]:
+    def run(self) -> Call[list[str]]:
         there = [ops for ops in self.outboxes if self.known.sound(ops.keys)]
         pages: list[Pending] = (yield from self._read([hand(ops) for ops in there])) if there else []
         for place, ops in enumerate(there):
@@ -69,11 +69,11 @@ class _HandOver:
                 yield from self._empty(ops, page)
         return self.wrong
 
-    def _read(self, ops: Sequence[Op[Pending]]) -> Step[list[Pending]]:
+    def _read(self, ops: Sequence[Op[Pending]]) -> Call[list[Pending]]:
         self.since = dict(self.targets.since)
         return (yield from self._ask(ops))
 
-    def _empty(self, outbox: ShardOps, page: Pending) -> Step[None]:
+    def _empty(self, outbox: ShardOps, page: Pending) -> Call[None]:
         at = 0
         left = self.pages
         for _ in range(2 * self.pages):
@@ -93,7 +93,7 @@ class _HandOver:
                 return
             page = pages[0]
 
-    def _send(self, page: Pending) -> Step[list[tuple[str, str]]]:
+    def _send(self, page: Pending) -> Call[list[tuple[str, str]]]:
         """Send jobs to their shards. Return, for each job that arrived, its name in the outbox and in the closing step.
 
         If the number of shards has changed, shards that take no new jobs are asked first: such a shard may have
@@ -119,7 +119,7 @@ class _HandOver:
                     self.late = True  # the page is read again
         return come
 
-    def _deliver(self, ops: ShardOps, target: Target, intents: Sequence[Intent]) -> Step[frozenset[int] | None]:
+    def _deliver(self, ops: ShardOps, target: Target, intents: Sequence[Intent]) -> Call[frozenset[int] | None]:
         """Send jobs to a shard. Return the positions of the jobs that it refused. Return `None` if the other jobs are
         not surely stored, also on a replica if the node has one.
         """
@@ -146,7 +146,7 @@ class _HandOver:
                 return answer.refused if (waits.replicas or 0) >= 1 and not waits.reason else None
             targets.replicated.add(number)  # send again: a job may leave the outbox only if a replica has it
 
-    def _close(self, page: Pending) -> Step[list[str]]:
+    def _close(self, page: Pending) -> Call[list[str]]:
         """Let shards forget arrived jobs. Return the names of finished transfers."""
         there: dict[Target, list[str]] = defaultdict(list)
         over: list[str] = []
@@ -162,7 +162,7 @@ class _HandOver:
                 over += names
         return over
 
-    def _away(self) -> Step[list[ShardRow]]:
+    def _away(self) -> Call[list[ShardRow]]:
         """List the shards to avoid now."""
         now = yield from Now()
         for number, until in list(self.targets.avoided.items()):
@@ -175,7 +175,7 @@ class _HandOver:
     def _sound(self, number: int) -> bool:
         return self.known.sound(self.known.at(number).keys)
 
-    def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Step[list[Any]]:
+    def _ask(self, ops: Sequence[Op[Any]], number: int | None = None) -> Call[list[Any]]:
         """Send operations to the shard *number*, or to outboxes. Return their answers, or none if that fails."""
         now = yield from Now()
         if number is not None and self.targets.avoided.get(number, now) > now:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Now, Sleep, Step, hurried, send, send_all
+from headrace._core.effects import Call, Now, Sleep, hurried, send, send_all
 from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import leaser
 from headrace._core.fair.shares import shares
@@ -56,7 +56,7 @@ from headrace.errors import ConfigurationError, HeadraceError, NotDurable
 
 R = TypeVar("R")
 M = TypeVar("M", bound=OneShard | ShardMap)
-Add = Callable[[Ops], Step[list[Receipt]]]  # adds a job to a shard
+Add = Callable[[Ops], Call[list[Receipt]]]  # adds a job to a shard
 Bind = Callable[[list[Receipt]], object]  # lets receipts ask their queue for results
 ASK_AFTER_S, ASK_EVERY_S = 0.01, 0.25  # seconds between two looks of a call that waits: at first, and later
 
@@ -72,7 +72,7 @@ class Pages:
     _cursors: dict[int, str] = field(factory=dict[int, str], init=False)  # cursors of the shards with more pages
     _read: list[deque[JobState[Any]]] = field(factory=list[deque[JobState[Any]]], init=False)
 
-    def more(self) -> Step[list[JobState[Any]] | None]:
+    def more(self) -> Call[list[JobState[Any]] | None]:
         """Return the next page, which may be empty, or `None` at the end. Reads a page of each shard without one."""
         if not self._shards:
             yield from self.map.look()
@@ -121,19 +121,19 @@ class QueueVerbs(Generic[M]):
 
     # -- which shards ------------------------------------------------------------------------------
 
-    def _where(self, id: str, key: str | None) -> Step[tuple[str, Sequence[Sequence[Ops]]]]:
+    def _where(self, id: str, key: str | None) -> Call[tuple[str, Sequence[Sequence[Ops]]]]:
         """Return a job's id as its shard knows it, and two lists of shards to ask, the likely ones first."""
         table = self.map.table
         found = self.map.where(id, key)  # checks both
         return self.map.where(id, key) if (yield from self.map.look(table)) else found
 
-    def _each(self, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]) -> Step[bool]:
+    def _each(self, id: str, key: str | None, op: Callable[[Ops, str], Op[bool]]) -> Call[bool]:
         """Send an operation about jobs of an id to the shards that may have one. Return true if one did."""
         name, tiers = yield from self._where(id, key)
         ops = [op(shard, name) for shard in chain(*tiers)]
         return any((yield from send_all(ops)) if ops else ())
 
-    def _first(self, name: str, op: Callable[[Ops, str], Op[R | None]]) -> Step[R | None]:
+    def _first(self, name: str, op: Callable[[Ops, str], Op[R | None]]) -> Call[R | None]:
         """Ask the shards that may have a schedule, one after another. Return the first answer."""
         own, tiers = yield from self._where(name, name)
         for ops in chain(*tiers):
@@ -141,12 +141,12 @@ class QueueVerbs(Generic[M]):
                 return found
         return None
 
-    def _all(self, op: Callable[[Ops], Op[R]]) -> Step[list[R]]:
+    def _all(self, op: Callable[[Ops], Op[R]]) -> Call[list[R]]:
         """Send an operation to all shards, in one round trip to each node."""
         yield from self.map.look()
         return (yield from send_all([op(ops) for ops in self.map.ordered()]))
 
-    def _sum(self, call: Callable[[Ops, Sequence[str]], Step[int]], ids: Sequence[str] = ()) -> Step[int]:
+    def _sum(self, call: Callable[[Ops, Sequence[str]], Call[int]], ids: Sequence[str] = ()) -> Call[int]:
         """Make a call about the jobs *ids*, or about all jobs, to one shard after the other. Return the number of
         changed jobs.
         """
@@ -160,7 +160,7 @@ class QueueVerbs(Generic[M]):
 
     # -- producing, leasing, settling --------------------------------------------------------------
 
-    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:  # noqa: ARG002 - to one shard
+    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Call[list[Receipt]]:  # noqa: ARG002 - to one shard
         """Add one job to its shard, by *add*, unless another shard has its id. *asks*: `add` itself finds that out."""
         return add(self.map.ops)
 
@@ -172,13 +172,13 @@ class QueueVerbs(Generic[M]):
         limit: float | None,
         *,
         asks: bool,  # noqa: ARG002 - to one shard
-    ) -> Step[list[Receipt]]:
+    ) -> Call[list[Receipt]]:
         """Add one job under conditions, as `enqueue`. A job for any shard goes to a shard that has room."""
         return admit(admission, [item], limit, together=False)
 
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
-    ) -> Step[list[Receipt]]:
+    ) -> Call[list[Receipt]]:
         return calls.enqueue_many(self.map.ops, jobs, context, bind, durable)
 
     def admit_many(
@@ -190,7 +190,7 @@ class QueueVerbs(Generic[M]):
         whole: bool,
         context: Context | None,
         bind: Bind,
-    ) -> Step[list[Receipt]]:
+    ) -> Call[list[Receipt]]:
         """Add all jobs as `enqueue_many`, if there is room. *limit* is for each part, or for the *whole* call."""
         return admit_many(admission, jobs, limit, whole=whole, context=context, bind=bind)
 
@@ -199,20 +199,20 @@ class QueueVerbs(Generic[M]):
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
-    ) -> Step[list[bool]]:
+    ) -> Call[list[bool]]:
         return calls.complete(self.map.ops, claims, fenced, results, durable)
 
     def hands_over(self, claim: Claim, then: Sequence[NewJob[Any]]) -> bool:
         """Tell whether one of these follow-ups belongs to another shard than the ending job."""
         return any(self.at(claim).away(job) for job in then)
 
-    def hand_over(self, claim: Claim) -> Step[list[str]]:
+    def hand_over(self, claim: Claim) -> Call[list[str]]:
         """Send the jobs in the outbox of a job's shard."""
         raise NotImplementedError
 
     # -- one job -----------------------------------------------------------------------------------
 
-    def find(self, id: str, key: str | None) -> Step[JobState[Any] | None]:
+    def find(self, id: str, key: str | None) -> Call[JobState[Any] | None]:
         """Find a job, first in its own shard, then in all others."""
         name, tiers = yield from self._where(id, key)
         for tier in filter(None, tiers):
@@ -223,7 +223,7 @@ class QueueVerbs(Generic[M]):
                     return job
         return None
 
-    def signal(self, id: str, key: str | None, name: str, by: str, value: bytes | None) -> Step[str]:
+    def signal(self, id: str, key: str | None, name: str, by: str, value: bytes | None) -> Call[str]:
         """Send a signal to a job. Its own shard is asked first, then all others, until one has it. Return the
         outcome.
         """
@@ -237,14 +237,14 @@ class QueueVerbs(Generic[M]):
             raise refused(f"signal {name!r}", outcome)
         return step_ops.SIGNAL_OUTCOMES[outcome]
 
-    def cancel(self, id: str, key: str | None) -> Step[bool]:
+    def cancel(self, id: str, key: str | None) -> Call[bool]:
         """Remove a job, or all jobs of this id in all shards."""
         return self._each(id, key, lambda ops, name: ops.cancel(name))
 
-    def reschedule(self, id: str, delay: Delay) -> Step[bool]:
+    def reschedule(self, id: str, delay: Delay) -> Call[bool]:
         return self._each(id, None, lambda ops, name: ops.reschedule(name, delay))
 
-    def position(self, id: str, key: str | None) -> Step[int | None]:
+    def position(self, id: str, key: str | None) -> Call[int | None]:
         """Count the jobs in front of one, in its shard. Raises `ConfigurationError` if the shard is not known."""
         self.map.line(id, key)  # checks both
         yield from self.map.look()
@@ -254,29 +254,29 @@ class QueueVerbs(Generic[M]):
                 return found
         return None
 
-    def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
+    def end_of(self, id: str, timeout: float, *, own: bool) -> Call[End]:
         """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`."""
         return results.end_of(self.map.ops, job_id(id), timeout, own=own)
 
-    def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
+    def results(self, ids: Sequence[str], timeout: float) -> Call[dict[str, bytes]]:
         """Fetch kept results. Wait up to *timeout* seconds for missing results that may still come."""
         return results.results(self.map.ops, ids, timeout)
 
-    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Call[dict[str, End]]:
         """Read the ends of enqueued jobs. Jobs that have not ended are not in the answer."""
         return results.read_ends(self.map.ops, ids, told, own=True)
 
     # -- all jobs ----------------------------------------------------------------------------------
 
-    def counts(self) -> Step[Counts]:
+    def counts(self) -> Call[Counts]:
         return send(self.map.ops.counts())
 
-    def by_shard(self) -> Step[list[tuple[ShardRow, Keys, Counts]]]:
+    def by_shard(self) -> Call[list[tuple[ShardRow, Keys, Counts]]]:
         """List the shards, each with its keys and its counts. There are none if the queue has no table."""
         yield from ()
         return []
 
-    def reshard(self, shards: int | None) -> Step[Resharding]:  # noqa: ARG002 - it refuses
+    def reshard(self, shards: int | None) -> Call[Resharding]:  # noqa: ARG002 - it refuses
         """Change the number of shards, or continue a change. Return the progress. Raises `ConfigurationError`."""
         raise ConfigurationError(
             f"queue {self.map.ops.keys.queue!r} has no shards, and can't get any: use another, with shards="
@@ -285,10 +285,10 @@ class QueueVerbs(Generic[M]):
     def pages(self, state: str, limit: int) -> Pages:
         return Pages(self.map, state, limit)
 
-    def cancel_payload(self, payload: bytes) -> Step[int]:
+    def cancel_payload(self, payload: bytes) -> Call[int]:
         return self._sum(lambda ops, _: calls.cancel_payload(ops, payload))
 
-    def redrive(self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...) -> Step[int]:
+    def redrive(self, ids: Sequence[str], from_step: str | None = None, payload: Any = ...) -> Call[int]:
         """Send dead letters back to their shards, except if their ids are taken in a shard of the same range. With
         *from_step*, a single run does that step, and all after it, again. *payload*: of a single job, instead of its
         own; `...` for its own.
@@ -302,7 +302,7 @@ class QueueVerbs(Generic[M]):
         mended = None if payload is ... else self.map.ops.payload_of(job_id(ids[0]), payload)
         return self._sum(lambda ops, some: self._redrive_one(ops, some, name, mended), ids)
 
-    def _redrive_one(self, ops: Ops, some: Sequence[str], name: str, payload: bytes | None) -> Step[int]:
+    def _redrive_one(self, ops: Ops, some: Sequence[str], name: str, payload: bytes | None) -> Call[int]:
         choose = self._chooser(ops, "redrive", some)
         if choose is not None:
             found = yield from calls.find(ops, some[0])
@@ -312,7 +312,7 @@ class QueueVerbs(Generic[M]):
         one = partial(ops.redrive, from_step=name, payload=payload, ticket=ticket)
         return (yield from calls.by_ids(one, some, 1))
 
-    def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
+    def _redrive(self, ops: Ops, some: Sequence[str]) -> Call[int]:
         return calls.by_ids(ops.redrive, some, JOBS_PER_SCRIPT)
 
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:  # noqa: ARG002 - to one shard
@@ -321,17 +321,17 @@ class QueueVerbs(Generic[M]):
         """
         return None
 
-    def purge_dead(self, ids: Sequence[str]) -> Step[int]:
+    def purge_dead(self, ids: Sequence[str]) -> Call[int]:
         return self._sum(lambda ops, some: calls.by_ids(ops.purge_dead, some, JOBS_PER_SCRIPT), ids)
 
-    def expire(self, ids: Sequence[str]) -> Step[int]:
+    def expire(self, ids: Sequence[str]) -> Call[int]:
         return self._sum(lambda ops, some: calls.by_ids(ops.expire, some, LOOKS_PER_SCRIPT), ids)
 
-    def move(self, to: str, ids: Sequence[str]) -> Step[int]:
+    def move(self, to: str, ids: Sequence[str]) -> Call[int]:
         """Move waiting jobs to another queue. A job of a sharded queue goes to the shard of the same number."""
         return self._sum(lambda ops, some: calls.by_ids(partial(ops.move, to), some, 2 * REWRITES_PER_SCRIPT), ids)
 
-    def bulk(self, action: str, state: str, match: Match, cursor: str) -> Step[Bulk]:
+    def bulk(self, action: str, state: str, match: Match, cursor: str) -> Call[Bulk]:
         """Take one step of a bulk action, in one shard after the other."""
         number, _, inner = str(cursor).partition(":") if cursor else ("0", "", "")
         if not number.isdigit():
@@ -347,15 +347,15 @@ class QueueVerbs(Generic[M]):
         after = f"{ops.number}:{step.cursor}" if step.cursor else next_shard
         return Bulk(step.looked, step.matched, step.done, after)
 
-    def purge(self) -> Step[int]:
+    def purge(self) -> Call[int]:
         """Remove the jobs that wait."""
         return self._sum(lambda ops, _: calls.purge(ops))
 
-    def delete(self) -> Step[int]:
+    def delete(self) -> Call[int]:
         """Remove everything but the table."""
         return self._sum(lambda ops, _: calls.until_done(ops.delete))
 
-    def pause(self, pause: bool) -> Step[bool]:
+    def pause(self, pause: bool) -> Call[bool]:
         """Pause or resume all shards. Return false if all of them were in that state already."""
         changed = False
         yield from self.map.look()
@@ -365,16 +365,16 @@ class QueueVerbs(Generic[M]):
             if not (yield from self.map.look(table)):  # otherwise some shards were not reached
                 return changed
 
-    def paused(self) -> Step[bool]:
+    def paused(self) -> Call[bool]:
         return any((yield from self._all(lambda ops: ops.paused())))
 
-    def levels(self) -> Step[int]:
+    def levels(self) -> Call[int]:
         return max((yield from self._all(lambda ops: ops.levels())))
 
-    def fail_worker(self, name: str) -> Step[int]:
+    def fail_worker(self, name: str) -> Call[int]:
         return self._sum(lambda ops, _: calls.until_done(lambda: ops.fail_worker(name)))
 
-    def ask_worker(self, name: str, request: Request) -> Step[bool]:
+    def ask_worker(self, name: str, request: Request) -> Call[bool]:
         """Ask workers of this name for something, in all shards. Raises `HeadraceError` if none can be asked."""
         answers = yield from self._all(lambda ops: presence_ops.ask(ops, name, request))
         asked = sum(one for one, _ in answers)
@@ -386,7 +386,7 @@ class QueueVerbs(Generic[M]):
             )
         return asked > 0
 
-    def repair(self, *, dry: bool = False) -> Step[Repairs]:
+    def repair(self, *, dry: bool = False) -> Call[Repairs]:
         """Repair damage by foreign commands. If *dry*, only count it."""
         yield from self.map.look()
         found = Repairs()
@@ -394,20 +394,20 @@ class QueueVerbs(Generic[M]):
             found += yield from calls.repair(ops, dry=dry)
         return found
 
-    def workers(self) -> Step[list[WorkerState]]:
+    def workers(self) -> Call[list[WorkerState]]:
         """List the registrations of workers, one for each shard."""
         return [*chain(*(yield from self._all(lambda ops: ops.workers())))]
 
-    def redeclare(self, settings: QueueSettings) -> Step[None]:
+    def redeclare(self, settings: QueueSettings) -> Call[None]:
         """Change the terms, in all shards, whatever workers declare."""
         yield from self.map.look()
         yield from redeclare(self.map.ordered(), settings)
 
-    def shares(self) -> Step[list[Share]]:
+    def shares(self) -> Call[list[Share]]:
         yield from self.map.look()
         return (yield from shares(self.map.ordered()))
 
-    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Step[bool]:
+    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Call[bool]:
         """Make a job recur, in the shard of the schedule's name."""
         self.map.of(job_id(name)).schedule(name, timing, missed, job)  # checks all arguments
         yield from self.map.look()
@@ -415,15 +415,15 @@ class QueueVerbs(Generic[M]):
         known = yield from self._gather_schedule(ops, name)
         return (yield from calls.schedule(ops, ops.schedule(name, timing, missed, job))) and not known
 
-    def _gather_schedule(self, ops: Ops, name: str) -> Step[bool]:  # noqa: ARG002 - there is no other shard
+    def _gather_schedule(self, ops: Ops, name: str) -> Call[bool]:  # noqa: ARG002 - there is no other shard
         """Move a schedule to its shard. Return true if an older shard had it."""
         yield from ()
         return False
 
-    def unschedule(self, name: str) -> Step[bool]:
+    def unschedule(self, name: str) -> Call[bool]:
         return self._each(name, name, lambda ops, name: ops.unschedule(name))
 
-    def schedules(self) -> Step[list[Schedule]]:
+    def schedules(self) -> Call[list[Schedule]]:
         """List the schedules of all shards, the next due first."""
         yield from self.map.look()
         found: list[Schedule] = []
@@ -431,15 +431,15 @@ class QueueVerbs(Generic[M]):
             found += yield from calls.schedules(ops)
         return sorted(found, key=lambda one: (one.paused, one.next_due))
 
-    def schedule_of(self, name: str) -> Step[tuple[Schedule, JobState[Any]] | None]:
+    def schedule_of(self, name: str) -> Call[tuple[Schedule, JobState[Any]] | None]:
         """Read a schedule, and its next job; `None` without such a schedule."""
         return self._first(name, lambda ops, name: ops.schedule_of(name))
 
-    def pause_schedule(self, name: str, pause: bool) -> Step[bool]:
+    def pause_schedule(self, name: str, pause: bool) -> Call[bool]:
         """Pause or resume a schedule. Return false if there is none, or it was in that state already."""
         return self._each(name, name, lambda ops, name: ops.pause_schedule(name, pause))
 
-    def run_schedule(self, name: str) -> Step[str | None]:
+    def run_schedule(self, name: str) -> Call[str | None]:
         """Enqueue the job of a schedule now; return its id, `None` without such a schedule."""
         return self._first(name, lambda ops, name: ops.run_schedule(name))
 
@@ -447,7 +447,7 @@ class QueueVerbs(Generic[M]):
         """Make the operations that declare how the queue is meant to be used, one for each shard."""
         return [ops.declare(serving=False) for ops in self.map.ordered()]
 
-    def declare(self) -> Step[tuple[list[Declaration], bool]]:
+    def declare(self) -> Call[tuple[list[Declaration], bool]]:
         """Declare how the queue is meant to be used. Return the answers, and whether each shard has given one."""
         return (yield from send_all(self.declarations())), True
 
@@ -459,7 +459,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
     notified = False
     _targets: Targets = field(factory=Targets, init=False)
 
-    def declare(self) -> Step[tuple[list[Declaration], bool]]:
+    def declare(self) -> Call[tuple[list[Declaration], bool]]:
         if not self.map.known:
             yield from self.map.look()
         answers = list[Declaration]()
@@ -470,7 +470,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
                     answers.append((yield from hurried(send(ops.declare(serving=False)), COURTESY_S)))
         return answers, len(answers) == len(shards)
 
-    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Step[list[Receipt]]:
+    def enqueue(self, job: NewJob[Any], add: Add, *, asks: bool) -> Call[list[Receipt]]:
         if not self.map.known:
             yield from self.map.look()
         while True:
@@ -488,24 +488,24 @@ class ShardedQueue(QueueVerbs[ShardMap]):
 
     def admit(
         self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
-    ) -> Step[list[Receipt]]:
+    ) -> Call[list[Receipt]]:
         if self.map.ops.settings.max_waiting and named(job) is None:
             return admit_anywhere(self.map, admission, [item], limit, together=False)
         return self._admit_named(job, admission, item, limit, asks=asks)
 
     def _admit_named(
         self, job: NewJob[Any], admission: Admission, item: Item, limit: float | None, *, asks: bool
-    ) -> Step[list[Receipt]]:
+    ) -> Call[list[Receipt]]:
         since = yield from Now()
 
-        def add(ops: Ops) -> Step[list[Receipt]]:
+        def add(ops: Ops) -> Call[list[Receipt]]:
             return admit(admission.at(ops), [item], limit, since=since, together=False)
 
         return (yield from self.enqueue(job, add, asks=asks))
 
     def enqueue_many(
         self, jobs: Iterable[Any], context: Context | None, bind: Bind, durable: Durability | None
-    ) -> Step[list[Receipt]]:
+    ) -> Call[list[Receipt]]:
         """Add all jobs, part by part, each part to one shard; return their receipts. If a part fails, the error has
         `receipts` for all jobs in their order, `None` for each job that may be missing from the queue.
         """
@@ -520,7 +520,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         whole: bool,
         context: Context | None,
         bind: Bind,
-    ) -> Step[list[Receipt]]:
+    ) -> Call[list[Receipt]]:
         since = (yield from Now()) if whole else None
         return (yield from enqueue_many(self.map, jobs, AsRoomIs(context, admission, limit, since), bind))
 
@@ -529,7 +529,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
 
     def complete_many(
         self, claims: Sequence[Claim], fenced: bool | None, results: calls.Results, durable: Durability | None
-    ) -> Step[list[bool]]:
+    ) -> Call[list[bool]]:
         by_shard: dict[int, list[int]] = defaultdict(list)
         for place, claim in enumerate(claims):
             by_shard[claim.job.shard].append(place)
@@ -549,11 +549,11 @@ class ShardedQueue(QueueVerbs[ShardMap]):
             raise late
         return verdicts
 
-    def hand_over(self, claim: Claim) -> Step[list[str]]:
+    def hand_over(self, claim: Claim) -> Call[list[str]]:
         """Send the jobs in the outbox of a job's shard. A job that fails is sent by the next look."""
         return hand_over(self.map, [self.map.at(claim.job.shard)], self._targets, pages=1)
 
-    def end_of(self, id: str, timeout: float, *, own: bool) -> Step[End]:
+    def end_of(self, id: str, timeout: float, *, own: bool) -> Call[End]:
         """Wait for the end of a job, *timeout* seconds at most. Raises `TimeoutError`.
 
         A job that was found before, and is unknown now, has ended.
@@ -571,7 +571,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
                 raise results.not_ended(id, timeout)
             yield Sleep(min(next(looks), rest))
 
-    def results(self, ids: Sequence[str], timeout: float) -> Step[dict[str, bytes]]:
+    def results(self, ids: Sequence[str], timeout: float) -> Call[dict[str, bytes]]:
         """Fetch kept results; wait up to *timeout* seconds for missing results that may still come."""
         start = yield from Now()
         looks = calls.pauses(ASK_AFTER_S, ASK_EVERY_S)
@@ -588,11 +588,11 @@ class ShardedQueue(QueueVerbs[ShardMap]):
                 return found
             yield Sleep(min(next(looks), rest))
 
-    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Step[dict[str, End]]:  # noqa: ARG002 - no event is used
+    def ends(self, ids: Sequence[str], told: Mapping[str, Event]) -> Call[dict[str, End]]:  # noqa: ARG002 - no event is used
         """Read the ends of enqueued jobs; jobs that have not ended are not in the answer."""
         return self._ends(ids, own=True)
 
-    def _ends(self, ids: Sequence[str], *, own: bool) -> Step[dict[str, End]]:
+    def _ends(self, ids: Sequence[str], *, own: bool) -> Call[dict[str, End]]:
         """Read the ends of jobs. Jobs that have not ended are not in the answer."""
         yield from self.map.look()
         ends: dict[str, End] = dict.fromkeys(ids, UNKNOWN)
@@ -612,12 +612,12 @@ class ShardedQueue(QueueVerbs[ShardMap]):
                         ends[one] = end
         return ends
 
-    def counts(self) -> Step[Counts]:
+    def counts(self) -> Call[Counts]:
         """Count the jobs in each state: the sum over all shards, each at an instant of its own."""
         shards, counts = yield from self._counts()
         return summed([shards.table.gone(self.map.ops.keys.queue), *counts])
 
-    def _counts(self) -> Step[tuple[Shards, list[Counts]]]:
+    def _counts(self) -> Call[tuple[Shards, list[Counts]]]:
         """Return the shards, and for each the number of its jobs, and of the jobs in its outbox."""
         yield from self.map.look()
         now = self.map.now
@@ -625,16 +625,16 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         found = yield from send_all(ops)
         return now, [evolve(counts, handing=away) for counts, away in zip(found[::2], found[1::2], strict=True)]
 
-    def by_shard(self) -> Step[list[tuple[ShardRow, Keys, Counts]]]:
+    def by_shard(self) -> Call[list[tuple[ShardRow, Keys, Counts]]]:
         """List the shards, each with its keys and its counts."""
         shards, counts = yield from self._counts()
         keys = [ops.keys for ops in shards.by_number.values()]
         return list(zip(shards.table.shards, keys, counts, strict=True))
 
-    def _gather_schedule(self, ops: Ops, name: str) -> Step[bool]:
+    def _gather_schedule(self, ops: Ops, name: str) -> Call[bool]:
         return gather_schedule(self.map, self.map.at(ops.number), name)
 
-    def _redrive(self, ops: Ops, some: Sequence[str]) -> Step[int]:
+    def _redrive(self, ops: Ops, some: Sequence[str]) -> Call[int]:
         choose = self._chooser(ops, "redrive", some)
         cursor = ""
         done = 0
@@ -650,7 +650,7 @@ class ShardedQueue(QueueVerbs[ShardMap]):
     def _chooser(self, ops: Ops, action: str, some: Sequence[str] = ()) -> Choose | None:
         return partial(self._free, ops, frozenset(some)) if action == "redrive" and self.map.overlaps else None
 
-    def _free(self, ops: Ops, some: frozenset[str], found: Sequence[JobState[Any]]) -> Step[Sequence[bool]]:
+    def _free(self, ops: Ops, some: frozenset[str], found: Sequence[JobState[Any]]) -> Call[Sequence[bool]]:
         """Tell for each *found* job whether its id is one of *some*, if any are given, and in no other shard."""
         names = [apart(one.job.id) for one in found]
         free = [not some or name in some for name, _ in names]
@@ -662,6 +662,6 @@ class ShardedQueue(QueueVerbs[ShardMap]):
         taken = yield from self.map.present(asked)
         return [one and place not in taken for place, one in enumerate(free)]
 
-    def reshard(self, shards: int | None) -> Step[Resharding]:
+    def reshard(self, shards: int | None) -> Call[Resharding]:
         """Change the number of shards, or continue a change; return the progress."""
         return reshard(self.map, None if shards is None else checked(shard_count(shards)))

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from attrs import define, field, frozen
 
-from headrace._core.effects import Send, Sleep, Step, send
+from headrace._core.effects import Call, Send, Sleep, send
 from headrace._model.job import Claim, Job
 from headrace._model.policy import Durability
 from headrace._model.steps import RUN_BYTES, RUN_RECORDS, Record, moment, step_name
@@ -97,7 +97,7 @@ class Run:
 
     # -- called by the drivers ---------------------------------------------------------------------
 
-    def begin(self, name: object, function: Any, *, once: bool) -> Step[tuple[bool, Any]]:
+    def begin(self, name: object, function: Any, *, once: bool) -> Call[tuple[bool, Any]]:
         """Look for the record of a step. Return true and its value, or false: the step must run now.
 
         Raises `InDoubt` for a step with *once* that has begun, and not ended; `RunLost`; `ConfigurationError` for a
@@ -129,7 +129,7 @@ class Run:
         self.asked.discard(name)
         self.running.discard(name)
 
-    def end(self, name: str, function: Any, value: Any, took: float) -> Step[Any]:
+    def end(self, name: str, function: Any, value: Any, took: float) -> Call[Any]:
         """Record the value of a step that took some seconds, and return it as later deliveries get it.
 
         Raises `CodecError`, `ValueError`, `RunLost`.
@@ -141,7 +141,7 @@ class Run:
         self.note("step_done", name)
         return read
 
-    def sleep(self, name: object, duration: object, *, release_key: bool) -> Step[None]:
+    def sleep(self, name: object, duration: object, *, release_key: bool) -> Call[None]:
         """Return if the time has come. Raises `RunSuspended` if not, `RunLost`."""
         label = self._ask("sleep", name)
         due = moment("duration", duration, self.claim.leased_at)
@@ -152,7 +152,7 @@ class Run:
             yield from self._stop(record, release_key=release_key)
         self._resume(record)
 
-    def wait_for(self, name: object, timeout: object, *, release_key: bool) -> Step[Any]:
+    def wait_for(self, name: object, timeout: object, *, release_key: bool) -> Call[Any]:
         """Return the data of a signal. Raises `RunSuspended` if it has not come, `TimeoutError` if it did not come in
         time, `RunLost`, `CodecError`.
         """
@@ -166,7 +166,7 @@ class Run:
             raise TimeoutError(f"no signal {label!r} has come in time")
         return self.values.decoded(f"signal {label!r}", record.value)
 
-    def leave(self, error: BaseException | None) -> Step[BaseException | None]:
+    def leave(self, error: BaseException | None) -> Call[BaseException | None]:
         """Finish the run after its handler has ended, and return the error of the handler.
 
         If sleeps or waits have ended it, the run is suspended. Progress that was not sent yet is noted. A step that was
@@ -191,7 +191,7 @@ class Run:
             )
         return error
 
-    def note_progress(self) -> Step[None]:
+    def note_progress(self) -> Call[None]:
         """Note the progress that was not sent yet."""
         if ops := self.noted():
             yield Send(ops)
@@ -218,7 +218,7 @@ class Run:
         self.asked.add(label)
         return label
 
-    def _known(self) -> Step[dict[str, Record]]:
+    def _known(self) -> Call[dict[str, Record]]:
         """Return the records by name. They are read from the server, unless this is the first delivery."""
         if self.records is None:
             rows = [] if self.claim.token == 1 else (yield from send(step_ops.read(self.ops, self.claim)))
@@ -239,7 +239,7 @@ class Run:
                 "name, so that runs from before the change go on"
             )
 
-    def _record(self, name: str, value: bytes | None, took: float, *, ended: bool) -> Step[None]:
+    def _record(self, name: str, value: bytes | None, took: float, *, ended: bool) -> Call[None]:
         records = yield from self._known()
         before = records.get(name)
         op = step_ops.record(
@@ -251,7 +251,7 @@ class Run:
         kind = "step" if ended and before is None else "once"
         records[name] = Record(number, name, kind, 0, int(ended), 0, value, 0)
 
-    def _recorded(self, name: str, kind: str, due: str) -> Step[Record]:
+    def _recorded(self, name: str, kind: str, due: str) -> Call[Record]:
         """Return the record of a sleep or wait, which is made now if there is none."""
         self.running.add(name)
         try:
@@ -273,7 +273,7 @@ class Run:
         due = 1 if answer.state == "over" else round((answer.due or 0) * 1000)
         return Record(answer.number, name, kind, 1, ended, 0, answer.value, due)
 
-    def _stop(self, record: Record, *, release_key: bool) -> Step[NoReturn]:
+    def _stop(self, record: Record, *, release_key: bool) -> Call[NoReturn]:
         """Raise `RunSuspended` when no step runs beside this sleep or wait."""
         self.waits[record.name] = Wait(record.number, release_key)
         try:
@@ -290,7 +290,7 @@ class Run:
         self.leaving = self.leaving or end
         raise end
 
-    def _alone(self) -> Step[None]:
+    def _alone(self) -> Call[None]:
         """Wait until no step runs in other branches of the handler."""
         for _ in range(TURNS):
             yield Sleep(0.0)
@@ -302,7 +302,7 @@ class Run:
                 waited += pause
             yield Sleep(GRACE_S)
 
-    def _suspend(self) -> Step[None]:
+    def _suspend(self) -> Call[None]:
         """Suspend the run until the first of its sleeps and waits is over."""
         waits = list(self.waits.values())
         release_key = all(wait.release_key for wait in waits)
@@ -335,7 +335,7 @@ class Run:
         return refused(f"step {name!r}", why)
 
 
-def note_last(runs: Sequence[Run]) -> Step[None]:
+def note_last(runs: Sequence[Run]) -> Call[None]:
     """Note the progress of runs that end, if some was not sent yet: one round trip, and none without it."""
     ops = [op for run in runs if not run.lost for op in run.noted()]
     if ops:

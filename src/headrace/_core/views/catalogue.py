@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Now, Scan, Step, send_all
+from headrace._core.effects import Call, Now, Scan, send_all
 from headrace._model.codec import Codec, chosen
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table
@@ -33,7 +33,7 @@ class Catalogue:
     _cursor: int = field(default=0, init=False)
     _since: float | None = field(default=None, init=False)  # the end of the last pass
 
-    def refresh(self) -> Step[list[str]]:
+    def refresh(self) -> Call[list[str]]:
         """Continue the search for queues. Return the names found so far."""
         now = yield from Now()
         if self._cursor or self._since is None or now - self._since >= LOOK_AGAIN_S:
@@ -80,7 +80,7 @@ class OpsFactory:
         codec = self.codecs.get(keys.queue, chosen(None))
         return (Ops if keys.shard is None else ShardOps)(keys, settings, codec, self.catalogue.namespace)
 
-    def of(self, names: Sequence[str], levels: int = 0) -> Step[dict[str, list[Ops]]]:
+    def of(self, names: Sequence[str], levels: int = 0) -> Call[dict[str, list[Ops]]]:
         """Make the operations of the shards of these queues, by queue.
 
         One script a queue reads the table of shards, unless the queue is known to have none.
@@ -99,7 +99,7 @@ class OpsFactory:
         some = [keys.at(part) for part in shards]
         return [keys, *some] if not some or self.catalogue.plain(keys.queue) else some
 
-    def levelled(self, names: Sequence[str]) -> Step[dict[str, list[Ops]]]:
+    def levelled(self, names: Sequence[str]) -> Call[dict[str, list[Ops]]]:
         """Like `of`, for the current priority levels."""
         parts = yield from self.of(names)
         every = [ops for name in names for ops in parts[name]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from headrace._core.effects import Scan, Step, send, send_all
+from headrace._core.effects import Call, Scan, send, send_all
 from headrace._core.flows import sharded as flow_shards
 from headrace._core.views.catalogue import SCANS_PER_LOOK
 from headrace._core.views.overview import OverviewViews
@@ -71,10 +71,10 @@ def flow_of(name: str, queues: Sequence[QueueView], declared: Mapping[str, Mappi
 class FlowViews(OverviewViews):
     """Views of flows and their runs."""
 
-    def flows(self) -> Step[tuple[FlowView, ...]]:
+    def flows(self) -> Call[tuple[FlowView, ...]]:
         """Read the flows, and other groups of queues: their stages, as far as they had jobs, with their counts."""
 
-        def build() -> Step[tuple[FlowView, ...]]:
+        def build() -> Call[tuple[FlowView, ...]]:
             groups: dict[str, list[QueueView]] = {}
             for queue in (yield from self.overview()).queues:
                 if "/" in queue.name:
@@ -90,11 +90,11 @@ class FlowViews(OverviewViews):
             flow.declare(stage, (), (), {})
         return flow
 
-    def _stages(self, flow: str) -> Step[list[str]]:
+    def _stages(self, flow: str) -> Call[list[str]]:
         names = yield from self._catalogue.refresh()
         return [name.partition("/")[2] for name in names if name.startswith(f"{flow}/")]
 
-    def runs(self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = "") -> Step[RunsPage]:
+    def runs(self, flow: str, cursor: str, state: str = "", stage: str = "", prefix: str = "") -> Call[RunsPage]:
         """Read some runs of a flow, as a scan of the server finds them: in this state and stage, with ids that begin
         with *prefix*.
         """
@@ -104,7 +104,7 @@ class FlowViews(OverviewViews):
         if state not in ("", *RUN_STATES):
             raise ValueError(f"state={state!r:.100}: give one of {', '.join(RUN_STATES)}")
 
-        def build() -> Step[RunsPage]:
+        def build() -> Call[RunsPage]:
             stages = yield from self._stages(flow)
             at = int(cursor or 0)
             runs = dict[str, FlowState]()
@@ -125,11 +125,11 @@ class FlowViews(OverviewViews):
 
         return (yield from self.kept(("runs", flow, cursor, state, stage, prefix), build))
 
-    def run(self, flow: str, id: str) -> Step[RunView | None]:
+    def run(self, flow: str, id: str) -> Call[RunView | None]:
         """Read one run of a flow, or one of its children."""
         self._flow(flow, []).run(id)  # refused before anything is sent
 
-        def build() -> Step[RunView | None]:
+        def build() -> Call[RunView | None]:
             stages = yield from self._stages(flow)
             known = yield from flow_shards.places(self._flow(flow, stages or ["-"]))
             for number in known.of(id):
@@ -141,7 +141,7 @@ class FlowViews(OverviewViews):
 
         return (yield from self.kept(("run", flow, id), build))
 
-    def _run(self, flow: FlowOps, id: str) -> Step[RunView | None]:
+    def _run(self, flow: FlowOps, id: str) -> Call[RunView | None]:
         """Read one run in its place, and the states of some jobs of it that go on."""
         found, begun = yield from send(flow.whole_run(id))
         for _ in range(PAGES_OF_A_RUN - 1):

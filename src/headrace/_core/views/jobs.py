@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import evolve
 
-from headrace._core.effects import Step, send, send_all
+from headrace._core.effects import Call, send, send_all
 from headrace._core.queue import calls
 from headrace._core.views.catalogue import place
 from headrace._core.views.choice import EVERYTHING, Choice
@@ -35,7 +35,7 @@ ENDS_AT_MOST = JOBS_PER_SCRIPT  # ends of jobs from which the figures of kinds a
 class JobViews(Reader):
     """Views of jobs. They are lists by state, one job, and the search by id."""
 
-    def jobs(self, name: str, state: str, cursor: str, limit: int, choice: Choice = EVERYTHING) -> Step[JobsPage]:
+    def jobs(self, name: str, state: str, cursor: str, limit: int, choice: Choice = EVERYTHING) -> Call[JobsPage]:
         """Read a page of the jobs in one state."""
         if state not in STATES and state != "ended":
             raise ValueError(f"state {state!r}: give one of {', '.join(STATES)}, ended")
@@ -44,7 +44,7 @@ class JobViews(Reader):
         if limit > LISTED_PER_SCRIPT:
             raise ValueError(f"limit {limit}: give at most {LISTED_PER_SCRIPT}")
 
-        def build() -> Step[JobsPage]:
+        def build() -> Call[JobsPage]:
             parts = yield from self._of(name)
             at, inner = place(cursor, len(parts))
             states = list[JobState[Any]]()
@@ -73,7 +73,7 @@ class JobViews(Reader):
 
     def _page(
         self, ops: Ops, state: str, cursor: str, room: int, choice: Choice
-    ) -> Step[tuple[list[JobState[Any]], tuple[int, int], str, float]]:
+    ) -> Call[tuple[list[JobState[Any]], tuple[int, int], str, float]]:
         """Read some jobs of a shard. Return the jobs that are meant, at most *room*, the numbers of jobs and bytes that
         were read, the next cursor, and the server's time.
         """
@@ -86,11 +86,11 @@ class JobViews(Reader):
                 return found, (len(some), size), "" if over else more, now
             most = room
 
-    def kinds(self, name: str) -> Step[KindsPage]:
+    def kinds(self, name: str) -> Call[KindsPage]:
         """Read which kinds of jobs ended last."""
         self._ops_factory.whole(name)  # refused before anything is sent
 
-        def build() -> Step[KindsPage]:
+        def build() -> Call[KindsPage]:
             parts = yield from self._of(name)
             kept = any("history" in about.declared for about in self._ops_factory.about(parts))
             states = list[JobState[Any]]()
@@ -118,11 +118,11 @@ class JobViews(Reader):
 
         return (yield from self.kept(("kinds", name), build, 3 * self.fresh * SEARCH_KEPT))
 
-    def job(self, name: str, id: str) -> Step[JobView | None]:
+    def job(self, name: str, id: str) -> Call[JobView | None]:
         self._ops_factory.whole(name)  # refused before anything is sent
         job_id(id)
 
-        def build() -> Step[JobView | None]:
+        def build() -> Call[JobView | None]:
             gone: JobView | None = None
             for ops, its in asked((yield from self._of(name)), id):
                 found = yield from self._one(ops, its)
@@ -133,7 +133,7 @@ class JobViews(Reader):
 
         return (yield from self.kept(("job", name, id), build))
 
-    def _one(self, ops: Ops, id: str) -> Step[JobView | None]:
+    def _one(self, ops: Ops, id: str) -> Call[JobView | None]:
         """Read one job of a shard, by the id that it has there."""
         shard = None if ops.keys.shard is None else ops.keys.shard.number
         state, token, now, cursor = yield from send(view_ops.seek(ops, id, ""))
@@ -157,13 +157,13 @@ class JobViews(Reader):
         view = self.showing.job(state, token=token or None, until=until, position=position, whole=True, now=now)
         return evolve(view, shard=shard, payload=editable(ops.codec, view.payload, state.job.payload))
 
-    def find(self, id: str, names: Sequence[str]) -> Step[list[str]]:
+    def find(self, id: str, names: Sequence[str]) -> Call[list[str]]:
         """Find the queues among *names* that have a job of this id. Reads the newest 1,000 dead letters, or 1 MiB."""
         job_id(id)
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
 
-        def build() -> Step[list[str]]:
+        def build() -> Call[list[str]]:
             found: list[str] = []
             for start in range(0, len(names), OPS_PER_TRIP):
                 some = names[start : start + OPS_PER_TRIP]

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Now, Step, send_all
+from headrace._core.effects import Call, Now, send_all
 from headrace._core.views.reader import JOBS_SHOWN, LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, Reader
 from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.letters import DeadGroup, DeadPage, common_reason, reason_key
@@ -50,16 +50,16 @@ class LetterViews(Reader):
         super().forget()
         self._piles.clear()
 
-    def dead(self, name: str) -> Step[DeadPage]:
+    def dead(self, name: str) -> Call[DeadPage]:
         """Group the dead letters of a queue."""
         return self.deaths([name], queue=name)
 
-    def deaths(self, names: Sequence[str], key: str = "", queue: str = "") -> Step[DeadPage]:
+    def deaths(self, names: Sequence[str], key: str = "", queue: str = "") -> Call[DeadPage]:
         """Group the dead letters of some queues. With *key*, return only that group, with its letters."""
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
 
-        def build() -> Step[DeadPage]:
+        def build() -> Call[DeadPage]:
             piles, now = yield from self._piles_of(names)
             groups = _by_key(piles)
             seen = sum(len(pile.states) for pile in piles)
@@ -74,12 +74,12 @@ class LetterViews(Reader):
         fresh = self.fresh * SEARCH_KEPT if len(names) > QUEUES_A_TRIP else self.fresh
         return (yield from self.kept(("dead", queue, *names, key), build, fresh))
 
-    def dead_ids(self, name: str, key: str) -> Step[list[str]]:
+    def dead_ids(self, name: str, key: str) -> Call[list[str]]:
         """Read the ids of the dead letters of one group, the oldest first, as far as `dead` looks."""
         piles, _ = yield from self._piles_of([name])
         return [state.job.id for state in reversed(_by_key(piles).get(key, ()))]
 
-    def _piles_of(self, names: Sequence[str]) -> Step[tuple[list[Pile], float]]:
+    def _piles_of(self, names: Sequence[str]) -> Call[tuple[list[Pile], float]]:
         """Read the newest dead letters of some queues. Return them by shard, and the server's time. Of many queues,
         only some are read, where the number of letters has changed since the last time, or which were read the longest
         ago.
@@ -133,7 +133,7 @@ class LetterViews(Reader):
         )
 
 
-def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Step[float]:
+def _fill(piles: Sequence[Pile], others: Sequence[Pile]) -> Call[float]:
     """Read the newest dead letters of these shards, an equal share of each at first, as many as the *others* leave
     room for. Return the server's time.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from headrace._core.effects import Inform, Now, Step, send_all
+from headrace._core.effects import Call, Inform, Now, send_all
 from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
 from headrace._core.views.queues import QueueViews
 from headrace._model.views import Overview, QueueView, ServerFacts, Tenants, Trends, one_line, sum_trends
@@ -37,7 +37,7 @@ class ServerLook:
         """The number of commands that the server has refused of late for lack of memory."""
         return self.counts[-1] - self.counts[0] if self.counts else 0
 
-    def read(self, refusals: tuple[type[Exception], ...]) -> Step[None]:
+    def read(self, refusals: tuple[type[Exception], ...]) -> Call[None]:
         """Ask the server again, if the last answer is old. If it refuses, nothing is known."""
         now = yield from Now()
         if self.at is not None and now - self.at < CLOSER_S:
@@ -78,10 +78,10 @@ class OverviewViews(QueueViews):
         self._looks: dict[str, tuple[float, Look]] = {}
         self._usual: dict[str, tuple[float, float | None]] = {}
 
-    def overview(self) -> Step[Overview]:
+    def overview(self) -> Call[Overview]:
         return (yield from self.kept(("overview",), self._overview))
 
-    def _overview(self) -> Step[Overview]:
+    def _overview(self) -> Call[Overview]:
         names = yield from self._catalogue.refresh()
         views: list[QueueView] = []
         broken: dict[str, str] = {}
@@ -114,7 +114,7 @@ class OverviewViews(QueueViews):
         history = tuple(self._history)
         return Overview(now, tuple(views), whole, broken, facts, self.server.facts, history)
 
-    def throughput(self, names: Collection[str]) -> Step[Trends | None]:
+    def throughput(self, names: Collection[str]) -> Call[Trends | None]:
         """Sum the trends of these queues in the last two hours. Return `None` if none of them keeps trends."""
         key = frozenset(names)
         now = yield from Now()
@@ -131,10 +131,10 @@ class OverviewViews(QueueViews):
             self._sums[key] = (now, sum_trends(read) if read else None)
         return self._sums[key][1]
 
-    def tenants(self) -> Step[tuple[Tenants, ...]]:
+    def tenants(self) -> Call[tuple[Tenants, ...]]:
         """Read the shares of the queues that have terms, 50 queues at most."""
 
-        def build() -> Step[tuple[Tenants, ...]]:
+        def build() -> Call[tuple[Tenants, ...]]:
             view = yield from self.overview()
             declared = yield from self._declared(view.queues)
             found: list[Tenants] = []
@@ -146,13 +146,13 @@ class OverviewViews(QueueViews):
 
         return (yield from self.kept(("tenants",), build))
 
-    def _declared(self, queues: Sequence[QueueView]) -> Step[dict[str, Mapping[str, str]]]:
+    def _declared(self, queues: Sequence[QueueView]) -> Call[dict[str, Mapping[str, str]]]:
         """Return the declared options of queues that were just read."""
         shards = yield from self._ops_factory.of([queue.name for queue in queues])
         abouts = {name: self._ops_factory.about(parts) for name, parts in shards.items()}
         return {name: max(some, key=lambda about: about.declaration).declared for name, some in abouts.items()}
 
-    def _look_closer(self, views: Sequence[QueueView]) -> Step[None]:
+    def _look_closer(self, views: Sequence[QueueView]) -> Call[None]:
         """Look closer at the queues in which something may be wrong, each every ten seconds, and some at a time."""
         now = yield from Now()
         never = (-CLOSER_S, NONE)
@@ -178,7 +178,7 @@ class OverviewViews(QueueViews):
             )
             self._looks[name] = (now, Look(joined(several), usual.get(name), whole))
 
-    def _signs(self, parts: Sequence[Ops]) -> Step[Sequence[view_ops.Signs]]:
+    def _signs(self, parts: Sequence[Ops]) -> Call[Sequence[view_ops.Signs]]:
         """Read the signs of some queues. A queue that refuses has none."""
         try:
             return (yield from send_all([view_ops.signs(ops, HOUR_S, LETTERS) for ops in parts]))
@@ -192,7 +192,7 @@ class OverviewViews(QueueViews):
 
     def _usual_of(
         self, now: float, views: Sequence[QueueView], shards: Mapping[str, Sequence[Ops]]
-    ) -> Step[dict[str, float | None]]:
+    ) -> Call[dict[str, float | None]]:
         """Return the usual waits of these queues, as far as it matters. It is read anew every five minutes."""
         late = {view.name for view in views if view.lag > LAG_S}
         self._usual = {name: kept for name, kept in self._usual.items() if now - kept[0] < USUAL_S}

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 
-from headrace._core.effects import Now, Step, send_all
+from headrace._core.effects import Call, Now, send_all
 from headrace._core.fair.shares import standing
 from headrace._core.queue import calls
 from headrace._core.views.reader import SEARCH_KEPT, Reader
@@ -43,7 +43,7 @@ NO_OUTBOX: tuple[float, OutboxView | None] = (-OUTBOX_S, None)
 class QueueViews(Reader):
     """Views of queues, with their counts, schedules and trends."""
 
-    def _queues(self, names: Sequence[str]) -> Step[list[QueueView]]:
+    def _queues(self, names: Sequence[str]) -> Call[list[QueueView]]:
         """Read some queues in two round trips. The first reads the number of levels, as the scripts take the streams of
         all.
 
@@ -58,7 +58,7 @@ class QueueViews(Reader):
 
     def _read(
         self, parts: Mapping[str, Sequence[Ops]], late: Sequence[str], due: Sequence[str]
-    ) -> Step[list[QueueView]]:
+    ) -> Call[list[QueueView]]:
         """Read some queues, the outboxes of the queues *late*, and the workers of the queues *due*."""
         ops: list[Op[Any]] = [view_ops.relayed(self._ops_factory.whole(name)) for name in late]
         ops += (one.measure() for some in parts.values() for one in some)
@@ -110,10 +110,10 @@ class QueueViews(Reader):
             terms=max(abouts, key=lambda about: about.declaration).declared.get("terms", ""),
         )  # fmt: skip
 
-    def queue(self, name: str) -> Step[QueuePage]:
+    def queue(self, name: str) -> Call[QueuePage]:
         self._ops_factory.whole(name)  # refused before anything is sent
 
-        def build() -> Step[QueuePage]:
+        def build() -> Call[QueuePage]:
             parts = yield from self._of(name)
             (view,) = yield from self._read({name: parts}, [name], [name])
             abouts = self._ops_factory.about(parts)
@@ -130,7 +130,7 @@ class QueueViews(Reader):
 
     def _standing(
         self, name: str, parts: Sequence[Ops], declared: Mapping[str, str]
-    ) -> Step[tuple[list[Share], list[LimitView]]]:
+    ) -> Call[tuple[list[Share], list[LimitView]]]:
         """Read the shares and the slots of a queue, if it has terms, as they may be shown."""
         if "terms" not in declared:
             return [], []
@@ -138,12 +138,12 @@ class QueueViews(Reader):
         fair = fair_by(declared)
         return [self.showing.share(name, fair, one) for one in shares], [self.showing.slots(name, one) for one in slots]
 
-    def schedules(self, names: Sequence[str]) -> Step[dict[str, list[Schedule]]]:
+    def schedules(self, names: Sequence[str]) -> Call[dict[str, list[Schedule]]]:
         """Read the schedules of these queues, by queue, at most 500 of each."""
         for name in names:
             self._ops_factory.whole(name)  # refused before anything is sent
 
-        def build() -> Step[dict[str, list[Schedule]]]:
+        def build() -> Call[dict[str, list[Schedule]]]:
             found: dict[str, list[Schedule]] = {}
             for start in range(0, len(names), OPS_PER_TRIP):
                 some = names[start : start + OPS_PER_TRIP]
@@ -155,14 +155,14 @@ class QueueViews(Reader):
         fresh = self.fresh * SEARCH_KEPT if len(names) > OPS_PER_TRIP else self.fresh
         return (yield from self.kept(("schedules", *names), build, fresh))
 
-    def trends(self, name: str, every: Every, number: int | None) -> Step[Trends]:
+    def trends(self, name: str, every: Every, number: int | None) -> Call[Trends]:
         if every not in KEPT:
             raise ValueError(f"every {every!r}: give 'minute' or 'hour'")
         if number is not None:
             count("number", number, most=KEPT[every])
         self._ops_factory.whole(name)  # refused before anything is sent
 
-        def build() -> Step[Trends]:
+        def build() -> Call[Trends]:
             parts = (yield from self._ops_factory.of([name]))[name]
             return sum_trends(
                 (yield from send_all([view_ops.trends(ops, every, number or KEPT[every]) for ops in parts]))

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from headrace._core.effects import Now, Step
+from headrace._core.effects import Call, Now
 from headrace._core.views.catalogue import Catalogue, OpsFactory
 from headrace._core.views.redaction import Redact, Redaction
 from headrace._model.codec import Codec, chosen
@@ -56,7 +56,7 @@ class Reader:
         """Return the codec of a queue, as far as it was given."""
         return self._ops_factory.codecs.get(name, chosen(None))
 
-    def kept(self, key: tuple[Any, ...], build: Callable[[], Step[R]], fresh: float | None = None) -> Step[R]:
+    def kept(self, key: tuple[Any, ...], build: Callable[[], Call[R]], fresh: float | None = None) -> Call[R]:
         """Return the value that was read under *key* a moment ago, or read it by *build*. Errors are cached, too.
 
         *fresh*: seconds for which it is shown again, the reader's own if not given.
@@ -84,7 +84,7 @@ class Reader:
         self._workers.clear()
         self._catalogue.forget()
 
-    def _of(self, name: str) -> Step[list[Ops]]:
+    def _of(self, name: str) -> Call[list[Ops]]:
         """Make the operations of each shard of a queue, for its current levels."""
         return (yield from self._ops_factory.levelled([name]))[name]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace._core.effects import Step, send
+from headrace._core.effects import Call, send
 from headrace._core.views.reader import Reader
 from headrace._core.views.redaction import editable
 from headrace._model.views import ScheduleView
@@ -12,12 +12,12 @@ from headrace._protocol.keys import job_id
 class ScheduleViews(Reader):
     """The view of one schedule."""
 
-    def schedule(self, name: str, schedule: str) -> Step[ScheduleView | None]:
+    def schedule(self, name: str, schedule: str) -> Call[ScheduleView | None]:
         """Read a schedule of a queue, with the payload and headers of its jobs."""
         self._ops_factory.whole(name)  # refused before anything is sent
         job_id(schedule)
 
-        def build() -> Step[ScheduleView | None]:
+        def build() -> Call[ScheduleView | None]:
             for ops in reversed((yield from self._of(name))):  # an old shard may still have it
                 found = yield from send(ops.schedule_of(schedule))
                 if found is not None:

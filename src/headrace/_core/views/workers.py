@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace._core.effects import Step, send, send_all
+from headrace._core.effects import Call, send, send_all
 from headrace._core.views.reader import JOBS_SHOWN, Reader
 from headrace._model.state import JobState
 from headrace._model.views import (
@@ -17,11 +17,11 @@ from headrace._protocol.limits import CLAIMS_PER_SCRIPT, LISTED_PER_SCRIPT
 class WorkerViews(Reader):
     """Views of workers."""
 
-    def worker(self, name: str, worker: str) -> Step[WorkerView | None]:
+    def worker(self, name: str, worker: str) -> Call[WorkerView | None]:
         """Read a worker of a queue, and which jobs it has leased."""
         self._ops_factory.whole(name)  # refused before anything is sent
 
-        def build() -> Step[WorkerView | None]:
+        def build() -> Call[WorkerView | None]:
             parts = yield from self._of(name)
             there = [one for some in (yield from send_all([ops.workers() for ops in parts])) for one in some]
             state = next((one for one in there if one.name == worker), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from headrace._core.effects import HeldJob, Step, TakeBack
+from headrace._core.effects import Call, HeldJob, TakeBack
 from headrace._core.worker.consumer import FAIR_START_WITHIN_S, Consumer
 from headrace._model.terms import Value, value_of
 
@@ -31,7 +31,7 @@ def by_turns(
     return sorted((unit for _, unit in rows), key=lambda unit: unit[0].job.priority)
 
 
-def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Step[list[list[HeldJob]]]:
+def with_waiting(consumer: Consumer, fresh: list[list[HeldJob]]) -> Call[list[list[HeldJob]]]:
     """Take back the units that wait for a handler, and return them with the *fresh* ones, by turns. One handler runs
     jobs in the order of their leases.
     """

@@ -21,6 +21,7 @@ from headrace._core.effects import (
     Block,
     BlockThen,
     Bury,
+    Call,
     HeldJob,
     Log,
     Now,
@@ -28,7 +29,6 @@ from headrace._core.effects import (
     Role,
     Sleep,
     Start,
-    Step,
     TakeBack,
     Wake,
     send_all,
@@ -83,7 +83,7 @@ def fetch(consumer: Consumer) -> Role:
         yield from _send(consumer, last, last.ops)
 
 
-def _exchange(consumer: Consumer) -> Step[float | None]:
+def _exchange(consumer: Consumer) -> Call[float | None]:
     """Lease and settle in one round trip. If neither is possible, return the seconds to sleep, unless woken.
 
     A separate function: otherwise the role would keep leased and settled jobs in memory while it sleeps.
@@ -124,7 +124,7 @@ def _exchange(consumer: Consumer) -> Step[float | None]:
     return None
 
 
-def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) -> Step[list[Any]]:
+def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) -> Call[list[Any]]:
     """Send *ops*, which begin with a batch of settlements. Return the replies, or none if a value was too large."""
     consumer.jobs.under_way.append(batch)
     consumer.leasing.sending += 1
@@ -195,7 +195,7 @@ def lines_up(consumer: Consumer) -> bool:
     return fair is not None and (fair.undeclared or fair.unread or consumer.phase is not Phase.RUNNING)
 
 
-def _piggyback(consumer: Consumer, limit: int) -> Step[bool]:
+def _piggyback(consumer: Consumer, limit: int) -> Call[bool]:
     """Block, with a lease call behind the read. Return true if the read found something, but no job was leased."""
     call = _LeaseCall.of(consumer, limit, woken=True)
     consumer.leasing.piggybacked = limit
@@ -246,7 +246,7 @@ def _room(consumer: Consumer) -> int:
     return consumer.room() if shared is None else min(consumer.room(), shared.share(consumer, consumer.free()))
 
 
-def _pause(consumer: Consumer) -> Step[float]:
+def _pause(consumer: Consumer) -> Call[float]:
     """Do the other work of the role while it has nothing to send. Return the seconds to sleep, unless woken."""
     shared = consumer.shared
     timers = consumer.timers
@@ -272,7 +272,7 @@ def _pause(consumer: Consumer) -> Step[float]:
     return 0.0 if slow and (yield from _return_surplus(consumer)) else left
 
 
-def _return_surplus(consumer: Consumer) -> Step[bool]:
+def _return_surplus(consumer: Consumer) -> Call[bool]:
     """Give back jobs that wait for a slot, if any. Slow handlers hold all slots, and other workers may have free ones.
     Lease nothing until a slot is freed. Lease at once if no slot is taken, as a busy machine has started no handler.
     Return true if jobs were returned.
@@ -366,7 +366,7 @@ def _start(consumer: Consumer, fresh: Sequence[HeldJob], now: float) -> Role:
         yield Start((yield from with_waiting(consumer, [[held] for held in fresh])))
 
 
-def _gather(consumer: Consumer) -> Step[float | None]:
+def _gather(consumer: Consumer) -> Call[float | None]:
     """Start the batches that are full, or old enough. Return the seconds until the next batch is old enough."""
     if not consumer.jobs.gathered:
         return None

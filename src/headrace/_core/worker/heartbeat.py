@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace._core.effects import Now, Phase, Role, Sleep, Step, Wake, send_all
+from headrace._core.effects import Call, Now, Phase, Role, Sleep, Wake, send_all
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.declaring import declare
 from headrace._core.worker.lifecycle import Lifecycle
@@ -33,7 +33,7 @@ def beat(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role:
         yield Sleep(wait if len(due) <= BEATS_AT_ONCE else max(0.0, wait - late))
 
 
-def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
+def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Call[float]:
     """Send the heartbeats of these consumers in one round trip. Return the seconds until the next time."""
     for consumer in consumers:
         consumer.idle.beating = True  # before the check for idle mode: that role checks the other way round
@@ -44,7 +44,7 @@ def _beat(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
             consumer.idle.beating = False
 
 
-def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Step[float]:
+def _beat_for(worker: Lifecycle, consumers: Sequence[Consumer]) -> Call[float]:
     fresh = [not consumer.registered for consumer in consumers]
     names = [consumer.name for consumer in consumers]
     now = yield from Now()

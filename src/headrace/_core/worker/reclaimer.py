@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._core.effects import Abort, Now, Phase, Role, Sleep, Step, Wake, send, send_all
+from headrace._core.effects import Abort, Call, Now, Phase, Role, Sleep, Wake, send, send_all
 from headrace._core.verdicts import overran
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.declaring import declare
@@ -45,7 +45,7 @@ def _due(consumer: Consumer, now: float) -> bool:
     return bool(consumer.jobs.held) or consumer.timers.sweep_at <= now
 
 
-def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S) -> Step[float]:
+def sweep(worker: Lifecycle, consumers: Sequence[Consumer], tick: float = POLL_S) -> Call[float]:
     """Do the upkeep of these consumers, all sweeps in one round trip. Return the seconds until the next time."""
     now = yield from Now()
     swept: list[Consumer] = []

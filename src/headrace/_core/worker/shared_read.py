@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
 from attrs import define, field
 
-from headrace._core.effects import BlockAmong, Now, Phase, Role, Sleep, Step, Wake
+from headrace._core.effects import BlockAmong, Call, Now, Phase, Role, Sleep, Wake
 from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.lifecycle import ALONE_AT_MOST
 from headrace._protocol.op import Arg
@@ -158,7 +158,7 @@ def wait_for_resumed(shared: SharedRead, members: Sequence[Consumer]) -> Role:
         yield from _read(some, LONG_S, paused=True)
 
 
-def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> Step[Collection[Consumer]]:
+def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> Call[Collection[Consumer]]:
     """Block until one of these queues has something. Wake its consumer to lease it. Return the woken consumers. If the
     queues are *paused*, wake all their consumers in any case.
     """
@@ -168,7 +168,7 @@ def _read(some: Sequence[Consumer], seconds: float, *, paused: bool = False) -> 
 
 def _lease_from(
     some: Sequence[Consumer], command: tuple[Arg, ...], *, everything: bool = False
-) -> Step[Collection[Consumer]]:
+) -> Call[Collection[Consumer]]:
     whose = {consumer.ops.keys.key(name): consumer for consumer in some for name in ("jobs", "wake")}
     found = yield from BlockAmong(command, whose)
     theirs = some if everything else {id(whose[key]): whose[key] for key in found}.values()

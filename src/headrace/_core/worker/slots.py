@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 from headrace._model.checks import FOREVER_S
 from headrace._protocol.limits import LEASED_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
@@ -59,7 +59,7 @@ class SharedSlots:
         """
         return True
 
-    def gather_schedule(self, ops: Ops, name: str) -> Step[None]:  # noqa: ARG002 - there is no older shard
+    def gather_schedule(self, ops: Ops, name: str) -> Call[None]:  # noqa: ARG002 - there is no older shard
         """Have a schedule of an older shard go on in the shard of *ops*."""
         yield from ()
 

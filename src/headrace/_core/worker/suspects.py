@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attrs import define
 
-from headrace._core.effects import HeldJob, Now, Step, Wake
+from headrace._core.effects import Call, HeldJob, Now, Wake
 
 if TYPE_CHECKING:
     from headrace._core.worker.consumer import Consumer
@@ -48,14 +48,14 @@ class Suspects:
         """Tell whether other consumers than *consumer* wait for answers, as at a start, when each has its turn."""
         return any(member.leasing.asking for member in self.members if member is not consumer)
 
-    def clear(self) -> Step[None]:
+    def clear(self) -> Call[None]:
         """Let all consumers lease again."""
         self.holder = self.job = None
         self.until = 0.0
         yield Wake(everyone=True)
 
 
-def admitted(consumer: Consumer, fresh: Sequence[HeldJob]) -> Step[Sequence[HeldJob]]:
+def admitted(consumer: Consumer, fresh: Sequence[HeldJob]) -> Call[Sequence[HeldJob]]:
     """Return the leased jobs that may start now. Give the others back. A suspect comes alone."""
     suspects = consumer.suspects
     suspect = next((held for held in fresh if held.deaths), None)
@@ -95,7 +95,7 @@ def _starts(consumer: Consumer, suspect: HeldJob, until: float) -> bool:
     return True
 
 
-def let_go_on(consumer: Consumer) -> Step[None]:
+def let_go_on(consumer: Consumer) -> Call[None]:
     """Let consumers lease again, if the suspect has ended, the other jobs have ended, or the time is over."""
     suspects = consumer.suspects
     holder = suspects.holder

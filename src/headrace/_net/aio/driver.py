@@ -12,6 +12,7 @@ from headrace._core.effects import (
     Block,
     BlockAmong,
     Bury,
+    Call,
     Effect,
     ForgetEnds,
     Inform,
@@ -21,7 +22,6 @@ from headrace._core.effects import (
     Scan,
     Send,
     Sleep,
-    Step,
     Undo,
     Undoable,
     WatchEnds,
@@ -66,7 +66,7 @@ class AsyncDriver(Connected):
         with span:
             return span.done(await self._executor.run(op, within=within))
 
-    async def _drive(self, call: Step[R], span: Span | None = None, timeout: Timeout = None) -> R:
+    async def _drive(self, call: Call[R], span: Span | None = None, timeout: Timeout = None) -> R:
         within = None if timeout is None else seconds("timeout", timeout, zero=False)
         if span is not None:
             with span:

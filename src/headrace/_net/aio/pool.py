@@ -18,7 +18,7 @@ from redis.credentials import CredentialProvider
 from headrace._net.aio.colour import bounded
 from headrace._net.base import connections
 from headrace._net.base.connections import Attend, Credentials, Guarded, own_pool, refused
-from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Call, destination, leaving, unreadable
+from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Pending, destination, leaving, unreadable
 from headrace._net.base.retries import Meanwhile
 from headrace._net.base.sentinel import Manager, Place
 from headrace._telemetry.client import Outage
@@ -117,6 +117,9 @@ class AsyncPool(BasePool):
     async def drop(self, connection: Any) -> None:
         self._all.discard(connection)
         await connection.disconnect(nowait=True)
+
+    def close_now(self, connection: Any) -> None:
+        close_now(connection)
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         closing = [connection.disconnect() for connection in self._emptied(inuse_connections)]
@@ -251,15 +254,16 @@ def abort(connection: Any) -> None:
         writer.transport.abort()
 
 
+def close_now(connection: Any) -> None:
+    """End a connection that has no user any more."""
+    abort(connection)
+    connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
+
+
 def abandon(connection: Any, loop: Any) -> None:
-    """End a connection that has no user any more, from any thread."""
-
-    def drop() -> None:
-        abort(connection)
-        connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
-
+    """Like `close_now`, from any thread."""
     with suppress(RuntimeError):  # its event loop has ended
-        loop.call_soon_threadsafe(drop)
+        loop.call_soon_threadsafe(close_now, connection)
 
 
 async def disconnect(connection: Any) -> None:
@@ -360,13 +364,13 @@ class AsyncCombiner:
 
     def __init__(self, connections: AsyncPool) -> None:
         self._connections = connections
-        self._waiting: deque[tuple[Call, asyncio.Future[list[Any]]]] = deque()
+        self._waiting: deque[tuple[Pending, asyncio.Future[list[Any]]]] = deque()
         self._trips: set[asyncio.Task[None]] = set()  # so that none is collected
         self._under_way = 0  # trips that look for waiting calls once more before they end
 
     async def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
         """Like `Combiner.send`. The call of a cancelled caller is sent nevertheless if it waited for others."""
-        call = Call(commands, leaves)
+        call = Pending(commands, leaves)
         answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         if not self._under_way:
             return await self._alone(call, answered)
@@ -374,7 +378,7 @@ class AsyncCombiner:
         self._begin()
         return await answered
 
-    async def _alone(self, call: Call, answered: asyncio.Future[list[Any]]) -> list[Any]:
+    async def _alone(self, call: Pending, answered: asyncio.Future[list[Any]]) -> list[Any]:
         """Send a call at once, as none is under way. A task would cost two more iterations of the event loop."""
         self._under_way += 1
         try:
@@ -415,7 +419,7 @@ class AsyncCombiner:
                 if not isinstance(error, Exception):
                     raise
 
-    async def _trip(self, batch: Sequence[tuple[Call, asyncio.Future[list[Any]]]]) -> None:
+    async def _trip(self, batch: Sequence[tuple[Pending, asyncio.Future[list[Any]]]]) -> None:
         connection = await self._connections.take()
         try:
             left, failed = leaving([call for call, _ in batch])

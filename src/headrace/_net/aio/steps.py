@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headrace._core.effects import Effect, Send, Sleep, Step
+from headrace._core.effects import Call, Effect, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._model.steps import NAME_CHARACTERS, fraction_of
 from headrace._net.aio.colour import Driven, background, made, settled, sleep, takes_steps
@@ -16,7 +16,7 @@ from headrace._telemetry.steps import StepSpan
 from headrace.errors import ConfigurationError, NotDurable
 
 PROGRESS_EVERY_S = 1.0  # seconds between two notes of progress on the wire
-Drive = Callable[[Step[Any]], Driven[Any]]  # runs a generator to its end
+Drive = Callable[[Call[Any]], Driven[Any]]  # runs a generator to its end
 
 
 def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> Drive:
@@ -33,7 +33,7 @@ def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> 
         except NotDurable as error:
             return late(error)
 
-    async def drive(call: Step[Any]) -> Any:
+    async def drive(call: Call[Any]) -> Any:
         try:
             effect = next(call)
             while True:

@@ -111,8 +111,15 @@ class BasePool:
             raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
 
     def give(self, connection: Any) -> None:
-        """Return a connection without unanswered commands to the pool."""
-        self._free.append((connection, time.monotonic()))
+        """Return a connection without unanswered commands to the pool. Close it if the pool was emptied meanwhile."""
+        if connection in self._all:
+            self._free.append((connection, time.monotonic()))
+        else:
+            self.close_now(connection)
+
+    def close_now(self, connection: Any) -> None:
+        """Close a connection without waiting."""
+        raise NotImplementedError
 
     def _emptied(self, everything: bool) -> list[Any]:
         """Forget the free connections, or *everything*, and return them."""
@@ -172,7 +179,7 @@ def unreadable(error: OSError) -> errors.ConnectionError:
 
 
 @define(eq=False)
-class Call:
+class Pending:
     """A call that waits for its round trip."""
 
     commands: Sequence[bytes]
@@ -181,9 +188,9 @@ class Call:
     error: BaseException | None = None
 
 
-def leaving(calls: Sequence[Call]) -> tuple[list[Call], dict[int, Exception]]:
+def leaving(calls: Sequence[Pending]) -> tuple[list[Pending], dict[int, Exception]]:
     """Mark calls as sent. Return the calls to send, and the errors of calls that are too late, by identity."""
-    left: list[Call] = []
+    left: list[Pending] = []
     failed: dict[int, Exception] = {}
     for call in calls:
         try:

@@ -13,6 +13,7 @@ from headrace._core.effects import (
     Block,
     BlockAmong,
     Bury,
+    Call,
     Effect,
     ForgetEnds,
     Inform,
@@ -22,7 +23,6 @@ from headrace._core.effects import (
     Scan,
     Send,
     Sleep,
-    Step,
     Undo,
     Undoable,
     WatchEnds,
@@ -67,7 +67,7 @@ class Driver(Connected):
         with span:
             return span.done(self._executor.run(op, within=within))
 
-    def _drive(self, call: Step[R], span: Span | None = None, timeout: Timeout = None) -> R:
+    def _drive(self, call: Call[R], span: Span | None = None, timeout: Timeout = None) -> R:
         within = None if timeout is None else seconds("timeout", timeout, zero=False)
         if span is not None:
             with span:

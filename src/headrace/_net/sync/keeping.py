@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 from headrace._core.queue.keeping import Keeping
 from headrace._net.sync.colour import Background, Driven, event, happens
 from headrace._protocol.limits import COURTESY_S
@@ -21,7 +21,7 @@ class Kept:
     for an unreachable server.
     """
 
-    def __init__(self, keeping: Keeping, drive: Callable[[Step[Any]], Driven[Any]], queue: str) -> None:
+    def __init__(self, keeping: Keeping, drive: Callable[[Call[Any]], Driven[Any]], queue: str) -> None:
         self._keeping = keeping
         self._drive = drive
         self._queue = queue

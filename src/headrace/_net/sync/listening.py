@@ -10,7 +10,7 @@ from typing import Any
 from attrs import define
 from redis import exceptions as errors
 
-from headrace._core.effects import Step
+from headrace._core.effects import Call
 from headrace._core.notices import Inbox, Received
 from headrace._core.shards.map import ShardMap
 from headrace._net.base.retries import RECONNECT_PAUSE_S
@@ -38,7 +38,7 @@ class Listening:
     """One subscription to all shards of a queue. It follows the table of shards, which it reads through *drive*."""
 
     def __init__(
-        self, ops: WholeOps, executor: Executor, kinds: Sequence[str], drive: Callable[[Step[bool]], Driven[bool]]
+        self, ops: WholeOps, executor: Executor, kinds: Sequence[str], drive: Callable[[Call[bool]], Driven[bool]]
     ) -> None:
         self._map = ShardMap(ops)
         self._executor = executor

@@ -16,7 +16,7 @@ from redis.retry import Retry as NoRetry
 
 from headrace import _forks
 from headrace._net.base.connections import BOUNDS, Attend, own_pool, refused
-from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Call, destination, leaving, unreadable
+from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Pending, destination, leaving, unreadable
 from headrace._net.base.retries import Meanwhile, since_boot
 from headrace._net.base.sockets import cut, set_timeout
 from headrace._telemetry.client import Outage
@@ -94,6 +94,9 @@ class Pool(BasePool):
     def drop(self, connection: Any) -> None:
         """Close a connection in the middle of an exchange."""
         self._all.discard(connection)
+        connection.disconnect()
+
+    def close_now(self, connection: Any) -> None:
         connection.disconnect()
 
     def disconnect(self, inuse_connections: bool = True) -> None:
@@ -259,13 +262,13 @@ def reply(connection: Any) -> Any:
         raise unreadable(error) from error
 
 
-class ThreadCall(Call):
+class PendingOfThread(Pending):
     """A call of a thread. The thread sleeps until the call is answered, or until it has to send for others."""
 
     def __init__(self, commands: Sequence[bytes], leaves: Meanwhile) -> None:
         super().__init__(commands, leaves)
         self.turn = threading.Event()  # a fork of the thread that waits for it there is not
-        self.leads: Sequence[ThreadCall] = ()
+        self.leads: Sequence[PendingOfThread] = ()
 
 
 class Combiner:
@@ -273,13 +276,13 @@ class Combiner:
 
     def __init__(self, connections: Pool) -> None:
         self._connections = connections
-        self._waiting: deque[ThreadCall] = deque()
+        self._waiting: deque[PendingOfThread] = deque()
         self._under_way = 0
         self._lock = _forks.lock()
 
     def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
         """Send packed commands, together with other callers' commands. Return the replies, as `Executor.send` does."""
-        call = ThreadCall(commands, leaves)
+        call = PendingOfThread(commands, leaves)
         with self._lock:
             self._waiting.append(call)
             if self._under_way < TRIPS:
@@ -300,7 +303,7 @@ class Combiner:
         batch[0].leads = batch
         batch[0].turn.set()
 
-    def _lead(self, batch: Sequence[ThreadCall]) -> None:
+    def _lead(self, batch: Sequence[PendingOfThread]) -> None:
         """Send the calls of a trip; then let another caller do so."""
         try:
             self._trip(batch)
@@ -316,7 +319,7 @@ class Combiner:
         for call in batch[1:]:
             call.turn.set()
 
-    def _trip(self, batch: Sequence[Call]) -> None:
+    def _trip(self, batch: Sequence[Pending]) -> None:
         connection = self._connections.take()
         try:
             left, failed = leaving(batch)

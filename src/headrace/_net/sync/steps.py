@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from headrace._core.effects import Effect, Send, Sleep, Step
+from headrace._core.effects import Call, Effect, Send, Sleep
 from headrace._core.steps.run import Run
 from headrace._model.steps import NAME_CHARACTERS, fraction_of
 from headrace._net.sync.colour import Driven, background, made, settled, sleep, takes_steps
@@ -17,7 +17,7 @@ from headrace._telemetry.steps import StepSpan
 from headrace.errors import ConfigurationError, NotDurable
 
 PROGRESS_EVERY_S = 1.0  # seconds between two notes of progress on the wire
-Drive = Callable[[Step[Any]], Driven[Any]]  # runs a generator to its end
+Drive = Callable[[Call[Any]], Driven[Any]]  # runs a generator to its end
 
 
 def driver(executor: Executor, late: Callable[[NotDurable], list[Any]]) -> Drive:
@@ -34,7 +34,7 @@ def driver(executor: Executor, late: Callable[[NotDurable], list[Any]]) -> Drive
         except NotDurable as error:
             return late(error)
 
-    def drive(call: Step[Any]) -> Any:
+    def drive(call: Call[Any]) -> Any:
         try:
             effect = next(call)
             while True:
