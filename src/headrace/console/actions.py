@@ -1,4 +1,6 @@
-"""Actions of pages and terminal: each calls one verb of a queue, and returns the change that it made."""
+"""The actions of pages and terminal. Each calls one verb of a queue, and returns the change that it
+made.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,17 @@ STEPS_WITHIN_S = 1.0  # seconds that a bulk action takes before its user is aske
 
 @frozen
 class Form:
-    """The fields of a form: each once, as text. `ticked` has the ids of rows that a user chose in a list; `None`:
-    the form is of no list.
+    """The fields of a form as text, each once.
+
+    `ticked` has the ids of the rows that a user chose in a list. It is `None` for a form of no
+    list.
     """
 
     fields: Mapping[str, str]
     ticked: tuple[str, ...] | None = None
 
     def __call__(self, name: str) -> str:
-        """Return a field; '' if it is missing."""
+        """Return a field, or '' if it is missing."""
         return self.fields.get(name, "")
 
     def required(self, name: str) -> str:
@@ -45,7 +49,7 @@ class Form:
         return self(name)
 
     def seconds(self, name: str) -> float | None:
-        """Return a field as seconds; `None` if it is empty."""
+        """Return a field as seconds, or `None` if it is empty."""
         text = self(name).strip()
         if not text:
             return None
@@ -58,7 +62,7 @@ class Form:
         return seconds
 
     def count(self, name: str) -> int:
-        """Return a field as a number of jobs; 0 if it is empty."""
+        """Return a field as a number of jobs, or 0 if it is empty."""
         text = self(name)
         if text and not re.fullmatch(r"[0-9]{1,15}", text):
             raise Refused(f"{name} {text!r:.50}: give a number.")
@@ -74,13 +78,13 @@ TRACING = ("traceparent", "tracestate", "baggage")  # headers that a tracer writ
 
 
 def is_internal(header: str) -> bool:
-    """Tell whether a header is not the program's own: ours, or a tracer's."""
+    """Tell whether a header is ours or a tracer's, and not the program's own."""
     return header.startswith(HEADERS.reserved) or header in TRACING
 
 
 @frozen
 class ActionRequest:
-    """An action that a user asks for: its queue, its form, and the reader of queues."""
+    """An action that a user asks for, with its queue, its form, and the reader of queues."""
 
     queue: AsyncQueue[Any]
     form: Form
@@ -103,7 +107,7 @@ async def resume(request: ActionRequest) -> Outcome:
 
 
 async def enqueue(request: ActionRequest) -> Outcome:
-    """Add a job, its payload as it is typed; or a job like another."""
+    """Add a job with its payload as it is typed, or a job like another."""
     if request.form("again"):
         return await _enqueue_again(request, request.form("again"))
     delay, level = request.form.seconds("delay"), int(request.form.seconds("priority") or 0)
@@ -113,7 +117,9 @@ async def enqueue(request: ActionRequest) -> Outcome:
 
 
 async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
-    """Add a job with the headers, priority, key and cost of another, and its payload, unless another one is typed."""
+    """Add a job with the headers, priority, key and cost of another. Its payload is the other's,
+    unless one is typed.
+    """
     found = await request.queue.find(id)
     if found is None or found.job.payload is None:
         raise Refused(f"The payload of {id!r:.100} is not known any more. Nothing was done.")
@@ -157,7 +163,7 @@ SIGNALLED = {
 
 
 async def signal(request: ActionRequest) -> Outcome:
-    """Send a signal to a job, its data as it is typed: JSON, or else text."""
+    """Send a signal to a job. Its data is read as JSON, or else as text."""
     data = request.form("data")
     sent = signal_data(data) if data else None
     job_id = request.form.required("id")
@@ -169,7 +175,7 @@ async def signal(request: ActionRequest) -> Outcome:
 
 
 async def _letters(request: ActionRequest) -> list[str]:
-    """Return the ids of the chosen dead letters: one, a group, or none for all."""
+    """Return the ids of one dead letter or of a group. No ids stand for all letters."""
     if request.form("id"):
         return [request.form("id")]
     if not request.form("group"):
@@ -181,7 +187,10 @@ async def _letters(request: ActionRequest) -> list[str]:
 
 
 async def redrive(request: ActionRequest) -> Outcome:
-    """Send dead letters back to the queue: one, maybe with another payload as it is typed; all of a reason, or all."""
+    """Send dead letters back to the queue, all of them or all of a reason.
+
+    A single one may get another payload.
+    """
     typed = request.form.fields.get("payload")
     payload = None if typed is None else typed.replace("\r\n", "\n")  # browsers send each line end as CRLF
     chosen = await _letters(request)
@@ -196,7 +205,7 @@ async def redrive(request: ActionRequest) -> Outcome:
 
 
 async def purge_dead(request: ActionRequest) -> Outcome:
-    """Remove dead letters for good: one, all of a reason, or all."""
+    """Remove dead letters for good, all of them, all of a reason, or one."""
     number = await request.queue.admin.purge_dead(*await _letters(request))
     return number, f"{counted(number, 'dead letter')} removed."
 
@@ -214,7 +223,7 @@ async def delete(request: ActionRequest) -> Outcome:
 
 
 async def schedule(request: ActionRequest) -> Outcome:
-    """Change timing, missed rule or payload of a schedule; the headers of its jobs stay."""
+    """Change timing, missed rule or payload of a schedule. The headers of its jobs stay."""
     form, name = request.form, request.form.required("name")
     found = await InnerQueue(request.queue).schedule(name)
     if found is None:
@@ -243,7 +252,7 @@ async def schedule(request: ActionRequest) -> Outcome:
 
 
 async def unschedule(request: ActionRequest) -> Outcome:
-    """End a schedule; jobs that it has enqueued stay."""
+    """End a schedule. Jobs that it has enqueued stay."""
     done = await request.queue.admin.unschedule(request.form.required("name"))
     return int(done), "The schedule was removed." if done else "There is no such schedule any more."
 
@@ -280,7 +289,6 @@ ASKED = {
 
 
 async def _ask_worker(verb: str, request: ActionRequest) -> Outcome:
-    """Ask a worker for something."""
     ask = getattr(request.queue.admin, verb)
     asked: bool = await ask(request.form.required("worker"))
     return int(asked), ASKED[verb] if asked else "The worker is not there any more."
@@ -290,7 +298,7 @@ quiet_worker, resume_worker, stop_worker = (partial(_ask_worker, verb) for verb 
 
 
 async def repair(request: ActionRequest) -> Outcome:
-    """Repair damage by foreign commands; or show it, and change nothing."""
+    """Repair damage by foreign commands, or only show it."""
     shown = bool(request.form("show"))
     found = await request.queue.admin.repair(dry_run=shown)
     kinds = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in asdict(found).items() if number)
@@ -305,7 +313,9 @@ CALLS: dict[str, Action] = {name: globals()[name] for name in ACTIONS}
 
 @frozen
 class Button:
-    """A button of the page of a queue, or of a worker. Its action needs no other field; `note` explains it."""
+    """A button of the page of a queue, or of a worker. Its action needs no other field. `note`
+    explains it.
+    """
 
     page: str
     text: str
@@ -333,8 +343,10 @@ BULK_TEXTS = {  # on the button, and of the jobs after it
 
 
 async def _bulk(queue: AsyncQueue[Any], action: str, form: Form) -> tuple[int, str, dict[str, str]]:
-    """Take an action for all jobs of a state that match, for a second. Return the number of jobs, a text on all steps
-    so far, and the fields that go on with it; none at its end.
+    """Take an action for all jobs of a state that match, for about a second.
+
+    Return the number of jobs, a text on all steps so far, and the fields that go on with it. At the
+    end there are no fields.
     """
     end = time.monotonic() + STEPS_WITHIN_S
     texts = {name: form(name) for name in ("reason", "kind", "group")}
@@ -367,7 +379,6 @@ TICKED_TEXTS = {  # on the button, and of a job that is not done
 
 
 async def _ticked(queue: AsyncQueue[Any], action: str, ticked: Sequence[str]) -> Outcome:
-    """Take an action for the jobs whose rows were ticked."""
     if action == "cancel":
         done = sum([await queue.cancel(one) for one in ticked])
     else:
@@ -378,7 +389,9 @@ async def _ticked(queue: AsyncQueue[Any], action: str, ticked: Sequence[str]) ->
 
 
 def _checked(action: str, form: Form) -> tuple[str, ...]:
-    """Return the ids of the rows that were ticked, each once. Raises `Refused`: no id never means all jobs."""
+    """Return the ids of the rows that were ticked, each once. Raises `Refused` for none, as none
+    must never mean all jobs.
+    """
     ticked = tuple(dict.fromkeys(form.ticked or ()))
     if action not in TICKED_TEXTS or not 0 < len(ticked) <= PER_PAGE or "" in ticked:
         raise Refused(f"Tick 1 to {PER_PAGE} rows, and press a button below them. Nothing was done.")

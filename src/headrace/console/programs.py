@@ -1,4 +1,4 @@
-"""Worker programs: a program has a registration in each of its queues, or shards."""
+"""Worker programs. A program has a registration in each of its queues, or shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.inspect import OtherTerms, WorkerFacts, WorkerState
 
 @frozen
 class Program:
-    """A worker program: its registrations, one a queue, or one a shard."""
+    """A worker program with its registrations, one a queue, or one a shard."""
 
     name: str
     members: Sequence[WorkerState]
@@ -24,7 +24,9 @@ class Program:
 
     @property
     def queues(self) -> dict[str, WorkerState]:
-        """Its registration in each queue; if it serves several shards of a queue, in one of them."""
+        """Its registration in each queue. If it serves several shards of a queue, one of them
+        stands for all.
+        """
         return {one.queue: one for one in self.members}
 
     @property
@@ -39,7 +41,9 @@ class Program:
 
     @property
     def slots(self) -> int:
-        """The number of jobs that it runs at a time in all queues; 0 if it is not known. Shards share their slots."""
+        """The number of jobs that it runs at a time in all queues, or 0 if it is not known. Shards
+        share their slots.
+        """
         return sum(one.facts.slots for one in self.queues.values() if one.facts is not None)
 
     @property
@@ -54,7 +58,7 @@ class Program:
 
     @property
     def states(self) -> Sequence[WorkerState]:
-        """A registration in each of its states: only live ones, if there are any."""
+        """A registration in each of its states. Only live ones count, if there are any."""
         live: dict[str, WorkerState] = {}
         for one in self.members:
             if one.alive:
@@ -63,7 +67,7 @@ class Program:
 
 
 def programs(workers: Iterable[WorkerState]) -> list[Program]:
-    """Group registrations by their machine and process; without facts, by their names."""
+    """Group registrations by their machine and process, or by their names where these are not known."""
     groups: dict[tuple[str, str, int], list[WorkerState]] = {}
     for one in sorted(workers, key=lambda one: (one.queue, one.name)):
         name = one.name.rpartition(".")[0] or one.name  # without the part that is of one process

@@ -29,11 +29,11 @@ FAILURES = (redis.RedisError, OSError, HeadraceError, ValueError)  # of reading 
 
 
 class Refused(ValueError):
-    """A form that asks for nothing that can be done; its text says why."""
+    """Raised for a form that asks for nothing that can be done. Its text says why."""
 
 
 def took(seconds: float | None) -> str:
-    """Write how long something took: below ten seconds more exactly than `span`."""
+    """Write how long something took. Below ten seconds it is more exact than `span`."""
     if seconds is None or seconds >= 9.95:
         return span(seconds)
     if seconds < 0.9995:
@@ -42,7 +42,7 @@ def took(seconds: float | None) -> str:
 
 
 def signal_data(text: str) -> Any:
-    """Read the data of a signal that a user typed: JSON, or else the text itself."""
+    """Read the data of a signal that a user typed as JSON, or else take the text itself."""
     try:
         return json.loads(text)
     except ValueError:
@@ -73,7 +73,6 @@ def declared(option: str, value: str) -> str:
 
 
 def _rate_limit(limit: int, per: float, key: str | None, burst: int | None, per_shard: bool) -> str:
-    """Write a rate limit."""
     text = f"{limit:,} {EACH.get(per) or f'in {span(per)}'}"
     text += "" if key is None else f" for each {'job key' if key == HEADERS.key else key}"
     text += "" if burst is None else f", {burst:,} at once"
@@ -81,7 +80,7 @@ def _rate_limit(limit: int, per: float, key: str | None, burst: int | None, per_
 
 
 def percent(part: float) -> str:
-    """Write a part of a whole; a small one is not 0."""
+    """Write a part of a whole. A small one is not written as 0."""
     return f"{part:.1%}" if 0 < part < 0.1 else f"{part:.0%}"
 
 
@@ -93,7 +92,7 @@ def from_now(moment: float | None, now: float) -> str:
 
 
 def moment(name: str, text: str, now: float) -> float | None:
-    """Read a moment: a span back from *now*, or a date and time in UTC. Raises `Refused`."""
+    """Read a span back from *now*, or a date and time in UTC. Raises `Refused`."""
     text = text.strip()
     if not text:
         return None
@@ -109,7 +108,9 @@ def moment(name: str, text: str, now: float) -> float | None:
 
 
 def timing(one: Schedule) -> str:
-    """Write the rhythm of a schedule in words; a cron expression as it is, without the library that reads it."""
+    """Write the rhythm of a schedule in words. A cron expression stays as it is without the library
+    that reads it.
+    """
     if one.every:
         return f"every {span(one.every)}"
     words = one.cron or ""
@@ -121,7 +122,7 @@ def timing(one: Schedule) -> str:
 
 
 def clock(moment: float | None) -> str:
-    """Write a moment in UTC; one that no calendar has as a number."""
+    """Write a moment in UTC, or as a number if no calendar has it."""
     if moment is None:
         return ""
     try:
@@ -158,12 +159,12 @@ def short(number: float) -> str:
 
 
 def middle(text: str, most: int = 28) -> str:
-    """Cut a long name in its middle: its beginning and its end tell it from others."""
+    """Cut a long name in its middle, as its beginning and its end tell it from others."""
     return text if len(text) <= most else f"{text[: most - 9]}…{text[-8:]}"
 
 
 def chart(values: Sequence[float], width: int) -> str:
-    """Draw the latest *values* as bars, the newest at the right; a blank is none."""
+    """Draw the latest *values* as bars, the newest at the right. A blank stands for none."""
     latest = list(values)[-width:]
     top = max(latest, default=0.0)
     bars = (" " if value <= 0 else BARS[min(len(BARS) - 1, int(value / top * len(BARS)))] for value in latest)

@@ -30,14 +30,16 @@ def main() -> None:
 
 
 def _read_arguments() -> None:
-    """Decode the arguments as UTF-8, whatever the locale is: ids and payloads on the server are."""
+    """Decode the arguments as UTF-8, as ids and payloads on the server are, whatever the locale is."""
     for place, argument in enumerate(sys.argv):
         with suppress(UnicodeError):  # bytes of another encoding stay as the locale reads them
             sys.argv[place] = os.fsencode(argument).decode()
 
 
 def _open_streams() -> None:
-    """Let standard streams that are closed lead nowhere: files opened later would take their numbers."""
+    """Let closed standard streams lead nowhere. Files that are opened later would take their
+    numbers.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

@@ -1,5 +1,6 @@
-"""The program's commands, all of them. Results go to standard output, plain unless that is a terminal; all else to
-stderr.
+"""All commands of the program.
+
+Results go to standard output, plain unless that is a terminal. All else goes to standard error.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def expire(queue: Queue, ids: Ids = None, yes: Yes = False, in_json: Json = Fals
 
 
 def _user() -> str | None:
-    """Return the name of the user, and of the machine; `None` where the system knows no user."""
+    """Return `user@machine`, or `None` where the system knows no user."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"[: LIMITS.name_characters]
     except (ImportError, KeyError, OSError):
@@ -396,7 +396,7 @@ def redeclare(
 
 
 def _limit(text: str, per_shard: bool) -> Limit:
-    """Read a limit: `20`, or `tenant=5`. Raises `ConfigurationError`."""
+    """Read a limit such as `20` or `tenant=5`. Raises `ConfigurationError`."""
     key, _, number = text.rpartition("=")
     if not number.isascii() or not number.isdigit():
         raise ConfigurationError(f"--limit {text!r}: give a number, or a header and a number, such as tenant=5")
@@ -404,7 +404,9 @@ def _limit(text: str, per_shard: bool) -> Limit:
 
 
 def _weight(text: str, fair: str | None) -> tuple[tuple[str, ...], float]:
-    """Read a weight: `gold=3`, or `acme/ada=0.5` if *fair* has two headers. Raises `ConfigurationError`."""
+    """Read a weight such as `gold=3`, or `acme/ada=0.5` if *fair* has two headers. Raises
+    `ConfigurationError`.
+    """
     value, equals, number = text.rpartition("=")
     try:
         weight = float(number if equals else "")

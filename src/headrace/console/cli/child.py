@@ -1,4 +1,6 @@
-"""A process of `headrace work`, run as `python -m headrace.console.cli.child`: it loads a worker, and runs it."""
+"""A process of `headrace work`, which loads a worker and runs it. It is run as `python -m
+headrace.console.cli.child`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ POLL_S = 0.1  # seconds, until the worker of a burst is registered
 
 @frozen
 class Options:
-    """The options of the command that each process gets, as one argument in JSON; `None`: not given."""
+    """The options that each process gets as one argument in JSON. `None` stands for an option that
+    is not given.
+    """
 
     max_outage: float | None = None
     burst: bool = False
@@ -70,7 +74,7 @@ class Identity:
 
     @classmethod
     def unpacked(cls, line: bytes) -> Identity | None:
-        """Unpack the bytes that `packed` made; `None` if some are missing."""
+        """Unpack the bytes that `packed` made. Return `None` if some are missing."""
         try:
             return cls(**json.loads(line))
         except (ValueError, TypeError):
@@ -88,7 +92,9 @@ class Identity:
 
 
 def serve(port: int) -> None:
-    """Serve `/metrics` on *port* (0: any) of all interfaces, until the process ends. Raises `ConfigurationError`."""
+    """Serve `/metrics` on *port* of all interfaces until the process ends. Port 0 is any. Raises
+    `ConfigurationError`.
+    """
     with requiring("--metrics-port", "metrics"):
         import prometheus_client
         from opentelemetry import metrics
@@ -154,7 +160,7 @@ def follow(number: int) -> socket.socket:
 
 
 def load(target: str) -> Worker | AsyncWorker:
-    """Import *target*, MODULE:NAME: a worker, or tasks. Raises `ConfigurationError` if there is none."""
+    """Import a worker, or tasks, by MODULE:NAME. Raises `ConfigurationError` if there is none."""
     module, path = module_of(target, "worker")
     try:
         worker: Any = worker_of(reduce(getattr, path.split("."), module))
@@ -183,10 +189,10 @@ def _explain(link: socket.socket, why: str, status: int) -> int:
 
 
 def work(target: str, number: int, options: Options, link: socket.socket) -> int:
-    """Load the worker, check that its server is there, and run it; return the exit code.
+    """Load the worker, check that its server is there, run it, and return the exit code.
 
-    *number*: from 1 on if there are several; it is appended to a name that was given to the worker, which must be
-    unique.
+    Several processes have a *number* from 1 on. It is appended to a name that was given to the
+    worker, as names are unique.
     """
     options.set_form()
     quiet = logging.NullHandler()

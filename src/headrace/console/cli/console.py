@@ -1,4 +1,5 @@
-"""Parts that commands share: finding the server and the queue, importing objects, reporting failures.
+"""Parts that commands share, such as finding the server and the queue, importing objects, and
+reporting failures.
 
 Exit codes: 0 done, 1 failed, not there or nothing done, 2 wrong arguments or an unknown queue, 130 interrupted, 141 the
 reader of our output has gone.
@@ -35,7 +36,7 @@ CONNECT_WITHIN_S = 5.0  # seconds; an operating system waits minutes for a host 
 
 
 def say(text: str, level: str = "INFO", **fields: object) -> None:
-    """Write one line for the user to standard error; in JSON, with these *fields*.
+    """Write one line for the user to standard error. In JSON it has these *fields*.
 
     A line that can't be written is dropped: its reader has gone, or the disk is full.
     """
@@ -67,8 +68,9 @@ def say_in_json() -> None:
 
 
 def set_up(level: str, form: str) -> bool:
-    """Write all log lines of this process to standard error, as `text` or `json`; false if the program has set up
-    logging.
+    """Write all log lines of this process to standard error, as `text` or `json`.
+
+    Return false if the program has set up logging itself.
     """
     if logging.getLogger("headrace").hasHandlers():
         return False
@@ -81,7 +83,7 @@ def set_up(level: str, form: str) -> bool:
 
 @contextmanager
 def reported() -> Generator[None, None, None]:
-    """Turn errors into one line and an exit code: a wrong address deserves no traceback."""
+    """Turn errors into one line and an exit code, as a wrong address deserves no traceback."""
     try:
         yield
         sys.stdout.flush()
@@ -103,8 +105,10 @@ def reported() -> Generator[None, None, None]:
 
 
 def as_typed(message: str, options: Mapping[str, str], given: Container[str]) -> str:
-    """Name options in an error of the library, which names its arguments, as they are typed. *options*: how each is
-    typed, by its argument. A value is that of an option only if this one was *given*: jobs in lines have values, too.
+    """Replace the names of arguments in an error of the library by the options that a user types.
+
+    *options* maps each argument to its option. A value belongs to an option only if this one
+    was *given*, because jobs in lines have values, too.
     """
     for name, typed in options.items():
         message = re.sub(rf"(?<![\w.(-]){name}=(?=$|[\s,;:)])", typed, message)
@@ -127,7 +131,7 @@ def _options() -> tuple[dict[str, str], set[str]]:
 
 @contextmanager
 def terminated(code: int = 128 + signal.SIGTERM) -> Generator[None, None, None]:
-    """Handle SIGTERM like Ctrl-C: clean up, then end with this exit code."""
+    """Handle SIGTERM like Ctrl-C. The program cleans up, then ends with this exit code."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise SystemExit(code)
@@ -140,7 +144,7 @@ def terminated(code: int = 128 + signal.SIGTERM) -> Generator[None, None, None]:
 
 
 def server(url: str | None) -> str:
-    """Return the URL to use: *url*, or else the environment's."""
+    """Return *url*, or else the URL that the environment names."""
     return given(url, "give --url", "")
 
 
@@ -239,7 +243,11 @@ def path_of(argument: str) -> Path:
 
 
 def module_of(target: str, example: str) -> tuple[Any, str]:
-    """Import the module of *target*, MODULE:NAME; return it, and the name. Raises `ConfigurationError`."""
+    """Import the module of a *target* such as `app:worker`. Return it, and the name behind the
+    colon.
+
+    Raises `ConfigurationError`.
+    """
     name, _, path = target.partition(":")
     if not name or not path:
         raise ConfigurationError(f"give MODULE:NAME, such as app:{example}")
@@ -261,7 +269,7 @@ def module_of(target: str, example: str) -> tuple[Any, str]:
 
 
 def _set_up_django() -> None:
-    """Let handlers import models, as `manage.py` does. Does nothing without Django."""
+    """Let handlers import models, as `manage.py` does. Do nothing without Django."""
     try:
         django: Any = importlib.import_module("django")
     except ModuleNotFoundError as error:

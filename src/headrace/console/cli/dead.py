@@ -1,4 +1,4 @@
-"""`headrace dead`: the commands for dead letters."""
+"""The commands of `headrace dead` for dead letters."""
 
 from __future__ import annotations
 

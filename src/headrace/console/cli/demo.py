@@ -1,4 +1,5 @@
-"""`headrace demo`: every module of Python's standard library is a job, and one of three workers is killed half-way.
+"""`headrace demo`, in which every module of Python's standard library is a job, and one of three
+workers is killed.
 
 The completion of a job keeps its result. The queue publishes an event for each completion: a second one of a job would
 be among them. Each worker is `python -m headrace.console.cli.demo FOLDER NAME`; the folder holds the server's URL and
@@ -83,7 +84,7 @@ def modules(library: Path) -> list[str]:
 
 
 def facts(source: bytes) -> str:
-    """Describe a module as JSON: always the same text for the same source."""
+    """Describe a module as JSON. The text is always the same for the same source."""
     names: list[str] = []
     try:
         for node in ast.walk(ast.parse(source)):
@@ -144,7 +145,7 @@ class Run:
             self._running[name] = Process.start(["-m", "headrace.console.cli.demo", str(self.folder), name], errors)
 
     def _watch(self) -> None:
-        """Tell the progress until the queue is empty. Raises `HeadraceError` if a worker ends."""
+        """Report the progress until the queue is empty. Raises `HeadraceError` if a worker ends."""
         start = printed = time.monotonic()
         counts = self.queue.counts()
         while counts.present > counts.dead:
@@ -163,7 +164,9 @@ class Run:
         self.seconds = time.monotonic() - start
 
     def _kill(self, counts: Counts) -> None:
-        """Kill the worker that holds the most jobs; suspend it first, so that it still holds them."""
+        """Kill the worker that holds the most jobs. It is suspended first, so that it still holds
+        them.
+        """
         name = max(WORKERS, key=self._leased)
         process = self._running[name]
         process.signal(signal.SIGSTOP)
@@ -179,7 +182,7 @@ class Run:
 
 
 def report(evidence: Evidence) -> int:
-    """Print the evidence; return 0 if every promise was kept, otherwise 1."""
+    """Print the evidence. Return 0 if every promise was kept, otherwise 1."""
     columns, expected = ("", "by the queue", "by a single pass"), totals(evidence.expected)
     show(columns, [(key, one, expected[key]) for key, one in totals(evidence.results).items()], columns)
     twice = sum(number > 1 for number in Counter(evidence.completions).values())
@@ -192,7 +195,7 @@ def report(evidence: Evidence) -> int:
 
 
 def run_demo(url: str | None = None, limit: int | None = None) -> int:
-    """Run the demonstration on a private server, or on the one at *url*; return the exit code."""
+    """Run the demonstration on a private server, or on the one at *url*. Return the exit code."""
     ids = modules(LIBRARY)[:limit]
     if not ids:
         raise ConfigurationError(f"no modules in {LIBRARY}: this Python keeps its standard library somewhere else")
@@ -239,7 +242,6 @@ def single_pass(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _clean(client: redis.Redis, namespace: str) -> None:
-    """Remove every key of the demo's own namespace."""
     keys: Any = client  # scan_iter is half annotated
     try:
         for key in list(keys.scan_iter(f"{namespace}:*", count=1000)):
@@ -249,7 +251,7 @@ def _clean(client: redis.Redis, namespace: str) -> None:
 
 
 def main() -> None:
-    """Parse modules until stopped; the parent starts us."""
+    """Parse modules until the parent stops this process."""
     folder, name, link = sys.argv[1:]
     follow(int(link))
     place = json.loads(Path(folder, "place.json").read_text("utf-8"))

@@ -1,4 +1,6 @@
-"""The examination of a server: which promises its settings, or the rights of its user, break. Pure."""
+"""The examination of a server for settings, and rights of its user, that break promises. It does no
+input or output.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ State = Literal["ok", "note", "broken"]
 
 @frozen
 class Finding:
-    """A check of a server, and its result: `ok`, `note`, or `broken` if the server breaks a promise."""
+    """The result of a check of a server, which is `ok`, `note`, or `broken` if the server breaks a
+    promise.
+    """
 
     check: str
     state: State

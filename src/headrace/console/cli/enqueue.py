@@ -1,4 +1,5 @@
-"""`headrace enqueue`: jobs from arguments, or from lines of files and standard input, with progress.
+"""`headrace enqueue` adds jobs from arguments, or from lines of files and standard input, and shows
+its progress.
 
 A line is a payload without its line ending (LF or CRLF); empty lines are skipped. A JSON line is an object with
 `payload`, and perhaps `id`, `delay` (seconds), `priority`, `cost` and `headers` (text to text). A payload that is a
@@ -43,7 +44,9 @@ class BadLineError(ConfigurationError):
 
 @define
 class Batch:
-    """Some jobs, payloads or `NewJob`s, and the number of the last line among them; 0 if they come from no lines."""
+    """Some jobs, payloads or `NewJob`s, and the number of the last line among them, or 0 if they
+    come from no lines.
+    """
 
     jobs: list[Any]
     line: int = 0
@@ -51,7 +54,9 @@ class Batch:
 
 @define
 class Reader:
-    """Reader of jobs from a stream of bytes. *template*: the fields of jobs from plain lines, except the payload."""
+    """A reader of jobs from a stream of bytes. *template* has the fields of jobs from plain lines,
+    except the payload.
+    """
 
     stream: IO[bytes]
     queue: Queue
@@ -61,7 +66,10 @@ class Reader:
     size: int = 0  # bytes read so far
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the jobs of each read, so that no job waits for a full batch. `BadLineError`: no job of that batch."""
+        """Yield the jobs of each read, so that no job waits for a full batch.
+
+        After a `BadLineError` no job of its batch was yielded.
+        """
         for lines in self._lines():
             jobs: list[Any] = []
             for text in lines:
@@ -72,7 +80,7 @@ class Reader:
                 yield Batch(jobs, self.line)
 
     def check(self) -> Iterator[int]:
-        """Read all of a file, then rewind; yields the bytes read so far. Raises `BadLineError`."""
+        """Read all of a file, then rewind. Yield the bytes read so far. Raises `BadLineError`."""
         start = self.stream.tell()
         for _ in self.batches():
             yield self.size
@@ -80,7 +88,6 @@ class Reader:
         self.line = self.size = 0
 
     def _lines(self) -> Iterator[list[bytes]]:
-        """Yield whole lines, as many as are there."""
         begun: list[bytes] = []  # of a line that has no end yet
         read: Any = getattr(
             self.stream, "read1", self.stream.read
@@ -152,11 +159,11 @@ class Enqueuing:
 
     @property
     def _lists_jobs(self) -> bool:
-        """True if standard output is for the jobs' ids."""
+        """Whether standard output is for the ids of jobs."""
         return self.ids or self.in_json
 
     def run_file(self, reader: Reader) -> None:
-        """Enqueue all lines of the reader; the lines of a regular file are checked first."""
+        """Enqueue all lines of the reader. The lines of a regular file are checked first."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -225,7 +232,7 @@ class Enqueuing:
             raise SystemExit(INTERRUPTED) from None
 
     def _progress(self, *, least: bool = False) -> str:
-        """Describe how much was enqueued; *least*: the outcome of the last call is unknown."""
+        """Describe how much was enqueued, at *least* if the outcome of the last call is unknown."""
         upto = f", up to line {self.line}," if self.line else ""
         if least:
             return f"{self.added} jobs{upto} were enqueued for certain, those of the last call perhaps"
@@ -314,7 +321,6 @@ def enqueue(
 def _if_exists(
     debounce: float | None, max_wait: float | None, throttle: float | None, *, replace: bool
 ) -> Debounce | Throttle | Replace | None:
-    """Make the condition of four options, of which some exclude others."""
     try:
         if throttle is not None:
             if debounce is not None or replace:

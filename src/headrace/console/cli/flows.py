@@ -1,4 +1,4 @@
-"""`headrace flows`: the commands that look at flows, and end runs: workers take the steps."""
+"""The commands of `headrace flows`, which look at flows and end runs. Only workers take their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that look: at queues, workers, jobs, results and events. They change nothing."""
+"""Commands that look at queues, workers, jobs, results and events. They change nothing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ RATES = {"in/s": "enqueued", "done/s": "completed"}
 
 
 class Shown(StrEnum):
-    """Choices of `list --state`, in the order of a list of all; `running` is another name of `leased`."""
+    """Choices of `list --state`, in the order of a list of all. `running` is another name of
+    `leased`.
+    """
 
     LEASED = "leased"
     RUNNING = "running"
@@ -139,7 +141,9 @@ def _notes(row: dict[str, Any]) -> str:
 
 
 def show_stats(inspector: Inspector, views: list[QueueView], in_json: bool, *, rates: bool = False) -> None:
-    """Print queues: one JSON object by name, or a table; with *rates* if they were read twice."""
+    """Print queues as one JSON object by name, or as a table. They have *rates* if they were read
+    twice.
+    """
     rows = {view.name: _stats(inspector, view, rates=rates) for view in views}
     if in_json:
         print_out(json_of(rows, 2 if sys.stdout.isatty() else None))
@@ -189,7 +193,6 @@ def _alive(worker: WorkerState) -> str:
 
 
 def _machine(facts: WorkerFacts | None) -> tuple[object, ...]:
-    """Return the cells of a worker's facts."""
     if facts is None:
         return ("",) * 5
     return facts.slots, facts.host, facts.pid, facts.version, facts.memory >> 20
@@ -354,7 +357,7 @@ def _result_as_json(step: Step) -> dict[str, str]:
 
 
 def _step_line(step: Step) -> str:
-    """Write all of a step on a line, its result shortened."""
+    """Write a step on a line, with its result shortened."""
     took = None if step.ended is None else f"took {step.ended - step.began:.3g} s"
     sender = f" by {plain(step.by)}" if step.by else ""
     sent = None if step.sent is None else f"sent {clock(step.sent)}{sender}"
@@ -368,7 +371,7 @@ def _step_line(step: Step) -> str:
 
 
 def _attempt_line(one: Attempt) -> str:
-    """Write all of an attempt that has ended on a line, but its traceback."""
+    """Write an attempt that has ended on a line, without its traceback."""
     took = None if one.took is None else f"took {one.took:.3g} s"
     why = "suspended" if one.suspended else one_line(one.reason or one.error or "") or "completed"
     return ", ".join(filter(None, (str(one.number), clock(one.ended), took, plain(one.worker or ""), why)))
@@ -445,7 +448,7 @@ def result(
 
 
 def _without(queue: Queue, id: str) -> Exception | None:
-    """Say why a job has no result, as far as that is known."""
+    """Return why a job has no result, as far as that is known."""
     try:
         queue.result(id)
     except (JobFailed, TimeoutError) as error:
@@ -454,7 +457,7 @@ def _without(queue: Queue, id: str) -> Exception | None:
 
 
 def _write(data: bytes) -> None:
-    """Write a result: byte by byte to programs, as a line on a terminal."""
+    """Write a result byte by byte to programs, and as a line on a terminal."""
     if sys.stdout.isatty():
         print_out(start_of(data, SHOWN_WHOLE_BYTES))
         return
@@ -535,8 +538,8 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
 
 
 def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:
-    """Yield notes on queues: slots that do not fit the leased jobs, workers that declare other terms, and headers of
-    `fair` that no job of the busiest values has.
+    """Yield notes on slots that do not fit the leased jobs, on workers that declare other terms
+    than their queue has, and on headers of `fair` that no job of the busiest values has.
     """
     with suppress(redis.RedisError, HeadraceError), Inspector(client=client, namespace=namespace) as inspector:
         for name in islice(headrace.queues(client, namespace=namespace), EXAMINED_AT_MOST):
@@ -561,7 +564,7 @@ def _outboxes(client: redis.Redis, namespace: str) -> dict[str, OutboxView | Non
 
 
 def _nodes(client: Any, cluster: bool) -> Iterator[tuple[Any, str]]:
-    """Yield a client for each server, and the server's place if there are several."""
+    """Yield a client for each server. Beside it stands the server's place if there are several."""
     if not cluster:
         yield client, ""
         return

@@ -27,7 +27,8 @@ COMPLETE_WITHIN_S = 0.5  # for each answer of the server, and for the scan: a sh
 
 
 def queue_names(context: typer.Context, incomplete: str) -> list[str]:
-    """List the names of queues with this beginning that a scan finds in time; none without a server.
+    """List the names of queues with this beginning that a scan finds in time, or none without a
+    server.
 
     A private server is not started for it.
     """
@@ -46,7 +47,6 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _given(context: typer.Context | None, name: str) -> str | None:
-    """Return an option that is given before or after the command."""
     while context is not None:
         source: Any = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -139,8 +139,10 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def on_server(function: Callable[Concatenate[redis.Redis, str, P], None]) -> Callable[..., None]:
-    """Make a command with --url and --namespace; *function* gets a client, the namespace, and the command's own
-    parameters. Errors become one line and an exit code.
+    """Make a command with --url and --namespace.
+
+    *function* gets a client, the namespace, and the command's own parameters. Errors become one
+    line and an exit code.
     """
 
     @wraps(function)
@@ -152,8 +154,10 @@ def on_server(function: Callable[Concatenate[redis.Redis, str, P], None]) -> Cal
 
 
 def on_queue(function: Callable[Concatenate[Queue, P], None]) -> Callable[..., None]:
-    """Make a command with QUEUE, --url and --namespace; *function* gets the queue, which must exist, and the command's
-    own parameters. Errors become one line and an exit code.
+    """Make a command with QUEUE, --url and --namespace.
+
+    *function* gets the queue, which must exist, and the command's own parameters. Errors become one
+    line and an exit code.
     """
 
     @wraps(function)
@@ -167,7 +171,10 @@ def on_queue(function: Callable[Concatenate[Queue, P], None]) -> Callable[..., N
 def _with_options(
     command: Callable[..., None], function: Callable[..., None], first: dict[str, Any], leading: int
 ) -> Callable[..., None]:
-    """Tell typer the parameters of *command*: *first*, then all of *function* but the *leading*, then the server's."""
+    """Give typer the parameters of *command*.
+
+    They are *first*, then all of *function* but the *leading* ones, then the server's.
+    """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[leading:]
     given = first | {one.name: (one.annotation, one.default) for one in own}
     given |= {"url": (Url, None), "namespace": (Namespace, "headrace")}

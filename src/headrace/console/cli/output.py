@@ -1,4 +1,4 @@
-"""Output of commands: tables on a terminal, fields between tabs elsewhere, or JSON; jobs as rows of them."""
+"""The output of commands as tables on a terminal, as fields between tabs elsewhere, or as JSON."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def changed(queue: str, word: str, number: int, in_json: bool, ids: Sequence[str
 
 
 def bounded(items: Iterable[T], limit: int | None) -> Iterator[T]:
-    """Yield the first *limit* of *items*; by default a screenful on a terminal. Report if there are more."""
+    """Yield the first *limit* of *items*, by default a screenful on a terminal. Report if there are
+    more.
+    """
     most = limit or (ON_A_TERMINAL if sys.stdout.isatty() else None)
     left = iter(items)
     yield from islice(left, most)
@@ -133,7 +135,9 @@ def show_values(
     rows: Iterable[Sequence[object]],
     right: Sequence[str] = (),
 ) -> None:
-    """Print values of an attrs class: a line of JSON each, or *rows*, which are made of them, as a table."""
+    """Print values of an attrs class as lines of JSON, or *rows*, which are made of them, as a
+    table.
+    """
     if not as_json:
         show(columns, rows, right)
         return
@@ -153,7 +157,9 @@ def show_each(found: Iterable[T], in_json: bool, value: Callable[[T], object], f
 
 
 def show_fields(rows: Fields) -> None:
-    """Print names and values, one a line: aligned on a terminal, with a tab between them elsewhere."""
+    """Print names and values, one pair a line. They are aligned on a terminal, with a tab between
+    them elsewhere.
+    """
     texts = [(plain(name), plain(str(value))) for name, value in rows if value not in (None, "")]
     width = max((len(name) for name, _ in texts), default=0)
     for name, value in texts:
@@ -169,7 +175,7 @@ def plain(text: str) -> str:
 
 
 def clock(moment: float | None) -> str:
-    """Write a moment in UTC, or as a number if no calendar has it; '' if it is unknown (0)."""
+    """Write a moment in UTC, or as a number if no calendar has it. An unknown one (0) is ''."""
     return in_utc(moment) if moment else ""
 
 
@@ -184,14 +190,16 @@ def start_of(data: bytes, most: int = 200) -> str:
 
 
 def bytes_of(value: object) -> bytes:
-    """Return a payload as bytes; none of a job that has ended."""
+    """Return a payload as bytes. A job that has ended has none."""
     if value is None:
         return b""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 def as_json(name: str, data: bytes) -> dict[str, str]:
-    """Make the member of an object that holds *data*: text if it is UTF-8, hexadecimal under another name if not."""
+    """Make the member of an object that holds *data*. Its value is text if it is UTF-8, else
+    hexadecimal under another name.
+    """
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -227,7 +235,9 @@ def job_as_json(state: JobState) -> dict[str, Any]:
 
 
 def show_jobs(states: Iterable[JobState], json_lines: bool, columns: Sequence[str] = JOB_COLUMNS) -> None:
-    """Print jobs: whole as JSON, a line each, or in a table; on a terminal it has other *columns*."""
+    """Print jobs whole as JSON, one a line, or in a table. On a terminal the table has other
+    *columns*.
+    """
     if json_lines:
         for state in states:
             print_json(job_as_json(state))
@@ -238,7 +248,6 @@ def show_jobs(states: Iterable[JobState], json_lines: bool, columns: Sequence[st
 
 
 def _cells(state: JobState) -> dict[str, object]:
-    """Return the cells of a job by column."""
     job = state.job
     return {
         "id": plain(job.id),

@@ -1,4 +1,4 @@
-"""`headrace relay`: the relay of an outbox as a program of its own."""
+"""`headrace relay`, the relay of an outbox as a program of its own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def relay(
 
 
 def serve(outboxes: Sequence[Any], engine: Any, poll: float | None) -> None:
-    """Relay *outboxes* until a signal comes. *engine*: of SQLAlchemy, or an alias of Django's."""
+    """Relay *outboxes* until a signal comes. *engine* is of SQLAlchemy, or an alias of Django's."""
     set_up("info", "text")
     relays = [outbox.relay(engine, poll) for outbox in outboxes]
     for other in relays[1:]:
@@ -83,7 +83,7 @@ def set_aside(outboxes: Sequence[Any], engine: Any, retry: bool, in_json: bool) 
 
 
 def _engine(database: str) -> Any:
-    """Make the engine of *database*, or return its alias."""
+    """Make the engine of a URL. An alias of Django's is returned as it is."""
     from sqlalchemy import create_engine, make_url
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
     from sqlalchemy.pool import NullPool

@@ -1,4 +1,4 @@
-"""`headrace schedules`: the commands for jobs that recur."""
+"""The commands of `headrace schedules` for jobs that recur."""
 
 from __future__ import annotations
 

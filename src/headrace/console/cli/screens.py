@@ -1,4 +1,4 @@
-"""`headrace web` and `headrace top`: the pages and the terminal."""
+"""The pages of `headrace web`, and the terminal of `headrace top`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ def web(
 
 
 def _redacting(target: str) -> Callable[..., Any]:
-    """Import the function of --redact."""
     try:
         module, path = module_of(target, "redact")
     except ConfigurationError as error:
@@ -103,7 +102,6 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _log_actions() -> None:
-    """Log the actions taken in the pages to standard error."""
     log, lines = logging.getLogger("headrace"), logging.StreamHandler()
     if log.getEffectiveLevel() > logging.INFO:
         log.setLevel(logging.INFO)

@@ -1,4 +1,6 @@
-"""The demonstration of `headrace web --demo` and `headrace top --demo`: a shop's queues, with a bit of all there is."""
+"""The demonstration of `headrace web --demo` and `headrace top --demo`, a shop's queues with a bit
+of all there is.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ KEPT: dict[str, Any] = {"history": 1000, "tracebacks": True, "trends": True}
 
 @contextmanager
 def running() -> Generator[str, None, None]:
-    """Run a producer and two workers on a private server; yield its URL."""
+    """Run a producer and two workers on a private server, and yield its URL."""
     with ExitStack() as stack:
         url = f"embedded:{stack.enter_context(tempfile.TemporaryDirectory(prefix='headrace-web-'))}/server"
         fair: dict[str, Any] = {"fair": "tenant", "limits": [Limit(3, key="tenant")], "weights": {"ada": 2.0}}
@@ -100,7 +102,6 @@ def _new_mail(number: int) -> NewJob[bytes]:
 
 
 def _produce(queues: Mapping[str, Queue], flow: Flow, over: threading.Event) -> None:
-    """Enqueue some jobs until *over*, with at most a few hundred waiting in each queue."""
     with suppress(redis.RedisError, HeadraceError, OSError):
         queues["reports"].admin.schedule("nightly", b'{"report": "sales"}', cron="0 3 * * *", timezone="Europe/Berlin")
         queues["reports"].admin.schedule("hourly", b'{"report": "orders"}', every=30)

@@ -1,4 +1,4 @@
-"""Child processes: they end with their parent, and `headrace work` restarts them when they die.
+"""Child processes, which end with their parent. `headrace work` restarts them when they die.
 
 Each has a link to us, a socket: it sends a line when it is ready and another one when it ends in good order, and reads
 the end of file when we end, however. It has a session of its own, so that Ctrl-C in a terminal reaches us only, and we
@@ -59,7 +59,7 @@ class Process:
 
     @property
     def finished(self) -> bool:
-        """Whether the program itself ended the process: by `stop()`, or as its burst is over."""
+        """Whether the program itself ended the process, by `stop()` or as its burst is over."""
         return self.received.endswith(FINISHED)
 
     @property
@@ -117,7 +117,9 @@ def end(processes: Iterable[Process]) -> None:
 
 @define
 class Supervisor:
-    """Keeps *processes* processes running each of the workers that *targets* name; processes are numbered from 1."""
+    """Keeps *processes* processes running for each worker that *targets* name. Processes are
+    numbered from 1.
+    """
 
     targets: Sequence[str]
     processes: int
@@ -137,7 +139,7 @@ class Supervisor:
     _code: int = field(default=0, init=False)
 
     def run(self) -> int:
-        """Run until all processes have ended, on request or by themselves; return the exit code."""
+        """Run until all processes have ended, on request or by themselves. Return the exit code."""
         self.options.set_form()
         with ExitStack() as stack:
             wake = stack.enter_context(_signals())
@@ -157,13 +159,13 @@ class Supervisor:
         return self._code
 
     def _target(self, number: int) -> str:
-        """Return the target of a process."""
         return self.targets[(number - 1) // self.processes]
 
     def _firsts(self) -> list[int]:
-        """Return the numbers of the first process of each target, and of all processes of proven targets.
+        """Return the numbers of the first process of each target, and of all processes of proven
+        targets.
 
-        The others begin when the first is ready: they would all refuse the same.
+        The others begin when the first is ready, because all of a target would be refused alike.
         """
         every = range(1, self.processes * len(self.targets) + 1)
         return [n for n in every if (n - 1) % self.processes == 0 or self._target(n) in self._proven]
@@ -190,7 +192,9 @@ class Supervisor:
             self._running.append(Process.start(["-m", "headrace.console.cli.child", *arguments], number=due[1]))
 
     def _listen(self, wake: socket.socket, changed: socket.socket | None) -> None:
-        """Wait for signals (a death is one), changes, processes to be ready, and for the time of the next start."""
+        """Wait for a signal, for a change, for a process to be ready, or for the time of the next
+        start. A death is a signal.
+        """
         unready = {process.link: process for process in self._running if not process.reported}
         timeout = max(0.0, min(self._due)[0] - time.monotonic()) if self._due else None
         for link in _readable([wake, *([] if changed is None else [changed]), *unready], timeout):
@@ -267,7 +271,9 @@ class Supervisor:
             self._due.append((now + pause, process.number))
 
     def _stop(self) -> None:
-        """Stop, by the number of calls: 1 lets handlers finish, 2 gives their jobs back, 3 kills."""
+        """Stop more firmly at each call. The first lets handlers finish, the second gives their
+        jobs back, the third kills.
+        """
         self._asked += 1
         self._due.clear()
         self._refused = False
@@ -286,7 +292,7 @@ class Supervisor:
 
 
 def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[Any]:
-    """Wait until a source can be read, has ended, or the time is over. Return such *sources*."""
+    """Return the *sources* that can be read, or have ended, once there is one or the time is over."""
     with selectors.DefaultSelector() as selector:
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
@@ -295,7 +301,7 @@ def _readable(sources: Sequence[socket.socket], timeout: float | None) -> list[A
 
 @contextmanager
 def _signals() -> Generator[socket.socket, None, None]:
-    """Yield a socket that delivers the numbers of the signals we get."""
+    """Yield a socket that delivers the numbers of the signals to this process."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
@@ -314,7 +320,7 @@ def _signals() -> Generator[socket.socket, None, None]:
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """Ignore the signal: the wakeup socket delivers it."""
+    """Ignore the signal, as the wakeup socket delivers it."""
 
 
 class LogLevel(StrEnum):
@@ -453,7 +459,8 @@ def changes() -> Generator[socket.socket, None, None]:
 
 
 class Health:
-    """An HTTP server on all interfaces. *reason*: why the worker is not ready, or ''. It runs until `close`.
+    """An HTTP server on all interfaces, which runs until `close`. *reason* returns why the worker
+    is not ready, or ''.
 
     Raises `ConfigurationError` if the port can't be had.
     """
@@ -510,7 +517,6 @@ class Health:
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
-        """Read a request, and return its answer."""
         method, path, *_ = [*(await reader.readline()).decode("latin-1").split(), "", ""]
         for _ in range(100):  # header lines, at most
             if not (await reader.readline()).strip():

@@ -1,1 +1,1 @@
-"""`headrace top`: the views of `headrace.inspect`, in a terminal. Extra `top`."""
+"""`headrace top` shows the views of `headrace.inspect` in a terminal. Extra `top`."""

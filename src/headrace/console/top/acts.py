@@ -46,7 +46,7 @@ C  E    cancel the job, end its lease: it goes to the front"""
 
 
 def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
-    """Return the request of an action for a whole queue; `None` if there is nothing to do."""
+    """Return the request of an action for a whole queue, or `None` if there is nothing to do."""
     if queue is None:
         return None
     name, counts = queue.name, queue.counts
@@ -69,7 +69,7 @@ def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
 
 
 def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | None:
-    """Return the request of an action for one job; `None` if the job is not in the state for it."""
+    """Return the request of an action for one job, or `None` if the job is not in the state for it."""
     name, dead = one_line(id), state == "dead"
     match action:
         case "cancel" if not dead and state not in WORDS.ended:

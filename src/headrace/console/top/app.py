@@ -1,4 +1,4 @@
-"""The application: the pane in front, when it is read, and the keys that all panes share."""
+"""The application, which reads the pane in front, and the keys that all panes share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ Capital letters change what can't be changed back: they ask first.
 
 
 class Top(App[None]):
-    """`headrace top`: one reader, which reads the pane in front, and only one at a time."""
+    """The application of `headrace top`. It has one reader, which reads the pane in front, one at a
+    time.
+    """
 
     TITLE = "headrace top"
     ENABLE_COMMAND_PALETTE = False
@@ -86,7 +88,7 @@ class Top(App[None]):
 
     @property
     def pane(self) -> Pane:
-        """The pane in front; only for its own keys, as a dialog may be in front else."""
+        """The pane in front. Only its own keys may ask for it, as a dialog may be in front else."""
         return cast("Pane", self.screen)
 
     def again(self) -> None:
@@ -133,7 +135,7 @@ class Top(App[None]):
     # -- keys ------------------------------------------------------------------------------------------
 
     def back(self) -> None:
-        """Go back to the pane before; the first one stays."""
+        """Go back to the pane before. The first one stays."""
         if len(self.screen_stack) > 2:
             self.pop_screen()
 

@@ -1,4 +1,4 @@
-"""Jobs: their rows in tables, by state, and the pane of one job."""
+"""The rows of jobs in tables, by state, and the pane of one job."""
 
 from __future__ import annotations
 
@@ -93,7 +93,6 @@ R  X    redrive the dead letter, remove it for good"""
 
 
 def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
-    """Write all that is known of a job, whose queue has *next_up* jobs that wait."""
     fields = {
         "state": state_word(job.state),
         "kind": job.kind or "",
@@ -139,7 +138,6 @@ def _lines(job: JobView, now: float, next_up: int) -> list[str | Text]:
 
 
 def _position(job: JobView, next_up: int) -> str:
-    """Write the place of a job that waits."""
     if job.position is None:
         return ""
     if job.position >= LIMITS.jobs_per_script:

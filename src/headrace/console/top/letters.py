@@ -1,4 +1,6 @@
-"""The panes of dead letters: the queues that have some, and the letters of one queue, or of all, by reason."""
+"""The panes of dead letters, for the queues that have some, and for the letters of one queue or of
+all by reason.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ class GroupTable(Pane):
         self.top.push_screen(JobPane(*self._groups[key[0]].examples[0]))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
-        """Return `None`: nothing is done here."""
+        """Return `None`, as nothing is done here."""
         return None
 
 

@@ -1,4 +1,6 @@
-"""The base of all panes: a head, a table with a cursor that stays on its row, a filter, a line for results."""
+"""The base of all panes, with a head, a table whose cursor stays on its row, a filter, and a line
+for results.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,10 @@ Key = tuple[str, ...]
 
 @frozen
 class Column:
-    """A column: its `title`, its `width` in cells, its share of the remaining cells (`flexible`), and whether a long
-    text loses its `middle`, as of names that end differently.
+    """A column with its `title` and its `width` in cells.
+
+    `flexible` is its share of the remaining cells. With `middle` a long text loses its middle, as
+    names often differ in their ends.
     """
 
     title: str
@@ -43,7 +47,7 @@ class Column:
 
 @frozen
 class Row:
-    """A row of a table: its key, its texts, and the styles of some texts by their index.
+    """A row of a table with its key, its texts, and the styles of some texts by their index.
 
     Rows are sorted by `values`, one a column; a row without them is last.
     """
@@ -56,7 +60,9 @@ class Row:
 
 @frozen
 class PendingAction:
-    """An action that a key asks for. Its question ('': none) is answered by `y`, or by the queue's name (`typed`)."""
+    """An action that a key asks for. Its question is answered by `y`, or by the queue's name
+    (`typed`). '' asks nothing.
+    """
 
     action: str
     queue: str
@@ -87,7 +93,7 @@ def cell(text: str, width: int, *, right: bool = False, cut: bool = False, style
 
 
 class Question(ModalScreen[bool]):
-    """A text that any key closes: `y` answers yes, any other key no."""
+    """A text that any key closes. `y` answers yes, any other key no."""
 
     def __init__(self, text: str, note: str = "y yes · any other key no") -> None:
         super().__init__()
@@ -106,7 +112,7 @@ class Question(ModalScreen[bool]):
 
 
 class Prompt(ModalScreen[str]):
-    """A line of text; '' if the user leaves it with Escape."""
+    """A line of text. It is '' if the user leaves it with Escape."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss('')", "Leave")]
 
@@ -163,7 +169,9 @@ class Pane(Screen[None]):
 
     @abstractmethod
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of *action* on the row *key*; `None`: there is none. Raises `Refused`."""
+        """Return the request of *action* on the row *key*, or `None` if there is none. Raises
+        `Refused`.
+        """
 
     @property
     def sought(self) -> str:
@@ -201,7 +209,7 @@ class Pane(Screen[None]):
         self.top.again()
 
     def on_screen_resume(self) -> None:
-        """Be read again: this pane is in front."""
+        """Be read again, as this pane is in front."""
         self.top.again()
 
     def on_resize(self, _: events.Resize) -> None:
@@ -209,7 +217,9 @@ class Pane(Screen[None]):
         self._draw()
 
     def fill(self, now: float, head: Sequence[str | Text], rows: Sequence[Row] = ()) -> None:
-        """Show values of the time *now* (0: unknown): the lines above the table, and its rows."""
+        """Show the lines above the table, and its rows, as they were at the time *now*. 0 is an
+        unknown time.
+        """
         self._now = clock(now or None)
         self._retitle()
         lines = (Text(line) if isinstance(line, str) else line for line in head)
@@ -218,14 +228,15 @@ class Pane(Screen[None]):
         self._draw()
 
     def fail(self, trouble: str) -> None:
-        """Say why the values are not up to date any more, and grey them; or, without *trouble*, that they are again."""
+        """Show why the values are not up to date any more, and grey them. Without *trouble* they
+        are up to date again.
+        """
         self.failing = bool(trouble)
         self.set_class(self.failing, "stale")
         self.report(trouble, bad=True)
         self._retitle()
 
     def _retitle(self) -> None:
-        """Write the first line."""
         left = f"headrace · {self.heading}"
         notes = [f"filter: {self.filter}"] if self.filter else []
         if self._sorted is not None:
@@ -263,7 +274,6 @@ class Pane(Screen[None]):
         table.move_cursor(row=keys.index(cursor) if cursor in keys else 0)
 
     def _chosen_rows(self) -> list[Row]:
-        """Return the rows to show, in their order."""
         sought = self.sought.casefold()
         rows = [row for row in self._rows if not sought or any(sought in text.casefold() for text in row.texts)]
         if self._sorted is not None:
@@ -308,7 +318,7 @@ class Pane(Screen[None]):
         self._draw()
 
     def action_sort(self, step: int) -> None:
-        """Sort by the next column, or by the one before: numbers with the largest first."""
+        """Sort by the next column, or by the one before. Numbers begin with the largest."""
         if not any(row.values for row in self._rows):
             self.report("These rows have their own order.")
             return

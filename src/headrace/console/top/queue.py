@@ -1,4 +1,6 @@
-"""The panes of one queue: its jobs in one state, chosen and sorted by the server; its kinds."""
+"""The panes of one queue, for its jobs in one state, chosen and sorted by the server, and for its
+kinds.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ CHOICES = ("kind", "reason", "payload", "header", "since", "until")
 
 
 def choice_of(text: str, now: float) -> tuple[dict[str, Any], str]:
-    """Read a filter of jobs: its words `name=value`, and the rest, a text. Raises `Refused` or `ValueError`."""
+    """Read a filter of jobs. Return its words `name=value`, and the rest as a text. Raises
+    `Refused` or `ValueError`.
+    """
     try:
         words = shlex.split(text)
     except ValueError:
@@ -139,7 +143,6 @@ g  k    dead letters by reason; kinds of the jobs that ended
         yield f"done {rate(queue.rates.get('completed')):>7}/s {chart([done for _, done in queue.trail], wide)}"
 
     def _tab_line(self, found: JobsPage, chosen: Mapping[str, Any]) -> str:
-        """Write the states, and how many jobs are shown of the one in front."""
         words = {name: "completed" if name == "ended" else name for name in self._tabs}
         tabs = "  ".join(f"[{word}]" if name == self.state else word for name, word in words.items())
         notes = [
@@ -149,7 +152,6 @@ g  k    dead letters by reason; kinds of the jobs that ended
         return f"{tabs}  ({', '.join([*notes, *(['n for more'] if found.cursor else [])])})"
 
     def _two_hours(self, points: Sequence[TrendPoint]) -> list[str]:
-        """Draw the last two hours, if the queue is declared to have trends."""
         wide = max(10, self.top.size.width - 24)
         lines = {"waiting": [float(one.waiting) for one in points], "dead": [float(one.dead) for one in points]}
         return [f"2 h {name:<7} {short(int(line[-1])):>6} {chart(line, wide)}" for name, line in lines.items() if line]
@@ -170,7 +172,7 @@ g  k    dead letters by reason; kinds of the jobs that ended
         self.top.again()
 
     def action_sort(self, step: int) -> None:  # noqa: ARG002 - of the base
-        """Tell how these rows are sorted: they are a page of maybe many."""
+        """Explain how these rows are sorted, as they may be one page of many."""
         self.report("The server keeps this order. Of completed and dead jobs, o turns it.")
 
     def action_turn(self) -> None:
@@ -206,7 +208,9 @@ g  k    dead letters by reason; kinds of the jobs that ended
 
 
 class KindsPane(Pane):
-    """The kinds of the jobs that ended last: how many, how many died, how long they ran and waited."""
+    """The kinds of the jobs that ended last, with how many ended and died, and how long they ran
+    and waited.
+    """
 
     COLUMNS: ClassVar[Sequence[Column]] = (
         Column("kind", flexible=1),
@@ -238,12 +242,11 @@ class KindsPane(Pane):
         self.fill(page.now, [f"the last {jobs(page.seen)} that were completed or died{since}"], rows)
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
-        """Return `None`: nothing is done here."""
+        """Return `None`, as nothing is done here."""
         return None
 
 
 def _shares(shares: Sequence[Share]) -> Iterator[Text]:
-    """Write a line for each of the busiest values."""
     for one in shares[:SHARES_SHOWN]:
         dwell = "–" if one.p95 is None else took(one.p95)
         numbers = f"{short(one.running):>6} running {short(one.waiting):>6} waiting  p95 {dwell:<7} "

@@ -1,4 +1,4 @@
-"""The panes of all queues: their table, and the facts that need attention."""
+"""The panes of all queues, with their table, and with the facts that need attention."""
 
 from __future__ import annotations
 
@@ -147,5 +147,5 @@ class AttentionPane(Pane):
             self.top.push_screen(GroupsPane(queue) if kind == "dead" else QueuePane(queue))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
-        """Return `None`: nothing is done here."""
+        """Return `None`, as nothing is done here."""
         return None

@@ -1,4 +1,6 @@
-"""The panes of workers: all programs, the registrations of one, and a registration with its running jobs."""
+"""The panes of workers, for all programs, for the registrations of one, and for a registration with
+its running jobs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def styles_of(column: int, state: str) -> tuple[tuple[int, str], ...]:
 
 
 class WorkersPane(Pane):
-    """The workers of all queues: a row for each program."""
+    """The workers of all queues, a row for each program."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*WORKER_BINDINGS]
     KEYS = WORKER_KEYS
@@ -85,7 +87,7 @@ class WorkersPane(Pane):
         return Row(key_of(one), (one_line(one.name), queues, state, runs, *its), styles_of(2, state), values)
 
     def chosen(self, key: Key) -> None:
-        """Open the program; or its only registration."""
+        """Open the program, or its only registration."""
         self.top.push_screen(WorkerPane(*key) if len(self._programs[key].members) == 1 else ProgramPane(key))
 
     def pending(self, action: str, key: Key | None) -> PendingAction | None:
@@ -99,12 +101,12 @@ class WorkersPane(Pane):
 
 
 def key_of(one: Program) -> Key:
-    """Return the key of a program: its first registration."""
+    """Return the key of a program, which is its first registration."""
     return (one.members[0].queue, one.members[0].name)
 
 
 class ProgramPane(Pane):
-    """A worker program: a row for each of its registrations, by queue and shard."""
+    """A worker program, with a row for each of its registrations by queue and shard."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*WORKER_BINDINGS]
     KEYS = WORKER_KEYS

@@ -1,1 +1,3 @@
-"""Web pages: the views of `headrace.inspect` as HTML by the server, and actions as forms. Extra `web`."""
+"""Web pages, which show the views of `headrace.inspect` as HTML by the server, and take actions as
+forms. Extra `web`.
+"""

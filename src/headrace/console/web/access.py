@@ -1,4 +1,4 @@
-"""Access to the pages: the rights of a request, and whether a POST comes from the pages themselves."""
+"""The rights of a request, and the check that a POST comes from the pages themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ Access = Callable[[Request], Granted | Awaitable[Granted]]
 
 @frozen
 class Rights:
-    """Rights of a request by queue: `None` to see nothing, or a set of actions; `*` stands for all other queues."""
+    """Rights of a request by queue.
+
+    A right is `None` to see nothing, or a set of actions. `*` stands for all other queues.
+    """
 
     by_queue: Mapping[str, frozenset[str] | None]
 
@@ -70,7 +73,7 @@ def _actions(rule: Any) -> frozenset[str] | None:
 
 
 async def rights_of(access: Access | None, request: Request) -> Rights:
-    """Ask the rule; without one everything may be seen, and nothing done."""
+    """Ask the rule. Without one everything may be seen, and nothing done."""
     if access is None:
         return Rights.of(READ)
     granted: Any = access(request)
@@ -78,7 +81,9 @@ async def rights_of(access: Access | None, request: Request) -> Rights:
 
 
 def is_same_origin(request: Request) -> bool:
-    """Tell whether a POST was sent by a page of this very origin, as browsers say: by `Sec-Fetch-Site`, or `Origin`."""
+    """Tell whether a page of this very origin sent a POST. Browsers say so by `Sec-Fetch-Site`, or
+    by `Origin`.
+    """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
@@ -92,7 +97,9 @@ def visitor_of(request: Request) -> str:
 
 
 def introduce(request: Request, answer: Response) -> str:
-    """Return the secret of the browser that sends a request; one that has none gets it with *answer*."""
+    """Return the secret of the browser that sends a request. A browser that has none gets it with
+    *answer*.
+    """
     visitor = visitor_of(request)
     if not visitor:
         visitor = secrets.token_urlsafe(24)
@@ -102,7 +109,8 @@ def introduce(request: Request, answer: Response) -> str:
 
 
 class TokenAuth:
-    """The access rule of `headrace web`: its token opens a session with all rights, as long as the program runs.
+    """The access rule of `headrace web`. Its token opens a session with all rights, as long as the
+    program runs.
 
     Only requests to names of this machine are answered, against DNS rebinding.
     """
@@ -124,11 +132,13 @@ class TokenAuth:
 
     @property
     def _cookie(self) -> str:
-        """The cookie's name: cookies are shared by all ports of a host."""
+        """The cookie's name, which has the port, as all ports of a host share their cookies."""
         return f"{COOKIE}_{self.port}"
 
     def enter(self, request: Request) -> Response | None:
-        """Answer a request that brings the token with the session's cookie; `None` to any other."""
+        """Answer a request that brings the token with the session's cookie. Return `None` for any
+        other.
+        """
         token = request.query_params.get("token", "")
         known = secrets.compare_digest(token.encode(), self.token.encode())
         if not (known and self._ours(request)):

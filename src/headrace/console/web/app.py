@@ -1,7 +1,8 @@
-"""`app`: the pages as an ASGI application, to run by itself or to mount below any prefix.
+"""The pages as an ASGI application, to run by itself or to mount below any prefix.
 
-Every link is relative, so the application needs no prefix. Each request is judged in one order: its rights; GET
-shows, and changes nothing; POST acts, if it comes from these pages and the action is granted for the queue.
+Every link is relative, so the application needs no prefix. Each request is judged in one order, its
+rights first. GET shows, and changes nothing. POST acts, if it comes from these pages and the action
+is granted for the queue.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ FORM = "application/x-www-form-urlencoded"
 
 @frozen
 class Outcome:
-    """The outcome of an action: shown once, to the browser that took it, on the page that follows it."""
+    """The outcome of an action. It is shown once, to the browser that took it, on the page that
+    follows it.
+    """
 
     text: str
     visitor: str
@@ -162,7 +165,9 @@ class Pages:
         return await self._page(name, request, rights)
 
     def _file(self, address: str) -> Response:
-        """Answer with a static file: to be kept for ever, unless the page that links to it is of another version."""
+        """Answer with a static file. It is kept for ever, unless the page that links to it is of
+        another version.
+        """
         version, _, name = address.rpartition("/")
         if name not in STATIC:
             return PlainTextResponse("not found", 404)
@@ -178,7 +183,9 @@ class Pages:
         )
 
     def _error(self, request: Request, status: int, text: str, rights: Rights, *, retry: bool = False) -> Response:
-        """Make the page of an error. *retry*: it asks again by itself, as the server may be back soon."""
+        """Make the page of an error. With *retry* it asks again by itself, as the server may be
+        back soon.
+        """
         values = {"status": status, "text": text, "retry_s": RETRY_S if retry else 0, **self._common(request, rights)}
         return render("error.html", values, status)
 
@@ -215,9 +222,8 @@ class Pages:
         return render(template, {**self._common(request, rights, outcome), "here": name, **values})
 
     def _outcome(self, token: str, name: str, request: Request) -> str:
-        """Return the outcome that *token* names, if this browser took that action, and this page follows it; or ''.
-
-        A token in an address may be another browser's, or of another action: it says nothing there.
+        """Return the outcome that *token* names, or '' if another browser took that action, or
+        another page follows it.
         """
         known = self._outcomes.get(token)
         if known is None or request.method != "GET" or known.place != place_of(f"{name}?{request.url.query}"):
@@ -261,7 +267,6 @@ def name_of(request: Request) -> str:
 
 
 def _status(error: Exception) -> int:
-    """Return the HTTP status for an error."""
     if isinstance(error, NotThere):
         return 404
     unreachable = isinstance(error, (redis.RedisError, OSError)) and not isinstance(error, redis.ResponseError)
@@ -269,7 +274,9 @@ def _status(error: Exception) -> int:
 
 
 def _who(request: Request) -> str:
-    """Name the user of a request: by the framework's authentication, if there is one, and by the address."""
+    """Name the user of a request by its address, and by the framework's authentication, if there is
+    one.
+    """
     user = request.scope.get("user")
     named = str(getattr(user, "display_name", "") or getattr(user, "username", "") or "")
     address = request.client.host if request.client else "unknown"

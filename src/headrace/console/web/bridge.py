@@ -1,4 +1,6 @@
-"""The pages in programs that have no event loop: they run on one of their own, in a thread. `wsgi` is for WSGI."""
+"""The pages in programs that have no event loop. They run on one of their own, in a thread. `wsgi`
+is for WSGI.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ Answer = tuple[int, list[tuple[str, str]], bytes]
 
 @define(eq=False)
 class Bridge:
-    """An ASGI application, and the event loop that it runs on; a forked process starts its own."""
+    """An ASGI application, and the event loop that it runs on. A forked process starts its own."""
 
     app: ASGIApp
     _lock: Any = field(factory=forks.lock, init=False)
@@ -39,7 +41,7 @@ class Bridge:
             return self._loop
 
     def ask(self, scope: dict[str, Any], body: bytes) -> Answer:
-        """Send a request to the application; return status, headers and body of its answer."""
+        """Send a request to the application. Return status, headers and body of its answer."""
         return asyncio.run_coroutine_threadsafe(self._asked(scope, body), self._running()).result(WITHIN_S)
 
     async def _asked(self, scope: dict[str, Any], body: bytes) -> Answer:
@@ -69,7 +71,9 @@ class Bridge:
         return [body]
 
     def close(self) -> None:
-        """Close the application's connections, and stop the event loop; the next request starts another."""
+        """Close the application's connections, and stop the event loop. The next request starts
+        another.
+        """
         with self._lock:
             loop, thread, self._loop = self._loop, self._thread, None
         if loop is not None and thread is not None and self._process == os.getpid():

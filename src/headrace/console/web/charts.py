@@ -1,4 +1,5 @@
-"""Charts: lines over time in SVG, with axes, ticks and a legend, and a queue's trends as charts and as a table.
+"""Lines over time in SVG, with axes, ticks and a legend. A queue's trends become charts and a
+table.
 
 Horizontal places are per cent, so a chart is as wide as its page, and its text is never stretched. Its values are in
 `data` too: the script shows them below the pointer.
@@ -42,7 +43,9 @@ Write = Callable[[float], str]
 
 @frozen
 class Line:
-    """A line of a chart: its name, its colour, its unbroken parts as points, and its last value in words."""
+    """A line of a chart with its name, its colour, its unbroken parts as points, and its last value
+    in words.
+    """
 
     name: str
     colour: str
@@ -52,7 +55,9 @@ class Line:
 
 @frozen
 class Tick:
-    """A tick of an axis: its place (per cent of time, or pixels of height), its label and the label's anchor."""
+    """A tick of an axis with its label and the label's anchor. Its place is in per cent of time, or
+    pixels of height.
+    """
 
     place: float
     label: str
@@ -61,7 +66,9 @@ class Tick:
 
 @frozen
 class Chart:
-    """A chart: its title, its lines, the ticks of both axes, and all its values as JSON (`data`)."""
+    """A chart with its title, its lines, and the ticks of both axes. `data` has all its values as
+    JSON.
+    """
 
     title: str
     lines: tuple[Line, ...]
@@ -109,7 +116,9 @@ def draw(
 
 
 def _round_up(value: float, least: float) -> float:
-    """Return the next of 1, 2, 4, 6, 8, 10, …: the top of an axis, whose middle has a short label, too."""
+    """Return the next of 1, 2, 4, 6, 8, 10, … for the top of an axis, so that its middle has a
+    short label, too.
+    """
     value = max(value, least)
     if value <= 0:
         return 1.0
@@ -166,7 +175,6 @@ def fitting(trends: Sequence[TrendPoint], now: float) -> str:
 
 
 def _columns(trends: Trends, number: int, columns: int) -> dict[int, list[TrendPoint]]:
-    """Group the points by their column of the chart."""
     seconds = number * EVERY_S[trends.every]
     groups: dict[int, list[TrendPoint]] = {}
     for point in trends.points:
@@ -196,7 +204,7 @@ def charts(trends: Trends, number: int) -> list[Chart]:
 
 
 def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
-    """Write the trends as a table, the newest first: each time with its values."""
+    """Write the trends as a table, the newest first. Each row has a time and its values."""
     shown: list[tuple[float, Sequence[str]]] = []
     for _, group in sorted(_columns(trends, number, ROWS).items(), reverse=True):
         sums = [_number(sum(getattr(one, name) for one in group)) for name in ("enqueued", "completed", "removed")]
@@ -206,7 +214,9 @@ def rows(trends: Trends, number: int) -> list[tuple[float, Sequence[str]]]:
 
 
 def points(trail: Sequence[tuple[float, float]], which: int) -> str:
-    """Draw one of the two lines of a small chart: the points of a polyline, the newest at the right."""
+    """Return the points of a polyline for one of the two lines of a small chart, the newest at the
+    right.
+    """
     top = max((max(pair) for pair in trail), default=0.0) or 1.0
     step = SMALL_WIDTH / max(1, len(trail) - 1)
     return " ".join(

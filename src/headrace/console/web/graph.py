@@ -1,5 +1,5 @@
-"""The graph of a flow's stages, or of one run, as an SVG drawing: columns from left to right, and an arrow for each way
-on.
+"""An SVG drawing of a flow's stages, or of one run. It has columns from left to right, and an arrow
+for each way on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class Box:
 
 @frozen
 class Node:
-    """A stage in one run: the `state` of the run's job there, empty before it comes, the seconds that it `took`, and
-    the run's children there: their numbers by state, and the first of them.
+    """A stage in one run.
+
+    `state` is the state of the run's job there, empty before it comes. `took` is its seconds.
+    `numbers` counts the run's children there by state, and `children` has the first of them.
     """
 
     state: str = ""
@@ -65,7 +67,9 @@ class Node:
 
 @frozen
 class Arrow:
-    """The path of an arrow, and the points of its head; `children`: it leads to the children of a fan-out."""
+    """The path of an arrow, and the points of its head. With `children` it leads to the children of
+    a fan-out.
+    """
 
     path: str
     head: str
@@ -108,7 +112,9 @@ def drawn(flow: FlowView, nodes: Mapping[str, Node] | None = None) -> Graph:
 
 
 def nodes(flow: FlowView, run: RunView) -> dict[str, Node]:
-    """Return the nodes of a run, by stage: many children of a stage are one node, with their numbers."""
+    """Return the nodes of a run, by stage. Many children of a stage are one node, with their
+    numbers.
+    """
     found: dict[str, Node] = {}
     for stage in flow.stages:
         name = stage.name
@@ -129,7 +135,7 @@ def _columns(flow: FlowView) -> Mapping[str, int]:
 
 
 def _arrow(start: Box, end: Box, wide: int, *, children: bool) -> Arrow:
-    """Draw an arrow: to the right between the boxes, or back below them."""
+    """Draw an arrow to the right between the boxes, or back below them."""
     if end.x > start.x:
         x1, y1, x2, y2 = start.x + wide, start.y + BOX_HEIGHT // 2, end.x - 6, end.y + BOX_HEIGHT // 2
         bend = GAP_X // 2
@@ -142,7 +148,6 @@ def _arrow(start: Box, end: Box, wide: int, *, children: bool) -> Arrow:
 
 
 def _in_words(flow: FlowView) -> str:
-    """Describe the ways of a flow."""
     ways = [f"{stage.name} leads to {', '.join(stage.next)}" for stage in flow.stages if stage.next]
     ways += [f"{stage.name} fans out to {', '.join(stage.children)}" for stage in flow.stages if stage.children]
     return f"The stages of {flow.name}: " + "; ".join(ways or [stage.name for stage in flow.stages])

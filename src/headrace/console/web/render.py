@@ -1,4 +1,4 @@
-"""Rendering: the templates, their filters, and addresses that are relative to all pages."""
+"""The templates, their filters, and addresses that are relative to all pages."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "im
 
 
 def to(page: str, **query: object) -> str:
-    """Make the address of a page, relative to the others: so it is right below any prefix."""
+    """Make the address of a page, relative to the others, so that it is right below any prefix."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{page or './'}?{urlencode(given, errors='surrogateescape')}" if given else page or "./"
 
 
 @cache
 def static_files() -> tuple[str, Mapping[str, bytes]]:
-    """Read the static files, once in a process; return their version, a hash of them all, and each by its name."""
+    """Read the static files, once in a process. Return their version, a hash of them all, and each
+    by its name.
+    """
     folder = files("headrace.console.web") / "static"
     found = {name: (folder / name).read_bytes() for name in STATIC}
     return sha256(b"\0".join(found.values())).hexdigest()[:16], found
@@ -36,7 +38,9 @@ def static_files() -> tuple[str, Mapping[str, bytes]]:
 
 @cache
 def environment() -> Environment:
-    """Make the templates' environment, once in a process: it keeps compiled templates. They escape all values."""
+    """Make the templates' environment, once in a process, as it keeps compiled templates. They
+    escape all values.
+    """
     loader = PackageLoader("headrace.console.web", "templates")
     templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -25,7 +25,7 @@ class NotThere(Refused):
 
 @frozen
 class PageRequest:
-    """One request for a page: its address, its rights, and the reader of queues."""
+    """One request for a page with its address, its rights, and the reader of queues."""
 
     request: Request
     rights: Rights
@@ -50,7 +50,7 @@ class PageRequest:
 
 
 def latest(now: float, *jobs: JobView) -> float:
-    """Return *now*, or the last event of these jobs: *now* may be two seconds older than they."""
+    """Return *now*, or the last event of these jobs, as *now* may be two seconds older than they."""
     return max([now, *(at for job in jobs for at in (job.enqueued_at, job.since, job.finished) if at is not None)])
 
 

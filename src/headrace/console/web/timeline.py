@@ -1,4 +1,4 @@
-"""The timeline of a job: a bar for its wait, each attempt and each step, on one axis of time."""
+"""The timeline of a job, with a bar for its wait, each attempt and each step, on one axis of time."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ PAUSES = {"delayed": "warn", "blocked": "warn", "waiting": "accent", "parked": "
 
 @frozen
 class Bar:
-    """A bar of a timeline: its `label`, how it ended or stands (`state`), its colour, when it `began` and `ended`
-    (`None`: not known, or not yet), and its place, in per cent of the axis. `bound`: it took at least (≥) or at most
-    (≤) so long.
+    """A bar of a timeline, with its `label` and its colour.
+
+    `state` is how it ended or stands. `began` and `ended` are `None` if they are not known, or not
+    yet. `start` and `width` are its place, in per cent of the axis. With a `bound` it took at least
+    (≥) or at most (≤) so long.
     """
 
     label: str
@@ -72,8 +74,9 @@ def timeline(job: JobView, now: float) -> Timeline:
 
 
 def begun_by(job: JobView) -> float | None:
-    """Return the time at which the attempt of a running job had begun: its lease may have been renewed since, but its
-    steps may be older.
+    """Return the time at which the attempt of a running job had begun.
+
+    Its lease may have been renewed since, but its steps may be older.
     """
     if job.state != "leased":
         return None
@@ -112,7 +115,7 @@ def _bars(job: JobView, now: float) -> Iterator[Bar]:
 
 
 def _how_ended(one: Attempt, *, dead: bool) -> str:
-    """Return how an attempt ended, a key of `COLOURS`. *dead*: the job died in it."""
+    """Return how an attempt ended, a key of `COLOURS`. *dead* says that the job died in it."""
     if one.suspended:
         return "suspended"
     if not one.failed:
@@ -121,19 +124,18 @@ def _how_ended(one: Attempt, *, dead: bool) -> str:
 
 
 def _last(job: JobView) -> int:
-    """Return the number of its last attempt, or of the last delivery of a run."""
+    """Return the number of the last attempt, or of the last delivery of a run."""
     return job.deliveries if job.is_run and job.deliveries else job.attempt
 
 
 def _made(job: JobView) -> int:
-    """Count the attempts that have begun."""
     if job.state in PAUSES:
         return job.deliveries if job.is_run else 0
     return _last(job)
 
 
 def _attempts(job: JobView) -> list[Attempt]:
-    """Return the attempts that have ended, the last one even if only its end is known."""
+    """Return the attempts that have ended. The last one is among them even if only its end is known."""
     attempts = list(job.attempts)
     last = _last(job)
     known = bool(attempts) and attempts[-1].number >= last

@@ -1,4 +1,4 @@
-"""The pages: each reads the inspector and fills a template. GET changes nothing."""
+"""The pages. Each reads the inspector and fills a template. GET changes nothing."""
 
 from __future__ import annotations
 

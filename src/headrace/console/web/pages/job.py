@@ -46,7 +46,6 @@ async def job(request: PageRequest) -> Answer:
 
 
 def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
-    """Choose the leading figures of a job by its state."""
     if job.state in ("waiting", "parked"):
         if job.position is not None:
             yield _position(job, queue)
@@ -90,7 +89,7 @@ def _position(job: JobView, queue: QueueView) -> Figure:
 
 
 def _estimate(job: JobView, queue: QueueView) -> tuple[str, str]:
-    """Estimate when the turn of a waiting job comes, and say from which figure."""
+    """Estimate when the turn of a waiting job comes, and name the figure that says so."""
     if queue.paused:
         return "not known", "the queue is paused"
     if not queue.alive:
@@ -104,9 +103,9 @@ def _estimate(job: JobView, queue: QueueView) -> tuple[str, str]:
 
 
 async def find(request: PageRequest) -> Answer:
-    """Find a job by its id in whichever queue: by the id as it was typed, or else without blanks around it.
+    """Find a job by its id in whichever queue, and go to its page.
 
-    If there is one, go to its page.
+    The id is taken as it was typed, or else without blanks around it.
     """
     typed = request.param("id")
     _, queues = await request.seen()

@@ -1,4 +1,4 @@
-"""The pages of dead letters: in groups, and the letters of one group."""
+"""The pages of dead letters in groups, and of the letters of one group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from headrace.console.web.request import Answer, NotThere, PageRequest, ticks
 
 
 async def dead(request: PageRequest) -> Answer:
-    """Show the dead letters of all queues, or of one, by reason and kind; or the letters of one group."""
+    """Show the dead letters of all queues, or of one, by reason and kind. With a group, show its
+    letters.
+    """
     name, key = request.param("name"), request.param("group")
     view, queues = await request.seen()
     if name:

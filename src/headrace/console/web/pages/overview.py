@@ -1,4 +1,6 @@
-"""The page of all queues: totals, throughput, the list of attention, and the queues in a chosen order."""
+"""The page of all queues, with totals, throughput, the list of attention, and the queues in a
+chosen order.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +74,15 @@ def _usual(sort: str) -> str:
 
 
 def _turned(key: str, sort: str, order: str) -> dict[str, str]:
-    """Return the query that sorts by *key*, the other way round if the queues are sorted by it already."""
+    """Return the query that sorts by *key*, the other way round if the queues are sorted by it
+    already.
+    """
     turned = order == _usual(key) and key == sort
     return {"sort": key, "order": next(one for one in ORDERS if one != _usual(key)) if turned else _usual(key)}
 
 
 def place(fact: Attention) -> str:
-    """Return the address of the page on which a fact is seen; '' for none."""
+    """Return the address of the page on which a fact is seen, or ''."""
     if not fact.queue or fact.kind == "unreadable":
         return ""
     page, state = PLACES.get(fact.kind, ("queue", ""))
@@ -86,7 +90,9 @@ def place(fact: Attention) -> str:
 
 
 def throughput(view: Overview, queues: Sequence[QueueView]) -> Chart | None:
-    """Draw the jobs a second of these queues in the last looks; `None` before the third look."""
+    """Draw the jobs a second of these queues in the last looks. Before the third look there is no
+    chart.
+    """
     rows = view.throughput([queue.name for queue in queues])
     if len(rows) < 2:
         return None
@@ -95,5 +101,4 @@ def throughput(view: Overview, queues: Sequence[QueueView]) -> Chart | None:
 
 
 def _oldest(queues: Sequence[QueueView]) -> QueueView | None:
-    """Return the queue whose oldest job has waited longest."""
     return max((queue for queue in queues if queue.lag), key=lambda queue: queue.lag, default=None)

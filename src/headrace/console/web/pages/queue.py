@@ -1,4 +1,4 @@
-"""The pages of one queue: its jobs by state, its trends, and a bulk action that goes on."""
+"""The pages of one queue, for its jobs by state, for its trends, and for a bulk action that goes on."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _first_lines(jobs: Sequence[JobView]) -> list[str]:
 
 
 def _states(queue: QueueView, tabs: Mapping[str, int], *, history: bool) -> list[tuple[str, str, int | None, str]]:
-    """Return the tabs: the key of each, its text, its number and its address."""
+    """Return the key, the text, the number and the address of each tab."""
     shown: list[tuple[str, str, int | None]] = [(state, state.capitalize(), number) for state, number in tabs.items()]
     if history:
         shown.insert(-1, ("ended", "Completed", None))
@@ -89,7 +89,7 @@ async def _jobs(
 
 
 async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
-    """Draw the charts of the page: from the trends, if there are some, else from the latest looks."""
+    """Draw the charts of the page from the trends, if there are some, else from the latest looks."""
     name, span = page.queue.name, request.param("span")
     if span and span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
@@ -112,7 +112,6 @@ async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
 
 
 def _latest(queue: QueueView) -> list[Chart]:
-    """Draw the rates between the latest looks."""
     if len(queue.trail) < 2:
         return []
     enqueued, completed = zip(*queue.trail, strict=True)

@@ -1,4 +1,4 @@
-"""The pages of schedules: all of them, and one."""
+"""The page of all schedules, and the page of one."""
 
 from __future__ import annotations
 

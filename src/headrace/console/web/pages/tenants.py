@@ -1,4 +1,4 @@
-"""The page of tenants: the values between which queues are fair, and their limits."""
+"""The page of tenants, the values between which queues are fair, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of workers: a row for each program, with the queues that it serves."""
+"""The pages of workers, with a row for each program, and with the queues that it serves."""
 
 from __future__ import annotations
 
