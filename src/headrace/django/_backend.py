@@ -1,4 +1,4 @@
-"""`TaskBackend`: Django's tasks are jobs of queues of the same names."""
+"""`TaskBackend`, with which Django's tasks are jobs of queues of the same names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ _lock = forks.lock()
 
 
 def queue_of(options: Options, name: str) -> Queue[bytes]:
-    """Return the queue of this process with this *name*."""
     with _lock:
         found = _queues.get((options, name))
         if found is None:
@@ -43,7 +42,7 @@ def queue_of(options: Options, name: str) -> Queue[bytes]:
 
 
 def close() -> None:
-    """Close the connections of all queues of this process; a later call opens them again."""
+    """Close the connections of all queues of this process. A later call opens them again."""
     with _lock:
         some = [*_queues.values()]
         _queues.clear()
@@ -59,12 +58,12 @@ def tables() -> Any:
 
 
 def outbox_of(options: Options, queue: Queue[bytes]) -> Any:
-    """Return the outbox of a queue."""
     return tables().Outbox(queue, schema=options.schema)
 
 
 class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """Django's tasks as jobs: `TASKS = {"default": {"BACKEND": "headrace.django.TaskBackend", …}}`.
+    """Runs Django's tasks as jobs, by `"BACKEND": "headrace.django.TaskBackend"` in an entry of
+    `TASKS`.
 
     Each name of `QUEUES` is a queue of that name. Commands: `manage.py headrace_worker` runs tasks. Options are
     described in docs/how-to/use-in-django.md; wrong ones are errors of `manage.py check`, and a `ConfigurationError` of
@@ -142,7 +141,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         return result
 
     def _transaction(self) -> Any:
-        """Return the connection of the database if it is in a transaction. This does not connect to it."""
+        """Return the connection of the database if it is in a transaction. This does not connect to
+        it.
+        """
         db: Any = import_module("django.db")
         connection = db.connections[self.settings.database]
         return connection if connection.in_atomic_block else None
@@ -152,7 +153,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         self._enqueued(result, began)
 
     def _write(self, queue: str, job: NewJob[bytes]) -> None:
-        """Write a job as a row: of the transaction under way, or of one of its own."""
+        """Write a job as a row of the transaction under way, or of one of its own."""
         outbox = outbox_of(self.settings, self.queue(queue))
         with import_module("django.db.transaction").atomic(using=self.settings.database):
             outbox.enqueue(self.settings.database, job)
@@ -164,10 +165,11 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
     # -- results -------------------------------------------------------------------------------------
 
     def get_result(self, result_id: str) -> Any:
-        """Return the result of an earlier call, from any process. Raises Django's `TaskResultDoesNotExist`: also for a
-        task that ended longer than `result_ttl` ago, or before the last `history` ones of its queue.
+        """Return the result of an earlier call, from any process.
 
-        Two or three scripts for each queue that is asked.
+        Raises Django's `TaskResultDoesNotExist`, also for a task that ended longer than
+        `result_ttl` ago, or before the last `history` ones of its queue. Two or three scripts for
+        each queue that is asked.
         """
         found = self._in_queues(result_id)
         if found is None and self.settings.outbox and isinstance(result_id, str):
@@ -178,7 +180,6 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         raise contract.TaskResultDoesNotExist(result_id)
 
     def _in_queues(self, result_id: str) -> Any | None:
-        """Find a task in the queues where it may be."""
         for name in self._places(result_id):
             try:
                 queue = self.queue(name)
@@ -190,7 +191,6 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         return None
 
     def _places(self, id: object) -> Sequence[str]:
-        """Return the queues that may have a job of this id."""
         if self.queues:
             return sorted(self.queues)
         _, dot, name = str(id).partition(".")
@@ -217,7 +217,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             raise contract.TaskResultDoesNotExist(why) from error
 
     def _in_outbox(self, id: str) -> Any:
-        """Return the result of a task that is a row of the outbox yet; `None` if it is none."""
+        """Return the result of a task that is a row of the outbox yet, or `None`."""
         db: Any = import_module("django.db")
         table = table_name("headrace_outbox", self.settings.schema)
         with db.connections[self.settings.database].cursor() as cursor:
@@ -269,7 +269,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             yield from self._check_outbox(checks, db, where, options)
 
     def _check_aliases(self, checks: Any, where: str, options: Options) -> Iterator[Any]:
-        """Yield an error for each other alias, before this one in `TASKS`, with a queue of ours and other options."""
+        """Yield an error for each alias before this one in `TASKS` that has a queue of ours and
+        other options.
+        """
         for other in contract.task_backends().all():
             if other.alias == self.alias:
                 return
@@ -289,7 +291,7 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
                 yield checks.Error(text, hint=hint, id="headrace.E007")
 
     def _shared(self, other: TaskBackend) -> str:
-        """Name the queues that two backends share; '' for none."""
+        """Name the queues that two backends share, or return ''."""
         if self.queues and other.queues:
             return ", ".join(f"queue {name!r}" for name in sorted(map(str, self.queues & other.queues)))
         return "all queues, as an empty QUEUES allows any"
@@ -315,7 +317,9 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
 
 
 def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[Any]:
-    """Yield a warning for each backend whose outbox has no table: `manage.py check --database default`."""
+    """Yield a warning for each backend whose outbox has no table. `manage.py check --database
+    default` asks.
+    """
     checks: Any = import_module("django.core.checks")
     db: Any = import_module("django.db")
     for backend in contract.task_backends().all():

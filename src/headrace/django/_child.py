@@ -12,8 +12,10 @@ from headrace.django._running import worker_of
 
 
 def write_once() -> None:
-    """Take away the handler with which Django's defaults write lines under DEBUG, if the process is about to write all
-    lines: each would stand there twice.
+    """Keep each line of the log from standing there twice.
+
+    If the process is about to write all lines, the handler is taken away with which Django's
+    defaults write lines under DEBUG.
     """
     handlers = [*logging.getLogger("headrace").handlers, *logging.root.handlers]
     others = [one for one in handlers if not isinstance(one, logging.NullHandler)]

@@ -1,4 +1,4 @@
-"""The commands of `manage.py`: what they do, without Django's part."""
+"""The commands of `manage.py`, without Django's part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ TARGET = "headrace.django._child:worker"
 
 
 def work(alias: str, queues: Sequence[str], concurrency: int | None, processes: int, **options: Any) -> int:
-    """Run the processes of `headrace_worker` until they end; return the exit code. Raises `ConfigurationError`."""
+    """Run the processes of `headrace_worker` until they end. Return the exit code. Raises
+    `ConfigurationError`.
+    """
     with requiring("headrace_worker", "cli", "typer", "rich"):
         from headrace.console.cli.child import Options
         from headrace.console.cli.work import Supervisor

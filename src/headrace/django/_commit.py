@@ -16,14 +16,16 @@ AGAIN_S = 0.1  # seconds for a task, after one of the same transaction could not
 
 @define
 class Transaction:
-    """The sending of the tasks of one transaction."""
+    """The state of the tasks that one transaction sends."""
 
     failed: bool = False
 
 
 @define(eq=False)
 class Hook:
-    """The hook that sends one task. Its failure is logged: the data is committed, and later hooks have to run."""
+    """The hook that sends one task. Its failure is only logged, as the data is committed, and later
+    hooks have to run.
+    """
 
     send: Callable[..., None]
     task: Any
@@ -31,7 +33,6 @@ class Hook:
     transaction: Transaction
 
     def __call__(self) -> None:
-        """Send the task."""
         try:
             if self.transaction.failed:
                 self.send(timeout=AGAIN_S)
@@ -52,7 +53,9 @@ class Hook:
 
 
 def sent_on_commit(connection: Any, send: Callable[..., None], task: Any, id: str) -> None:
-    """Have a task sent when the transaction of *connection* is committed; *send* takes `timeout=`, in seconds."""
+    """Have a task sent when the transaction of *connection* is committed. *send* takes `timeout=`,
+    in seconds.
+    """
     hooks = (hook for _, hook, *_ in reversed(connection.run_on_commit))
     before = next((hook for hook in hooks if isinstance(hook, Hook)), None)
     connection.on_commit(Hook(send, task, id, Transaction() if before is None else before.transaction))

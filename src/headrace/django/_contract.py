@@ -1,4 +1,5 @@
-"""Django's own names for tasks: of `django.tasks` (Django 6 and later), and of the backport `django-tasks`.
+"""Django's own names for tasks, of `django.tasks` (Django 6 and later), and of the backport
+`django-tasks`.
 
 Both may be there: a project on Django 6 may use a package whose tasks are the backport's, as Wagtail's are. A task, its
 result and its signals are of one of them. All names are `Any` for type checkers: the annotations of the two differ.
@@ -37,17 +38,19 @@ class Contract:
         object.__setattr__(self, "exceptions", import_module(f"{self.package}.exceptions"))
 
     def error(self, name: str) -> Any:
-        """Return an exception: the backport adds `Error` to some names."""
+        """Return an exception by its name, to which the backport adds `Error` in some cases."""
         return getattr(self.exceptions, name, None) or getattr(self.exceptions, f"{name}Error")
 
     def context(self, result: Any, job: Any) -> Any:
-        """Make the context of a task that runs: Django's, and the job."""
+        """Make the context of a running task. It is Django's, with the job added."""
         made = self._context(task_result=result)
         object.__setattr__(made, "job", job)
         return made
 
     def signals(self) -> Any:
-        """Return the module of the signals. It is imported late: the backport's needs the settings."""
+        """Return the module of the signals. It is imported late, as the backport's needs the
+        settings.
+        """
         return import_module(f"{self.package}.signals")
 
     def normalized(self, value: Any) -> Any:
@@ -84,10 +87,8 @@ TaskResultDoesNotExist: Any = _error("TaskResultDoesNotExist")
 
 
 def contract_of(task: Any) -> Contract:
-    """Return the package that a task is of."""
     return next((one for one in CONTRACTS if isinstance(task, one.Task)), FIRST)
 
 
 def task_backends() -> Any:
-    """Return the backends by alias."""
     return import_module(FIRST.package).task_backends

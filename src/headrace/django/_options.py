@@ -1,4 +1,4 @@
-"""The options of a backend: `OPTIONS` of an entry of `TASKS`, checked."""
+"""The checked `OPTIONS` of an entry of `TASKS`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ TIMEOUT_S = 5.0  # seconds that a request waits for a server that is away
 
 
 def retry_of(value: Any) -> Retry:
-    """Make the policy from its mapping."""
     if isinstance(value, Retry):
         return value
     if not isinstance(value, Mapping):
@@ -31,7 +30,9 @@ def retry_of(value: Any) -> Retry:
 
 
 def _plain(name: str, kind: type[Any], example: str, value: Any) -> tuple[Any, ...]:
-    """Make a tuple of *kind* from one or several: objects, or mappings of their arguments."""
+    """Make a tuple of *kind* from one value or several, which are objects, or mappings of their
+    arguments.
+    """
     some: list[Any] = []
     if isinstance(value, (list, tuple)):
         some = list(cast("Sequence[Any]", value))
@@ -83,7 +84,6 @@ def _timeout(value: object) -> float:
 
 
 def deadline_of(value: object) -> float | None:
-    """Check the seconds that a task may take."""
     return None if value is None else checks.seconds("deadline", value, zero=False)
 
 
@@ -149,7 +149,6 @@ class Options:
         object.__setattr__(self, "told_apart", told_apart(self.of_queue()))
 
     def of_queue(self) -> dict[str, Any]:
-        """Return the options of each queue, by their names there."""
         return {
             "priorities": self.priorities,
             "history": self.history,
@@ -178,7 +177,9 @@ class Options:
 
     @classmethod
     def of(cls, alias: str, given: Any) -> Options:
-        """Check `OPTIONS` of the backend *alias*. Raises `ConfigurationError`, which says where to change what."""
+        """Check `OPTIONS` of the backend *alias*. Raises `ConfigurationError`, which names the
+        setting to change.
+        """
         where = f"TASKS[{alias!r}]['OPTIONS']"
         if not isinstance(given, Mapping):
             raise ConfigurationError(f"{where} must be a dict, not {type(given).__name__}")
@@ -195,6 +196,8 @@ class Options:
             raise ConfigurationError(f"{where}: {error}") from None
 
     def level(self, priority: int) -> int:
-        """Return the level of a task's *priority*: equal bands of -100 to 100, the highest first."""
+        """Return the level of a task's *priority*. Equal bands of -100 to 100 are levels, the
+        highest first.
+        """
         span = 2 * PRIORITY_AT_MOST + 1
         return min(self.priorities - 1, (PRIORITY_AT_MOST - priority) * self.priorities // span)

@@ -1,5 +1,6 @@
-"""The pages as a view of Django. It calls their ASGI application on an event loop of its own, so it is the same under
-WSGI and ASGI.
+"""The pages as a view of Django.
+
+It calls their ASGI application on an event loop of its own, so it is the same under WSGI and ASGI.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _lock = forks.lock()
 
 
 def rights_of(user: Any) -> Any:
-    """Return what a user may do, as the `access` of `headrace.web.app` does.
+    """Return the rights of a user, as the `access` of `headrace.web.app` does.
 
-    With the permission `headrace.view_queue` a user sees all; with `change_queue` also acts; with `delete_queue` also
-    takes the actions that can't be undone.
+    With the permission `headrace.view_queue` a user sees all. With `change_queue` a user also acts.
+    With `delete_queue` a user also takes the actions that can't be undone.
     """
     change, delete = user.has_perm("headrace.change_queue"), user.has_perm("headrace.delete_queue")
     if not (change or delete or user.has_perm("headrace.view_queue")):
@@ -54,7 +55,7 @@ def site() -> Bridge:
 
 
 def close() -> None:
-    """Stop the event loop of the pages, if there is one; the next page makes another."""
+    """Stop the event loop of the pages, if there is one. The next page makes another."""
     global _site
     with _lock:
         gone, _site = _site, None
@@ -63,8 +64,10 @@ def close() -> None:
 
 
 def _options() -> dict[str, Any]:
-    """Return the arguments of `app`: the server of the first backend of `TASKS` that is ours, or else the one that
-    the environment names; and the setting `HEADRACE_WEB`, which overrides them.
+    """Return the arguments of `app`.
+
+    The first backend of `TASKS` that is ours names the server, or else the environment does. The
+    setting `HEADRACE_WEB` overrides them.
     """
     settings: Any = import_module("django.conf")
     backends = contract.task_backends().all()
@@ -77,7 +80,7 @@ def _options() -> dict[str, Any]:
 
 
 def scope_of(request: Any, path: str) -> dict[str, Any]:
-    """Make the scope of a request of Django. *path*: the part behind the prefix of the pages."""
+    """Make the scope of a request of Django. *path* is the part behind the prefix of the pages."""
     root = request.path[: len(request.path) - len(path)].rstrip("/")
     return {
         "type": "http",
@@ -103,7 +106,7 @@ def scope_of(request: Any, path: str) -> dict[str, Any]:
 # The pages take a form only from their own origin.
 @_csrf.csrf_exempt  # type: ignore[untyped-decorator]  # pyright: ignore[reportUntypedFunctionDecorator]
 def view(request: Any, path: str) -> Any:
-    """Show the page *path*. A view of Django: put it behind staff rights."""
+    """Show the page *path*, as a view of Django. Put it behind staff rights."""
     http: Any = import_module("django.http")
     try:
         status, headers, body = site().ask(scope_of(request, path), request.body)

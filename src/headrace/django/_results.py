@@ -20,12 +20,11 @@ NO_ERROR = "headrace.errors.JobFailed"  # the class for an end that no exception
 
 
 def now() -> datetime:
-    """Return the time as Django's settings have it: aware, or naive in the local zone."""
+    """Return the time as Django's settings have it, aware, or naive in the local zone."""
     return moment(time.time())
 
 
 def moment(seconds: float) -> datetime:
-    """Return a time as Django's settings have it."""
     settings: Any = import_module("django.conf").settings
     aware = datetime.fromtimestamp(seconds, UTC)
     if settings.USE_TZ:
@@ -49,8 +48,10 @@ def task_of(path: str) -> Any:
 
 
 def told_apart(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Return the headers that a call has for these *names* of arguments. Raises `TypeError` for a value that is no
-    text, number or bool, and for arguments that the task does not take.
+    """Return the headers that a call has for these *names* of arguments.
+
+    Raises `TypeError` for a value that is no text, number or bool, and for arguments that the task
+    does not take.
     """
     if not names:
         return {}
@@ -63,7 +64,7 @@ def told_apart(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any], names:
 def headers_of(task: Any, enqueued: float | None, more: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a task's job, from which `new` makes the task again, and *more*.
 
-    *enqueued*: seconds since the epoch; `None` if the server knows it.
+    *enqueued* is in seconds since the epoch, or `None` if the server knows it.
     """
     found = {**more, HEADERS.kind: task.module_path}
     if enqueued is not None:
@@ -76,7 +77,6 @@ def headers_of(task: Any, enqueued: float | None, more: Mapping[str, str]) -> di
 
 
 def payload_of(args: list[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Encode the arguments of a call."""
     return value_of({"args": args, "kwargs": kwargs})
 
 
@@ -129,7 +129,6 @@ def change(result: Any, **values: Any) -> None:
 
 
 def attempted(result: Any, state: JobState[Any]) -> None:
-    """Add the attempts that have ended to a result."""
     attempts = state.attempts
     known = {one.number: one.worker for one in attempts}
     last = state.job.attempt - 1 if state.state == "leased" else state.job.attempt if state.ended else 0
@@ -152,7 +151,7 @@ def attempted(result: Any, state: JobState[Any]) -> None:
 
 
 def result_of(alias: str, state: JobState[Any], task: Any, value: Any) -> Any:
-    """Make the result of a job in any state. *value*: the task's, if it was completed."""
+    """Make the result of a job in any state. *value* is the task's, if it was completed."""
     result, names = new(alias, state.job, task), contract.contract_of(task)
     attempted(result, state)
     if state.state == "leased":

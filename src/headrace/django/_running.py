@@ -1,4 +1,4 @@
-"""Workers of tasks: each job is a call of a task, made as Django's contract has it."""
+"""Workers of tasks, which call the task of each job as Django's contract has it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from headrace.platform import HEADERS, InnerWorker, given
 
 
 def _fresh_connections() -> None:
-    """Close connections to databases that have failed, or are too old, as Django does around requests."""
+    """Close connections to databases that have failed, or are too old, as Django does around
+    requests.
+    """
     db: Any = import_module("django.db")
     db.reset_queries()
     db.close_old_connections()
 
 
 class Runner:
-    """The runner of the tasks of one queue in one worker."""
-
     def __init__(self, backend: TaskBackend, queue: str, worker: Worker, own: Collection[str] = ()) -> None:
         self._backend, self._queue, self._worker = backend, queue, worker
         self._own = own  # paths of the tasks whose own options the worker knows
 
     def run(self, job: Job[bytes]) -> bytes | None:
-        """Call the task of a job. Returns its value as JSON; `None` for `None`. Raises as the task does."""
+        """Call the task of a job. Return its value as JSON, or `None` for `None`. Raises as the
+        task does.
+        """
         _fresh_connections()
         try:
             return self._run(job)
@@ -63,7 +65,9 @@ class Runner:
         return kept
 
     def _begun(self, job: Job[bytes]) -> Any:
-        """Make the result of a job that begins now. Raises `ImportError` if its task can't be imported."""
+        """Make the result of a job that begins now. Raises `ImportError` if its task can't be
+        imported.
+        """
         path = job.headers.get(HEADERS.kind, "")
         task = results.task_of(path)
         if path in OWN and path not in self._own:
@@ -88,7 +92,7 @@ class Runner:
         return result
 
     def _final(self, job: Job[bytes], error: BaseException, task: Any) -> bool:
-        """Tell whether the task has failed for good: it has no attempts left."""
+        """Tell whether the task has failed for good, as it has no attempts left."""
         stopping = InnerWorker(self._worker).stopping
         if job.lost or isinstance(error, (RunSuspended, RunLost)):
             return False
@@ -113,7 +117,8 @@ def queues_of(backend: TaskBackend, queues: Sequence[str]) -> list[str]:
 
 
 def worker_of(alias: str = "default", queues: Sequence[str] = (), concurrency: int | None = None) -> Worker:
-    """Make the worker of a backend's tasks: of these *queues*, or all of `QUEUES`; and the relay of its outbox.
+    """Make the worker of a backend's tasks, of these *queues* or all of `QUEUES`, and the relay of
+    its outbox.
 
     Raises `ConfigurationError` for settings that are wrong, a queue that `QUEUES` does not name, and an outbox without
     its table.

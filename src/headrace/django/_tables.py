@@ -1,4 +1,6 @@
-"""The tables of the outbox and the inbox in Django: the operation of a migration, and in which schema they are."""
+"""The operation of a migration that creates the outbox and the inbox, and the schema in which they
+are.
+"""
 
 from __future__ import annotations
 
@@ -25,32 +27,29 @@ def schema() -> str | None:
 
 
 def model_table(table: str) -> str:
-    """Return the name of a table as models have it: Django puts quotes around it."""
+    """Return the name of a table as models have it. Django puts quotes around it."""
     name = schema()
     return table if name is None else f'{name}"."{table}'
 
 
 class CreateTables(_operations.Operation):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """Creates the tables, by the page of SQL of the database; none in a database without a page."""
+    """Creates the tables, by the page of SQL of the database. A database without a page gets none."""
 
     reduces_to_sql = True
     reversible = True
 
     def state_forwards(self, app_label: str, state: Any) -> None:
-        """Change no state: the models are operations of their own."""
+        """Change no state, as the models are operations of their own."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, *_: Any) -> None:
-        """Create the tables."""
         if _is_for(schema_editor.connection, app_label):
             _run(schema_editor, dialects.statements(schema_editor.connection.vendor, _schema_of(schema_editor)))
 
     def database_backwards(self, app_label: str, schema_editor: Any, *_: Any) -> None:
-        """Drop the tables, with their rows."""
         if _is_for(schema_editor.connection, app_label):
             _run(schema_editor, dialects.drops(_schema_of(schema_editor)))
 
     def describe(self) -> str:
-        """Name the operation, for `migrate` and `sqlmigrate`."""
         return "Create the tables of the outbox and the inbox"
 
 

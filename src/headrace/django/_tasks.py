@@ -1,4 +1,6 @@
-"""`task_class` of the backend: tasks with options of their own; and schedules, which the settings name."""
+"""The `task_class` of the backend for tasks with options of their own, and the schedules that the
+settings name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _Base: Any = contract.FIRST.Task
 
 @dataclass(frozen=True, kw_only=True)
 class Task(_Base):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """A task of a `TaskBackend`: `@task(retry={"attempts": 3}, deadline=30)`, in place of its backend's options."""
+    """A task of a `TaskBackend` with options in place of its backend's, as in `@task(deadline=30)`."""
 
     retry: Any = None
     deadline: Any = None

@@ -1,4 +1,4 @@
-"""The entry in Django's admin: the pages of all queues, behind staff rights."""
+"""The entry in Django's admin, with the pages of all queues behind staff rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app of Django: migrations, commands, checks, an entry in the admin."""
+"""The app of Django, with migrations, commands, checks, and an entry in the admin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _checks: Any = import_module("django.core.checks")
 
 
 class HeadraceConfig(_apps.AppConfig):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """The app: `INSTALLED_APPS += ["headrace.django"]`."""
+    """The app that `"headrace.django"` in `INSTALLED_APPS` installs."""
 
     name = "headrace.django"
     label = "headrace"

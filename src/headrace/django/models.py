@@ -1,5 +1,7 @@
-"""Models: of the tables of the outbox and the inbox, so that Django's `flush`, and with it its tests, empties them; and
-one without a table, with which Django's admin has an entry for the pages, and permissions for them.
+"""Models for the admin, and for the tables of the outbox and the inbox.
+
+Models of the tables let Django's `flush` empty them, and with it its tests. One model has no table.
+By it Django's admin has an entry for the pages, and permissions for them.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class InboxRow(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUn
 
 
 class NoRows(_models.Manager):  # type: ignore[misc]  # pyright: ignore[reportUntypedBaseClass]
-    """A manager that asks no database, as there is no table: `dumpdata` asks all models."""
+    """A manager that asks no database, as there is no table, though `dumpdata` asks all models."""
 
     def get_queryset(self) -> Any:
         """Return no rows."""
@@ -75,7 +77,9 @@ class Queue(_models.Model):  # type: ignore[misc]  # pyright: ignore[reportUntyp
     objects = NoRows()
 
     class Meta:
-        """Its name and permissions: to view the pages, to act on them, and to remove jobs for good."""
+        """Its name, and its permissions to view the pages, to act on them, and to remove jobs for
+        good.
+        """
 
         app_label = "headrace"
         managed = False

@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used: Django reads the pages of SQL without SQLAlchemy."""
+    """Import a name when it is first used, so that Django reads the pages of SQL without SQLAlchemy."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with requiring("headrace.sql", "sql", "sqlalchemy"):

@@ -1,4 +1,5 @@
-"""The rows that a relay moves at once: read, made jobs, and deleted when their queue has answered.
+"""The rows that a relay moves at once. They are read, made jobs, and deleted when their queue has
+answered.
 
 A row's id is its job's, and it is deleted after the queue has answered. So a relay may be killed at any point: the next
 one sends the row again. The queue then drops it, for a day from when it was sent first, however the job has ended.
@@ -75,7 +76,7 @@ REFUSE = "UPDATE {outbox} SET refused = :why WHERE position = :position"
 
 
 def sender(queue: Any, kind: type[Any], address: Address | None = None) -> Any:
-    """Return *queue* for payloads that are encoded already: with its connections, or on *address*."""
+    """Return *queue* for payloads that are encoded already, with its connections, or on *address*."""
     if address is None and not isinstance(queue, kind):
         raise ConfigurationError(
             f"the outbox of {queue!r} is relayed by the function of its colour: relay_once for a Queue, "
@@ -102,8 +103,6 @@ Row = tuple[Mapping[str, Any], NewJob[bytes]]
 
 @define(eq=False)
 class Batch:
-    """The rows that a relay moves at once."""
-
     name: str
     queue: Any  # for payloads that are encoded already
     schema: str | None = None  # of the table
@@ -118,17 +117,16 @@ class Batch:
 
     @property
     def found(self) -> bool:
-        """Whether there was a row to move, or to refuse: there may be more."""
+        """Whether there was a row to move, or to refuse. Then there may be more."""
         return bool(self.jobs or self.refused)
 
     @property
     def wake(self) -> str:
-        """The notification of the rows of this queue."""
         return wake_of(**self._names)
 
     @property
     def one_by_one(self) -> bool:
-        """Whether jobs go one by one: shards take conditions of single jobs only."""
+        """Whether jobs go one by one, as shards take conditions of single jobs only."""
         return bool(InnerQueue(self.queue).settings.shards > 1)
 
     def take(self, connection: Connection, limit: int) -> None:
@@ -175,7 +173,10 @@ class Batch:
         return {"namespace": InnerQueue(self.queue).namespace, "queue": self.queue.name}
 
     def _page(self, connection: Connection, taking: Any, given: dict[str, Any]) -> tuple[list[Row], int, bool]:
-        """Read a page of rows, with their jobs; its last position; whether there may be more. Others are refused."""
+        """Read a page of rows, and refuse rows that are no jobs.
+
+        Return the rows with their jobs, the last position, and whether there may be more.
+        """
         found: list[Any] = []
         try:
             found += connection.execute(taking, given).mappings().all()
@@ -196,7 +197,7 @@ class Batch:
         return rows, max(read, default=0), len(read) == given["limit"]
 
     def _one(self, connection: Connection, taking: Any, given: Mapping[str, Any], position: int) -> Sequence[Any]:
-        """Read the row of a position; none if it can't be read."""
+        """Read the row of a position, or none if it can't be read."""
         try:
             return connection.execute(taking, {**given, "after": position - 1, "limit": 1}).mappings().all()
         except DBAPIError as error:
@@ -204,7 +205,9 @@ class Batch:
             return []
 
     def _others(self, connection: Connection, rows: Sequence[Row]) -> dict[str | None, int]:
-        """Map each key to its first row that is not ours, as another relay holds it, or a later one is to move it."""
+        """Map each key to its first row that is not ours. Another relay holds that row, or a later
+        one is to move it.
+        """
         keys = {job.key for _, job in rows if job.key is not None}
         if not keys:
             return {}
@@ -227,13 +230,12 @@ class Batch:
         return False
 
     def drop(self, number: int, error: Exception) -> None:
-        """Refuse a row that is not sent, by its number."""
         job = self.jobs.pop(number)
         self.refuse(self.positions.pop(number), job.id, error)
         del self.waited[number]
 
     def refuse(self, position: int, name: object, error: Exception) -> None:
-        """Set a row aside: it stays, with the reason, until it is tried again."""
+        """Set a row aside. It stays, with the reason, until it is tried again."""
         why = reason_of(error)
         words = "row %s of the outbox of queue %r is no job: %s"
         self.refused.append({"position": position, "why": why})
@@ -270,7 +272,7 @@ class Batch:
 
 @define(eq=False)
 class Source:
-    """One outbox of a relay: its queue, and when to look for rows again."""
+    """One outbox of a relay, and the time of the next look for its rows."""
 
     queue: Any  # for payloads that are encoded already
     schema: str | None = None  # of the table
@@ -283,26 +285,28 @@ class Source:
         self.reports = Reports()
 
     def batch(self, after: int = 0) -> Batch:
-        """Make a batch, which begins behind a position."""
         return Batch(self.queue.name, self.queue, self.schema, after=after)
 
     def due(self, heard: set[str]) -> bool:
-        """Tell whether to look for rows: it is time, or the database has told of some."""
+        """Tell whether it is time to look for rows, or the database has told of some."""
         return time.monotonic() >= self.next or self.batch().wake in heard
 
     def rest(self, seconds: float) -> None:
-        """Look again after so long."""
         self.next = time.monotonic() + seconds
 
     def looked(self, batch: Batch, poll: float | None, *, told: bool) -> None:
-        """Take in that rows can be moved, and when the next may be there. *told*: the database tells of commits."""
+        """Note that rows can be moved, and when the next may be there. *told* says that the
+        database tells of commits.
+        """
         self.complaints.over()
         usual = NOTIFIED_POLL_S if told and not batch.left else POLL_S
         self.rest(0.0 if batch.found or batch.after else usual if poll is None else poll)
 
 
 def by_server(sources: Iterable[Source]) -> list[list[Source]]:
-    """Group the outboxes of a relay by their servers: a server that is away holds up no other's queues."""
+    """Group the outboxes of a relay by their servers. A server that is away holds up no other's
+    queues.
+    """
     found: dict[Any, list[Source]] = {}
     for source in sources:
         at = InnerQueue(source.queue).address
@@ -318,7 +322,6 @@ class Reports:
         self._last: OutboxView | None = None
 
     def due(self) -> bool:
-        """Tell whether it is time for a report."""
         return time.monotonic() >= self._next
 
     def of(self, view: OutboxView) -> OutboxView:
@@ -328,12 +331,12 @@ class Reports:
         return view
 
     def last(self) -> list[OutboxView]:
-        """Return the report on the end of the relay; none if it has not reported before."""
+        """Return the report on the end of the relay, or none if it has not reported before."""
         return [] if self._last is None else [self._last]
 
 
 class Complaints:
-    """The errors of a relay that goes on: logged once in a while."""
+    """The errors of a relay that goes on, which are logged once in a while."""
 
     def __init__(self, queue: str) -> None:
         self._queue, self._next, self._number = queue, 0.0, 0
@@ -348,5 +351,5 @@ class Complaints:
         return min(NOTIFIED_POLL_S, POLL_S * 2.0 ** min(self._number, 10))
 
     def over(self) -> None:
-        """Take in that the relay works: the next error is logged at once."""
+        """Note that the relay works. The next error is logged at once."""
         self._number, self._next = 0, 0.0

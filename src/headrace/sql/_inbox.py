@@ -1,4 +1,4 @@
-"""`inbox`: effects of a job that are committed with a row that says so, and so happen once."""
+"""`inbox`, by which effects of a job are committed with a row that says so, and so happen once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def inbox(session: Sync, job: Job[Any], *, schema: str | None = None) -> bool: .
 @overload
 def inbox(session: Async, job: Job[Any], *, schema: str | None = None) -> Awaitable[bool]: ...
 def inbox(session: Sync | Async, job: Job[Any], *, schema: str | None = None) -> bool | Awaitable[bool]:
-    """Return `True` if the effects of *job* are still to be done, in this transaction; `False` if they are committed.
+    """Return `True` if the effects of *job* are still to be done, in this transaction, or `False`
+    if they are committed.
 
         with Session.begin() as session:
             if inbox(session, job):
@@ -62,7 +63,8 @@ def forget(session: Sync, age: float | timedelta, *, schema: str | None = None) 
 @overload
 def forget(session: Async, age: float | timedelta, *, schema: str | None = None) -> Awaitable[int]: ...
 def forget(session: Sync | Async, age: float | timedelta, *, schema: str | None = None) -> int | Awaitable[int]:
-    """Delete the rows of the inbox that are older than *age* (seconds, or a `timedelta`); return how many.
+    """Delete the rows of the inbox that are older than *age* (seconds, or a `timedelta`), and
+    return how many.
 
     A job that is delivered again after that, as a dead letter may be, repeats its effects.
     """

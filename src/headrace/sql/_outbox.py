@@ -1,4 +1,6 @@
-"""`Outbox`: jobs that are written in a transaction of SQL, as rows of a table that a relay moves to their queue."""
+"""`Outbox`, for jobs that are written in a transaction of SQL, as rows of a table that a relay
+moves to their queue.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ LOCK_KEY = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 
 class Outbox:
-    """The jobs of a queue, or of tasks, that are written in transactions: `outbox.enqueue(session, payload)`.
+    """The jobs of a queue, or of tasks, that `outbox.enqueue(session, payload)` writes in
+    transactions.
 
     The job exists if and only if the transaction is committed; a relay then moves it to the queue (`relay_once`). One
     object may be shared by threads, and used with sessions of both colours; only the relay connects to Redis.
@@ -96,7 +99,7 @@ class Outbox:
         key: str | None = None,
         priority: int = 0,
     ) -> BaseReceipt[Any] | Awaitable[BaseReceipt[Any]]:
-        """Write a job into the transaction of *session*; return its receipt.
+        """Write a job into the transaction of *session*, and return its receipt.
 
         *session*: a session or connection of SQLAlchemy, of which this may be the first statement; in Django, within
         `transaction.atomic()`, a connection (`django.db.connection`) or its alias (`"default"`).
@@ -129,7 +132,8 @@ class Outbox:
         return within(session, "headrace_outbox", self.schema, write)
 
     def relay(self, engine: Any, poll: float | timedelta | None = None) -> Any:
-        """Make the relay of a worker: a `Relay`, or an `AsyncRelay`, by the colour of *engine*.
+        """Make the relay of a worker. It is a `Relay` or an `AsyncRelay`, by the colour of
+        *engine*.
 
         In Django *engine* may be the alias of a database. Prefer `worker.relay(outbox, engine)`, or `Relay`.
         """

@@ -53,7 +53,7 @@ def _headers(value: Any) -> dict[str, str]:
 
 
 def _delay(row: Mapping[str, Any]) -> Any:
-    """Return when the job is due; `None`: at once. A delay counts from the writing of the row."""
+    """Return when the job is due, or `None` for at once. A delay counts from the writing of the row."""
     if row["due_ms"] is not None:
         return datetime.fromtimestamp(_whole("due_ms", row["due_ms"]) / 1000, UTC)
     if row["delay_ms"] is not None:
@@ -74,7 +74,9 @@ def _whole(name: str, value: Any) -> int:
 
 
 def is_of_row(error: Exception) -> bool:
-    """Tell whether *error* may be the fault of a row, so that other rows may go; else queue or server are."""
+    """Tell whether *error* may be the fault of a row, so that other rows may go, and not of queue
+    or server.
+    """
     if isinstance(error, redis.ResponseError):
         words = str(error)[:1000]
         return type(error) is redis.ResponseError and not _CODE.match(words) and not _RIGHTS.search(words)

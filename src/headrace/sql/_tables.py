@@ -1,4 +1,4 @@
-"""The tables of `headrace.sql`: their SQL in each dialect, and the check that a database has them."""
+"""The SQL of the tables of `headrace.sql` in each dialect, and the check that a database has them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _FOUND: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # the tables tha
 
 
 def tables(dialect: str, schema: str | None = None) -> str:
-    """Return the SQL that creates the tables: one page, for a migration of yours.
+    """Return the SQL that creates the tables, as one page for a migration of yours.
 
     *dialect*: `postgresql` or `sqlite`. *schema*: of PostgreSQL, created if it is not there; else the first of the
     search path. Raises `ConfigurationError` for another dialect, and for a schema of SQLite.
@@ -64,7 +64,7 @@ def tables(dialect: str, schema: str | None = None) -> str:
 
 
 def create_tables(connection: Any, schema: str | None = None) -> None:
-    """Create the tables in the transaction of *connection*, or in a revision of Alembic: give it `alembic.op`.
+    """Create the tables in the transaction of *connection*, or of `alembic.op` in a revision of Alembic.
 
     *schema*: as of `tables`. Under asyncio: `await connection.run_sync(create_tables)`. Raises an error of SQLAlchemy
     if one of them exists.
@@ -74,7 +74,9 @@ def create_tables(connection: Any, schema: str | None = None) -> None:
 
 
 def drop_tables(connection: Any, schema: str | None = None) -> None:
-    """Drop the tables, with their rows: for the `downgrade` of a revision. The arguments are as of `create_tables`."""
+    """Drop the tables, with their rows, as in the `downgrade` of a revision. The arguments are as
+    of `create_tables`.
+    """
     dialects.require_dialect(_dialect_of(connection), dialects.schema_name(schema))
     for one in dialects.drops(schema):
         connection.execute(sqlalchemy.text(one))
@@ -102,7 +104,8 @@ def _dialect_of(connection: Any) -> str:
 
 
 def keep_tables() -> None:
-    """Let `alembic check` and `--autogenerate` leave the tables alone, which no metadata has: they would drop them.
+    """Let `alembic check` and `--autogenerate` leave the tables alone. No metadata has them, so
+    they would be dropped.
 
     Call it in a revision, beside its functions: Alembic loads these before it compares.
     """
@@ -116,12 +119,13 @@ def keep_tables() -> None:
 
 
 def _has_priorities(register: Any) -> bool:
-    """Tell whether comparators have priorities: since Alembic 1.18. Before, the last one comes last."""
+    """Tell whether comparators have priorities, as since Alembic 1.18. Before, the last one comes
+    last.
+    """
     return "priority" in inspect.signature(register).parameters
 
 
 def _keep(_context: Any, upgrade: Any, _schemas: Any) -> None:
-    """Remove the operations that would change our tables."""
     upgrade.ops[:] = [one for one in upgrade.ops if getattr(one, "table_name", None) not in COLUMNS]
 
 
@@ -131,7 +135,6 @@ def notifies(dialect: Any) -> bool:
 
 
 def tell_not_told(name: str) -> None:
-    """Log that no notification comes to the relay of the queues *name*."""
     words = "the database does not tell the relay of queue %s of commits, so it looks for rows often: "
     log_event("relay_not_told", f"{words}behind a pooler, give it a URL of the database itself", name)
 
@@ -143,7 +146,6 @@ def old_at(engine: Any) -> float:
 
 
 def wake_of(namespace: str, queue: str) -> str:
-    """Return the text of the notification that a queue has new rows."""
     return f"{namespace} {queue}"
 
 

@@ -18,8 +18,6 @@ R = TypeVar("R")
 
 
 class DjangoLike(Protocol):
-    """A connection of Django, or `django.db.connection`."""
-
     alias: str
     in_atomic_block: bool
 

@@ -1,4 +1,4 @@
-"""Connections of Django: their parts that an outbox and an inbox use, by SQLAlchemy's names, and engines of them."""
+"""Connections of Django by SQLAlchemy's names, for an outbox and an inbox, and engines of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ class DjangoConnection:
 
 
 def connection_of(given: Any) -> DjangoConnection | None:
-    """Return a connection of Django by the connection, the proxy of a thread's, or the alias; `None` for another."""
+    """Return a connection of Django by the connection, the proxy of a thread's, or the alias.
+    Return `None` for another.
+    """
     if "django.db" not in sys.modules and not isinstance(given, str):
         return None
     db: Any = import_module("django.db")
@@ -109,7 +111,9 @@ def engine_of(alias: str) -> Engine:
 
 
 def _session_of(alias: str) -> Any:
-    """Connect to a database of Django, beside its pool, if it has one; return the driver's connection."""
+    """Connect to a database of Django, beside its pool, if it has one. Return the driver's
+    connection.
+    """
     db: Any = import_module("django.db")
     used = db.connections[alias]
     options = {name: value for name, value in used.settings_dict["OPTIONS"].items() if name != "pool"}

@@ -1,5 +1,6 @@
-"""The databases for which there is a page of SQL; and the page, for tables in any schema. Django's migration reads it,
-too, without SQLAlchemy.
+"""The databases for which there is a page of SQL, and the page, for tables in any schema.
+
+Django's migration reads it, too, without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def require_dialect(dialect: str, schema: str | None = None) -> None:
 
 
 def schema_name(schema: object) -> str | None:
-    """Check the name of a schema. `None`: the first of the session's search path that has the tables."""
+    """Check the name of a schema. `None` is the first of the session's search path that has the
+    tables.
+    """
     if schema is None:
         return None
     name = checks.text("schema", schema)

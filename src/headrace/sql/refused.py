@@ -1,4 +1,4 @@
-"""The rows of an outbox that were set aside, with their reasons; and another try."""
+"""The rows of an outbox that were set aside, with their reasons, and another try."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ RETRY = """
 
 @frozen
 class Refused:
-    """A row that was set aside: its `queue` and `position`, the id of its job, when it was `written` (seconds since the
-    epoch), and the `reason`.
+    """A row that was set aside, with its `queue` and `position`, the id of its job, and the
+    `reason`.
+
+    It was `written` so many seconds after the epoch.
     """
 
     queue: str
@@ -55,7 +57,9 @@ def refused(engine: Engine, outbox: Any) -> Iterator[Refused]:
 
 
 def retry_refused(engine: Engine, outbox: Any) -> int:
-    """Let a relay try the rows again that were set aside; return how many. Their reasons are forgotten."""
+    """Let a relay try the rows again that were set aside, and return how many. Their reasons are
+    forgotten.
+    """
     names = _of(outbox)
     with engine.begin() as connection:
         require_table(connection, "headrace_outbox", outbox.schema)

@@ -1,1 +1,1 @@
-"""Migrations: the tables of `headrace.sql`."""
+"""Migrations for the tables of `headrace.sql`."""

@@ -28,12 +28,13 @@ R = TypeVar("R")
 
 
 async def run_on(connection: Connection, function: Callable[[engine.Connection], R]) -> R:
-    """Call *function* with the connection of the other colour."""
     return await connection.run_sync(function)
 
 
 class Session:
-    """The session of a relay. On PostgreSQL it is one connection; on SQLite each look for rows opens the file."""
+    """The session of a relay. On PostgreSQL it is one connection. On SQLite each look for rows
+    opens the file.
+    """
 
     def __init__(self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None) -> None:
         self._engine = engine
@@ -44,13 +45,13 @@ class Session:
         self.told = False  # whether it is told of commits
 
     def is_old(self) -> bool:
-        """Tell whether it is to be renewed."""
         return time.monotonic() >= self._old
 
     async def listen(self, over: asyncio.Event) -> None:
-        """Begin to listen, and test it by a notification from another session: its own is heard behind a pooler, too.
+        """Begin to listen, and test it by a notification from another session.
 
-        Until that has come, the session is idle, as a pooler might pass it on with the answer to a statement.
+        Its own would be heard behind a pooler, too. Until the test has come, the session is idle,
+        as a pooler might pass it on with the answer to a statement.
         """
         if self._held is None or self._driver is None:
             return
@@ -76,7 +77,7 @@ class Session:
             yield connection
 
     async def rung(self, over: asyncio.Event, seconds: float) -> set[str]:
-        """Wait for notifications, or the end, *seconds* at most; return the texts that came."""
+        """Wait for notifications, or the end, *seconds* at most. Return the texts that came."""
         heard: set[str] = set()
         if self._driver is None:
             await happens(over, seconds)
@@ -101,7 +102,6 @@ class Session:
 
 @asynccontextmanager
 async def session_of(engine: Engine, name: str) -> AsyncGenerator[Session]:
-    """Yield a session for the relay of the queues *name*."""
     if engine.dialect.name != "postgresql":
         yield Session(engine, name)
         return

@@ -1,4 +1,6 @@
-"""The relay: it moves committed rows of an outbox to their queue, by batches that `batch` reads and deletes."""
+"""The relay, which moves committed rows of an outbox to their queue, by batches that `_batch` reads
+and deletes.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,13 @@ from headrace.sql._rows import is_of_row
 
 
 async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:
-    """Move up to *limit* committed rows of *outbox* to its queue; return how many. 0: there are no others now.
+    """Move up to *limit* committed rows of *outbox* to its queue, and return how many. After 0
+    there are no others now.
 
-    *connection* is of the queue's colour, and in no transaction: this begins and ends its own. If the queue is full or
-    away, it raises as `AsyncQueue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the
-    reason, and logged. Raises `ConfigurationError` for a database without the table.
+    *connection* is of the queue's colour, and in no transaction, as this begins and ends its own.
+    If the queue is full or away, it raises as `AsyncQueue.enqueue_many` does, and the rows stay. A
+    row that can't be a job is marked with the reason, and logged. Raises `ConfigurationError` for a
+    database without the table.
     """
     batch = Batch(outbox.queue.name, sender(outbox.queue, AsyncQueue), outbox.schema)
     await _move(connection, batch, limit)
@@ -51,7 +55,6 @@ async def relay_once_async(connection: Connection, outbox: Outbox, *, limit: int
 
 
 async def _move(connection: Connection, batch: Batch, limit: int) -> None:
-    """Move the rows of a batch."""
     await run_on(connection, partial(batch.take, limit=limit))
     try:
         try:
@@ -68,7 +71,6 @@ async def _move(connection: Connection, batch: Batch, limit: int) -> None:
 
 
 async def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
-    """Report the rows that wait, if it is time."""
     if reports.due():
         await InnerQueue(batch.queue).report_outbox([reports.of(await run_on(connection, batch.measure))])
 
@@ -121,14 +123,16 @@ class AsyncRelay:
         self._over, self._background = event(), Background()
 
     def join(self, other: object) -> bool:
-        """Relay the outboxes of *other*, too, on the same session; `False` if that is of another engine."""
+        """Relay the outboxes of *other*, too, on the same session. Return `False` if that is of
+        another engine.
+        """
         if not isinstance(other, AsyncRelay) or (other.engine, other.poll) != (self.engine, self.poll):
             return False
         self.outboxes += other.outboxes
         return True
 
     def begin(self, where: Address | None = None) -> None:
-        """Begin to relay. *where*: the server for queues that name none."""
+        """Begin to relay. *where* is the server for queues that name none."""
         self._over = event()
         some = [Source(own_sender(outbox.queue, AsyncQueue, where), outbox.schema) for outbox in self.outboxes]
         for sources in by_server(some):
@@ -165,7 +169,9 @@ class AsyncRelay:
                 await source.queue.close()
 
     async def _follow(self, session: Session, sources: list[Source], over: Event, complaints: Complaints) -> None:
-        """Move rows as they are committed, until the relay stops, its session is too old, or the database fails."""
+        """Move rows as they are committed, until the relay stops, its session is too old, or the
+        database fails.
+        """
         heard: set[str] = set()
         while not over.is_set() and not session.is_old():
             async with session.connection() as connection:
@@ -177,7 +183,7 @@ class AsyncRelay:
             heard = await session.rung(over, pause)
 
     async def _serve(self, connection: Connection, source: Source, over: Event, *, told: bool) -> None:
-        """Move rows of one outbox, some batches of them. Raises errors of the database only."""
+        """Move some batches of rows of one outbox. Raises errors of the database only."""
         batch = source.batch()
         try:
             for number in range(1, FOLLOWING + 1):

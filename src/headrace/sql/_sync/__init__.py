@@ -1,1 +1,1 @@
-"""The relay for threads, generated from `aio` by .ci/twins.py; `colour` is written by hand."""
+"""The relay for threads, generated from `aio` by .ci/twins.py. `colour` is written by hand."""

@@ -26,12 +26,13 @@ LOOK_S = 0.25  # seconds after which a thread that waits for rows looks whether 
 
 
 def run_on(connection: Connection, function: Callable[[Connection], R]) -> R:
-    """Call *function* with the connection."""
     return function(connection)
 
 
 class Session:
-    """The session of a relay. On PostgreSQL it is one connection; on SQLite each look for rows opens the file."""
+    """The session of a relay. On PostgreSQL it is one connection. On SQLite each look for rows
+    opens the file.
+    """
 
     def __init__(self, engine: Engine, name: str, held: Connection | None = None, driver: Any = None) -> None:
         self._engine = engine
@@ -42,13 +43,13 @@ class Session:
         self.told = False  # whether it is told of commits
 
     def is_old(self) -> bool:
-        """Tell whether it is to be renewed."""
         return time.monotonic() >= self._old
 
     def listen(self, over: Event) -> None:
-        """Begin to listen, and test it by a notification from another session: its own is heard behind a pooler, too.
+        """Begin to listen, and test it by a notification from another session.
 
-        Until that has come, the session is idle, as a pooler might pass it on with the answer to a statement.
+        Its own would be heard behind a pooler, too. Until the test has come, the session is idle,
+        as a pooler might pass it on with the answer to a statement.
         """
         if self._held is None or self._driver is None:
             return
@@ -73,7 +74,7 @@ class Session:
             yield connection
 
     def rung(self, over: Event, seconds: float) -> set[str]:
-        """Wait for notifications, or the end, *seconds* at most; return the texts that came."""
+        """Wait for notifications, or the end, *seconds* at most. Return the texts that came."""
         heard: set[str] = set()
         if self._driver is None:
             happens(over, seconds)
@@ -90,7 +91,6 @@ class Session:
 
 @contextmanager
 def session_of(engine: Engine, name: str) -> Generator[Session]:
-    """Yield a session for the relay of the queues *name*."""
     if engine.dialect.name != "postgresql":
         yield Session(engine, name)
         return

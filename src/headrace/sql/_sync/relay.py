@@ -1,5 +1,7 @@
 # Generated from `headrace/sql/_aio/relay.py` by .ci/twins.py: edit that file.
-"""The relay: it moves committed rows of an outbox to their queue, by batches that `batch` reads and deletes."""
+"""The relay, which moves committed rows of an outbox to their queue, by batches that `_batch` reads
+and deletes.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,13 @@ from headrace.sql._sync.colour import (
 
 
 def relay_once(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jobs_per_script) -> int:
-    """Move up to *limit* committed rows of *outbox* to its queue; return how many. 0: there are no others now.
+    """Move up to *limit* committed rows of *outbox* to its queue, and return how many. After 0
+    there are no others now.
 
-    *connection* is of the queue's colour, and in no transaction: this begins and ends its own. If the queue is full or
-    away, it raises as `Queue.enqueue_many` does, and the rows stay. A row that can't be a job is marked with the
-    reason, and logged. Raises `ConfigurationError` for a database without the table.
+    *connection* is of the queue's colour, and in no transaction, as this begins and ends its own.
+    If the queue is full or away, it raises as `Queue.enqueue_many` does, and the rows stay. A
+    row that can't be a job is marked with the reason, and logged. Raises `ConfigurationError` for a
+    database without the table.
     """
     batch = Batch(outbox.queue.name, sender(outbox.queue, Queue), outbox.schema)
     _move(connection, batch, limit)
@@ -52,7 +56,6 @@ def relay_once(connection: Connection, outbox: Outbox, *, limit: int = LIMITS.jo
 
 
 def _move(connection: Connection, batch: Batch, limit: int) -> None:
-    """Move the rows of a batch."""
     run_on(connection, partial(batch.take, limit=limit))
     try:
         try:
@@ -69,7 +72,6 @@ def _move(connection: Connection, batch: Batch, limit: int) -> None:
 
 
 def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
-    """Report the rows that wait, if it is time."""
     if reports.due():
         InnerQueue(batch.queue).report_outbox([reports.of(run_on(connection, batch.measure))])
 
@@ -122,14 +124,16 @@ class Relay:
         self._over, self._background = event(), Background()
 
     def join(self, other: object) -> bool:
-        """Relay the outboxes of *other*, too, on the same session; `False` if that is of another engine."""
+        """Relay the outboxes of *other*, too, on the same session. Return `False` if that is of
+        another engine.
+        """
         if not isinstance(other, Relay) or (other.engine, other.poll) != (self.engine, self.poll):
             return False
         self.outboxes += other.outboxes
         return True
 
     def begin(self, where: Address | None = None) -> None:
-        """Begin to relay. *where*: the server for queues that name none."""
+        """Begin to relay. *where* is the server for queues that name none."""
         self._over = event()
         some = [Source(own_sender(outbox.queue, Queue, where), outbox.schema) for outbox in self.outboxes]
         for sources in by_server(some):
@@ -166,7 +170,9 @@ class Relay:
                 source.queue.close()
 
     def _follow(self, session: Session, sources: list[Source], over: Event, complaints: Complaints) -> None:
-        """Move rows as they are committed, until the relay stops, its session is too old, or the database fails."""
+        """Move rows as they are committed, until the relay stops, its session is too old, or the
+        database fails.
+        """
         heard: set[str] = set()
         while not over.is_set() and not session.is_old():
             with session.connection() as connection:
@@ -178,7 +184,7 @@ class Relay:
             heard = session.rung(over, pause)
 
     def _serve(self, connection: Connection, source: Source, over: Event, *, told: bool) -> None:
-        """Move rows of one outbox, some batches of them. Raises errors of the database only."""
+        """Move some batches of rows of one outbox. Raises errors of the database only."""
         batch = source.batch()
         try:
             for number in range(1, FOLLOWING + 1):

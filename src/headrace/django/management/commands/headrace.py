@@ -1,4 +1,4 @@
-"""`manage.py headrace …`: the command line, on the server of the backend `default`."""
+"""The command line as `manage.py headrace …`, on the server of the backend `default`."""
 
 from __future__ import annotations
 

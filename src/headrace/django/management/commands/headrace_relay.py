@@ -1,4 +1,6 @@
-"""`manage.py headrace_relay`: moves the rows of a backend's outbox to their queues, or lists those set aside."""
+"""`manage.py headrace_relay` moves the rows of a backend's outbox to their queues, or lists the
+rows set aside.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py headrace_worker`: runs tasks, in processes that are started again when they die."""
+"""`manage.py headrace_worker` runs tasks, in processes that are started again when they die."""
 
 from __future__ import annotations
 
