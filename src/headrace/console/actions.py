@@ -10,7 +10,6 @@ import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 from attrs import asdict, frozen
@@ -94,18 +93,6 @@ class ActionRequest:
 Outcome = tuple[int, str]  # the number of jobs, and a text for the user
 
 
-async def pause(request: ActionRequest) -> Outcome:
-    """Hand out no more jobs."""
-    done = await request.queue.admin.pause()
-    return int(done), "The queue is paused." if done else "The queue was paused already."
-
-
-async def resume(request: ActionRequest) -> Outcome:
-    """Hand out jobs again."""
-    done = await request.queue.admin.resume()
-    return int(done), "Jobs are handed out again." if done else "The queue was not paused."
-
-
 async def enqueue(request: ActionRequest) -> Outcome:
     """Add a job with its payload as it is typed, or a job like another."""
     if request.form("again"):
@@ -134,18 +121,6 @@ async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
     options: dict[str, Any] = {"key": job.key, "cost": job.cost, "priority": job.priority, "headers": headers}
     receipt = await request.queue.enqueue(payload, id=request.form("id") or None, **options)
     return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
-
-
-async def cancel(request: ActionRequest) -> Outcome:
-    """Remove a job that waits, runs or is delayed."""
-    done = await request.queue.cancel(request.form.required("id"))
-    return int(done), "The job was cancelled." if done else "The job is not there any more, or dead."
-
-
-async def expire(request: ActionRequest) -> Outcome:
-    """End the lease of a job."""
-    done = await request.queue.admin.expire(request.form.required("id"))
-    return done, "Its lease was ended: the job is in front." if done else "The job is not leased any more."
 
 
 async def reschedule(request: ActionRequest) -> Outcome:
@@ -251,50 +226,16 @@ async def schedule(request: ActionRequest) -> Outcome:
     return 1, "The schedule was changed."
 
 
-async def unschedule(request: ActionRequest) -> Outcome:
-    """End a schedule. Jobs that it has enqueued stay."""
-    done = await request.queue.admin.unschedule(request.form.required("name"))
-    return int(done), "The schedule was removed." if done else "There is no such schedule any more."
-
-
 async def run_schedule(request: ActionRequest) -> Outcome:
     """Enqueue the job of a schedule now."""
     job = await request.queue.admin.run_schedule(request.form.required("name"))
     return int(job is not None), f"Job {job} was enqueued." if job else "There is no such schedule any more."
 
 
-async def pause_schedule(request: ActionRequest) -> Outcome:
-    """Let a schedule enqueue no jobs."""
-    done = await request.queue.admin.pause_schedule(request.form.required("name"))
-    return int(done), "The schedule is paused." if done else "The schedule was paused already, or is gone."
-
-
-async def resume_schedule(request: ActionRequest) -> Outcome:
-    """Let a paused schedule enqueue jobs again."""
-    done = await request.queue.admin.resume_schedule(request.form.required("name"))
-    return int(done), "The schedule goes on." if done else "The schedule was not paused, or is gone."
-
-
 async def fail_worker(request: ActionRequest) -> Outcome:
     """Declare a worker dead."""
     number = await request.queue.admin.fail_worker(request.form.required("worker"))
     return number, f"The worker counts as dead here; {jobs(number)} of it went to the front."
-
-
-ASKED = {
-    "quiet_worker": "The worker leases no more jobs of this queue.",
-    "resume_worker": "The worker leases jobs of this queue again.",
-    "stop_worker": "The worker stops, once it has finished the jobs that it runs.",
-}
-
-
-async def _ask_worker(verb: str, request: ActionRequest) -> Outcome:
-    ask = getattr(request.queue.admin, verb)
-    asked: bool = await ask(request.form.required("worker"))
-    return int(asked), ASKED[verb] if asked else "The worker is not there any more."
-
-
-quiet_worker, resume_worker, stop_worker = (partial(_ask_worker, verb) for verb in ASKED)
 
 
 async def repair(request: ActionRequest) -> Outcome:
@@ -307,8 +248,54 @@ async def repair(request: ActionRequest) -> Outcome:
     return found.total, f"To be mended: {kinds}. Nothing was changed yet." if shown else f"Mended: {kinds}."
 
 
+@frozen
+class Call:
+    """An action that is one call of a verb, with at most one `field` of the form as its argument.
+
+    Its texts are for a change, and for none.
+    """
+
+    verb: str
+    field: str
+    changed: str
+    unchanged: str
+
+    async def __call__(self, request: ActionRequest) -> Outcome:
+        """Take the action."""
+        owner = request.queue if self.verb == "cancel" else request.queue.admin
+        arguments = [request.form.required(self.field)] if self.field else []
+        done: bool | int = await getattr(owner, self.verb)(*arguments)
+        return int(done), self.changed if done else self.unchanged
+
+
+GONE = "The worker is not there any more."
+SINGLE = (
+    Call("pause", "", "The queue is paused.", "The queue was paused already."),
+    Call("resume", "", "Jobs are handed out again.", "The queue was not paused."),
+    Call("cancel", "id", "The job was cancelled.", "The job is not there any more, or dead."),
+    Call("expire", "id", "Its lease was ended: the job is in front.", "The job is not leased any more."),
+    Call("unschedule", "name", "The schedule was removed.", "There is no such schedule any more."),
+    Call("pause_schedule", "name", "The schedule is paused.", "The schedule was paused already, or is gone."),
+    Call("resume_schedule", "name", "The schedule goes on.", "The schedule was not paused, or is gone."),
+    Call("quiet_worker", "worker", "The worker leases no more jobs of this queue.", GONE),
+    Call("resume_worker", "worker", "The worker leases jobs of this queue again.", GONE),
+    Call("stop_worker", "worker", "The worker stops, once it has finished the jobs that it runs.", GONE),
+)
 Action = Callable[[ActionRequest], Awaitable[Outcome]]
-CALLS: dict[str, Action] = {name: globals()[name] for name in ACTIONS}
+WRITTEN = (
+    enqueue,
+    reschedule,
+    signal,
+    redrive,
+    purge_dead,
+    purge,
+    delete,
+    schedule,
+    run_schedule,
+    fail_worker,
+    repair,
+)
+CALLS: dict[str, Action] = {one.verb: one for one in SINGLE} | {one.__name__: one for one in WRITTEN}
 
 
 @frozen

@@ -85,10 +85,6 @@ class GroupTable(Pane):
         """Open the newest dead letter."""
         self.top.push_screen(JobPane(*self._groups[key[0]].examples[0]))
 
-    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
-        """Return `None`, as nothing is done here."""
-        return None
-
 
 class AllGroupsPane(GroupTable):
     """The dead letters of all queues by reason and kind."""

@@ -167,11 +167,9 @@ class Pane(Screen[None]):
     async def read(self) -> None:
         """Read the values, and show them by `fill`."""
 
-    @abstractmethod
-    def pending(self, action: str, key: Key | None) -> PendingAction | None:
-        """Return the request of *action* on the row *key*, or `None` if there is none. Raises
-        `Refused`.
-        """
+    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - most panes only show
+        """Return the request of *action* on the row *key*, or `None` for none. Raises `Refused`."""
+        return None
 
     @property
     def sought(self) -> str:

@@ -241,10 +241,6 @@ class KindsPane(Pane):
         since = f", the first {from_now(page.since, page.now)}" if page.since is not None else ""
         self.fill(page.now, [f"the last {jobs(page.seen)} that were completed or died{since}"], rows)
 
-    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
-        """Return `None`, as nothing is done here."""
-        return None
-
 
 def _shares(shares: Sequence[Share]) -> Iterator[Text]:
     for one in shares[:SHARES_SHOWN]:

@@ -12,7 +12,7 @@ from headrace.console.programs import programs
 from headrace.console.texts import chart, counted, memory, rate, short, took
 from headrace.console.top.acts import ALL_KEYS, QUEUE_BINDINGS, QUEUE_KEYS, QueueTable
 from headrace.console.top.letters import GroupsPane
-from headrace.console.top.pane import Column, Key, Pane, PendingAction, Row
+from headrace.console.top.pane import Column, Key, Pane, Row
 from headrace.console.top.queue import QueuePane, state_of
 from headrace.inspect import Attention, Overview, QueueView
 
@@ -145,7 +145,3 @@ class AttentionPane(Pane):
         queue, kind = key
         if queue and kind != "unreadable":
             self.top.push_screen(GroupsPane(queue) if kind == "dead" else QueuePane(queue))
-
-    def pending(self, action: str, key: Key | None) -> PendingAction | None:  # noqa: ARG002 - it only shows
-        """Return `None`, as nothing is done here."""
-        return None
