@@ -51,8 +51,8 @@ if won ~= 0 then redis""",
     ),
     (
         "lease",
-        "spend(q.rates, limits, exact, #entries)\n",
-        f"spend(q.rates, limits, exact, #entries)\nif #limits > 0 then {_GRANTED} end\n",
+        "pace.spend(q.rates, limits, exact, #entries)\n",
+        f"pace.spend(q.rates, limits, exact, #entries)\nif #limits > 0 then {_GRANTED} end\n",
     ),
     *(
         (script, "if gone == 1 then\n", f"if gone == 1 then {_NAMED % ('q.jobs', 'id')} {_COUNT % ('gone', 'named')}\n")

@@ -17,6 +17,7 @@
 -- @include levels
 -- @include flows
 -- @include page
+-- @include scanned
 -- @include events
 -- @include record
 -- @include require_types

@@ -17,6 +17,7 @@
 -- @include is_reserved
 -- @include levels
 -- @include page
+-- @include stretch_back
 -- @include read_ends
 -- @include runs
 -- @include stored

@@ -12,6 +12,7 @@
 -- @include clock
 -- @include number
 -- @include page
+-- @include scanned
 -- @include require_types
 require_hashes(outbox)
 require_sorted_sets(outdue, closing)

@@ -147,11 +147,11 @@ local nothing = leasing.begin(q)
 if nothing then return nothing end
 local now, keyed, heard, healed, parked, state = q.now, q.keyed, q.heard, q.healed, q.parked, q.state
 local taken, fresh, entries = q.taken, {}, q.entries
-local exact = #limits > 0 and moment() or now
+local exact = #limits > 0 and pace.moment() or now
 local wanted, hold = limit, 0
-limit, hold = room(rates, limits, exact, limit)
+limit, hold = pace.room(rates, limits, exact, limit)
 if limit == 0 then
-  write_scores(rates) -- corrected if the clock went back
+  pace.write_scores(rates) -- corrected if the clock went back
   return {2, hold, {}, {}, healed, now}
 end
 
@@ -173,7 +173,7 @@ local heir = heir_of and heir_of ~= ''
 local turn = redis.call('ZRANGEBYSCORE', limited, '-inf', now, 'LIMIT', 0, 1)
 q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', now, 'LIMIT', 0, 100)
 if state[3] then
-  readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
+  healing.readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
 local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
@@ -191,14 +191,14 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
   local function claim_admitted(row, count, waited)
     local entry = row[1]
     local body = redis.call('XRANGE', jobs, entry, entry)[1]
-    local due = body and admit(rates, limited, limits, exact, body[2], waited)
-    if body and q.order then read_turns(q, {body}) end
+    local due = body and pace.admit(rates, limited, limits, exact, body[2], waited)
+    if body and q.order then turning.read(q, {body}) end
     if not body then
       redis.call('XACK', jobs, 'workers', entry)
-    elseif q.order and not takes_turn(q, entry) then
+    elseif q.order and not turning.takes(q, entry) then
       weigh_job(q, body[2])
       redis.call('ZREM', limited, entry)
-      put_behind(q, {entry}, count)
+      turning.put_behind(q, {entry}, count)
     elseif due then
       weigh_job(q, body[2])
       q.put_off({entry}, {math.ceil(due), entry}, not waited and count)
@@ -220,16 +220,16 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
     end
     if bell then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
     local got = redis.call('XCLAIM', jobs, 'workers', worker, 0, unpack(list))
-    if q.order then read_turns(q, got) end
+    if q.order then turning.read(q, got) end
     for i = 1, #got do
       if got[i] then
         local entry, fields = got[i][1], got[i][2]
         there[entry] = true
-        if not q.order or takes_turn(q, entry) then
+        if not q.order or turning.takes(q, entry) then
           leasing.hand_out(q, entry, fields, counts[entry])
         else
           weigh_job(q, fields)
-          put_behind(q, {entry}, counts[entry] - 1)
+          turning.put_behind(q, {entry}, counts[entry] - 1)
         end
       end
     end
@@ -238,7 +238,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
       if not there[rows[i][1]] then
         redis.call('XACK', jobs, 'workers', rows[i][1])
         if q.order then
-          write_turns(q)
+          turning.write(q)
           forget_turns(q, {rows[i][1]})
           q.heads, q.passed = {}, true
         end
@@ -284,7 +284,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
   q.suspects = q.watched and (apart == '1' or apart == '2') and max_attempts > 0
   if q.suspects then q.hand_out_suspect(apart == '2' and 0 or lease) end
   -- Jobs that waited for their turn come first, as they are older.
-  for _, entry in ipairs(turn[1] and oldest_due(limited, now, 100) or {}) do
+  for _, entry in ipairs(turn[1] and pace.oldest_due(limited, now, 100) or {}) do
     if q.left() == 0 then break end
     local row = redis.call('XPENDING', jobs, 'workers', entry, entry, 1, 'limited')[1]
     if row and q.fits(1) == 0 then break end
@@ -333,7 +333,7 @@ function q.read()
     local rows = number > 0 and redis.call('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', number, 'STREAMS', jobs, '>')
     rows = rows and rows[1][2] or {}
     local count, at, later, dues = #entries, #fresh, {}, {}
-    if q.order then read_turns(q, rows) end
+    if q.order then turning.read(q, rows) end
     for i = 1, #rows do
       local entry, fields = rows[i][1], rows[i][2]
       local bytes = #fields[2]
@@ -343,8 +343,8 @@ function q.read()
       else
         if plain then q.unflatten() end
         bytes = size_of(fields)
-        local due = keyed and admit(rates, limited, limits, exact, fields, false)
-        if q.order and not takes_turn(q, entry) then
+        local due = keyed and pace.admit(rates, limited, limits, exact, fields, false)
+        if q.order and not turning.takes(q, entry) then
           others[#others + 1] = entry
         elseif due then
           later[#later + 1] = entry
@@ -369,8 +369,8 @@ end
 -- If a job is postponed, jobs from before the group was lost may not all be in front yet: they come first.
 if not (putting and state[3] and redis.call('HEXISTS', stats, 'healed') == 1) then q.read() end
 if q.order then
-  write_turns(q)
-  put_behind(q, others, 0)
+  turning.write(q)
+  turning.put_behind(q, others, 0)
 end
 
 -- 8. The later levels, while there is room.

@@ -56,7 +56,7 @@ do
       local q = {
         jobs = jobs, wake = wake, leases = leases, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready,
         stopped = stopped, resting = resting, held = held, slots = slots, busy = busy, settled = settled, worker = worker,
-        reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = moment(), limit = limit,
+        reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = pace.moment(), limit = limit,
         portion = limit + 1, left = reading.JOBS, chunk = limit + 1, spent = 0, largest = math.max(4096, tonumber(state[1] or 0)),
         has_lines = has_lines, entries = {},
       }
@@ -114,17 +114,13 @@ require_hashes(terms, shares, held)
 require_sorted_sets(lines, ready, stopped, resting, slots, busy)
 require_length(redis.pcall('LLEN', settled), settled)
 local q = {
-  jobs = jobs, wake = wake, ids = ids, leases = leases, released = released, delayed = delayed, bodies = bodies,
-  stats = stats, limited = limited, flows = flows, turns = turns, behind = behind, deaths = deaths, workers = workers,
-  registered = registered, ends = ends, ended = ended, events = events, steps = steps, control = control, dead = dead,
-  gate = gate, asleep = asleep, rates = rates, worker = worker, ttl = ttl, lease = lease, woken = woken,
-  duration = duration, max_attempts = max_attempts, dead_limit = dead_limit, now = clock(),
+  -- @queue
+  worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
+  dead_limit = dead_limit, now = clock(),
   levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {}, why = {},
   attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
 }
-q.terms, q.shares, q.lines, q.ready, q.stopped, q.resting = terms, shares, lines, ready, stopped, resting
-q.held, q.slots, q.busy, q.settled, q.rates, q.asleep = held, slots, busy, settled, rates, asleep
-q.worker, q.fair, q.chunk, q.left, q.others = worker, true, 16, reading.JOBS, {}
+q.fair, q.chunk, q.left, q.others = true, 16, reading.JOBS, {}
 q.limits = rate_limits(q, buckets)
 if q.order then read_in_order(reading) end
 local t = agreed.read(terms)
@@ -140,15 +136,15 @@ if t.next then
   agreed.change(q)
   return {1, 0, {}, {}, q.healed, q.now}
 end
-q.moment = moment()
+q.moment = pace.moment()
 picking.context(q, t, #q.limits > 0 and q.moment or q.now)
 q.mean_before, q.healing = t.mean, q.state[3]
 
 -- 3. How many jobs: by the limits of the whole queue.
 local wanted, hold, most = limit, 0, 0
-limit, hold = room(rates, q.limits, q.exact, limit)
+limit, hold = pace.room(rates, q.limits, q.exact, limit)
 if limit == 0 then
-  write_scores(rates) -- corrected if the clock went back
+  pace.write_scores(rates) -- corrected if the clock went back
   return {2, hold, {}, {}, q.healed, q.now}
 end
 most = t.most and math.max(0, t.most - redis.call('HLEN', held)) or limit
@@ -171,7 +167,7 @@ if heir_of ~= '' then
   q.watched = redis.call('EXISTS', deaths) == 1
 end
 q.awake = redis.call('ZRANGEBYSCORE', asleep, '-inf', q.now, 'LIMIT', 0, 100)
-if q.healing then readopt(q, stats, q.healing, 100, budget) end
+if q.healing then healing.readopt(q, stats, q.healing, 100, budget) end
 q.spent = q.spent + 262144 - budget.left
 q.reader = q.has_lines and 'parked:new' or worker -- most of them go there: jobs in lines come first
 looking.at_stopped(q, q.freed)
@@ -209,8 +205,8 @@ picking.admit(q)
 
 -- 6. The writes.
 if q.order then
-  write_turns(q)
-  put_behind(q, q.others, 0)
+  turning.write(q)
+  turning.put_behind(q, q.others, 0)
 end
 q.rows, q.carry = filing.all(q, batch), redis.call('EXISTS', released) == 1
 if q.largest > tonumber(q.state[2] or 4096) then keep_max_job_size(stats, q.largest) end

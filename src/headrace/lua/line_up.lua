@@ -36,15 +36,15 @@ local q = {
 q.limits = rate_limits(q, buckets)
 agreed.rates(q, t)
 if q.order then read_in_order(reading) end
-q.moment = moment()
+q.moment = pace.moment()
 picking.context(q, t, q.moment)
 q.mean_before, q.has_lines = t.mean, redis.call('EXISTS', lines) == 1
 q.has_stopped, q.has_resting = redis.call('EXISTS', stopped) == 1, redis.call('EXISTS', resting) == 1
 reading.at_new(q, 'parked:new')
 picking.admit(q)
 if q.order then
-  write_turns(q)
-  put_behind(q, q.others, 0)
+  turning.write(q)
+  turning.put_behind(q, q.others, 0)
 end
 filing.all(q, 1)
 keep_max_job_size(stats, q.largest)

@@ -18,6 +18,8 @@
 -- @include is_reserved
 -- @include levels
 -- @include page
+-- @include stretch_back
+-- @include scanned
 -- @include read_ends
 -- @include runs
 -- @include stored

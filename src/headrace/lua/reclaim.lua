@@ -77,7 +77,7 @@ local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased
 local rows, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1) end)
 if rows.err then return rows end
 redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
-if healed == 1 then forget_leases(q) end
+if healed == 1 then healing.forget_leases(q) end
 clear_wake_tokens(wake) -- cancelled readers never come for their tokens
 
 -- 3. Dead workers: their jobs go to the front.

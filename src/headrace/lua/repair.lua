@@ -25,6 +25,7 @@
 -- @include page
 -- @include record
 -- @include requeue_front
+-- @include scanned
 -- @include require_types
 -- @include retire
 -- @include runs
@@ -112,7 +113,7 @@ local function mend_group(last)
   local ours, theirs = info('GROUPS', jobs), info('GROUPS', wake)
   if theirs and not ours then -- both are created together; without both no job was leased yet
     redis.call('XGROUP', 'CREATE', jobs, 'workers', '0', 'MKSTREAM')
-    forget_leases(q)
+    healing.forget_leases(q)
     mended('groups')
   elseif ours and not theirs then
     redis.call('XGROUP', 'CREATE', wake, 'workers', '0', 'MKSTREAM')
@@ -127,7 +128,7 @@ local function mend_group(last)
   end
 end
 local function park_stranded(entry, own, level)
-  requeue_front(jobs, front_of(level), released, entry, own)
+  healing.requeue_front(jobs, front_of(level), released, entry, own)
   redis.call('ZREM', leases, entry)
   mended('stranded')
 end

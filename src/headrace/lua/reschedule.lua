@@ -57,7 +57,7 @@ if due > 0 then
   redis.call('ZADD', delayed, string.format('%.0f', due), id)
   if redis.call('ZRANK', delayed, id) == 0 then wake_one(wake) end
 else
-  promote_one(q, id)
+  promote_these(q, {id})
   if heard.promoted then publish(events, 'promoted', {id}) end
 end
 return answer(1)

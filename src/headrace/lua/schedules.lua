@@ -9,6 +9,7 @@
 -- more if it is paused.
 -- @include clock
 -- @include page
+-- @include scanned
 -- @include scheduled
 local now, names, rows, budget = clock(), {}, {}, new_budget()
 local moment = string.format('%.0f', now)

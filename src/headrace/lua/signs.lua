@@ -13,6 +13,7 @@
 -- @include clock
 -- @include delivered
 -- @include page
+-- @include scanned
 -- @include stored
 -- @include strings_of
 local UNHANDLED = 'no handler for jobs of kind' -- so begins the reason of such a retry, or death

@@ -5,7 +5,7 @@
 -- the check of the key's type, so that a queue without listeners pays nothing. Answers which kinds have listeners now,
 -- and `history`, `shards` and `cancelled` of the stats: see history, seal and cancellations. On a cluster listeners subscribe by slot (`heard` is
 -- 2): a message then stays on its node, while PUBLISH would go to all nodes.
-local unheard, sharded = {}, {} -- channels without plain listeners, and with some by slot
+local channels_of = {unheard = {}, sharded = {}} -- channels without plain listeners, and with some by slot
 local function listeners(stats, events, ...)
   local told = redis.call('HMGET', stats, 'heard', 'history', 'shards', 'cancelled')
   local heard = {history = told[2], sealed = told[3], cancels = told[4]}
@@ -23,7 +23,7 @@ local function listeners(stats, events, ...)
   heard.none = heard.none and not reply.err
   for i = 1, #reply / 2 do
     if reply[2 * i] > 0 then
-      sharded[channels[i]], unheard[channels[i]] = true, not heard[kinds[i]]
+      channels_of.sharded[channels[i]], channels_of.unheard[channels[i]] = true, not heard[kinds[i]]
       heard[kinds[i]], heard.none = true, false
     end
   end
@@ -35,6 +35,6 @@ local function publish(events, kind, ids, worker, reasons)
   local time, channel = redis.call('TIME'), events .. ':' .. kind
   local message = {at = time[1] * 1000 + math.floor(time[2] / 1000), ids = ids, reasons = reasons}
   message.worker = worker ~= '' and worker or nil
-  if sharded[channel] then redis.pcall('SPUBLISH', channel, cjson.encode(message)) end
-  if not unheard[channel] then redis.pcall('PUBLISH', channel, cjson.encode(message)) end
+  if channels_of.sharded[channel] then redis.pcall('SPUBLISH', channel, cjson.encode(message)) end
+  if not channels_of.unheard[channel] then redis.pcall('PUBLISH', channel, cjson.encode(message)) end
 end

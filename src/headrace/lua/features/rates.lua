@@ -5,23 +5,24 @@
 -- holds}... A call cannot meet a moment exactly: it gets a token up to 1 ms early, and the next one counts from when
 -- that was due. So calls that come a little early or late by turns still reach the limit, and no period has more jobs
 -- than the limit and 1 ms allow.
-local function moment()
+local pace = {} -- in a table, as a script has 200 locals at most
+function pace.moment()
   local time = redis.call('TIME')
   return time[1] * 1000 + time[2] / 1000
 end
 local EARLY = 1
 -- Buckets are read once in a call, and written at its end.
-local scores, changed = {}, {}
-local function score(rates, member)
-  scores[member] = scores[member] or tonumber(redis.call('ZSCORE', rates, member) or 0)
-  return scores[member]
+pace.scores, pace.changed = {}, {}
+function pace.score(rates, member)
+  pace.scores[member] = pace.scores[member] or tonumber(redis.call('ZSCORE', rates, member) or 0)
+  return pace.scores[member]
 end
-local function set_score(member, at)
-  scores[member], changed[member] = at, string.format('%.3f', at)
+function pace.set_score(member, at)
+  pace.scores[member], pace.changed[member] = at, string.format('%.3f', at)
 end
-local function write_scores(rates)
+function pace.write_scores(rates)
   local flat = {}
-  for member, at in pairs(changed) do
+  for member, at in pairs(pace.changed) do
     flat[#flat + 1], flat[#flat + 2] = at, member
     if #flat == 1000 then
       redis.call('ZADD', rates, unpack(flat))
@@ -32,48 +33,46 @@ local function write_scores(rates)
 end
 -- The time at which a bucket is full. It is never later than for an empty bucket, or a clock that went back would keep
 -- the bucket empty. The corrected time is stored, or the next call would find the bucket as empty.
-local function bucket(rates, member, now, limit)
-  local full, latest = score(rates, member), now + limit.burst * limit.step + EARLY
+function pace.bucket(rates, member, now, limit)
+  local full, latest = pace.score(rates, member), now + limit.burst * limit.step + EARLY
   if full > latest then
     full = latest
-    set_score(member, full)
+    pace.set_score(member, full)
   end
   return math.max(now, full)
 end
 -- The time at which the last job that waits for a bucket is due. For the same reason it is never later than the time of
 -- any postponed job. It does not include the jobs that this call postpones.
-local latest
-local function last_due(rates, limited, member, now)
-  local last = score(rates, member)
-  if last <= now or changed[member] then return last end
-  latest = latest or tonumber(redis.call('ZREVRANGE', limited, 0, 0, 'WITHSCORES')[2] or 0)
-  return math.min(last, latest)
+function pace.last_due(rates, limited, member, now)
+  local last = pace.score(rates, member)
+  if last <= now or pace.changed[member] then return last end
+  pace.latest = pace.latest or tonumber(redis.call('ZREVRANGE', limited, 0, 0, 'WITHSCORES')[2] or 0)
+  return math.min(last, pace.latest)
 end
 -- Count the jobs that the limits of the whole queue admit now, at most *most*; if none, the ms until there is one.
-local function room(rates, limits, now, most)
+function pace.room(rates, limits, now, most)
   local wait = 0
   for i, limit in ipairs(limits) do
     if limit.name == '' then
-      local missing = bucket(rates, 'q' .. i, now, limit) - now -- ms
+      local missing = pace.bucket(rates, 'q' .. i, now, limit) - now -- ms
       most = math.min(most, math.floor(limit.burst - math.max(0, missing - EARLY) / limit.step + 0.001))
       wait = math.max(wait, 1, math.ceil(missing - (limit.burst - 1) * limit.step - EARLY))
     end
   end
   return math.max(0, most), wait
 end
-local function spend(rates, limits, now, jobs)
+function pace.spend(rates, limits, now, jobs)
   for i, limit in ipairs(limits) do
     if limit.name == '' and jobs > 0 then
-      set_score('q' .. i, bucket(rates, 'q' .. i, now, limit) + jobs * limit.step)
+      pace.set_score('q' .. i, pace.bucket(rates, 'q' .. i, now, limit) + jobs * limit.step)
     end
   end
 end
 -- The oldest *limit* of the due jobs. Their moments shift while no call takes them, and may pass each other, so entry
 -- IDs give the order. This reads the first 1,000 jobs that are due, or will be within 2 ms: a token may be that early,
--- and a moment is rounded up. A new job waits behind older jobs of its key: *unseen* is the first moment of the due
+-- and a moment is rounded up. A new job waits behind older jobs of its key: `unseen` is the first moment of the due
 -- jobs that are left for the next call.
-local unseen
-local function oldest_due(limited, now, limit)
+function pace.oldest_due(limited, now, limit)
   local rows = redis.call('ZRANGEBYSCORE', limited, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, 1000)
   local due, oldest = {}, {}
   for i = 1, #rows, 2 do
@@ -82,14 +81,14 @@ local function oldest_due(limited, now, limit)
   end
   table.sort(due, function(a, b) return a[2] < b[2] or a[2] == b[2] and a[3] < b[3] end)
   for i, job in ipairs(due) do
-    if i <= limit then oldest[i] = job[1] else unseen = math.min(unseen or job[4], job[4]) end
+    if i <= limit then oldest[i] = job[1] else pace.unseen = math.min(pace.unseen or job[4], job[4]) end
   end
   return oldest
 end
 -- Admit a job by the limits of its keys, and spend its tokens: then nil. Otherwise answer when it is due. Jobs that
 -- wait for a bucket are due one step after the other, and a new job waits behind them.
-local given = {} -- when the last job that waited for a bucket is due
-local function admit(rates, limited, limits, now, fields, waited)
+pace.given = {} -- when the last job that waited for a bucket is due
+function pace.admit(rates, limited, limits, now, fields, waited)
   local charge, due, behind = {}, 0, {}
   for _, limit in ipairs(limits) do
     local value
@@ -98,21 +97,21 @@ local function admit(rates, limited, limits, now, fields, waited)
     end
     if value then
       local member = #limit.name .. limit.name .. value
-      local full = bucket(rates, 'k' .. member, now, limit)
+      local full = pace.bucket(rates, 'k' .. member, now, limit)
       local first = full - (limit.burst - 1) * limit.step -- when there is a token
-      local last = last_due(rates, limited, 'w' .. member, now)
+      local last = pace.last_due(rates, limited, 'w' .. member, now)
       charge[#charge + 1] = {full + limit.step, 'k' .. member}
-      if first > now + EARLY or not waited and (last > now or unseen and last > unseen - 1) then
-        local turn = waited and given[member] or not waited and last or 0
+      if first > now + EARLY or not waited and (last > now or pace.unseen and last > pace.unseen - 1) then
+        local turn = waited and pace.given[member] or not waited and last or 0
         due = math.max(due, first, turn + limit.step)
         behind[#behind + 1] = {member, last}
       end
     end
   end
-  for _, pair in ipairs(due == 0 and charge or {}) do set_score(pair[2], pair[1]) end
+  for _, pair in ipairs(due == 0 and charge or {}) do pace.set_score(pair[2], pair[1]) end
   for _, pair in ipairs(behind) do
-    given[pair[1]] = due
-    if due > pair[2] then set_score('w' .. pair[1], due) end
+    pace.given[pair[1]] = due
+    if due > pair[2] then pace.set_score('w' .. pair[1], due) end
   end
   return due > 0 and due or nil
 end

@@ -22,7 +22,7 @@ local function kept_as(id, fields) return 'data:' .. id, fields[2], 'job:' .. id
 -- job, also from one that was cancelled.
 local function enter_stage(q, id, now, delay, fields, nonce)
   -- A job of the same id that belongs to no flow keeps its place, but loses the id.
-  if redis.call('HGET', q.ids, id) == 'delayed' then promote_one(q, id) end
+  if redis.call('HGET', q.ids, id) == 'delayed' then promote_these(q, {id}) end
   local due, mine = due_at(delay, now), {unpack(fields)}
   mine[#mine + 1], mine[#mine + 2] = 'headrace-nonce', string.format('%.0f', nonce)
   if due > 0 then

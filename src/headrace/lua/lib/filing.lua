@@ -120,7 +120,7 @@ function filing.refund(q, pick)
     redis.call('HSET', q.terms, 'again', '') -- the next call lets another line in
   end
   for _, one in ipairs(pick.line.buckets or {}) do
-    set_score(one.member, bucket(q.rates, one.member, q.exact, one.limit) - one.limit.step)
+    pace.set_score(one.member, pace.bucket(q.rates, one.member, q.exact, one.limit) - one.limit.step)
     pick.line.rest = pick.line.rest and q.now -- the next call asks again
   end
   local it = pick.line.value

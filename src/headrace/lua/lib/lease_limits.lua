@@ -7,7 +7,7 @@ local function rate_limits(q, at)
   local limits = {}
   for i = at, #ARGV, 3 do
     if tonumber(ARGV[i + 1]) == 0 then
-      begin_turns(q, ARGV[i])
+      turning.begin(q, ARGV[i])
       require_hashes(q.turns)
       require_sorted_sets(q.behind)
     else

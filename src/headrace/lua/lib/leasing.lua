@@ -37,7 +37,7 @@ function leasing.begin(q)
   -- A full server permits the first write; then it permits all others, too.
   redis.call('XACK', q.wake, 'workers', '0-0')
   if q.healed == 1 then
-    forget_leases(q)
+    healing.forget_leases(q)
     state[3] = redis.call('HGET', q.stats, 'healed')
   end
   q.deadline = tonumber(redis.call('ZSCORE', q.workers, q.worker) or 0)
@@ -93,7 +93,7 @@ function leasing.hand_out(q, entry, fields, count)
     require_hashes(q.ids, q.released, q.stats, q.turns)
     require_sorted_sets(q.leases, q.limited, q.flows)
     require_streams(q.dead)
-    if q.order then write_turns(q) end
+    if q.order then turning.write(q) end
     tried.add(q.turns, entry, own)
     retire(q, entry, own.id, DIED)
     if q.order then q.heads, q.passed = {}, true end -- the next job of its key is in front now
@@ -148,12 +148,12 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
     end
   end
   if again then next_due = 0 end -- there may be more jobs behind postponed ones, and beyond 1 MiB
-  spend(q.rates, limits, exact, #entries)
+  pace.spend(q.rates, limits, exact, #entries)
   local cut = limit < wanted and #entries == limit -- cut by the limit: there may be more jobs at the next token
-  if cut then next_due = select(2, room(q.rates, limits, exact, 1)) end
+  if cut then next_due = select(2, pace.room(q.rates, limits, exact, 1)) end
   if q.state[4] and #entries > 0 then open_gate(q, q.gate, q.state[4], now) end
-  write_scores(q.rates)
-  if q.keyed then redis.call('ZREMRANGEBYSCORE', q.rates, '-inf', math.min(now, unseen and unseen - 1 or now)) end
+  pace.write_scores(q.rates)
+  if q.keyed then redis.call('ZREMRANGEBYSCORE', q.rates, '-inf', math.min(now, pace.unseen and pace.unseen - 1 or now)) end
   local reply = {cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
   if #q.buried > 0 or more then
     reply[7], reply[8] = q.levels.beyond or 0, q.attempts.died

@@ -23,12 +23,12 @@ function looking.put_pending(q, row, owner)
   end
   local body = redis.call('XRANGE', q.jobs, entry, entry)[1]
   if body then
-    if q.order then read_turns(q, {body}) end
+    if q.order then turning.read(q, {body}) end
     reading.put(q, body, owner, owner == 'bell' and 0 or row[4])
   else -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
     redis.call('XACK', q.jobs, 'workers', entry)
     if q.order then
-      write_turns(q)
+      turning.write(q)
       forget_turns(q, {entry})
       q.heads, q.passed = {}, true
     end

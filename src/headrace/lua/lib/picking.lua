@@ -132,7 +132,7 @@ function picking.may_run(q, line)
     end
   end
   for _, one in ipairs(line.buckets or {}) do
-    local first = bucket(q.rates, one.member, q.exact, one.limit) - (one.limit.burst - 1) * one.limit.step
+    local first = pace.bucket(q.rates, one.member, q.exact, one.limit) - (one.limit.burst - 1) * one.limit.step
     if first > q.exact + EARLY then line.rest = math.max(line.rest or 0, first) end
   end
   return not line.rest
@@ -380,7 +380,7 @@ function picking.charge(q, line, job, entry)
   for i = 1, line.slots and #line.slots or 0 do line.slots[i].used = picking.used(q, line.slots[i]) + 1 end
   for i = 1, line.buckets and #line.buckets or 0 do
     local one = line.buckets[i]
-    set_score(one.member, bucket(q.rates, one.member, q.exact, one.limit) + one.limit.step)
+    pace.set_score(one.member, pace.bucket(q.rates, one.member, q.exact, one.limit) + one.limit.step)
   end
   while it.parent do
     if not it.known then it.known, it.credit, it.round = true, it.quantum, it.parent.base end -- a suspect's

@@ -24,7 +24,6 @@ local function promote_these(q, names)
     redis.call('HSET', q.released, unpack(moved))
   end
 end
-local function promote_one(q, id) promote_these(q, {id}) end
 -- Promote due jobs, in due order, within the *budget*: at least one, unless the budget is spent. Answers their ids.
 local function promote(q, now, limit, budget)
   local due = redis.call('ZRANGEBYSCORE', q.delayed, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)

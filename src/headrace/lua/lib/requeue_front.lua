@@ -7,7 +7,8 @@
 -- @include fields
 -- @include levels
 -- @include page
-local function requeue_front(jobs, owner, released, entry, own)
+local healing = {} -- in a table, as a script has 200 locals at most
+function healing.requeue_front(jobs, owner, released, entry, own)
   local releases, carried = (tonumber(redis.call('HGET', released, entry) or 0) or 0), tonumber(own.attempt or 0)
   local thousands = math.floor(releases / 1000)
   local count = 1000 * (thousands + 1)
@@ -17,7 +18,7 @@ local function requeue_front(jobs, owner, released, entry, own)
 end
 -- Forget the deadlines of a group that was lost with all leases and delivery counts: the entries of the stream may have
 -- been delivered. (A queue that had no worker yet gets its first group.)
-local function forget_leases(q)
+function healing.forget_leases(q)
   local jobs, stats = q.jobs, q.stats
   redis.call('DEL', q.leases)
   if q.held then redis.call('DEL', q.held, q.slots, q.stopped) end
@@ -26,20 +27,20 @@ local function forget_leases(q)
   local last = redis.call('XREVRANGE', jobs, '+', '-', 'COUNT', 1)[1]
   if last then redis.call('HSET', stats, 'healed', last[1]) end
 end
-local function beyond(a, b)
+function healing.beyond(a, b)
   local ms, n = string.match(a, '^(%d+)%-(%d+)$')
   local other, m = string.match(b, '^(%d+)%-(%d+)$')
   ms, other = tonumber(ms), tonumber(other)
   return ms > other or ms == other and tonumber(n) > tonumber(m)
 end
 -- Move the next entries from before the group was created again, up to entry *last*, to the front.
-local function readopt(q, stats, last, limit, budget)
+function healing.readopt(q, stats, last, limit, budget)
   local rung = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'bell')
   for i = 1, #rung do
     local body = entry_at(budget, q.jobs, rung[i][1])
     if body == false then return end
     local own = body and parse(body[2]) or {}
-    requeue_front(q.jobs, front_of(body and level_of(body[2], q.levels.deepest) or 0), q.released, rung[i][1], own)
+    healing.requeue_front(q.jobs, front_of(body and level_of(body[2], q.levels.deepest) or 0), q.released, rung[i][1], own)
   end
   limit = limit - #rung
   while limit > 0 do
@@ -50,13 +51,13 @@ local function readopt(q, stats, last, limit, budget)
     for i = 1, #rows do
       weigh(budget, rows[i][2])
       local owner = front_of(level_of(rows[i][2], q.levels.deepest))
-      if beyond(rows[i][1], last) then
+      if healing.beyond(rows[i][1], last) then
         redis.call('XCLAIM', q.jobs, 'workers', owner, 0, rows[i][1], 'RETRYCOUNT', 0, 'JUSTID')
       else
-        requeue_front(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
+        healing.requeue_front(q.jobs, owner, q.released, rows[i][1], (parse(rows[i][2])))
       end
     end
-    if #rows < count or beyond(rows[#rows][1], last) then
+    if #rows < count or healing.beyond(rows[#rows][1], last) then
       redis.call('HDEL', stats, 'healed')
       return
     end

@@ -1,11 +1,12 @@
--- Hand out jobs of a key one at a time. q.order: the header with the key. `write_turns` writes the result.
+-- Hand out jobs of a key one at a time. q.order: the header with the key. `turning.write` writes the result.
 -- @include ordered
-local function begin_turns(q, order)
+local turning = {} -- in a table, as a script has 200 locals at most
+function turning.begin(q, order)
   if q.levels.n > 0 then error('ARGUMENT ' .. order .. ': no order over several levels', 0) end
   q.order, q.keys, q.heads, q.turns_set, q.places = order, {}, {}, {}, {}
 end
 -- Read which entry has the turn, for the keys of these rows that were not read before.
-local function read_turns(q, rows)
+function turning.read(q, rows)
   local asked, order = {}, q.order
   for i = 1, #rows do
     local fields, key = rows[i] and rows[i][2] or {}, nil
@@ -19,7 +20,7 @@ local function read_turns(q, rows)
   for i = 1, #heads do q.heads[string.sub(asked[i], 2)] = heads[i] end
 end
 -- Whether this job of those rows has the turn of its key, or has no key; otherwise it is recorded as waiting behind.
-local function takes_turn(q, entry)
+function turning.takes(q, entry)
   local key = q.keys[entry]
   if not key then return true end
   if q.heads[key] == nil then q.heads[key] = redis.call('HGET', q.turns, 'k' .. key) end
@@ -33,14 +34,14 @@ local function takes_turn(q, entry)
   q.places[#q.places + 1], q.places[#q.places + 2] = 0, place(key, entry)
   return false
 end
-local function put_behind(q, entries, count)
+function turning.put_behind(q, entries, count)
   for i = 1, #entries, 1000 do
     local some = {unpack(entries, i, math.min(#entries, i + 999))}
     some[#some + 1], some[#some + 2], some[#some + 3] = 'RETRYCOUNT', count, 'JUSTID'
     redis.call('XCLAIM', q.jobs, 'workers', 'behind', 0, unpack(some))
   end
 end
-local function write_turns(q)
+function turning.write(q)
   if #q.turns_set == 0 then return end
   in_parts(q.turns_set, function(...) redis.call('HSET', q.turns, ...) end)
   in_parts(q.places, function(...) redis.call('ZADD', q.behind, ...) end)

@@ -6,6 +6,7 @@
 -- @include is_reserved
 -- @include levels
 -- @include page
+-- @include scanned
 -- @include retire
 -- @include retire_delayed
 -- @include runs
