@@ -1,7 +1,8 @@
 """The locks of the library, which are renewed in a forked child, and the one that a fork waits for.
 
-A fork copies only the forking thread, but all locks as they are: a lock that another thread holds would never be
-released in the child. The standard library renews its own locks, of `logging` and `threading`, in the same way.
+A fork copies only the forking thread, but all locks as they are. A lock that another thread holds
+would never be released in the child. The standard library renews its own locks, of `logging` and
+`threading`, in the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ _LOCKS: WeakSet[Any] = WeakSet()  # all locks that exist
 
 
 def lock() -> threading.Lock:
-    """Make a lock."""
     return _listed(threading.Lock())
 
 

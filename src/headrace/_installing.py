@@ -14,8 +14,10 @@ PASSWORD = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra: from the checkout, the file or the URL that headrace is from, or else
-    by its name, from a registry.
+    """Return the command that installs an extra.
+
+    It installs from the checkout, the file or the URL that headrace is from, or else by its name,
+    from a registry.
     """
     from importlib.metadata import PackageNotFoundError, distribution  # here: few programs need it, and it is slow
 
@@ -30,7 +32,7 @@ def install_command(extra: str) -> str:
 
 
 def _wanted(extra: str, direct: Any, here: Path) -> list[str]:
-    """Return the arguments of pip. *direct*: where headrace is from, as `direct_url.json` tells it (PEP 610)."""
+    """Return the arguments of pip. *direct* is the content of `direct_url.json` (PEP 610)."""
     url = PASSWORD.sub("", direct.get("url", ""))
     if url.startswith("file://"):
         path = Path(unquote(urlsplit(url).path))

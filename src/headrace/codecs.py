@@ -1,4 +1,4 @@
-"""Codecs of payloads and results: of a type, and around another codec."""
+"""Codecs of payloads and results, which are of a type, or around another codec."""
 
 from headrace._codecs.around import Compressed
 from headrace._codecs.encrypted import Encrypted

@@ -1,4 +1,4 @@
-"""The errors headrace raises: one tree under `HeadraceError`; each message says how to go on.
+"""The errors that headrace raises, in one tree under `HeadraceError`. Each message says how to go on.
 
     HeadraceError
     ├── ConfigurationError (ValueError)   nothing was sent: correct the settings
@@ -23,7 +23,7 @@
     BaseException                         raised *in handlers* by their steps, to end a delivery
     └── RunLost · RunSuspended
 
-A verdict is no `HeadraceError`: `except HeadraceError` in a handler lets it pass.
+A verdict is no `HeadraceError`, so `except HeadraceError` in a handler lets it pass.
 Redis's own transport errors (`redis.ConnectionError`, …) pass through as they are.
 """
 
@@ -75,7 +75,8 @@ _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 class HeadraceError(Exception):
     """The root of everything headrace raises itself.
 
-    It is raised itself when the embedded server does not start or stop; the message quotes the server's log.
+    It is raised itself when the embedded server does not start or stop. The message quotes the
+    server's log.
 
     Next step: catch it to catch all of these.
     """
@@ -89,7 +90,8 @@ class ConfigurationError(HeadraceError, ValueError):
 
 
 class CodecError(HeadraceError, ValueError):
-    """The queue's codec could not encode a payload (nothing was sent), or decode one (its job is put aside).
+    """The queue's codec could not encode a payload (nothing was sent), or decode one (its job is
+    put aside).
 
     A handler's result that it can't encode is logged, and the job is complete without it.
 
@@ -98,9 +100,9 @@ class CodecError(HeadraceError, ValueError):
 
 
 class PrioritiesMismatch(HeadraceError):
-    """The queue has more priority levels than were given: *levels*. The call changed nothing.
+    """The queue has more priority levels than were given. The call changed nothing.
 
-    A worker logs `levels_unknown` instead.
+    *levels* is the number that the queue has. A worker logs `levels_unknown` instead.
 
     Next step: give as many `priorities=`, or more, wherever the queue is used.
     """
@@ -119,10 +121,12 @@ NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more
 
 
 class ShardsMismatch(HeadraceError):
-    """The queue's group has *shards* shards, and never had the given number. 0 or less: its table can't be used. The
-    call changed nothing.
+    """The queue's group never had the given number of shards, or its table can't be used.
 
-    Next step: give that many `shards=` everywhere. If the table is gone, start a client that knew it, or restore it.
+    The call changed nothing. *shards* is the number that the group has. It is 0 or less where the table can't be used.
+
+    Next step: give that many `shards=` everywhere. If the table is gone, start a client that knew
+    it, or restore it.
     """
 
     def __init__(self, shards: int) -> None:
@@ -147,7 +151,9 @@ class ShardsMismatch(HeadraceError):
 
 
 class TooManySchedules(HeadraceError):
-    """The queue has as many schedules as a queue may have: *limit*. None was added.
+    """The queue has as many schedules as a queue may have. None was added.
+
+    *limit* is that number.
 
     Next step: end some with `unschedule()`, or use another queue.
     """
@@ -161,10 +167,11 @@ class TooManySchedules(HeadraceError):
 
 
 class NotDurable(HeadraceError):
-    """The call succeeded, but its write was not confirmed as `durable` asks: *wanted*, such as `replicas:1`.
+    """The call succeeded, but its write was not confirmed as `durable` asks.
 
-    *replicas*: the number of replicas that have the write; *fsynced*: it is on the primary's disk. `receipts` are the
-    receipts of the jobs, which *are* in the queue; `answers` is the value that the call would have returned. A
+    *wanted* says that, such as `replicas:1`. *replicas* is the number of replicas that have the
+    write. *fsynced* says whether it is on the primary's disk. `receipts` are the receipts of the
+    jobs, which *are* in the queue. `answers` is the value that the call would have returned. A
     repetition with ids adds none of them twice, and waits again.
 
     Next step: repeat it with ids, or go on.
@@ -187,10 +194,11 @@ class NotDurable(HeadraceError):
 
 
 class QueueFull(HeadraceError):
-    """*waiting* jobs wait in the queue, which may have *max_waiting*: the job, or part of a batch, was not added.
+    """As many jobs wait in the queue as it may have, so the job, or part of a batch, was not added.
 
-    `receipts` are for the earlier parts of an `enqueue_many`, which are in the queue. In a sharded queue the numbers
-    are for the *shard* of that number, which is `None` in other queues.
+    *waiting* jobs wait there, and *max_waiting* may. `receipts` are for the earlier parts of an
+    `enqueue_many`, which are in the queue. In a sharded queue the numbers are for the *shard* of
+    that number, which is `None` in other queues.
 
     Next step: enqueue later, or wait for room with `full="block"`.
     """
@@ -211,9 +219,11 @@ class QueueFull(HeadraceError):
 
 
 class StreamStopped(HeadraceError):
-    """`enqueue_stream` ended early, by its cause: the first *position* jobs of the stream are surely in the queue.
+    """`enqueue_stream` ended early, by its cause. The first *position* jobs of the stream are
+    surely in the queue.
 
-    After a broken connection some of the next jobs may be, too: with ids, a repetition adds none of them twice.
+    After a broken connection some of the next jobs may be, too. With ids, a repetition adds none of
+    them twice.
 
     Next step: go on after `position`; with ids, you may send more of them again.
     """
@@ -237,18 +247,22 @@ class ReplyError(HeadraceError):
 
 
 class OutcomeUnknown(HeadraceError):
-    """A call was sent, and went unanswered for so long that the server may have forgotten it: it happened, or did not.
+    """A call went unanswered for so long that the server may have forgotten it. It happened, or did
+    not.
 
-    It is not sent again, for it might happen twice. This takes minutes: the process was stopped, or the machine slept.
+    It is not sent again, for it might happen twice. This takes minutes, so the process was stopped,
+    or the machine slept.
 
     Next step: look whether it happened; with an `id`, enqueue again.
     """
 
 
 class LeasesLeft(HeadraceError):
-    """A worker stopped while its server was away: it could not give back its jobs, nor report how they ended.
+    """A worker stopped while its server was away, so it could not give back its jobs, nor report
+    how they ended.
 
-    *leases*: queue and id of each job. They come back by themselves, as the jobs of a dead worker do.
+    *leases* has queue and id of each job. They come back by themselves, as the jobs of a dead
+    worker do.
 
     Next step: nothing.
     """
@@ -267,11 +281,12 @@ class LeasesLeft(HeadraceError):
 
 
 class JobFailed(HeadraceError):
-    """The job *id* has no result, and will have none: *state* is `dead`, `cancelled` or `deleted`.
+    """The job *id* has no result, and will have none. Its *state* is `dead`, `cancelled` or
+    `deleted`.
 
-    `cancelled` is said for `result_ttl`. With a `history` also `expired`, where the result was kept no longer, and
-    `unknown`, where nothing is known of the id. *reason*: why it is dead, as its dead letter says; `None` where nothing
-    says why.
+    `cancelled` is said for `result_ttl`. With a `history` also `expired`, where the result was kept
+    no longer, and `unknown`, where nothing is known of the id. *reason* is the reason of its dead
+    letter, or `None` where nothing says why.
 
     Next step: nothing, or look at the dead letter.
     """
@@ -287,23 +302,25 @@ class JobFailed(HeadraceError):
 class NameTaken(HeadraceError):
     """Another worker lives under the name that was given to this one.
 
-    Give each process a name of its own, or none; a name is free once its worker has stopped, or been dead for a moment.
+    Give each process a name of its own, or none. A name is free once its worker has stopped, or
+    been dead for a moment.
 
     Next step: give each process its own name, or none, or stop the other.
     """
 
 
 class Verdict(Exception):
-    """Base of the exceptions that a handler raises, or returns, to say how its job ends. Both mean the same.
+    """Base of the exceptions that a handler raises, or returns, to say how its job ends. Both mean
+    the same.
 
-    It is no `HeadraceError`: `except HeadraceError` in a handler lets it pass.
+    It is no `HeadraceError`, so `except HeadraceError` in a handler lets it pass.
 
     Next step: raise or return one of its four kinds.
     """
 
 
 class RetryLater(Verdict):
-    """Try the job again after *delay*: seconds, a `timedelta`, or an aware `datetime`.
+    """Try the job again after *delay*, which is seconds, a `timedelta`, or an aware `datetime`.
 
     Spends no attempt unless `spend=True`.
 
@@ -320,7 +337,7 @@ class RetryLater(Verdict):
 
 
 class DeadLetter(Verdict):
-    """The job will never work: keep it with *reason* among the dead letters.
+    """The job will never work. Keep it with *reason* among the dead letters.
 
     Next step: `queue.admin.redrive()` when it can work.
     """
@@ -338,7 +355,7 @@ class Release(Verdict):
 
 
 class Complete(Verdict):
-    """The job is done; *result* is kept as if the handler had returned it.
+    """The job is done. Its *result* is kept as if the handler had returned it.
 
     Next step: nothing.
     """
@@ -354,8 +371,8 @@ class Complete(Verdict):
 class BatchError(HeadraceError):
     """Some jobs of a batch ended otherwise than by completion.
 
-    *failures* maps job ids to the exception (a `Verdict`, or any other, settled by the handler's
-    `Retry`) that each ended with; the jobs not named are completed.
+    *failures* maps job ids to the exception that each ended with. That is a `Verdict`, or any
+    other, settled by the handler's `Retry`. The jobs not named are completed.
 
     Next step: nothing: all other jobs are completed.
     """
@@ -369,10 +386,12 @@ class BatchError(HeadraceError):
 
 
 class InDoubt(HeadraceError):
-    """The step *step* is to run once. It began in an earlier delivery, which ended before the step's end was recorded.
+    """A step that runs once began in an earlier delivery, which ended before the step's end was
+    recorded.
 
-    It may have had its effect or not, and is never run again. Find out, outside of this step; then complete the job,
-    or let an operator forget the step with `queue.admin.redrive(id, from_step=…)`.
+    The step *step* may have had its effect or not, and is never run again. Find out, outside of
+    this step. Then complete the job, or let an operator forget the step with
+    `queue.admin.redrive(id, from_step=…)`.
 
     Next step: find out whether it had its effect: see `docs/how-to/durable-steps.md`.
     """
@@ -389,10 +408,12 @@ class InDoubt(HeadraceError):
 
 
 class RunLost(BaseException):
-    """The handler of job *job* has lost its lease, or went on after its run was suspended: nothing more is recorded.
+    """The handler of job *job* has lost its lease, or went on after its run was suspended. Nothing
+    more is recorded.
 
-    Another worker goes on with the job, or it is gone. Raised by `job.step`, `sleep` and `wait_for`. It is no
-    `Exception`, so that a handler that catches everything does not go on; let it pass.
+    Another worker goes on with the job, or it is gone. Raised by `job.step`, `sleep` and
+    `wait_for`. It is no `Exception`, so that a handler that catches everything does not go on. Let
+    it pass.
 
     Next step: let it pass.
     """
@@ -406,9 +427,11 @@ class RunLost(BaseException):
 
 
 class RunSuspended(BaseException):
-    """The run of job *job* sleeps, or waits, in *step*, until *due* (server seconds; `None`: until a signal comes).
+    """The run of job *job* sleeps, or waits, in its step *step*.
 
-    It ends this delivery: raised by `job.sleep` and `wait_for`, for the worker. It is no `Exception`; let it pass.
+    It does so until *due*, in seconds of the server, or until a signal if that is `None`. It ends
+    this delivery. It is raised by `job.sleep` and `wait_for`, for the worker. It is no `Exception`.
+    Let it pass.
 
     Next step: let it pass.
     """
@@ -422,8 +445,9 @@ class RunSuspended(BaseException):
 
 
 def describe_error(error: object) -> str:
-    """Describe an exception in words (a group with its causes), cut to the length that is kept. Its class and its
-    `__str__` are the user's, and may raise.
+    """Describe an exception in words (a group with its causes), cut to the length that is kept.
+
+    Its class and its `__str__` are the user's, and may raise.
     """
     name: str = type.__dict__["__name__"].__get__(type(error))  # whatever its metaclass makes of it
     try:
@@ -439,7 +463,9 @@ def describe_error(error: object) -> str:
 
 
 def users(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception from the first frame of other code on; all of it if there is none."""
+    """Return the traceback of an exception from the first frame of other code on, or all of it if
+    there is none.
+    """
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
@@ -453,8 +479,10 @@ def class_path(error: BaseException) -> str:
 
 
 def traced(error: BaseException) -> str:
-    """Format an exception and its traceback, without our own frames before its first; cut in the middle to the length
-    that is kept. '' if it was never raised.
+    """Format an exception and its traceback, without our own frames before its first.
+
+    The text is cut in the middle to the length that is kept. It is empty if the exception was never
+    raised.
     """
     try:
         if error.__traceback__ is None and error.__cause__ is None:
@@ -469,13 +497,15 @@ def traced(error: BaseException) -> str:
 
 
 def without_extra(what: str, extra: str) -> str:
-    """Make the message that *what* needs the extra of this name, and how to install it."""
     return f"{what} is an extra: {install_command(extra)}"
 
 
 @contextmanager
 def requiring(feature: str, extra: str, *packages: str) -> Generator[None, None, None]:
-    """Raise `ConfigurationError`, which names the extra, if one of *packages* (none named: any) can't be imported."""
+    """Raise `ConfigurationError`, which names the extra, if one of *packages* can't be imported.
+
+    Without *packages*, any package counts.
+    """
     try:
         yield
     except ImportError as error:

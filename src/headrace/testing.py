@@ -1,7 +1,8 @@
-"""Helpers for testing your own handlers against a real, private server (extra `embedded`), with any test runner.
+"""Helpers for testing your own handlers against a real, private server (extra `embedded`), with any
+test runner.
 
-A plugin, which pytest finds by itself, has the fixtures `headrace_server`, `headrace_url`, `headrace_run` and
-`headrace_travel`; they call the functions here.
+A plugin, which pytest finds by itself, has the fixtures `headrace_server`, `headrace_url`,
+`headrace_run` and `headrace_travel`. They call the functions here.
 
     def test_sending(headrace_url, headrace_run):
         with Queue("emails", url=headrace_url) as queue:
@@ -57,7 +58,7 @@ end
 
 @contextmanager
 def private_server(folder: Path) -> Generator[EmbeddedServer, None, None]:
-    """Yield a private server with its data in *folder*; it stops with the last of its users."""
+    """Yield a private server with its data in *folder*. It stops with the last of its users."""
     server = EmbeddedServer.join(folder)
     try:
         yield server
@@ -82,13 +83,14 @@ def run(
 ) -> None:
     """Run *worker*, your application's own, on the server at *url* until its queues are empty.
 
-    The server that it was made for is not touched. Raises the first exception of a handler, once the worker has
-    stopped; its job is settled as its `Retry` says. Raises `TimeoutError`, with the number of jobs left, and when one
-    that is due later is due, after *timeout* seconds. Without *until_empty* it does not wait for jobs that are due
-    later, such as retries and runs that sleep, and for blocked jobs, such as runs that wait for a signal. With
-    *skip_sleeps* each `job.sleep` is over at once. An `AsyncWorker` runs on an event loop of its own, in another thread
-    if this one has one. At the end it closes queues and flows that handlers have opened; they connect anew when they
-    are used again.
+    The server that it was made for is not touched. Raises the first exception of a handler, once
+    the worker has stopped. The handler's job is settled as its `Retry` says. Raises `TimeoutError`
+    after *timeout* seconds. Its message has the number of jobs left, and the time at which a later
+    one is due. Without *until_empty* it does not wait for jobs that are due later, such as retries
+    and runs that sleep, and for blocked jobs, such as runs that wait for a signal. With
+    *skip_sleeps* each `job.sleep` is over at once. An `AsyncWorker` runs on an event loop of its
+    own, in another thread if this one has one. At the end it closes queues and flows that handlers
+    have opened. They connect anew when they are used again.
     """
     raised: list[BaseException] = []
     own = worker._own  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -130,10 +132,11 @@ def run(
 
 
 def travel(url: str, seconds: float) -> None:
-    """Let *seconds* pass for the queues of the server at *url*: delayed jobs, ticks of schedules, ends of leases with
-    their own duration, turns under rate limits, and ends of sleeps and waits come so much earlier.
+    """Let *seconds* pass for the queues of the server at *url*.
 
-    Other leases, results and the deadlines of workers keep to the server's own clock.
+    Delayed jobs, ticks of schedules, ends of leases with their own duration, turns under rate
+    limits, and ends of sleeps and waits are due so much earlier. Other leases, results and the
+    deadlines of workers keep to the server's own clock.
     """
     client: Any = redis.Redis.from_url(url)  # pyright: ignore[reportUnknownMemberType]
     with client:
@@ -172,7 +175,9 @@ def _on_own_loop(coroutine: Coroutine[Any, Any, None]) -> None:
 def _watched(
     worker: Worker | AsyncWorker, collect: Callable[[BaseException], object], *, skip_sleeps: bool
 ) -> Generator[None, None, None]:
-    """Give *worker* middleware that collects the exceptions of its handlers, unless they are verdicts or end a run."""
+    """Give *worker* middleware that collects the exceptions of its handlers, unless they are
+    verdicts or end a run.
+    """
 
     @contextmanager
     def watched(job: Any) -> Generator[None, None, None]:
@@ -203,7 +208,7 @@ def _watched(
 
 
 def _skip_sleeps(job: Any) -> None:
-    """Let the sleeps of a job be over at once; jobs of a batch take none."""
+    """Let the sleeps of a job be over at once. Jobs of a batch take none."""
     make: Any = getattr(job, "_steps", None)
 
     def sleepless(job: Any) -> Any:
@@ -216,15 +221,16 @@ def _skip_sleeps(job: Any) -> None:
 
 
 def _declared(worker: Worker | AsyncWorker) -> bool:
-    """Tell whether the schedules of the worker's tasks are there."""
     engine = worker._running  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     some = [] if engine is None else [one.recurring for one in engine.lifecycle.consumers]
     return all(one is None or one.declared_as for one in some)
 
 
 def _to_run(queues: Sequence[Queue], later: bool) -> int:
-    """Count the jobs left to run: jobs in the queue, and due ticks of schedules. Without *later*, jobs that are due
-    later are left out, and jobs that wait for a signal or for others.
+    """Count the jobs left to run, which are jobs in the queue, and due ticks of schedules.
+
+    Without *later*, jobs that are due later are left out, and jobs that wait for a signal or for
+    others.
     """
     now = time.time()
     ticks = sum(one.next_due <= now and not one.paused for queue in queues for one in queue.admin.schedules())
@@ -236,7 +242,9 @@ def _to_run(queues: Sequence[Queue], later: bool) -> int:
 
 
 def _later(queues: Sequence[Queue]) -> str:
-    """Describe the first of the jobs that are due later, or wait for a signal, and how not to wait for them."""
+    """Describe the first of the jobs that are due later, or wait for a signal, and how not to wait
+    for them.
+    """
     now = time.time()
     states = [one for queue in queues for one in (*queue.admin.delayed(), *queue.admin.blocked())]
     first = min(states, key=lambda one: one.due or math.inf, default=None)

@@ -1,4 +1,4 @@
-"""The private server of a directory: `url="embedded:./data"`, with nothing to install or start.
+"""The private server of a directory, `url="embedded:./data"`, with nothing to install or start.
 
 All processes of this machine that name one directory share one server. Four lock files decide
 everything, because the kernel lets go of a lock (`flock`) however its holder ends:
@@ -9,11 +9,11 @@ everything, because the kernel lets go of a lock (`flock`) however its holder en
                       (the file says where the socket is)
     server.lock       exclusive, inherited by the server: it is alive
 
-The supervisor is the file beside this one, in a session of its own. It starts the server, starts
-it again when it dies, and waits for the exclusive lock on `members.lock`: when that is granted
-no member is left, and it stops the server. It holds the lock while it does so, so that a process
-that joins meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
-process that joins, or by the last one that leaves; the new one adopts the server.
+The supervisor is the file beside this one, in a session of its own. It starts the server, starts it
+again when it dies, and waits for the exclusive lock on `members.lock`. When that is granted, no member
+is left, and it stops the server. It holds the lock while it does so, so that a process that joins
+meanwhile waits, and then starts a fresh one. A supervisor that was killed is replaced by the next
+process that joins, or by the last one that leaves. The new one adopts the server.
 
 The directory must be on a local file system. Linux and macOS.
 """
@@ -46,8 +46,8 @@ LOG_BYTES = 1_000_000  # of server.log at most; the next start puts a larger one
 class EmbeddedServer:
     """A handle on the private server of a directory, shared by all processes that name it.
 
-    A process that ends without `leave`, or is killed, has left. A forked child has not joined,
-    even where it holds its parent's handle, until it attends. `join` and `leave` block.
+    A process that ends without `leave`, or is killed, has left. A forked child has not joined, even
+    where it holds its parent's handle, until it attends. `join` and `leave` block.
     """
 
     path: str
@@ -61,18 +61,19 @@ class EmbeddedServer:
 
     @classmethod
     def join(cls, directory: str | os.PathLike[str]) -> EmbeddedServer:
-        """Start the server of *directory*, or join the one that runs; return when it answers.
+        """Start the server of *directory*, or join the one that runs. Return when it answers.
 
         The directory is created if absent. Raises `ConfigurationError` for a directory that can't
-        be used or a missing extra, `HeadraceError` if the server doesn't come up.
+        be used or a missing extra, and `HeadraceError` if the server doesn't come up.
         """
         with _guard:
             member, path = _enter(_Place.of(directory))
         return cls(path, member)
 
     def attend(self, *, refused: bool = False) -> str:
-        """Join in a forked child; return the socket to connect to. *refused*: it refused a connection, so start a
-        server there.
+        """Join in a forked child. Return the socket to connect to.
+
+        If that socket has *refused* a connection, start a server there.
         """
         if self._left or (self._pid == os.getpid() and not refused):
             return self.path
@@ -86,7 +87,9 @@ class EmbeddedServer:
         return self.path
 
     def leave(self) -> None:
-        """Leave the server, once. The last member to leave, in any process, stops it and returns when it is gone."""
+        """Leave the server, once. The last member to leave, in any process, stops it and returns
+        when it is gone.
+        """
         with _guard:
             if self._left or self._pid != os.getpid():
                 return
@@ -99,7 +102,9 @@ class EmbeddedServer:
 
 
 def _enter(place: _Place) -> tuple[_Member, str]:
-    """Join, with `_guard` held. Return our membership, with one more handle, and the socket of a live server."""
+    """Join, with `_guard` held. Return our membership, with one more handle, and the socket of a
+    live server.
+    """
     with _held(place.root / "start.lock"):
         member = _members.get(place.identity)
         if member is None or member.is_stale():
@@ -125,7 +130,9 @@ class _Place:
 
     @classmethod
     def of(cls, directory: str | os.PathLike[str]) -> _Place:
-        """Return the place at *directory*, after creating it if absent and checking that it is writeable."""
+        """Return the place at *directory*, after creating it if absent and checking that it is
+        writeable.
+        """
         root = Path(os.fsdecode(directory))
         try:
             root = root.resolve()
@@ -140,7 +147,9 @@ class _Place:
             ) from error
 
     def new_socket(self) -> Path:
-        """Choose the socket of a server that starts now. It is relative to the directory, unless that is too long."""
+        """Choose the socket of a server that starts now. It is relative to the directory, unless
+        that is too long.
+        """
         near = Path("valkey.sock")
         if len(os.fsencode(self.root / near)) <= SOCKET_PATH_BYTES:
             return near
@@ -154,7 +163,9 @@ class _Place:
         return short / (hashlib.sha256(os.fsencode(self.root)).hexdigest()[:20] + ".sock")
 
     def socket(self) -> Path:
-        """Return the server's socket, as the process that started it recorded. Its TMPDIR may differ from ours."""
+        """Return the server's socket, as the process that started it recorded. Its TMPDIR may
+        differ from ours.
+        """
         return self.root / os.fsdecode((self.root / "supervisor.lock").read_bytes())
 
     def failure(self, message: str) -> HeadraceError:
@@ -185,7 +196,7 @@ class _Member:
             raise place.failure("the embedded server has not finished stopping; try again")
 
     def is_stale(self) -> bool:
-        """Tell whether the directory was removed since (another may have got its inode number)."""
+        """Tell whether the directory was removed since. Another one may have got its inode number."""
         return os.fstat(self._fd).st_nlink == 0
 
     def drop(self) -> None:
@@ -255,7 +266,6 @@ def _wait(condition: Callable[[], bool]) -> bool:
 
 @contextlib.contextmanager
 def _held(path: Path) -> Generator[None, None, None]:
-    """Hold the exclusive lock on *path*."""
     fd = _open(path)
     try:
         if not _wait(lambda: lock(fd, fcntl.LOCK_EX)):

@@ -1,8 +1,8 @@
-"""The supervisor of a directory's private server: starts it, restarts it when it dies, and stops it after its last
-member.
+"""The supervisor of a directory's private server.
 
-`server` runs this file by its path, in a session of its own: so it needs the standard library alone, and starts at
-once, wherever headrace is.
+It starts the server, restarts it when it dies, and stops it after its last member. `server` runs
+this file by its path, in a session of its own. So it needs the standard library alone, and starts
+at once, wherever headrace is.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None
 def _stop(server: subprocess.Popen[bytes] | None, path: str, events: queue.SimpleQueue[str]) -> None:
     """Stop the server and wait until it is gone.
 
-    The server first writes its append-only file. Without *path* its directory was removed: there is nothing to
-    write, and the server must not delete files there.
+    The server first writes its append-only file. Without *path* its directory was removed. There is
+    nothing to write then, and the server must not delete files there.
     """
     if server is None:
         if not path:

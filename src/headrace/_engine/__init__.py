@@ -1,1 +1,1 @@
-"""The engines that drive a worker's roles: threads and asyncio."""
+"""The engines that drive a worker's roles, by threads and by asyncio."""

@@ -1,4 +1,4 @@
-"""The base of both engines: the part of a worker's run that threads and tasks share."""
+"""The base of both engines, with the part of a worker's run that threads and tasks share."""
 
 from __future__ import annotations
 
@@ -61,13 +61,15 @@ FEATURES = (shard_roles, fair_roles, presence_roles)  # features that add their 
 
 
 def note_ran(run: Run) -> None:
-    """Note how long the handler of a run has taken. Its suspension tells it."""
+    """Note how long the handler of a run has taken. Its suspension reports it."""
     held = cast("Any", run.claim)  # a job that a worker holds
     held.ran = time.monotonic() - held.started
 
 
 def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
-    """Log and return the error of a stopped worker that still holds jobs, as the server did not answer."""
+    """Log and return the error of a stopped worker that still holds jobs, as the server did not
+    answer.
+    """
     leases = lifecycle.kept()
     if not leases:
         return None
@@ -77,14 +79,14 @@ def left_behind(lifecycle: Lifecycle) -> LeasesLeft | None:
 
 
 class Event(Protocol):
-    """An event on which a role sleeps, for threads or for tasks."""
-
     def set(self) -> None:
         """Wake the role."""
 
 
 class _ConditionalEvent:
-    """The event of a role that sometimes has no work for a consumer. The consumer wakes the role by it."""
+    """The event of a role that sometimes has no work for a consumer. The consumer wakes the role by
+    it.
+    """
 
     def __init__(self, event: Event, condition: Callable[[Consumer], bool], consumer: Consumer) -> None:
         self._event = event
@@ -92,14 +94,14 @@ class _ConditionalEvent:
         self._consumer = consumer
 
     def set(self) -> None:
-        """Wake the role, if it has work."""
         if self._condition(self._consumer):
             self._event.set()
 
 
 class RoundTrip:
-    """A round trip of a worker. It is sent again while its outcome is unknown, as its calls are fenced, or may happen
-    twice.
+    """A round trip of a worker. It is sent again while its outcome is unknown.
+
+    Its calls are fenced, or may happen twice.
     """
 
     def __init__(self, engine: BaseEngine, ops: Sequence[Op[Any]]) -> None:
@@ -169,7 +171,9 @@ class BaseEngine(ABC):
         self._running: dict[str, list[Any]] = {}  # threads or tasks, by the role that they run
 
     def _add(self, consumers: Sequence[Consumer]) -> list[Any]:
-        """Give consumers their telemetry, events and slots. Return the threads or tasks of their roles."""
+        """Give consumers their telemetry, events and slots. Return the threads or tasks of their
+        roles.
+        """
         settings = self.executors["work"].pool.connection_kwargs
         for consumer in consumers:
             self._telemetries[consumer.ops.keys.key("jobs")] = WorkerTelemetry(consumer, settings, self._trace_parent)
@@ -183,7 +187,6 @@ class BaseEngine(ABC):
         return added
 
     def _begin(self, roles: Iterator[NamedRole]) -> None:
-        """Start roles while the worker runs."""
         if self.lifecycle.phase is Phase.RUNNING:
             added = [(name, self._role(name, role, owner, channel)) for name, role, owner, channel in roles]
             for name, one in added:
@@ -191,7 +194,6 @@ class BaseEngine(ABC):
             self._launch([one for _, one in added])
 
     def join(self, consumers: Sequence[Consumer]) -> None:
-        """Start the roles of new consumers, of new shards, while the worker runs."""
         if self.lifecycle.phase is Phase.RUNNING:
             self.lifecycle.join(consumers)
             self._launch(self._add(consumers))
@@ -209,7 +211,9 @@ class BaseEngine(ABC):
         return place
 
     def _parts(self) -> list[list[Consumer]]:
-        """Return the consumers, grouped by place, such as a node of a cluster. No role serves two places."""
+        """Return the consumers, grouped by place, such as a node of a cluster. No role serves two
+        places.
+        """
         return by_place(self.lifecycle.consumers, self._place)
 
     @abstractmethod
@@ -255,7 +259,9 @@ class BaseEngine(ABC):
                 telemetry.answered(op, reply, since)
 
     def not_durable(self, error: NotDurable) -> list[Any]:
-        """Log that settlements were not as durable as asked, at most once a minute. Return the answers."""
+        """Log that settlements were not as durable as asked, at most once a minute. Return the
+        answers.
+        """
         now = time.monotonic()
         if now - self._lagged >= LOG_AGAIN_S:
             self._lagged = now
@@ -263,7 +269,9 @@ class BaseEngine(ABC):
         return error.answers
 
     def failed(self, error: BaseException, channel: Channel) -> None:
-        """Stop the worker after a role's *error*, which `run()` will raise. Ignore errors that a stop causes."""
+        """Stop the worker after a role's *error*, which `run()` will raise. Ignore errors that a
+        stop causes.
+        """
         self.wake()  # wakes all that wait for the role's end
         if self._gave_up or self._hurried or self.lifecycle.phase >= Phase.STOPPED:
             return
@@ -301,7 +309,9 @@ class BaseEngine(ABC):
         return None
 
     def _taker(self, consumer: Consumer) -> Callable[[Job], Any] | None:
-        """Return the function that makes the steps of a job, with its first one. It is `None` if its jobs take none."""
+        """Return the function that makes the steps of a job, with its first one. It is `None` if
+        its jobs take none.
+        """
         single = not (consumer.handler.batch or consumer.handler.persistent)
         return partial(self._steps, consumer) if single else None
 
@@ -372,7 +382,8 @@ class BaseEngine(ABC):
     def _over(self, deadline: ShutdownDeadline, now: float) -> bool:
         """Tell whether the stop gives up the server.
 
-        On a cluster one node may be out of reach while others answer. Once no handler runs, calls to it end soon.
+        On a cluster one node may be out of reach while others answer. Once no handler runs, calls
+        to it end soon.
         """
         over = deadline.over(now, self._outage.answers)
         if not self._hurried and len(self._parts()) > 1 and deadline.idle(now) >= LEAVE_WITHIN_S:
@@ -385,7 +396,6 @@ class BaseEngine(ABC):
         return ShutdownDeadline(self.lifecycle, LEAVE_WITHIN_S, now, self._outage.answers)
 
     def _stopped(self) -> None:
-        """Finish the run, after everything has ended."""
         self.error = self.error or left_behind(self.lifecycle)
         self._address.leave()
         self.finished = True
@@ -399,8 +409,6 @@ class BaseEngine(ABC):
 
 
 class BaseRoleDriver:
-    """The base of the drivers of one role. It has its consumer, its connection, and its event."""
-
     def __init__(self, engine: Any, name: str, owner: RoleOwner, channel: Channel, event: Any) -> None:
         self._consumer = None if isinstance(owner, SharedRead) else owner
         self._engine = engine
@@ -410,7 +418,9 @@ class BaseRoleDriver:
         engine.wakes(event, name, owner)
 
     def _perform(self, effect: Effect, end: float | None = None) -> Any:  # noqa: PLR0911 - a line an effect
-        """Perform an effect. Return its answer, or for asyncio perhaps the coroutine that waits for it."""
+        """Perform an effect. Return its answer, or for asyncio perhaps the coroutine that waits for
+        it.
+        """
         match effect:
             case Now():
                 return time.monotonic()

@@ -15,12 +15,14 @@ VERSION = version("headrace")
 
 
 def program() -> str:
-    """Return the machine and the process, for the eye."""
+    """Return the machine and the process, for people to read."""
     return f"{socket.gethostname()[:100]}:{os.getpid()}"
 
 
 def process_facts() -> Mapping[str, str | int]:
-    """Return the machine, the process, its versions, and its resident memory in bytes, 0 where it is not known."""
+    """Return the machine, the process, its versions, and its resident memory in bytes, 0 where it
+    is not known.
+    """
     try:
         memory = int(STATM.read_bytes().split()[1]) * PAGESIZE
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,6 @@
-"""The user's functions: their inspection, the hooks of a worker's life, middleware, and context variables."""
+"""The user's functions. They are inspected, called as hooks or middleware, and get context
+variables.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,18 @@ def is_async(function: object) -> bool:
 
 
 def refuse_bare(decorator: str, wanted: str, given: object) -> NoReturn:
-    """Raise `TypeError` for a decorator that was *given* something else than it takes, mostly the function itself."""
+    """Raise `TypeError` for a decorator that was *given* something else than it takes, mostly the
+    function itself.
+    """
     if callable(given) and not isinstance(given, type):
         raise TypeError(f"{decorator} takes {wanted}: write {decorator}(...) over {called(given)}")
     raise TypeError(f"{decorator} takes {wanted}, not {type(given).__name__}")
 
 
 def refuse_generator(function: object) -> None:
-    """Raise `ConfigurationError` for a generator function, also an async one. Calling it runs none of its body."""
+    """Raise `ConfigurationError` for a generator function, also an async one. Calling it runs none
+    of its body.
+    """
     if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in _bodies(function)):
         raise ConfigurationError(
             f"{called(function)} is a generator function: calling it runs nothing. Give a function without yield"
@@ -34,7 +40,10 @@ def refuse_generator(function: object) -> None:
 
 
 def refuse_parameters(function: object, given: int, arguments: str) -> None:
-    """Raise `ConfigurationError` for a function that can't take *given* arguments, named *arguments* in the message."""
+    """Raise `ConfigurationError` for a function that can't take *given* arguments.
+
+    *arguments* names them in the message.
+    """
     try:
         signature = inspect.signature(cast("Any", function), follow_wrapped=False)
     except (TypeError, ValueError):  # a builtin may have no known signature
@@ -69,7 +78,7 @@ Around = Callable[[Any, Callable[[], Any]], Any]
 
 
 class Hooked:
-    """The base of workers: hooks of their start and stop, and middleware."""
+    """The base of workers, with hooks of their start and stop, and middleware."""
 
     _threads_only = False
 
@@ -81,32 +90,36 @@ class Hooked:
         self._around: list[Around] = []
 
     def on_start(self, function: F) -> F:
-        """Have *function* called, without arguments, before the worker takes any job. Several functions are called in
-        their order.
+        """Have *function* called, without arguments, before the worker takes any job.
 
-        Its exception ends the worker: `run()` raises it, after the hooks of `on_stop`. For an `AsyncWorker` it may be
-        async. It may keep its objects in `worker.state`. May decorate.
+        Several functions are called in their order. An exception of one ends the worker. `run()`
+        raises it, after the hooks of `on_stop`. For an `AsyncWorker` the function may be async. It
+        may keep its objects in `worker.state`. May decorate.
         """
         return self._hook(self._starts, "on_start", function)
 
     def on_stop(self, function: F) -> F:
-        """Have *function* called, without arguments, when all handlers have ended. Several functions are called in
-        reverse order.
+        """Have *function* called, without arguments, when all handlers have ended.
 
-        It is also called if a hook of `on_start` or another stop hook failed; `run()` raises the first exception. After
-        a second request to stop, the worker does not wait for threads with a hanging handler. May decorate.
+        Several functions are called in reverse order. They are also called if a hook of `on_start`
+        or another stop hook failed. `run()` raises the first exception. After a second request to
+        stop, the worker does not wait for threads with a hanging handler. May decorate.
         """
         return self._hook(self._stops, "on_stop", function)
 
     def middleware(self, around: F) -> F:
-        """Have `around(job, call)` called for each run of a handler: `call()` runs the next middleware or the handler,
-        and returns its result, which *around* must return. The first middleware is the outermost.
+        """Have `around(job, call)` called for each run of a handler.
 
-        *job*: the handler's argument: a `Job`, or for a batch handler a sequence of jobs. Its exceptions and its return
-        value count as the handler's. For an `AsyncWorker` it is async, and awaits `call()`, also around plain
-        functions, which run in threads with its context variables. A plain one runs inside of these, in the thread of
-        each plain function, and not around coroutines. Each run has a fresh copy of the context variables with which
-        the worker was started. Tracing is outside of it, the handler's *deadline* inside. May decorate.
+        `call()` runs the next middleware or the handler, and returns its result, which *around*
+        must return. The first middleware is the outermost. *job* is the handler's argument, which
+        is a `Job`, or for a batch handler a sequence of jobs. Its exceptions and its return value
+        count as the handler's.
+
+        For an `AsyncWorker` it is async, and awaits `call()`, also around plain functions, which
+        run in threads with its context variables. A plain one runs inside of these, in the thread
+        of each plain function, and not around coroutines. Each run has a fresh copy of the context
+        variables with which the worker was started. Tracing is outside of it, the handler's
+        *deadline* inside. May decorate.
         """
         if not callable(around):
             raise TypeError(f"middleware must be callable, {around!r:.200} is not")
@@ -132,7 +145,6 @@ def hook_failed(hook: Hook, error: BaseException) -> None:
 
 
 def surrounded(function: Callable[[Any], Any], around: Sequence[Around]) -> Callable[[Any], Any]:
-    """Return *function*, of either colour, wrapped in its middleware."""
     for outer in reversed(around):
         function = partial(_within, outer, function)
     return function

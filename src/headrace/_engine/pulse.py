@@ -1,9 +1,11 @@
-"""The pulse of an `AsyncWorker`: a thread with its own event loop that keeps the leases, whatever handlers do.
+"""The pulse of an `AsyncWorker` is a thread that keeps the leases, whatever handlers do.
 
-`StallWatch` detects from there that a handler blocks the worker's loop, and names the handler.
+The thread has its own event loop. `StallWatch` detects from there that a handler blocks the
+worker's loop, and names the handler.
 
-Roles start in the pulse, and reach the worker's loop by `post`. The worker's loop wakes them by a `LoopEvent`. The
-state of consumers is safe for threads. If the worker's loop is closed without a stop, the pulse ends by itself.
+Roles start in the pulse, and reach the worker's loop by `post`. The worker's loop wakes them by a
+`LoopEvent`. The state of consumers is safe for threads. If the worker's loop is closed without a
+stop, the pulse ends by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ class LoopEvent(asyncio.Event):
         self._pulse_loop = loop
 
     def set(self) -> None:
-        """Wake the role that sleeps on this event."""
         with suppress(RuntimeError):  # the pulse has ended
             self._pulse_loop.call_soon_threadsafe(super().set)
 
@@ -57,7 +58,9 @@ class Pulse:
         return LoopEvent(self._loop)
 
     def run(self, role: Coroutine[Any, Any, None], name: str) -> asyncio.Future[None]:
-        """Run a role in the pulse. The future is done when the role has ended. Cancelling it cancels the role."""
+        """Run a role in the pulse. The future is done when the role has ended. Cancelling it
+        cancels the role.
+        """
         ended: asyncio.Future[None] = self._worker_loop.create_future()
         tasks: list[asyncio.Task[None]] = []
 
@@ -117,7 +120,9 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def detach_sentinel(pool: Any) -> None:
-    """Give *pool* its own clients for Sentinel, if it uses the user's, which belong to another event loop."""
+    """Give *pool* its own clients for Sentinel, if it uses the user's, which belong to another
+    event loop.
+    """
     theirs: Any = getattr(pool, "sentinel_manager", None)
     if hasattr(theirs, "sentinels"):
         forced = getattr(theirs, "_force_master_ip", None)
@@ -138,7 +143,9 @@ Running = Callable[[Any], tuple[Unit, Callable[..., Any]] | None]
 
 
 class StallWatch:
-    """Asks the event loop again and again for a sign of life. *running* returns the unit and the handler of a task."""
+    """Asks the event loop again and again for a sign of life. *running* returns the unit and the
+    handler of a task.
+    """
 
     def __init__(self, lifecycle: Lifecycle, pulse: Pulse, running: Running) -> None:
         self._lifecycle = lifecycle
@@ -230,7 +237,9 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 
 def _place(frame: FrameType, code: CodeType | None) -> str:
-    """Name the running lines. These are the handler's own line, if *code* is in the stack, and the innermost line."""
+    """Name the running lines. These are the handler's own line, if *code* is in the stack, and the
+    innermost line.
+    """
     inner = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
     outer: FrameType | None = frame
     while outer is not None and outer.f_code is not code:

@@ -1,4 +1,6 @@
-"""One run of an `AsyncWorker`. Its roles and handlers are tasks; the roles that keep our leases run in a thread."""
+"""One run of an `AsyncWorker`. Its roles and handlers are tasks, but the roles that keep our leases
+run in a thread.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,9 @@ class Unfinished:
 
 
 class Threads:
-    """Daemon threads that run plain functions, as many as ever ran at once. A hanging one does not keep the process
-    alive.
+    """Daemon threads that run plain functions, as many as ever ran at once.
+
+    A hanging thread does not keep the process alive.
     """
 
     def __init__(
@@ -69,7 +72,9 @@ class Threads:
         self._threads = self._busy = 0
 
     def run(self, argument: Any) -> asyncio.Future[Any]:
-        """Call the function in a thread, in its own context. The future's result may be `Unfinished`."""
+        """Call the function in a thread, in its own context. The future's result may be
+        `Unfinished`.
+        """
         context = self._contexts.fresh()
         return self.submit(lambda: context.run(self._call, argument))
 
@@ -197,13 +202,16 @@ class _Slots:
         self.threaded = surrounded(self._in_thread, self.around)
 
     def in_thread(self, unit: Unit) -> bool:
-        """Tell whether this unit runs in a thread. Then its handler is a plain function that has returned no
-        awaitable.
+        """Tell whether this unit runs in a thread.
+
+        Then its handler is a plain function that has returned no awaitable.
         """
         return self.threads is not None and self.plain(unit[0].job) and id(unit[0].job) not in self.awaited
 
     async def _in_thread(self, argument: Any) -> Any:
-        """Call a plain function within its middleware, in a thread, with the context of the calling task."""
+        """Call a plain function within its middleware, in a thread, with the context of the calling
+        task.
+        """
         assert self.threads is not None  # noqa: S101
         context = copy_context()
         result = await self.threads.submit(lambda: context.run(self.function, argument))
@@ -233,7 +241,9 @@ def _raise(error: BaseException) -> None:
 
 
 def _by_signal(error: KeyboardInterrupt) -> bool:
-    """Tell whether Ctrl-C interrupted a handler, in a program whose SIGINT handler raises this error."""
+    """Tell whether Ctrl-C interrupted a handler, in a program whose SIGINT handler raises this
+    error.
+    """
     if threading.current_thread() is not threading.main_thread():
         return False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -281,8 +291,6 @@ async def call_stops(hooks: list[Hook], error: BaseException | None = None) -> B
 
 
 class Engine(BaseEngine):
-    """One run of a worker."""
-
     fetchers = 2  # while one waits for the server, the other processes an answer
 
     def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
@@ -330,7 +338,6 @@ class Engine(BaseEngine):
         return trip.replies
 
     async def wait(self, effect: BlockThen, executor: AsyncExecutor) -> tuple[bool, Any]:
-        """Block on the server, and send the operation that follows."""
         with suppress(OutcomeUnknown):  # as in `send`
             return self.followed(effect, *await executor.wait_then(effect))
         return True, None
@@ -361,7 +368,9 @@ class Engine(BaseEngine):
                     run.add_done_callback(partial(self._unrun, slots, unit))  # pyright: ignore[reportUnknownMemberType]
 
     def _handles(self, task: Any) -> tuple[Unit, Callable[..., Any]] | None:
-        """Return the unit that *task* works on, and its handler's function. Another thread calls this."""
+        """Return the unit that *task* works on, and its handler's function. Another thread calls
+        this.
+        """
         for slots in self._slots.values():
             for run, unit in list(slots.tasks.values()):
                 if run is task:
@@ -369,7 +378,6 @@ class Engine(BaseEngine):
         return None
 
     def _fill(self, slots: _Slots) -> None:
-        """Start waiting units while slots are free."""
         consumer = slots.consumer
         limit = slots.consumer.handler.concurrency
         batch = slots.consumer.handler.batch
@@ -394,7 +402,6 @@ class Engine(BaseEngine):
                 slots.tasks[id(unit)] = run, unit
 
     async def _run(self, slots: _Slots, unit: Unit, argument: Any, call: Callable[[Any], Awaitable[Any]]) -> None:
-        """Call a handler, and process its end. This is one task."""
         error: BaseException | None = None
         result: Any = None
         if id(unit) not in slots.tasks:  # the task started eagerly
@@ -423,7 +430,9 @@ class Engine(BaseEngine):
             self._ended(slots, unit, asyncio.CancelledError(), None)
 
     def _thread_ended(self, slots: _Slots, unit: Unit, argument: Any, run: Any) -> None:
-        """Process the end of a plain function. If it returned an awaitable, await it in the context of the run."""
+        """Process the end of a plain function. If it returned an awaitable, await it in the context
+        of the run.
+        """
         error = run.exception()
         result = None if error is not None else run.result()
         del slots.tasks[id(unit)]
@@ -464,7 +473,9 @@ class Engine(BaseEngine):
         self.wake(slots.consumer)
 
     def _steps(self, consumer: Consumer, job: Job) -> AsyncSteps | Steps:
-        """Make the steps of a coroutine, or of a plain function, which waits for them in its thread."""
+        """Make the steps of a coroutine, or of a plain function, which waits for them in its
+        thread.
+        """
         run = self.run(consumer, job)
         drive = partial(self._drive, run)
         slots = self._slots[id(consumer)]
@@ -495,7 +506,6 @@ class Engine(BaseEngine):
         self.executors["blocking"].stop_waiting()  # only its reads: the connections of others stay open
 
     def runs_this(self) -> bool:
-        """Tell whether the caller is one of our handlers."""
         task = asyncio.current_task()
         return any(run is task for slots in self._slots.values() for run, _ in slots.tasks.values())
 
@@ -505,7 +515,9 @@ class Engine(BaseEngine):
         return self.finished or self._loop.is_closed()
 
     async def finish(self) -> None:
-        """Wait until everything is settled or released, and closed. Cancelling the caller does not stop this work."""
+        """Wait until everything is settled or released, and closed. Cancelling the caller does not
+        stop this work.
+        """
         if not self.finished and (self._finishing is None or self._finishing.done()):
             self._finishing = self.contexts.start.run(asyncio.create_task, self._end(), name="headrace-finish")
         if self._finishing is not None:
@@ -545,7 +557,9 @@ class Engine(BaseEngine):
         self._stopped()
 
     async def _await(self, tasks: Sequence[asyncio.Future[None]], deadline: ShutdownDeadline) -> None:
-        """Wait until the tasks have ended, or we give up the server. Cancelling the caller does not cancel them."""
+        """Wait until the tasks have ended, or we give up the server. Cancelling the caller does not
+        cancel them.
+        """
         left = {task for task in tasks if not task.done()}
         while left:
             _, left = await asyncio.wait(left, timeout=0.05)
@@ -555,8 +569,6 @@ class Engine(BaseEngine):
 
 
 class RoleDriver(BaseRoleDriver, AsyncDriver):
-    """The driver of one role, in its task."""
-
     _engine: Engine
 
     async def run(self, role: Role) -> None:

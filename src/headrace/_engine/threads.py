@@ -1,4 +1,4 @@
-"""One run of a `Worker`: its roles and handlers as threads."""
+"""One run of a `Worker`, whose roles and handlers are threads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ GIVE_WAY_S = 3e-5  # seconds that a role sleeps after it starts a handler, whose
 
 
 def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
-    """Call the stop hooks, the last first. Return the first error, if any."""
     while hooks:
         hook = hooks.pop()
         try:
@@ -46,8 +45,10 @@ def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseExc
 
 
 class Wakeup:
-    """An event on which one thread sleeps. It is a lock that is free when the event is set, which is faster than
-    `threading.Event`, written in Python for many threads.
+    """An event on which one thread sleeps.
+
+    It is a lock that is free when the event is set. That is faster than `threading.Event`, which is
+    written in Python for many threads.
     """
 
     def __init__(self) -> None:
@@ -66,8 +67,6 @@ class Wakeup:
 
 
 class Engine(BaseEngine):
-    """One run of a worker."""
-
     def __init__(self, lifecycle: Lifecycle, address: Address, trace_parent: str, stops: list[Hook]) -> None:
         limit = lifecycle.settings.max_outage
         connect = partial(executor_of, address.target, address.client, limit, attend=address.attend)
@@ -99,7 +98,9 @@ class Engine(BaseEngine):
             role.start()
 
     def begin(self) -> None:
-        """Start the threads. The worker must know its engine before this, as the first handler may ask it to stop."""
+        """Start the threads. The worker must know its engine before this, as the first handler may
+        ask it to stop.
+        """
         for one in [*self._runners, *chain(*self._running.values())]:
             one.start()
 
@@ -127,7 +128,6 @@ class Engine(BaseEngine):
         return trip.replies
 
     def wait(self, effect: BlockThen, executor: Executor) -> tuple[bool, Any]:
-        """Block on the server, and send the operation that follows."""
         time.sleep(GIVE_WAY_S)
         with suppress(OutcomeUnknown):  # as in `send`
             return self.followed(effect, *executor.wait_then(effect))
@@ -143,8 +143,11 @@ class Engine(BaseEngine):
                 put((consumer, unit))
 
     def delegate(self, consumer: Consumer, unit: Unit, driver: RoleDriver) -> bool:
-        """Let an idle thread continue to drive a role, so that the thread of the role can handle *unit*. A lone job
-        then waits for no other thread, and starts in a fifth less time. Return false if no thread is idle.
+        """Let an idle thread continue to drive a role, so that the thread of the role can handle
+        *unit*.
+
+        A lone job then waits for no other thread, and starts in a fifth less time. Return false if
+        no thread is idle.
         """
         begun = self._begun[id(consumer)]
         with self._putting:
@@ -175,12 +178,13 @@ class Engine(BaseEngine):
         return waiting, bool(begun)
 
     def abort(self, held: Sequence[HeldJob]) -> None:
-        """Tell the handlers of these jobs to give up. A thread cannot be stopped."""
         for one in held:
             one.job.lost.set()
 
     def _handle(self, consumer: Consumer, driver: RoleDriver | None = None) -> None:
-        """Run the handler on queued units, as the body of a handler thread. If asked to, drive a role between them."""
+        """Run the handler on queued units, as the body of a handler thread. If asked to, drive a
+        role between them.
+        """
         units = self._units[id(consumer)]
         begun = self._begun[id(consumer)]
         handler = consumer.handler
@@ -229,7 +233,6 @@ class Engine(BaseEngine):
         return Steps(self.run(consumer, job), driver(self.executors["work"], self.not_durable))
 
     def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
-        """Finish a run whose handler has ended, and return the error that counts."""
         note_ran(run)
         try:
             ended: BaseException | None = driver(self.executors["work"], self.not_durable)(run.leave(error))
@@ -249,7 +252,6 @@ class Engine(BaseEngine):
         self.executors["blocking"].stop_waiting()
 
     def runs_this(self) -> bool:
-        """Tell whether the caller is one of our handlers."""
         roles = (role.thread for role in self._running["wait"] if role.delegates)
         return threading.current_thread() in (*self._runners, *roles)
 
@@ -282,7 +284,9 @@ class Engine(BaseEngine):
     def _await(
         self, roles: Sequence[RoleDriver], deadline: ShutdownDeadline, prod: Callable[[], None] | None = None
     ) -> None:
-        """Wait until these roles have ended. If we give up the server first, all calls to it end, too."""
+        """Wait until these roles have ended. If we give up the server first, all calls to it end,
+        too.
+        """
         for role in roles:
             while not role.ended.is_set() and not self._gave_up:
                 if prod is not None:
@@ -312,7 +316,9 @@ class RoleDriver(BaseRoleDriver, Driver):
         self.thread.start()
 
     def drive(self) -> tuple[Consumer, Unit] | None:
-        """Drive the role to its end, or until the caller must handle the returned unit while another thread drives."""
+        """Drive the role to its end, or until the caller must handle the returned unit while
+        another thread drives.
+        """
         answer: Any = None
         error: BaseException | None = None
         try:
@@ -333,7 +339,9 @@ class RoleDriver(BaseRoleDriver, Driver):
         return None
 
     def _mine(self, units: Sequence[Unit]) -> tuple[Consumer, Unit] | None:
-        """Return a unit for the caller to handle, if there is one and another thread is free to drive the role."""
+        """Return a unit for the caller to handle, if there is one and another thread is free to
+        drive the role.
+        """
         consumer = self._consumer
         if not self.delegates or consumer is None or len(units) != 1:
             return None

@@ -1,1 +1,1 @@
-"""The network: connections, retries, executors and clusters."""
+"""The network, with connections, retries, executors and clusters."""

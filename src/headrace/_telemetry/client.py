@@ -1,4 +1,4 @@
-"""Spans and metrics of client calls. Costs nothing while no provider is set."""
+"""Spans and metrics of client calls. They cost nothing while no provider is set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def wanted() -> bool:
 
 
 class CallSpan:
-    """A call that is traced or measured. It is a context manager. Give the answer of the call to `done`."""
+    """A call that is traced or measured. It is a context manager. Give the answer of the call to
+    `done`.
+    """
 
     __slots__ = ("_batch", "_meters", "_operation", "_place", "_since", "_token", "span")
 
@@ -73,7 +75,6 @@ class CallSpan:
         """Count a failure of the call, which raised, and is measured."""
 
     def done(self, answer: R) -> R:
-        """Record the answer, and return it."""
         return answer
 
     def headers(self) -> Sequence[str]:
@@ -82,7 +83,7 @@ class CallSpan:
 
 
 class SendSpan(CallSpan):
-    """Span of an enqueue. *context* makes the trace headers of each job."""
+    """The span of an enqueue. *context* makes the trace headers of each job."""
 
     __slots__ = ("_around", "_links", "_number", "context")
 
@@ -141,7 +142,7 @@ class SendSpan(CallSpan):
 
 
 class SettleSpan(CallSpan):
-    """Span of settling leases by hand, without a worker."""
+    """The span of settling leases by hand, without a worker."""
 
     __slots__ = ()
 
@@ -151,8 +152,9 @@ class SettleSpan(CallSpan):
             tracing.about(self.span, jobs, batch=batch)
 
     def follow(self, then: Any, place: Callable[[NewJob[Any]], Place]) -> Any:
-        """Add to each follow-up the context in which it is created. Another value than a list of jobs is returned as
-        it is, to be refused later.
+        """Add to each follow-up the context in which it is created.
+
+        Another value than a list of jobs is returned as it is, to be refused later.
         """
         if not isinstance(then, (list, tuple)):
             return then
@@ -198,13 +200,14 @@ class ReceiveSpan:
             received(self._place, [], self._since, batch=self._batch, error=error)
 
     def done(self, claims: R) -> R:
-        """Record the jobs that were handed out, and return them."""
         received(self._place, cast("list[Claim]", claims), self._since, batch=self._batch)
         return claims
 
 
 class Traced:
-    """The current span of a job. It begins as the span of the poll, and becomes the span of the handler's run."""
+    """The current span of a job. It begins as the span of the poll, and becomes the span of the
+    handler's run.
+    """
 
     __slots__ = ("context", "recording", "span")
 
@@ -230,7 +233,9 @@ def received(
     context: Any = None,
     error: BaseException | None = None,
 ) -> None:
-    """Count the jobs of a poll that began at *since*. Make the span of the poll, and give it to the jobs."""
+    """Count the jobs of a poll that began at *since*. Make the span of the poll, and give it to the
+    jobs.
+    """
     if not claims and error is None:
         return
     seconds = time.perf_counter() - since
@@ -261,7 +266,9 @@ def received(
 
 
 def dead_lettered(settings: Mapping[str, Any], died: Iterable[tuple[str, Died]]) -> None:
-    """Count and log jobs, each with its queue, that have become dead letters outside of a handler's run."""
+    """Count and log jobs, each with its queue, that have become dead letters outside of a handler's
+    run.
+    """
     meters = instruments()
     words = "job %s of queue %r is dead after attempt %d: %s"
     for queue, job in died:
@@ -274,7 +281,9 @@ def dead_lettered(settings: Mapping[str, Any], died: Iterable[tuple[str, Died]])
 
 
 def with_context(headers: Any, flat: Sequence[str]) -> Any:
-    """Add a context to *headers*, unless they have one. Another value than a mapping is returned as it is."""
+    """Add a context to *headers*, unless they have one. Another value than a mapping is returned as
+    it is.
+    """
     more = dict(zip(flat[::2], flat[1::2], strict=True))
     if headers is None:
         return more
@@ -306,13 +315,13 @@ class Outage:
         self.found = False  # a server is at this address, even if it refuses, or hangs
 
     def begins(self) -> None:
-        """Count a round trip that failed and is tried again from now on."""
         with self._lock:
             self._trying += 1
 
     def failed(self, error: BaseException, *, reported: bool) -> None:
-        """Record a failed attempt. *reported* says that the server itself sent the error. If a server accepts, but does
-        not answer, it hangs.
+        """Record a failed attempt. *reported* says that the server itself sent the error.
+
+        If a server accepts, but does not answer, it hangs.
         """
         self.found = self.found or reported or (self.opened and isinstance(error, TIMEOUTS))
         now = time.monotonic()
@@ -332,7 +341,9 @@ class Outage:
             meters.reconnects.add(1, self._place.at)
 
     def dropped(self, queue: str, number: int) -> None:
-        """Count results that a full server did not keep, and log their number, once a minute for each queue."""
+        """Count results that a full server did not keep, and log their number, once a minute for
+        each queue.
+        """
         if (meters := instruments()) is not None:
             meters.dropped.add(number, {tracing.DESTINATION: queue, **self._place.at})
         now = time.monotonic()

@@ -1,11 +1,11 @@
 """Log events with stable names, on the logger `headrace`, and their lines on standard error.
 
-A message is `<event>: <words>`; its record has the attributes `event`, `queue`, `job_id`, `attempt`, `worker` and
-`error` (as far as the event has them), and `trace_id` and `span_id` of its span. Above DEBUG, nothing is logged of a
-job that ends well.
+A message is `<event>: <words>`. Its record has the attributes `event`, `queue`, `job_id`,
+`attempt`, `worker` and `error`, as far as the event has them, and `trace_id` and `span_id` of its
+span. Above DEBUG, nothing is logged of a job that ends well.
 
-`Worker.run()` and `headrace work` write the lines, as text or as JSON, unless the program has set up logging. An import
-never does; then Python writes warnings only.
+`Worker.run()` and `headrace work` write the lines, as text or as JSON, unless the program has set
+up logging. An import never does. Python then writes warnings only.
 """
 
 from __future__ import annotations
@@ -163,31 +163,35 @@ def log_event(
 
 
 class TextLines(logging.Formatter):
-    """Time, level, event and words; the name of the logger, unless it is ours; with *process*, its number."""
+    """Lines with time, level, event and words.
+
+    They name another logger than ours and, with *process*, the number of the process.
+    """
 
     def __init__(self, *, process: bool = False) -> None:
         number = " %(process)d" if process else ""
         super().__init__(f"%(asctime)s{number} %(levelname)s %(whose)s%(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format the record. In our lines stand texts of the server, whose characters no terminal should obey."""
+        """Format the record. Our lines have texts of the server, whose characters no terminal
+        should obey.
+        """
         text = super().format(record)
         return visible(text, keep=LAYOUT) if record.name.partition(".")[0] == log.name else text
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Format the line, without a traceback."""
         record.whose = "" if record.name == log.name else f"{record.name}: "
         return super().formatMessage(record)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, `error` and `traceback`, and all extra fields.
+    """Lines of one JSON object each, with `time`, `level`, `logger`, `message`, `error`,
+    `traceback` and all extra fields.
 
     A field without a value is left out.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format the record as one line."""
         fields = {name: value for name, value in vars(record).items() if name not in _FIELDS_OF_ALL}
         message = record.getMessage()
         found: dict[str, Any] = {
@@ -207,7 +211,9 @@ class JsonLines(logging.Formatter):
 
 
 class StderrHandler(logging.StreamHandler[Any]):
-    """The handler that `configure_logging` adds. It removes itself when the program sets up logging."""
+    """The handler that `configure_logging` adds. It removes itself when the program sets up
+    logging.
+    """
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)

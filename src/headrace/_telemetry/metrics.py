@@ -1,7 +1,8 @@
 """Instruments by OpenTelemetry's conventions for messaging, and more for operators.
 
-Attributes are queues, operations, states and classes of errors: no ids, no names of workers. The role `measure` of a
-worker reads the counts of a queue. A collection returns the last counts, so it never waits.
+Attributes are queues, operations, states and classes of errors. They have no ids and no names of
+workers. The role `measure` of a worker reads the counts of a queue. A collection returns the last
+counts, so it never waits.
 """
 
 from __future__ import annotations
@@ -177,8 +178,9 @@ def _instruments(provider: Any) -> Instruments | None:
 
 @frozen
 class Reading:
-    """The counts of a queue, two ages in seconds: of its oldest job that is next, and of its longest wait; and the
-    shares of its busiest values.
+    """The counts of a queue, two ages in seconds, and the shares of its busiest values.
+
+    The ages are of the oldest job that is next, and of the longest wait.
     """
 
     counts: Counts
@@ -218,7 +220,6 @@ class Readings:
             return [(place, reading) for _, _, place, reading in self._read.values() if reading]
 
     def jobs(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the jobs in each state."""
         for place, reading in self._fresh():
             for state in STATES:
                 yield Observation(getattr(reading.counts, state), {**place.common, STATE: state})
@@ -229,12 +230,16 @@ class Readings:
             yield Observation(reading.oldest, place.common)
 
     def longest_wait(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the longest wait for a signal, among the 100 oldest jobs that wait for one. It is 0 if none does."""
+        """Observe the longest wait for a signal, among the 100 oldest jobs that wait for one. It is
+        0 if none does.
+        """
         for place, reading in self._fresh():
             yield Observation(reading.longest_wait, place.common)
 
     def share_jobs(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the waiting and the leased jobs of the busiest values, and of all others together."""
+        """Observe the waiting and the leased jobs of the busiest values, and of all others
+        together.
+        """
         for place, reading in self._fresh():
             if reading.shares:
                 waiting = reading.counts.waiting + reading.counts.parked - sum(one.waiting for one in reading.shares)
@@ -255,10 +260,11 @@ class Readings:
 
 
 class OutboxReadings(Readings):
-    """The rows that wait in the outbox of each queue, as a relay of this process has counted them last."""
+    """The rows that wait in the outbox of each queue, as a relay of this process has counted them
+    last.
+    """
 
     def rows(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the rows that wait, and those that are refused."""
         for place, view in self._fresh():
             yield Observation(view.rows, {**place.common, STATE: "waiting"})
             yield Observation(view.refused, {**place.common, STATE: "refused"})

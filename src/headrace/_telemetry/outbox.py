@@ -1,4 +1,4 @@
-"""Metrics of SQL outboxes: how late their rows become jobs, and which wait."""
+"""Metrics of SQL outboxes. They show how late rows become jobs, and which rows wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spans of steps: children of their delivery's span."""
+"""The spans of steps, which are children of their delivery's span."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ STEP_WORDS = {
 
 
 def record_step(place: Place, claim: Claim, event: str, step: str, earlier: str = "") -> None:
-    """Count and log an event of a run. Link the span of the step to the delivery with the trace *earlier*."""
+    """Count and log an event of a run. Link the span of the step to the delivery with the trace
+    *earlier*.
+    """
     if earlier:
         tracing.link_to_delivery(earlier)
     meters = instruments()
@@ -54,7 +56,6 @@ class StepSpan:
         self._span.end()
 
     def replayed(self, value: R) -> R:
-        """Note that the step was answered from its record."""
         if self._span is not None:
             self._span.set_attribute("headrace.step.replayed", True)
         return value

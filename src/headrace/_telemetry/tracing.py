@@ -1,10 +1,10 @@
-"""Spans, and the context that travels with jobs, by OpenTelemetry's conventions for messaging. Only its API is used.
+"""Spans, and the context that travels with jobs, by OpenTelemetry's conventions for messaging.
 
-- All names are here; `SCHEMA` is their version of the conventions.
-- The provider is read once for a call, or a poll, never for a job. Tracing is off until one is set; a provider that is
-  set later is seen by the next call.
-- Attributes that a sampler may read are set when a span starts. All others, and links, are made only for a span that
-  records.
+- Only OpenTelemetry's API is used. All names are here. `SCHEMA` is their version of the conventions.
+- The provider is read once for a call, or a poll, never for a job. Tracing is off until one is set.
+  A provider that is set later is seen by the next call.
+- Attributes that a sampler may read are set when a span starts. All others, and links, are made only
+  for a span that records.
 - No payload is in any attribute.
 """
 
@@ -82,11 +82,11 @@ _PARENTS = frozenset(("traceparent", "tracestate"))
 
 
 class ProviderCache(Generic[M]):
-    """Cache of the tracers and meters of OpenTelemetry's provider. It is `None` until a real (not no-op) provider is
-    set.
+    """A cache of the tracers and meters of OpenTelemetry's provider.
 
-    OpenTelemetry's own getter reads the environment each time, 0.8 µs, while no provider is set. So we read the
-    variable in which it keeps the provider. The getter is called only if an API keeps it elsewhere.
+    It is `None` until a real (not no-op) provider is set. OpenTelemetry's own getter reads the
+    environment each time, 0.8 µs, while no provider is set. So we read the variable in which it
+    keeps the provider. The getter is called only if an API keeps it elsewhere.
     """
 
     __slots__ = ("_ask", "_made", "_make", "_name", "_place", "_provider", "known")
@@ -142,7 +142,7 @@ class Place:
         self.names = {operation: f"{operation} {queue}" for operation in OPERATIONS}
 
     def attributes(self, operation: str) -> dict[str, Value]:
-        """Return the attributes of all spans and measurements of an operation; not to be changed."""
+        """Return the attributes of all spans and measurements of an operation. Do not change them."""
         found = self._attributes.get(operation)
         if found is None:
             kind, _ = OPERATIONS[operation]
@@ -153,7 +153,6 @@ class Place:
 
     @property
     def server(self) -> str:
-        """The address of its server."""
         return ":".join(str(self.at[name]) for name in (ADDRESS, PORT) if name in self.at)
 
 
@@ -182,7 +181,9 @@ ambient: Callable[[], Context] = getattr(_held, "get", get_current)  # two calls
 
 
 def injected(context: Context | None = None) -> list[str]:
-    """Return flat headers that carry *context*, or the current one; none if there is nothing to carry."""
+    """Return flat headers that carry *context*, or the current one. There are none if nothing is to
+    be carried.
+    """
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     flat: list[str] = []
@@ -211,7 +212,9 @@ def plain(headers: Mapping[str, str]) -> bool:
 
 
 def baggage(headers: Mapping[str, str], context: Context) -> Context:
-    """Add to *context* everything that a job's headers carry besides the context in which it was created."""
+    """Add to *context* everything that a job's headers carry besides the context in which it was
+    created.
+    """
     if plain(headers):
         return context
     return trace.set_span_in_context(trace.get_current_span(context), propagate.extract(headers, NOWHERE))
@@ -255,7 +258,10 @@ def ids(span: SpanContext | None) -> dict[str, str]:
 def start(
     tracer: Tracer, place: Place, operation: str, context: Context | None = None, *, kind: Any = None, at: Any = None
 ) -> Span:
-    """Start a span, without making it the current one. *context*: its parent's, by default the current; *at*: in ns."""
+    """Start a span, without making it the current one.
+
+    Its parent is in *context*, by default the current one. It starts now, or *at* a time in ns.
+    """
     span = tracer.start_span(
         place.names[operation], context, kind or OPERATIONS[operation][1], place.attributes(operation), start_time=at
     )
@@ -265,7 +271,9 @@ def start(
 
 
 def about(span: Span, jobs: Sequence[Job], *, batch: bool) -> None:
-    """Describe in a recording span which jobs it is about, and link it to where they were created and tried before."""
+    """Describe in a recording span which jobs it is about, and link it to where they were created
+    and tried before.
+    """
     if batch:
         span.set_attribute(BATCH, len(jobs))
     else:
@@ -277,18 +285,18 @@ def about(span: Span, jobs: Sequence[Job], *, batch: bool) -> None:
 
 
 def link(span: Span, context: SpanContext | None, attributes: Mapping[str, Value] | None = None) -> None:
-    """Link a span to another, if there is one."""
     if context is not None:
         span.add_link(context, attributes or None)
 
 
 def link_to_delivery(written: str) -> None:
-    """Link the current span, of a sleep or wait, to the delivery that it ended, *written* as a `traceparent`."""
+    """Link the current span, of a sleep or wait, to the delivery that it ended, *written* as a
+    `traceparent`.
+    """
     link(trace.get_current_span(), earlier({ATTEMPT: written}), {LINK: "earlier delivery"})
 
 
 def error_type(error: BaseException) -> str:
-    """Return the qualified name of an error's class."""
     kind = type(error)
     module = ""
     with suppress(BaseException):  # its metaclass is the user's
@@ -298,7 +306,9 @@ def error_type(error: BaseException) -> str:
 
 
 def failure(error: BaseException | None) -> BaseException | None:
-    """Return *error* if it counts as a failure. A suspended run does not, nor a verdict, but for `DeadLetter`."""
+    """Return *error* if it counts as a failure. A suspended run does not, nor a verdict, but for
+    `DeadLetter`.
+    """
     return None if isinstance(error, (Verdict, RunSuspended)) and not isinstance(error, DeadLetter) else error
 
 

@@ -1,4 +1,6 @@
-"""Spans, metrics and logs of a worker: its polls, the runs of its handlers, the ends of its jobs."""
+"""Spans, metrics and logs of a worker, for its polls, the runs of its handlers, and the ends of its
+jobs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # counts on
 
 
 def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
-    """Log errors of a propagator, span processor or log handler. They must not end a worker, or fail a job."""
+    """Log errors of a propagator, span processor or log handler. They must not end a worker, or
+    fail a job.
+    """
 
     @wraps(function)
     def guarded(*args: P.args, **options: P.kwargs) -> R | None:
@@ -52,7 +56,9 @@ def _harmless(function: Callable[P, R]) -> Callable[P, R | None]:
 
 
 class WorkerTelemetry:
-    """Telemetry of one consumer of a worker. *parent* says whether a run's parent span is its poll or its message."""
+    """Telemetry of one consumer of a worker. *parent* says whether a run's parent span is its poll
+    or its message.
+    """
 
     def __init__(self, consumer: Consumer, settings: Mapping[str, Any], parent: str) -> None:
         self._consumer = consumer
@@ -120,8 +126,8 @@ class WorkerTelemetry:
     # -- runs
 
     def _unsampled(self, unit: Sequence[HeldJob], argument: Any) -> Any:
-        """Return the context of a run that is not recorded, because the sampler has already dropped the poll that
-        brought it.
+        """Return the context of a run that is not recorded, because the sampler has already dropped
+        its poll.
 
         Nearly every job takes this way where few are sampled.
         """
@@ -131,8 +137,9 @@ class WorkerTelemetry:
         return None if poll is None or poll.recording or not tracing.plain(argument.headers) else poll.context
 
     def passes(self, unit: Sequence[HeldJob], argument: Any) -> bool:
-        """Tell whether a run in this task is not recorded. If so, attach the context of the run, as it needs no
-        more.
+        """Tell whether a run in this task is not recorded.
+
+        If so, attach the context of the run, as it needs no more.
         """
         context = self._unsampled(unit, argument)
         if context is not None:
@@ -233,7 +240,6 @@ class WorkerTelemetry:
 
 
 def _when(delay: float | timedelta | datetime) -> str:
-    """Write when a job runs again, if a worker is free then."""
     if isinstance(delay, datetime):
         return f"at {delay.isoformat(sep=' ', timespec='seconds')}"
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
@@ -242,7 +248,7 @@ def _when(delay: float | timedelta | datetime) -> str:
 
 
 class _Run:
-    """One run of a handler. It is a context manager; give the result of the handler to `done`."""
+    """One run of a handler. It is a context manager. Give the result of the handler to `done`."""
 
     __slots__ = ("_context", "_jobs", "_result", "_since", "_span", "_telemetry", "_token")
 
@@ -288,7 +294,6 @@ class _Run:
         tracing.detach(self._token)
 
     def done(self, result: R) -> R:
-        """Keep the handler's result, and return it."""
         self._result = result
         return result
 
@@ -321,10 +326,11 @@ class ServerClock:
         self._bounds: tuple[float, float, float] | None = None
 
     def jump(self, now: float, took: float, ours: float | None = None) -> float:
-        """Return the seconds by which the server's clock has jumped since the last reply. It is 0.0 if it has not.
+        """Return the seconds by which the server's clock has jumped since the last reply. It is 0.0
+        if it has not.
 
-        *now* is the server's time in a reply that took *took* seconds, and arrived at *ours* by our clock, which is now
-        by default.
+        *now* is the server's time in a reply that took *took* seconds, and arrived at *ours* by our
+        clock, which is now by default.
         """
         received = time.clock_gettime(_CLOCK) if ours is None else ours
         least = now - received
@@ -349,6 +355,8 @@ _lock = _forks.lock()
 
 
 def clock_of(place: str) -> ServerClock:
-    """Return the clock of a queue's server. All workers of this process share it, so that a jump is logged once."""
+    """Return the clock of a queue's server. All workers of this process share it, so that a jump is
+    logged once.
+    """
     with _lock:
         return _clocks.setdefault(place, ServerClock())

@@ -1,4 +1,6 @@
-"""The parts of asyncio that this package uses. `_net/sync/colour.py` has the same names for threads."""
+"""The parts of asyncio that this package uses. `_net/sync/colour.py` has the same names for
+threads.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ _TASKS: set[asyncio.Task[None]] = set()  # the loop keeps only weak references
 
 
 def background(home: Any, seconds: float, call: Callable[[], Driven[None]]) -> None:
-    """Call *call* in a task of the event loop *home* (`None`: the running one), after *seconds*. Any thread may ask."""
+    """Call a function in a task of the event loop *home*, after *seconds*.
+
+    Without *home*, the task belongs to the running loop. Any thread may ask.
+    """
 
     async def later() -> None:
         await sleep(seconds)
@@ -80,7 +85,9 @@ _RUN: ContextVar[Any] = ContextVar("headrace_run")  # whose steps this task take
 
 
 def takes_steps(run: Any) -> bool:
-    """Tell whether this task may take the steps of a run. It may not while it takes the steps of another run."""
+    """Tell whether this task may take the steps of a run. It may not while it takes the steps of
+    another run.
+    """
     other = _RUN.get(run)
     if other is not run and not other.over:
         return False
@@ -100,7 +107,7 @@ async def settled(value: Any) -> Any:
 
 
 async def happens(event: Event, seconds: float) -> bool:
-    """Wait for an event. Return whether it came."""
+    """Wait for an event. Tell whether it was set in time."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()
@@ -109,14 +116,14 @@ async def happens(event: Event, seconds: float) -> bool:
 
 
 async def holds(condition: Condition, predicate: Callable[[], bool], seconds: float) -> None:
-    """Wait until *predicate* holds, at most *seconds*. The caller holds the condition's lock."""
+    """Wait at most *seconds* until *predicate* holds. The caller holds the condition's lock."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await condition.wait_for(predicate)
 
 
 async def next_of(queue: Queue[T], seconds: float) -> T | None:
-    """Return the next item of a queue, or `None` if none comes within *seconds*."""
+    """Return the next item of a queue, or `None` if there is none within *seconds*."""
     try:
         async with asyncio.timeout(seconds):
             return await queue.get()
@@ -135,7 +142,7 @@ async def bounded(seconds: float) -> AsyncGenerator[None]:
 
 
 async def all_of(calls: Sequence[Callable[[], Driven[T]]]) -> list[T]:
-    """Make several calls at the same time. Return their results. Raises the error of one."""
+    """Make several calls at the same time, and return their results. Raises the error of one."""
     tasks = [asyncio.ensure_future(call()) for call in calls]
     try:
         await asyncio.wait(tasks)

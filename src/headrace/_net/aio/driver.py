@@ -1,4 +1,4 @@
-"""The driver of the generators in `_core`: it performs each effect and sends the answer back."""
+"""The driver of the generators in `_core`. It performs each effect, and sends the answer back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ R = TypeVar("R")
 
 
 class AsyncDriver(Connected):
-    """Runs operations, and the generators of calls; base of `AsyncQueue` and `AsyncFlow`."""
+    """Runs operations, and the generators of calls. It is the base of `AsyncQueue` and `AsyncFlow`."""
 
     _wait_queues: WaitQueues | None = None
 

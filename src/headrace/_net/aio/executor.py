@@ -1,4 +1,6 @@
-"""Executors under asyncio: they coalesce calls of one operation, undo cancelled calls, and limit concurrent calls."""
+"""Executors under asyncio. They coalesce calls of one operation, undo cancelled calls, and limit
+concurrent calls.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,6 @@ UNDO_WITHIN_S = 2 * COURTESY_S  # for undoing the effects of a cancelled call
 
 
 class AsyncExecutor(AsyncTrips):
-    """Like `Executor`, for asyncio."""
-
     _sleep = staticmethod(asyncio.sleep)
 
     def __init__(
@@ -42,7 +42,9 @@ class AsyncExecutor(AsyncTrips):
         self._coalescers: dict[Callable[[Sequence[Any]], Op[Any]], Coalescer] = {}
 
     async def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
-        """Like `Executor.run`. Small calls of the same operation are coalesced where they would wait for each other."""
+        """Like `Executor.run`. Small calls of the same operation are coalesced where they would
+        wait for each other.
+        """
         if op.join is not None and op.durability is None and meanwhile is None and len(op.items) < COALESCED_BELOW:
             coalescer = self._coalescer(op.join)
             return cast(R, await coalescer.run(op, self.within if within is None else within))
@@ -53,7 +55,9 @@ class AsyncExecutor(AsyncTrips):
         return self._coalescers.get(join) or self._coalescers.setdefault(join, Coalescer(self.run_all, join))
 
     async def run_whole(self, effect: Undoable, within: float | None = None) -> Grant | None:
-        """Like `Executor.run_whole`. If the caller is cancelled, the operation goes on as long as the loop runs."""
+        """Like `Executor.run_whole`. If the caller is cancelled, the operation goes on as long as
+        the loop runs.
+        """
         op = effect.op
         undo = effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
@@ -80,8 +84,6 @@ class AsyncExecutor(AsyncTrips):
         return result
 
     def undo(self, ops: Sequence[Op[Any]]) -> None:
-        """Like `Executor.undo`, in a task of its own."""
-
         async def undone() -> None:
             for op in ops:
                 await self._insist(op)
@@ -141,7 +143,6 @@ class AsyncExecutor(AsyncTrips):
         return permits if trip.within is None or not permits.locked() else Permit(permits, trip)
 
     def _first_connections(self, trip: Trip) -> AsyncPool:  # noqa: ARG002 - there is one server
-        """Return the connections to the server of the first operation."""
         return self.connections
 
     async def close(self, last: Sequence[Op[Any]] = ()) -> None:
@@ -190,8 +191,10 @@ Waiting = tuple[Sequence[Any], int, bool, "asyncio.Future[Any]"]  # items and th
 
 @define(eq=False)
 class Coalescer:
-    """The concurrent calls of one operation. The first calls run alone, each in the task of its caller. Later calls
-    wait, and are sent as one. With 1,000 concurrent awaits, a job then costs a twentieth of a separate call.
+    """The concurrent calls of one operation.
+
+    The first calls run alone, each in the task of its caller. Later calls wait, and are sent as
+    one. With 1,000 concurrent awaits, a job then costs a twentieth of a separate call.
     """
 
     run_all: Callable[..., Awaitable[list[Any]]]
@@ -202,14 +205,16 @@ class Coalescer:
     loop: asyncio.AbstractEventLoop = field(init=False)  # asked once for all that wait: it takes a system call
 
     async def run(self, op: Op[Any], within: float | None = None) -> Any:
-        """Run *op* in *within* seconds, alone or together with other calls. Return its decoded reply."""
+        """Run *op* alone or together with other calls. Return its decoded reply."""
         if self.busy() and op.size < BYTES_PER_SCRIPT:  # a call that was refused as too large goes alone
             future = self.wait(op.items, op.size, one=False)
             return await future if within is None else await self._answer_within(op, future, within)
         return (await self.alone(self.run_all([op], within=within)))[0]
 
     def busy(self) -> bool:
-        """Tell whether another call has to wait, as enough are under way. Calls of an ended loop do not count."""
+        """Tell whether another call has to wait, as enough are under way. Calls of an ended loop do
+        not count.
+        """
         if self.under_way >= COALESCE_ABOVE and self.loop.is_closed():
             self.under_way = 0
             self.waiting.clear()
@@ -217,7 +222,6 @@ class Coalescer:
         return self.under_way >= COALESCE_ABOVE
 
     async def alone(self, call: Awaitable[T]) -> T:
-        """Await a call that does not have to wait for others."""
         if not self.under_way:
             self.loop = asyncio.get_running_loop()
         self.under_way += 1
@@ -227,8 +231,9 @@ class Coalescer:
             self._next()
 
     def wait(self, items: Sequence[Any], size: int, *, one: bool) -> asyncio.Future[Any]:
-        """Let a call of *items* wait, to be sent with others. The future gets the decoded reply: a list, or with *one*
-        the reply for the only item.
+        """Let a call of *items* wait, to be sent with others.
+
+        The future gets the list of decoded replies, or with *one* the reply for the only item.
         """
         future: asyncio.Future[Any] = self.loop.create_future()
         self.waiting.append((items, size, one, future))

@@ -1,4 +1,4 @@
-"""`queue.keeping(leases)`: the leases are renewed in the background while a program works on their jobs."""
+"""The context `queue.keeping(leases)`, which renews leases while a program works on their jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One subscription to the events of all shards of a queue: a connection, and a reader, for each node."""
+"""One subscription to the events of all shards of a queue. Each node has a connection, and a
+reader.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,6 @@ from headrace._protocol.shards import WholeOps
 
 @define(eq=False)
 class Listener:
-    """A subscription to the shards of one node."""
-
     subscription: Any = None
     shards: Sequence[Ops] = ()
     channels: Sequence[str] = ()
@@ -34,7 +34,9 @@ class Listener:
 
 
 class AsyncListening:
-    """One subscription to all shards of a queue. It follows the table of shards, which it reads through *drive*."""
+    """One subscription to all shards of a queue. It follows the table of shards, which it reads
+    through *drive*.
+    """
 
     def __init__(
         self, ops: WholeOps, executor: AsyncExecutor, kinds: Sequence[str], drive: Callable[[Call[bool]], Driven[bool]]
@@ -51,7 +53,10 @@ class AsyncListening:
         self._closed = False
 
     async def receive(self, _channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages that come within *seconds*. The first call returns whether it listens to all shards."""
+        """Wait up to *seconds* for messages, and return them.
+
+        The first call returns whether it listens to all shards.
+        """
         async with self._changed:
             if self._home != here():
                 self._home = here()
@@ -62,7 +67,6 @@ class AsyncListening:
             return self._inbox.received()
 
     async def _wait(self, predicate: Callable[[], bool], seconds: float) -> None:
-        """Wait until *predicate* holds, or this object is closed, at most *seconds*."""
         await holds(self._changed, lambda: self._closed or predicate(), seconds)
 
     async def _follow(self) -> None:
@@ -101,7 +105,6 @@ class AsyncListening:
                 self._background.start("headrace-events", self._listen, listener)
 
     async def _listen(self, listener: Listener) -> None:
-        """Listen to the shards of one node, as long as it has any."""
         try:
             while listener.channels and not self._closed:
                 received = await listener.subscription.receive(listener.channels, LISTEN_S)

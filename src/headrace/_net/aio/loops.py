@@ -1,4 +1,6 @@
-"""The event loop of a worker that makes its own loop: uvloop, if it is installed and not disabled."""
+"""The event loop of a worker that makes its own. It is uvloop's, if that is installed and not
+disabled.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ SAYS = "HEADRACE_LOOP"  # the environment variable: uvloop or asyncio
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end, like `asyncio.run`. Raises `ConfigurationError` where a loop is running."""
+    """Run a coroutine to its end, like `asyncio.run`. Raises `ConfigurationError` where a loop is
+    running.
+    """
     try:
         factory = _factory()
     except BaseException:
@@ -31,7 +35,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 def on_signals(act: Callable[[], object]) -> Generator[bool]:
     """Call *act* on SIGINT and SIGTERM, and restore the program's own handlers at the end.
 
-    Yield whether this thread can handle signals.
+    Yields whether this thread can handle signals.
     """
     loop = asyncio.get_running_loop()
     before: dict[int, tuple[Any, Any]] = {}
@@ -53,7 +57,9 @@ def on_signals(act: Callable[[], object]) -> Generator[bool]:
 
 
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the factory of the loop, or `None` for asyncio's. Raises `ConfigurationError`, also if a loop runs."""
+    """Return the factory of the loop, or `None` for asyncio's. Raises `ConfigurationError`, also if
+    a loop runs.
+    """
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ConfigurationError("run() makes an event loop of its own, and one is running: await serve() instead")
@@ -71,6 +77,6 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def named() -> str:
-    """Return the name of the running loop, such as `uvloop`, if it is not asyncio's own."""
+    """Return the name of the running loop, such as `uvloop`, or an empty name for asyncio's own."""
     module = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     return "" if module == "asyncio" else module

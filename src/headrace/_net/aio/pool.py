@@ -28,7 +28,8 @@ CALLS_AT_ONCE = 64  # concurrent calls of asyncio executors on one pool: more wo
 
 
 class AsyncPool(BasePool):
-    """The connections of executors on one event loop, to the server of *url* or of *theirs*, a client's pool.
+    """The connections of executors on one event loop, to the server of a URL or of a client's pool,
+    *theirs*.
 
     Executors of the same server share *outage*.
     """
@@ -65,7 +66,7 @@ class AsyncPool(BasePool):
 
     @classmethod
     def shared(cls, url: str | None, theirs: Any, user: object, attend: Attend | None) -> AsyncPool:
-        """Like `Pool.shared`, among those on the event loop that is running."""
+        """Like `Pool.shared`, among the pools on the event loop that is running."""
         try:
             where = asyncio.get_running_loop(), destination(url, theirs, attend)
         except RuntimeError:  # none is: it is not known yet which one's they will be
@@ -75,8 +76,8 @@ class AsyncPool(BasePool):
     def _enter(self) -> None:
         """Adopt the running event loop.
 
-        Connections of a loop that has ended are dropped without awaiting. Raises `ConfigurationError` if another
-        running loop uses them.
+        Connections of a loop that has ended are dropped without awaiting. Raises
+        `ConfigurationError` if another running loop uses them.
         """
         loop = asyncio.get_running_loop()
         if loop is self._loop:
@@ -126,11 +127,9 @@ class AsyncPool(BasePool):
         await asyncio.gather(*closing, return_exceptions=True)
 
     def combine(self) -> None:
-        """Let calls share round trips from now on. A few hundred concurrent calls then need two connections."""
         self.combiner = AsyncCombiner(self)
 
     def abort(self, connection: Any) -> None:
-        """End a connection on which a call waits. The call fails, and closes the connection."""
         abort(connection)
 
     async def send(
@@ -152,9 +151,11 @@ class AsyncPool(BasePool):
             return await self.exchange(await self.take(), commands, meanwhile, leaves)
 
     def send_short(self, command: bytes, leaves: Meanwhile) -> Awaitable[list[Any]]:
-        """Send one short command. Calls of all queues share round trips while enough others are under way.
+        """Send one short command. Calls of all queues share round trips while enough others are
+        under way.
 
-        A hundred concurrent calls then take two connections, and half of the processor time of client and server.
+        A hundred concurrent calls then take two connections, and half of the processor time of
+        client and server.
         """
         if self.combiner is None and len(self._all) - len(self._free) >= TRIPS:
             return self._send_together(command, leaves)
@@ -185,7 +186,9 @@ class AsyncPool(BasePool):
     async def _exchange_watched(
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
     ) -> list[Any]:
-        """Exchange on an open connection, within the timeout of connections. The call waits for replies only."""
+        """Exchange on an open connection, within the timeout of connections. The call waits for
+        replies only.
+        """
         if self._watchdog.seconds != self.timeout:
             self._watchdog = Watchdog(self.timeout)
         watchdog = self._watchdog
@@ -203,8 +206,8 @@ class AsyncPool(BasePool):
 class Watchdog:
     """Cuts connections on which a call takes longer than *seconds*, with one timer for all.
 
-    The limit is the same for all, so the oldest call is due first. A timer for each call would cost a lone call an
-    eighth more of the client's time; `asyncio.timeout`, a quarter more.
+    The limit is the same for all, so the oldest call is due first. A timer for each call would cost
+    a lone call an eighth more of the client's time, and `asyncio.timeout` a quarter more.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -221,7 +224,6 @@ class Watchdog:
             loop.call_later(self.seconds, self._cut_due, loop)
 
     def leave(self, connection: Any) -> None:
-        """Watch a connection no longer."""
         self._due.pop(connection, None)
 
     def has_cut(self, connection: Any) -> bool:
@@ -255,7 +257,6 @@ def abort(connection: Any) -> None:
 
 
 def close_now(connection: Any) -> None:
-    """End a connection that has no user any more."""
     abort(connection)
     connection._reader = connection._writer = None  # noqa: SLF001 - else the collector warns of it
 
@@ -277,14 +278,13 @@ def maker_for(theirs: Any) -> Any:
 
 
 def subscription_maker(theirs: Any) -> Any:
-    """Like `maker_for`, for subscriptions."""
     maker = maker_for(theirs)
     maker.connection_kwargs |= {"protocol": 2, "socket_timeout": None}
     return maker
 
 
 async def pushed(connection: Any, seconds: float) -> list[Any]:
-    """Return the messages of so many seconds, a redirection among them as a value."""
+    """Return the messages that come within *seconds*, a redirection among them as a value."""
     try:
         async with asyncio.timeout(seconds):
             # A cancelled read loses nothing: received bytes stay with the connection.
@@ -304,7 +304,9 @@ _ENDED = _EndedTransport()
 
 
 def forsake(connection: Any) -> None:
-    """Close the socket of a connection whose event loop has ended. Other ways to close it would need that loop."""
+    """Close the socket of a connection whose event loop has ended. Other ways to close it would
+    need that loop.
+    """
     writer = connection._writer  # noqa: SLF001
     connection._reader = connection._writer = None  # noqa: SLF001
     transport: Any = getattr(writer, "transport", None)
@@ -344,7 +346,6 @@ def send(connection: Any, packed: bytes) -> Awaitable[None]:
 
 
 async def reply_within(connection: Any, seconds: float) -> Any:
-    """Read one reply. Return `None` if none comes within *seconds*."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return (await replies(connection, 1))[0]
@@ -369,7 +370,9 @@ class AsyncCombiner:
         self._under_way = 0  # trips that look for waiting calls once more before they end
 
     async def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
-        """Like `Combiner.send`. The call of a cancelled caller is sent nevertheless if it waited for others."""
+        """Like `Combiner.send`. The call of a cancelled caller is sent nevertheless if it waited
+        for others.
+        """
         call = Pending(commands, leaves)
         answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         if not self._under_way:
@@ -379,7 +382,9 @@ class AsyncCombiner:
         return await answered
 
     async def _alone(self, call: Pending, answered: asyncio.Future[list[Any]]) -> list[Any]:
-        """Send a call at once, as none is under way. A task would cost two more iterations of the event loop."""
+        """Send a call at once, as none is under way. A task would cost two more iterations of the
+        event loop.
+        """
         self._under_way += 1
         try:
             await self._trip([(call, answered)])
@@ -441,14 +446,14 @@ class AsyncCombiner:
 
 
 class AsyncManager(Manager):
-    """Like `Manager`, for asyncio."""
-
     async def discover_master(self, _service: str) -> Place:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.watch.find() if self.watch.watching else await asyncio.to_thread(self.watch.find)
 
 
 class AsyncGuarded(Guarded):
-    """Like `Guarded`. A provider without a method for asyncio would block the event loop, so a thread asks it."""
+    """Like `Guarded`. A provider without a method for asyncio would block the event loop, so a
+    thread asks it.
+    """
 
     async def get_credentials_async(self) -> Credentials:
         usual = None, CredentialProvider.get_credentials_async

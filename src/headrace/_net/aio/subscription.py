@@ -1,8 +1,10 @@
-"""Subscribed connections: Pub/Sub for workers, for calls that wait for results, and for event streams.
+"""Subscribed connections, which use Pub/Sub for workers, for calls that wait for results, and for
+event streams.
 
-A subscription has its own connection, which serves only its channels, and always speaks RESP2. If the connection is
-lost, the next call of `receive` opens it again, and reports that: messages published meanwhile are lost. An idle
-connection is pinged: otherwise a server that vanished without closing it would not be noticed.
+A subscription has its own connection, which serves only its channels, and always speaks RESP2. If
+the connection is lost, the next call of `receive` opens it again, and reports this. Messages
+published meanwhile are lost. An idle connection is pinged, as a server that vanished without
+closing it would not be noticed otherwise.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ def channels_of(queues: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
 
 
 class AsyncSubscription:
-    """One subscribed connection to the server of *executor*. One task uses it; another task may `close` it.
+    """One subscribed connection to the server of *executor*. One task uses it, and another task may
+    `close` it.
 
-    *listened*: the queues or shards whose events it receives. It announces itself to their scripts.
+    It receives the events of the queues or shards that *listened* returns, and announces itself to
+    their scripts.
     """
 
     def __init__(self, executor: AsyncExecutor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
@@ -58,7 +62,7 @@ class AsyncSubscription:
         self._warned = False
 
     async def receive(self, channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages of *seconds*, the beginning of the subscription, or the error that prevents it."""
+        """Wait up to *seconds* for messages. Also reports that the subscription began or failed."""
         async with self._busy:
             received = await self._receive(channels, seconds)
         if self._closed:
@@ -133,7 +137,7 @@ class AsyncSubscription:
             await disconnect(connection)
 
     def abandon(self) -> None:
-        """Close the connection soon, as its reader was collected, which any thread may do."""
+        """Close the connection soon, as its reader was collected. Any thread may call this."""
         self._closed = True
         connection = self._connection
         self._connection = None
@@ -141,7 +145,9 @@ class AsyncSubscription:
             abandon(connection, self._home)
 
     async def close(self) -> None:
-        """Close the subscription for good. A `receive` under way returns, and closes the connection."""
+        """Close the subscription for good. A `receive` under way returns, and closes the
+        connection.
+        """
         self._closed = True
         if not self._busy.locked():
             await self._hang_up()
@@ -169,7 +175,9 @@ class AsyncSubscription:
         return []
 
     def _stray(self, slot: int) -> None:
-        """Record that another node serves a slot. Raises `ConnectionError` if this connection serves no other slot."""
+        """Record that another node serves a slot. Raises `ConnectionError` if this connection
+        serves no other slot.
+        """
         self._subscribed = {name for name in self._subscribed if slot_of(name) != slot}
         self._strayed = True
         self._channels = ()
@@ -182,7 +190,9 @@ class AsyncSubscription:
         return Received("strayed" if strayed else "on", messages)
 
     def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that subscribe. Control channels work on any node, as PUBLISH reaches all nodes."""
+        """Return the commands that subscribe. Control channels work on any node, as PUBLISH reaches
+        all nodes.
+        """
         self._sharded = self._executor.sharded and self._listened is not None
         self._channels = channels
         self._subscribed = set(channels)
@@ -213,7 +223,9 @@ class AsyncSubscription:
         return commands
 
     def _refused(self, error: errors.ResponseError, channels: Sequence[str]) -> None:
-        """Prepare an immediate retry, if that can help after this *error*. Otherwise raise the error."""
+        """Prepare an immediate retry, if that can help after this *error*. Otherwise raise the
+        error.
+        """
         if isinstance(error, errors.MovedError):
             self._executor.redirected(error)
             if len(set(map(slot_of, channels))) > 1:

@@ -1,10 +1,12 @@
-"""Round trips: operations are sent, retried under their call number where that can help, and their replies are read.
+"""Round trips of operations. They are retried under their call number where that can help.
 
-- The connections are our own. They are made from a URL, or from the settings of a client, which itself is never used,
-  closed or changed. Retries of redis-py are off: redis-py would repeat a command that the server has already carried
-  out. We retry under the same call number, and the script answers from its record of the first call.
-- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A lane is not used again
-  after an interrupted call: that call may still arrive after the record of the next call has replaced its own.
+- The connections are our own. They are made from a URL, or from the settings of a client, which
+  itself is never used, closed or changed. Retries of redis-py are off, because redis-py would repeat
+  a command that the server has already carried out. We retry under the same call number, and the
+  script answers from its record of the first call.
+- A lane has one call in flight. Lanes are named at random, and new ones are made after a fork. A lane
+  is not used again after an interrupted call, because that call may still arrive after the record of
+  the next call has replaced its own.
 """
 
 from __future__ import annotations
@@ -95,11 +97,9 @@ class AsyncTrips:
         return timeout
 
     def lower_timeouts(self, seconds: float) -> None:
-        """Wait at most *seconds* for an answer or a connection from now on."""
         self.connections.lower_timeouts(seconds)
 
     def combine(self) -> None:
-        """Let calls share round trips from now on, on few connections."""
         self.connections.combine()
 
     def links(self) -> Sequence[Any]:
@@ -116,7 +116,9 @@ class AsyncTrips:
         return path or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
 
     def place(self, keys: Keys) -> Hashable:  # noqa: ARG002 - there is one
-        """Return the place of a queue's keys, such as a primary. Queues in the same place may share a blocked read."""
+        """Return the place of a queue's keys, such as a primary. Queues in the same place may share
+        a blocked read.
+        """
         return None
 
     async def attempt(self, op: Op[R], within: float | None = None) -> R | None:
@@ -132,9 +134,11 @@ class AsyncTrips:
         lanes: Sequence[Lane] | None = None,
         within: float | None = None,
     ) -> list[Any]:
-        """Run operations in one round trip, and return their decoded replies. Each operation is atomic; the round trip
-        is not. *meanwhile* is called in each attempt, while the server works. *lanes* are lanes of the caller. *within*
-        is a time limit in seconds, in place of the executor's.
+        """Run operations in one round trip, and return their decoded replies.
+
+        Each operation is atomic, but the round trip is not. *meanwhile* is called in each attempt,
+        while the server works. *lanes* are lanes of the caller. *within* is a time limit in
+        seconds, in place of the executor's.
         """
         trip = self._trip(ops, self.within if within is None else within)
         trip.durability = self._durability_wait(ops)
@@ -151,7 +155,9 @@ class AsyncTrips:
         return self._answered(trip, replies)
 
     async def _again(self, error: Exception, trip: Trip, lanes: Sequence[Lane], meanwhile: Meanwhile) -> list[Any]:
-        """Retry a round trip after its first attempt failed with *error*. Raise the error if a retry can't help."""
+        """Retry a round trip after its first attempt failed with *error*. Raise the error if a
+        retry can't help.
+        """
         if not self._heals(error, trip):
             raise error
         budget = self._failed(error, trip, lanes)
@@ -182,7 +188,6 @@ class AsyncTrips:
         return await self._checked(replies, trip, lanes)
 
     async def _sent(self, trip: Trip, commands: Sequence[bytes], meanwhile: Meanwhile) -> list[Any]:
-        """Send the operations of a trip, with its wait for replicas."""
         if trip.durability is None:
             return await self.connections.send(commands, meanwhile, trip.leaves, trip.left)
         left = await self._try_waiting(trip)
@@ -190,8 +195,10 @@ class AsyncTrips:
         return trip.durability.unwrapped(await self.connections.send(wrapped, meanwhile, trip.leaves, left))
 
     async def _try_waiting(self, trip: Trip) -> float | None:
-        """Find out whether the server can wait for the durability of *trip*. Return the remaining seconds. If it can't,
-        raise `ConfigurationError`, before anything is sent.
+        """Find out whether the server can wait for the durability of *trip*. Return the remaining
+        seconds.
+
+        If it can't, raise `ConfigurationError`, before anything is sent.
         """
         if trip.durability is None or trip.durability.wanted in self._can_wait:
             return trip.left
@@ -224,7 +231,9 @@ class AsyncTrips:
         return replies
 
     async def _refusal(self, ops: Sequence[Op[Any]]) -> TooLarge | None:
-        """Ask the server whether a value in *ops* is too large for it. Return the error to raise if so."""
+        """Ask the server whether a value in *ops* is too large for it. Return the error to raise if
+        so.
+        """
         size = largest(ops)[0]
         for _ in range(2 if size > SIZE_LIMIT_AT_LEAST else 0):  # a refusal may have closed a connection
             with suppress(errors.RedisError, OSError):
@@ -232,7 +241,9 @@ class AsyncTrips:
         return None
 
     async def _announce(self, size: int) -> tuple[int | None, bool]:
-        """Ask the server for the largest value that it accepts, and whether it refuses a value of *size* bytes."""
+        """Ask the server for the largest value that it accepts, and whether it refuses a value of
+        *size* bytes.
+        """
         connection = await self.connections.take()
         try:
             await connection.send_packed_command([announced(size)])
@@ -242,7 +253,7 @@ class AsyncTrips:
             await self.connections.drop(connection)  # it waits for a value that does not come
 
     async def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
-        """Return the keys that a step of a scan finds, and the cursor of the next step."""
+        """Return the cursor of the next step of a scan, and the keys that this step finds."""
         command = pack(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
         reply = (await self.connections.send([command], within=within))[0]
         if isinstance(reply, Exception):
@@ -256,19 +267,21 @@ class AsyncTrips:
         return [text(reply)]
 
     async def ping(self) -> None:
-        """Ask the server for a sign of life. Raises its error."""
         error = first_error(await self.connections.send([PING]))
         if error is not None:
             raise error
 
     async def source(self, _channels: Sequence[str]) -> Any:
-        """Return the pool of connections to the server of these channels, which belong to one group of queues."""
+        """Return the pool of connections to the server of these channels, which belong to one group
+        of queues.
+        """
         return self.pool
 
     async def wait(self, command: tuple[Arg, ...]) -> bool:
         """Block until the server has an entry. Return `False` if the time ran out.
 
-        An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry, as the next call repairs it.
+        An error (NOGROUP, UNBLOCKED, a lost connection) counts as an entry, as the next call
+        repairs it.
         """
         try:
             return bool((await self._block(command))[0])
@@ -277,7 +290,9 @@ class AsyncTrips:
             return True
 
     async def wait_among(self, effect: BlockAmong) -> list[str]:
-        """Block like `wait`, on several keys. Return the keys that had entries, or all keys after an error."""
+        """Block like `wait`, on several keys. Return the keys that had entries, or all keys after
+        an error.
+        """
         try:
             return woken_keys((await self._block(effect.command))[0], effect.keys)
         except (errors.ConnectionError, errors.TimeoutError, OSError):
@@ -285,8 +300,11 @@ class AsyncTrips:
             return list(effect.keys)
 
     async def wait_then(self, effect: BlockThen) -> tuple[bool, Any]:
-        """Block like `wait`, and run the operation of *effect* in the same round trip after the read. Also return its
-        decoded reply. If `stop_waiting` ended the block, the operation is undone, and the reply is `None`.
+        """Block like `wait`, and run the operation of *effect* in the same round trip after the
+        read.
+
+        Its decoded reply is returned, too. If `stop_waiting` ended the block, the operation is
+        undone, and the reply is `None`.
         """
         lane = self._lane(effect.op)
         trip = self._trip([effect.op])
@@ -307,7 +325,9 @@ class AsyncTrips:
         return bool(found), self._answered(trip, answers)[0]
 
     async def _undo_riding(self, effect: BlockThen, lane: Lane) -> None:
-        """Fetch the reply of the operation in *effect* again, by the same number, and undo the operation."""
+        """Fetch the reply of the operation in *effect* again, by the same number, and undo the
+        operation.
+        """
         with suppress(Exception):  # a job that stays leased comes back as the worker leaves
             reply = (await self._attempt(self._trip([effect.again]), [lane], None))[0]
             undoing = effect.undo(effect.again.decode(reply))
@@ -317,7 +337,9 @@ class AsyncTrips:
     async def _block(
         self, command: tuple[Arg, ...], behind: Sequence[bytes] = (), leaves: Meanwhile = None
     ) -> list[Any]:
-        """Send *command*, and packed commands behind it, on a connection that `stop_waiting` closes."""
+        """Send *command*, and packed commands behind it, on a connection that `stop_waiting`
+        closes.
+        """
         async with bounded(self.timeout):
             connection = await self.connections.take()
             self._blocked.add(connection)
@@ -330,8 +352,10 @@ class AsyncTrips:
                 self._blocked.discard(connection)
 
     def stop_waiting(self) -> None:
-        """End the blocked reads, and let none begin. Call it until they have ended. If redis-py finds a connection
-        closed just before its use, it opens it again.
+        """End the blocked reads, and let none begin.
+
+        Call it until they have ended. If redis-py finds a connection closed just before its use, it
+        opens it again.
         """
         self._waits_no_more = True
         for connection in list(self._blocked):
@@ -362,7 +386,9 @@ class AsyncTrips:
         return self._lanes.take(op.lane_prefix)
 
     def _clearing(self) -> list[tuple[str, ...]]:
-        """Make commands that delete the records of free lanes. Records expire, so none are made during an outage."""
+        """Make commands that delete the records of free lanes. Records expire, so none are made
+        during an outage.
+        """
         prefixes = self._prefixes - {""}
         self._prefixes = set()
         keys = [] if self.outage.since else [self._lanes.drop(prefix) for prefix in sorted(prefixes)]
@@ -373,11 +399,12 @@ class AsyncTrips:
         return SHARED.leave(self.connections, self)
 
     def connects_to(self, source: Any, _channels: Sequence[str]) -> bool:
-        """Tell whether the pool *source*, which `source` returned, leads to the server of these channels."""
+        """Tell whether the pool *source*, which `source` returned, leads to the server of these
+        channels.
+        """
         return source is self.pool
 
     def redirected(self, error: errors.MovedError) -> None:
-        """Record that another node serves the slot of a channel."""
         raise error
 
     def unreachable(self, channels: Sequence[str]) -> None:

@@ -12,9 +12,10 @@ ASK_AT_ONCE = 32  # waiting calls that ask at once: if all n asked each time, th
 
 
 class WaitQueues:
-    """The wait queues of one queue: one for each stream that reports room, as each shard has such a stream.
+    """The wait queues of one queue. Each stream that reports room has one, as each shard has such a
+    stream.
 
-    A task is in at most one of them. *block*: as in `WaitQueue`.
+    A task is in at most one of them. *block* is the function of `WaitQueue`.
     """
 
     def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
@@ -25,11 +26,12 @@ class WaitQueues:
 
     @property
     def of_this_loop(self) -> bool:
-        """Whether they belong to the running event loop."""
         return self._loop is asyncio.get_running_loop()
 
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
-        """Wait in the queue of the command's stream. If this task is in another wait queue, it leaves that first."""
+        """Wait in the queue of the command's stream. If this task is in another wait queue, it
+        leaves that first.
+        """
         *_, stream, _ = command
         line = self._wait_queues.get(stream)
         if line is None:
@@ -49,8 +51,8 @@ class WaitQueues:
 class WaitQueue:
     """Tasks that wait for room.
 
-    One connection waits for all of them; then the first tasks ask again, each with its own call. *block* blocks on
-    the server with a command, and returns true if there was an entry.
+    One connection waits for all of them. Then the first tasks ask again, each with its own call.
+    *block* blocks on the server with a command, and returns true if there was an entry.
     """
 
     def __init__(self, block: Callable[[tuple[Arg, ...]], Coroutine[Any, Any, bool]]) -> None:
@@ -60,7 +62,9 @@ class WaitQueue:
         self._blocked: asyncio.Task[bool] | None = None
 
     async def wait(self, command: tuple[Arg, ...], seconds: float) -> bool:
-        """Wait for this task's turn, then for room, at most *seconds*. Return true if the task should ask again."""
+        """Wait for this task's turn, then for room, at most *seconds*. Return true if the task
+        should ask again.
+        """
         task = asyncio.current_task()
         if task not in self._asking:
             others = self._turns.locked()
@@ -78,7 +82,6 @@ class WaitQueue:
         return any(ended.result() for ended in done)
 
     def leave(self) -> None:
-        """End this task's turn, if it has one."""
         task = asyncio.current_task()
         if task in self._asking:
             self._asking.discard(task)

@@ -1,4 +1,7 @@
-"""The server of a queue or worker, from arguments or the environment, and the base of objects that connect to it."""
+"""Find the server of a queue or worker, from arguments or from the environment.
+
+`Connected` is the base of objects that connect to it.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ OF_CLUSTERS: dict[type, type] = {redis.Redis: redis.RedisCluster, redis.asyncio.
 
 
 class Address:
-    """Address of a server: a URL, the address of a client, or an address from the environment, which is read when
-    needed.
+    """The address of a server, which a URL, a client or the environment names.
 
-    An embedded server is joined. Nothing is read or opened before `join` or `open`.
+    The environment is read when the address is needed. `join` and `open` read and open, nothing
+    before does. An embedded server is joined.
     """
 
     def __init__(self, url: str | None, client: Any = None) -> None:
@@ -46,8 +49,9 @@ class Address:
 
     @classmethod
     def of(cls, url: str | None, client: object, wanted: type, asker: object) -> Address:
-        """Make the address of *url*, of *client* (an instance of *wanted*), or else of the environment. Refuses *url*
-        together with *client*.
+        """Make the address of a URL, of a client of the class *wanted*, or else of the environment.
+
+        Refuses a URL together with a client.
         """
         if client is None:
             return cls(None if url is None else given(url))
@@ -61,7 +65,9 @@ class Address:
         return cls(None, client)
 
     def open(self, make: Callable[[Address], E]) -> E:
-        """Return the executor for this address, the same one for all threads. The first call makes it with *make*."""
+        """Return the executor for this address, the same one for all threads. The first call makes
+        it.
+        """
         with self._lock:
             if self.executor is None:
                 self.join()
@@ -71,14 +77,16 @@ class Address:
 
     @property
     def target(self) -> str | None:
-        """The URL to connect to; `None` for a client's own server. Raises `ConfigurationError` without a server."""
+        """The URL to connect to, or `None` for a client's own server.
+
+        Raises `ConfigurationError` without a server.
+        """
         if self.embedded is not None:
             return f"unix://{self.embedded.path}"
         return None if self.client is not None else given(self.url)
 
     @property
     def shown(self) -> str:
-        """The address without its secrets."""
         return shown_settings(self.client) if self.client is not None else shown(self.target or "")
 
     @property
@@ -87,7 +95,7 @@ class Address:
         return None if self.embedded is None else self.embedded.attend
 
     def join(self) -> str | None:
-        """Join the embedded server, if the URL names one; return the URL to connect to."""
+        """Join the embedded server if the URL names one. Returns the URL to connect to."""
         url = self.target
         if self.embedded is None and url is not None and url.startswith("embedded:"):
             self.embedded = _embedded(url.removeprefix("embedded:"))
@@ -102,7 +110,7 @@ class Address:
 
 
 def _find_join() -> Callable[[str], EmbeddedServer] | None:
-    """Return the function that joins an embedded server; `None` where the platform has none."""
+    """Return the function that joins an embedded server, or `None` where the platform has none."""
     try:
         from headrace._embedded.server import EmbeddedServer
     except ModuleNotFoundError as error:
@@ -116,7 +124,6 @@ _JOIN = _find_join()  # not within a call: a child that is forked meanwhile coul
 
 
 def _embedded(folder: str) -> EmbeddedServer:
-    """Join the embedded server of *folder*, if the platform supports it."""
     if _JOIN is None:
         raise ConfigurationError(
             "embedded servers need a POSIX system: give the URL of a Redis or Valkey server (redis://…)"
@@ -125,7 +132,7 @@ def _embedded(folder: str) -> EmbeddedServer:
 
 
 def given(url: str | None, option: str = "pass url=", besides: str = ", or client=") -> str:
-    """Return the URL to use: *url*, else `HEADRACE_URL`, else `REDIS_URL`."""
+    """Return the given URL, or else `HEADRACE_URL`, or else `REDIS_URL`, after checking its form."""
     found = url or os.environ.get("HEADRACE_URL") or os.environ.get("REDIS_URL")
     if not found:
         raise ConfigurationError(
@@ -169,7 +176,7 @@ def _legible(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Return *url* without its secrets."""
+    """Return a URL without its secrets."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -179,7 +186,6 @@ def shown(url: str) -> str:
 
 
 def shown_settings(client: Any) -> str:
-    """Return the address of a client's server."""
     if names_cluster(None, client):
         nodes = sorted({f"{node.host}:{node.port}" for node in client.nodes_manager.startup_nodes.values()})
         return f"redis+cluster://{','.join(nodes)}"
@@ -194,7 +200,10 @@ def shown_settings(client: Any) -> str:
 
 @contextmanager
 def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
-    """Yield a redis-py client of the server or cluster that *url* names, for commands that are not operations."""
+    """Yield a redis-py client of the server or cluster that *url* names.
+
+    It is for commands that are not operations.
+    """
     make: Any = redis.Redis  # from_url is half annotated
     if names_cluster(url, None):
         url, nodes = seeds_of(url)
@@ -234,14 +243,13 @@ class Unpicklable:
 
 
 class Connected(Unpicklable):
-    """The base of queues and flows: an address, and connections to it, which the first call opens."""
+    """The base of queues and flows, with their address. The first call opens connections to it."""
 
     _address: Address
     _within: float | None = None  # seconds that bound each round trip, if not the default
 
     @cached_property
     def _executor(self) -> Any:
-        """The executor, made when it is first needed."""
         raise NotImplementedError
 
     def _detach(self) -> None:

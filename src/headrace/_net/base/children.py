@@ -1,9 +1,10 @@
-"""Forks of this process, which handlers make: no fork keeps our sockets or our signal handlers.
+"""Forks of this process, which handlers make. No fork keeps our sockets or our signal handlers.
 
-A fork copies all descriptors and signal handlers. So `multiprocessing` could not end its processes: they took SIGTERM
-for the worker's signal, and passed it on through the descriptor that wakes the worker's event loop. A connection, or
-the port of the metrics, would stay open as long as a child that does not use it. Python itself protects programs that a
-child executes (`subprocess`, spawn). A connection that another thread is opening during the fork is copied.
+A fork copies all descriptors and signal handlers. `multiprocessing` could then not end its
+processes: they took SIGTERM for the worker's signal, and passed it on through the descriptor that
+wakes the worker's event loop. A connection, or the port of the metrics, would stay open as long as
+a child that does not use it. Python itself protects programs that a child executes (`subprocess`,
+spawn). A connection that another thread is opening during the fork is copied.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _masked = threading.local()  # for the thread that forks: `before` is its signal
 def withhold(connection: Any) -> None:
     """Keep the socket of a redis-py connection from all children, whenever it is open.
 
-    An abandoned connection may have no socket any more; the event loop closes that socket a moment later.
+    An abandoned connection may have no socket any more. The event loop closes that socket a moment
+    later.
     """
     _connections.add(connection)
     sock = socket_of(connection)
@@ -42,13 +44,12 @@ def withhold(connection: Any) -> None:
 
 
 def withhold_socket(sock: socket.socket) -> None:
-    """Keep a socket from all children."""
     _sockets.add(sock)
 
 
 @contextmanager
 def handling_signals() -> Generator[None, None, None]:
-    """Handle the signals that stop a worker; children handle them by default."""
+    """Handle the signals that stop a worker. Children handle them by default."""
     global _runs  # noqa: PLW0603 - the signals of a process are one
     _runs += 1
     try:
@@ -84,7 +85,10 @@ def _in_child() -> None:
 
 
 def _let_go() -> None:
-    """Redirect our sockets' descriptors to the null device: closed numbers could be reused, and closed again."""
+    """Redirect our sockets' descriptors to the null device.
+
+    Closed numbers could be reused, and closed again.
+    """
     numbers = {number for one in [*_sockets, *map(_open_socket, _connections)] if (number := _number(one)) >= 0}
     _sockets.clear()
     _connections.clear()
@@ -98,7 +102,10 @@ def _let_go() -> None:
 
 
 def _open_socket(connection: Any) -> Any:
-    """Return a connection's socket; `None` if it is closed or closing: its number may then belong to another file."""
+    """Return a connection's socket, or `None` if it is closed or closing.
+
+    The number of a closing socket may belong to another file.
+    """
     writer = getattr(connection, "_writer", None)
     return None if writer is not None and writer.is_closing() else socket_of(connection)
 

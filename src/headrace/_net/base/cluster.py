@@ -1,4 +1,7 @@
-"""Clusters: the map of slots, addresses, and the batches of one attempt. Pure: the executors do the IO."""
+"""The map of a cluster's slots, its addresses, and the batches of one attempt.
+
+Nothing here does IO. The executors do it.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,10 @@ def slot_of(key: str) -> int:
 
 @frozen(eq=False)
 class Map:
-    """A cluster, as one node describes it: the owner of each slot, all nodes and their ids, the epoch (`None`:
-    unknown), and the number of slots with an owner.
+    """A cluster as one node describes it.
+
+    It has the owner of each slot, all nodes and their ids, the epoch if that is known, and the
+    number of slots with an owner.
     """
 
     owners: list[Node | None]
@@ -59,9 +64,11 @@ class Map:
     served: int = 0
 
     def follows(self, known: Map) -> bool:
-        """Tell whether this map may replace the *known* one: it is of the same cluster, it is not older, and it has an
-        owner for at least one slot and for as many slots as the known map. The map of a node that left its cluster, or
-        joined another, may not.
+        """Tell whether this map may replace the *known* one.
+
+        It may if it is of the same cluster, is not older, and has an owner for at least one slot
+        and for as many slots as the known map. The map of a node that left its cluster, or joined
+        another, may not.
         """
         later = self.epoch is None or known.epoch is None or self.epoch >= known.epoch
         same = not self.ids or not known.ids or not self.ids.isdisjoint(known.ids)
@@ -69,9 +76,10 @@ class Map:
 
 
 class Slots:
-    """Map from slots to nodes, and the nodes that are silent. Threads may share it: each step is one assignment.
+    """A map from slots to nodes, and the nodes that are silent.
 
-    A node that has not answered a call is silent for `SILENT_S`, or until it answers a call or a probe.
+    Threads may share it, because each step is one assignment. A node that has not answered a call
+    is silent for `SILENT_S`, or until it answers a call or a probe.
     """
 
     def __init__(self, seeds: Sequence[Node], remap: Callable[[Node], Node] | None = None) -> None:
@@ -83,7 +91,6 @@ class Slots:
         self.asked = float("-inf")  # when the map was asked for last
 
     def owner(self, slot: int) -> Node | None:
-        """Return the node that serves *slot*; `None` if that is not known."""
         return self._owners[slot]
 
     @property
@@ -92,16 +99,17 @@ class Slots:
         return bool(self._map.nodes)
 
     def due(self) -> bool:
-        """Tell whether it is time to ask again."""
         return time.monotonic() - self.asked >= ASK_EVERY_S
 
     def failed(self, node: Node, error: Exception | None = None) -> None:
-        """Record that a node did not answer, and is silent. If it closed a connection, it is silent the second time."""
+        """Record that a node did not answer, and is silent.
+
+        A node that closed a connection is silent only from the second time on.
+        """
         surely = isinstance(error, errors.TimeoutError) or node in self._silent
         self._silent[node] = time.monotonic() + SILENT_S if surely else 0.0
 
     def answered(self, node: Node) -> None:
-        """Record that a node has answered, and is not silent."""
         if self._silent:
             self._silent.pop(node, None)
 
@@ -119,7 +127,6 @@ class Slots:
         return True
 
     def moved(self, slot: int, node: Node) -> None:
-        """Record that *node* serves *slot*."""
         self._owners[slot] = node
 
     def redirected(self, error: errors.AskError, asked: Node) -> Node:
@@ -152,11 +159,9 @@ class Slots:
         return Map(owners, list(known), frozenset(ids), None if epoch is None else int(epoch[1]), served)
 
     def follows(self, found: Map) -> bool:
-        """Tell whether a map may replace the one that is known."""
         return found.follows(self._map)
 
     def take(self, found: Map) -> None:
-        """Replace the map."""
         self._map, self._owners = found, found.owners
 
     def _place(self, node: Sequence[Any], asked: Node) -> Node:
@@ -168,7 +173,7 @@ class Slots:
         return sorted({node for node in self._owners if node is not None})
 
     def places(self) -> list[Node]:
-        """Return all nodes to ask, in any order, the silent ones last."""
+        """Return all nodes to ask, in random order, the silent ones last."""
         nodes = list(dict.fromkeys([*self._map.nodes, *self._seeds]))
         random.shuffle(nodes)
         now = time.monotonic()
@@ -181,7 +186,10 @@ class Slots:
 
 @define(eq=False)
 class MapSearch:
-    """One search for the map, for all callers that need it. It asks nodes until a map may replace the known one."""
+    """One search for the map, for all callers that need it.
+
+    It asks nodes until a map may replace the known one.
+    """
 
     slots: Slots
     over: Any = None  # an event, set at the end
@@ -196,7 +204,9 @@ class MapSearch:
         self.slots.asked = time.monotonic()
 
     def take(self, node: Node, answers: Sequence[Any] | Exception) -> bool:
-        """Process the answer of *node* to `ASK_MAP`, or its error. Tell whether the map is known now."""
+        """Process the answer of *node* to `ASK_MAP`, or its error. Tell whether the map is known
+        now.
+        """
         try:
             found = answers if isinstance(answers, Exception) else self.slots.read(answers, node)
         except Exception as error:
@@ -216,7 +226,10 @@ class MapSearch:
         return True
 
     def end(self) -> None:
-        """Choose a map after all nodes have been asked. If they agree, the cluster was created again."""
+        """Choose a map after all nodes have been asked.
+
+        If no node was silent, the map that they have shows that the cluster was created again.
+        """
         if self._doubtful is not None and self._doubtful.served and not self._silent:
             self.slots.take(self._doubtful)
             self.error = None
@@ -245,19 +258,20 @@ class Seeds:
     """Translates an address that nodes announce to one that can be reached from here."""
 
     def pool(self, plain: Any, node: Node) -> Any:
-        """Make a pool of redis-py's for one node."""
         return plain(connection_class=self.kind, **self.settings, host=node[0], port=node[1])
 
 
 def names_cluster(url: str | None, client: object) -> bool:
-    """Tell whether *url* or *client* names a cluster."""
     if type(client) not in USUAL and isinstance(client, (redis.RedisCluster, redis.asyncio.RedisCluster)):
         return True
     return url is not None and url.partition(":")[0] in SCHEMES
 
 
 def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
-    """Return the seeds of a cluster; *plain*: the class of pools. Raises `ConfigurationError` for a bad URL."""
+    """Return the seeds of a cluster, from a URL or a client. *plain* is the class of pools.
+
+    Raises `ConfigurationError` for a bad URL.
+    """
     if client is None:
         one, nodes = seeds_of(str(url))
         pool = plain.from_url(one)
@@ -276,12 +290,15 @@ def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the address, and the settings that make a cluster client read from replicas."""
+    """Leave out the address, and the settings that make a cluster client read from replicas."""
     return {name: value for name, value in settings.items() if name not in ("host", "port", "redis_connect_func")}
 
 
 def seeds_of(url: str) -> tuple[str, list[Node]]:
-    """Return a URL of one node, and all nodes that *url* names. Raises `ConfigurationError`."""
+    """Return a URL of one node, and all nodes that *url* names.
+
+    Raises `ConfigurationError` for a bad URL.
+    """
     scheme, _, rest = url.partition("://")
     try:
         parts = urlsplit(f"//{rest}")
@@ -305,7 +322,7 @@ def _node(host: str) -> Node:
 
 
 def misled(error: errors.MovedError, settings: Mapping[str, Any]) -> ConfigurationError:
-    """Return the error to raise if a URL of one server leads to a node of a cluster."""
+    """Return the error for a URL of one server that leads to a node of a cluster."""
     redirection: Any = error  # its attributes are not annotated
     host, port = settings.get("host", "the server"), settings.get("port", "")
     return ConfigurationError(
@@ -317,20 +334,22 @@ def misled(error: errors.MovedError, settings: Mapping[str, Any]) -> Configurati
 
 @define(eq=False)
 class Scattered(Trip):
-    """A round trip to a cluster: operations that were answered are not sent again."""
+    """A round trip to a cluster. Operations that were answered are not sent again."""
 
     replies: dict[int, Any] = field(factory=dict[int, Any])
     attempted: float = field(factory=since_boot)  # when the last attempt began
 
     @property
     def rest(self) -> float | None:
-        """The seconds that remain of `within`, in the middle of an attempt; `None`: there is no limit."""
+        """The seconds that remain of `within` in the middle of an attempt, or `None` without a
+        limit.
+        """
         return None if self.left is None else max(0.0, self.left - (since_boot() - self.attempted))
 
 
 @frozen(eq=False)
 class Batch:
-    """Operations for one node, packed."""
+    """Packed operations for one node."""
 
     node: Node
     places: Sequence[int]
@@ -341,15 +360,19 @@ class Batch:
     durability: DurabilityWait | None = None
 
     def replies(self, answers: Sequence[Any]) -> Sequence[Any]:
-        """Return the replies of the operations, without the replies to ASKING and to waits for durability."""
+        """Return the replies of the operations, without the replies to ASKING and to waits for
+        durability.
+        """
         every = 2 if self.asking else 1
         return answers[every - 1 :: every] if self.durability is None else self.durability.unwrapped(answers, every)
 
 
 class Scatter:
-    """One attempt: rounds of batches, until every operation has been answered or refused.
+    """One attempt, which sends rounds of batches until every operation has been answered or
+    refused.
 
-    MOVED, ASK and NOSCRIPT mean that nothing ran: the operation goes out again at once, under its number.
+    MOVED, ASK and NOSCRIPT mean that nothing ran. The operation goes out again at once, under its
+    number.
     """
 
     def __init__(self, slots: Slots, trip: Scattered, lanes: Sequence[Lane]) -> None:
@@ -363,7 +386,6 @@ class Scatter:
 
     @property
     def unknown(self) -> bool:
-        """Whether the owner of a slot is unknown."""
         return any(self._slots.owner(slot_of(self._trip.ops[i].keys[0])) is None for i in self._left)
 
     def batches(self) -> list[Batch]:
@@ -425,7 +447,9 @@ class Scatter:
         self.stale = self.stale or not isinstance(error, errors.TryAgainError)
 
     def answered(self) -> list[Any]:
-        """Return the replies of all operations, in their order. Raises the error of a failed operation."""
+        """Return the replies of all operations, in their order. Raises the error of a failed
+        operation.
+        """
         error = first_error(self._errors)
         if error is not None:
             raise error
@@ -433,7 +457,6 @@ class Scatter:
 
 
 def _naming(node: Node, error: Exception) -> Exception:
-    """Add the node that has not answered to an error that does not name it."""
     place = f"{node[0]}:{node[1]}"
     if isinstance(error, errors.RedisError) and place not in str(error):
         error.args = (f"{place}: {error}",)
@@ -441,5 +464,4 @@ def _naming(node: Node, error: Exception) -> Exception:
 
 
 def refused(answers: Sequence[Any]) -> bool:
-    """Tell whether the node has refused a value as too large."""
     return any(refuses(reply) for reply in answers)

@@ -1,4 +1,4 @@
-"""Connection settings and pools of our own, made from a URL or from a client's settings, with its credentials."""
+"""Settings and pools of our connections, made from a URL or from a client, with its credentials."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ BOUNDS = threading.local()  # `within`: seconds of the call that this thread mak
 
 
 class Guarded(CredentialProvider):
-    """Asks a user's provider in a separate thread, once for each connection, unless the last question is still open.
+    """Asks a user's provider in a separate thread, once for each connection.
 
-    Raises `redis.AuthenticationError` for the provider's exceptions, and `redis.TimeoutError` if it takes too long.
+    No second question is asked while one is open. Raises `redis.AuthenticationError` for the
+    provider's exceptions, and `redis.TimeoutError` if it takes too long.
     """
 
     def __init__(self, theirs: Any) -> None:
@@ -44,7 +45,6 @@ class Guarded(CredentialProvider):
         self._pid = os.getpid()
 
     def get_credentials(self) -> Credentials:
-        """Ask the provider."""
         asked = self.ask()
         within = min(CREDENTIALS_WITHIN_S, getattr(BOUNDS, "within", None) or CREDENTIALS_WITHIN_S)
         with suppress(TimeoutError):
@@ -52,7 +52,6 @@ class Guarded(CredentialProvider):
         raise late()
 
     def ask(self) -> Future[Credentials]:
-        """Put the question, unless one is open."""
         asked = self._asked
         if asked is None or asked.done() or self._pid != os.getpid():  # a fork lacks the thread
             self._pid = os.getpid()
@@ -77,24 +76,22 @@ class Guarded(CredentialProvider):
 
 
 def failed(error: BaseException) -> errors.AuthenticationError:
-    """Return the error for a provider that raised *error*."""
     return errors.AuthenticationError(f"the credential provider has failed: {describe_error(error)}")
 
 
 def late() -> errors.TimeoutError:
-    """Return the error for a provider that takes too long."""
     return errors.TimeoutError("the credential provider has not answered in time")
 
 
 def guarded(provider: Any) -> Any:
-    """Return a provider that asks *provider* within bounds."""
     return provider if isinstance(provider, Guarded) else Guarded(provider)
 
 
 class Attend(Protocol):
     """A callback that starts the embedded server if necessary, and returns its socket's path.
 
-    It is called before each connection, and again with *refused* if the server refused the connection.
+    It is called before each connection, and again with *refused* if the server refused the
+    connection.
     """
 
     def __call__(self, *, refused: bool = False) -> str: ...
@@ -111,7 +108,9 @@ NOT_COPIED = {  # settings of a client that we set ourselves, or that make no se
 
 
 class Packer:
-    """Packs redis-py's own commands on a new connection. hiredis could crash the process: see `pack`."""
+    """Packs redis-py's own commands on a new connection. hiredis could crash the process, as `pack`
+    explains.
+    """
 
     @staticmethod
     def pack(name: str | bytes, *args: Arg) -> list[bytes]:
@@ -120,7 +119,10 @@ class Packer:
 
 
 def own_settings(settings: dict[str, Any], packer: Packer | None = None) -> dict[str, Any]:
-    """Make connection settings of our own from a client's. *packer*: for connections of threads."""
+    """Make connection settings of our own from a client's.
+
+    Only the connections of threads have a *packer*.
+    """
     ours = {key: value for key, value in settings.items() if key not in NOT_COPIED}
     if packer is not None:  # asyncio's connections pack in Python
         ours["command_packer"] = packer
@@ -134,12 +136,16 @@ def own_settings(settings: dict[str, Any], packer: Packer | None = None) -> dict
 
 @cache
 def _driver() -> dict[str, Any]:
-    """Return the driver's name and version for servers. By default redis-py reads them from disk each time."""
+    """Return the driver's name and version for servers. By default redis-py reads them from disk
+    each time.
+    """
     return {} if DriverInfo is None else {"driver_info": DriverInfo()}
 
 
 def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manager) -> Any:
-    """Make our own pool for the server of *theirs*. A pool of Sentinel watches which server is the primary."""
+    """Make our own pool for the server of *theirs*. A pool of Sentinel watches which server is the
+    primary.
+    """
     settings = partial(own_settings, packer=Packer() if manager is Manager else None)
     ours = settings(theirs.connection_kwargs) | {"max_connections": 1 << 31}  # redis-py's 100 ends in errors
     kind = theirs.connection_class
@@ -153,7 +159,10 @@ def own_pool(theirs: Any, plain: Any, retry: Any, manager: type[Manager] = Manag
 
 
 def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
-    """Make a class like *kind* that sets `outage.opened` when the server accepts. *connect* replaces its method."""
+    """Make a class like *kind* that sets `outage.opened` when the server accepts.
+
+    *connect* replaces the method of this name.
+    """
     greet = "on_connect_check_health" if hasattr(kind, "on_connect_check_health") else "on_connect"
 
     def opened(connection: Any, *args: Any, **options: Any) -> Any:
@@ -169,8 +178,10 @@ def noticed(kind: Any, outage: Outage, connect: Any) -> Any:
 
 
 def speaks_first(connection: Any) -> bool:
-    """Tell whether the server spoke first, to say why it takes no client. After the server closes, sending a command
-    would break the connection before we read that message. With TLS a server may always speak first.
+    """Tell whether the server spoke first, which explains why it takes no client.
+
+    After the server closes, sending a command would break the connection before we read that
+    message. With TLS a server may always speak first.
     """
     writer, sock = getattr(connection, "_writer", None), socket_of(connection)
     if sock is None or isinstance(sock, SSLSocket) or (writer is not None and writer.get_extra_info("ssl_object")):

@@ -1,9 +1,10 @@
-"""The base of both pools: the connections of executors. redis-py makes them, and the pool lends them.
+"""The base of both pools of connections. redis-py makes connections, and the pool lends them.
 
-redis-py handles the settings, socket, TLS, greeting, credentials and protocol of a connection. Its own pools take a
-lock, check the socket and count on each use, which takes as long as a short call.
+redis-py handles the settings, socket, TLS, greeting, credentials and protocol of a connection. Its
+own pools take a lock, check the socket and count on each use, which takes as long as a short call.
 
-Queues and flows of one address share a pool, so a thousand queues need no more connections than one.
+Queues and flows of one address share a pool, so a thousand queues need no more connections than
+one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LOOK_AFTER_S = 0.1  # seconds without use, after which a connection is checked: 
 
 
 class BasePool:
-    """The base of `Pool` and `AsyncPool`: all connections, and the free ones."""
+    """The base of `Pool` and `AsyncPool`. It knows all connections, and the free ones."""
 
     def __init__(self, maker: Any, outage: Outage | None, connect: Any) -> None:
         self.maker = maker  # a pool of redis-py, which hands out no connection
@@ -56,7 +57,9 @@ class BasePool:
         raise NotImplementedError
 
     def combine(self) -> None:
-        """Let calls share round trips from now on. A few hundred concurrent calls then need two connections."""
+        """Let calls share round trips from now on. A few hundred concurrent calls then need two
+        connections.
+        """
         raise NotImplementedError
 
     def lower_timeouts(self, seconds: float) -> None:
@@ -78,7 +81,9 @@ class BasePool:
         return connection, self._doubtful(connection, since)
 
     def open_one(self) -> Any:
-        """Take an open connection that was used a moment ago, without waiting; `None` if there is none."""
+        """Take an open connection that was used a moment ago, without waiting. Returns `None` if
+        there is none.
+        """
         with suppress(IndexError):
             connection, since = self._free.pop()
             if self._is_open(connection) and not self._doubtful(connection, since):
@@ -87,7 +92,7 @@ class BasePool:
         return None
 
     def _doubtful(self, connection: Any, since: float) -> bool:
-        """Tell whether a connection, free since *since*, must be checked before use."""
+        """Tell whether a connection must be checked before use. It is free since *since*."""
         former = self._watch is not None and not self._watch.is_current(connection)
         return former or time.monotonic() - since > LOOK_AFTER_S
 
@@ -96,7 +101,9 @@ class BasePool:
         raise NotImplementedError
 
     def _spare(self) -> Sequence[Any]:
-        """Forget the connections that are no longer used, and return them. Call it when a connection is taken."""
+        """Forget the connections that are no longer used, and return them. Call it when a
+        connection is taken.
+        """
         if self.keep is None:
             return ()
         since, spare = time.monotonic() - self.keep, list[Any]()
@@ -106,12 +113,17 @@ class BasePool:
         return spare
 
     def check(self, connection: Any) -> None:
-        """Raise `ConnectionError` if the connection's server is no longer the primary, as its answer does not count."""
+        """Raise `ConnectionError` if the connection's server is no longer the primary. Its answer
+        does not count.
+        """
         if self._watch is not None and not self._watch.is_current(connection):
             raise errors.ConnectionError(f"{connection.host}:{connection.port} is no longer the primary")
 
     def give(self, connection: Any) -> None:
-        """Return a connection without unanswered commands to the pool. Close it if the pool was emptied meanwhile."""
+        """Return a connection without unanswered commands to the pool.
+
+        Closes it if the pool was emptied meanwhile.
+        """
         if connection in self._all:
             self._free.append((connection, time.monotonic()))
         else:
@@ -122,7 +134,7 @@ class BasePool:
         raise NotImplementedError
 
     def _emptied(self, everything: bool) -> list[Any]:
-        """Forget the free connections, or *everything*, and return them."""
+        """Forget the free connections, or all of them, and return them."""
         free, self._free = self._free, []
         connections = list(self._all) if everything else [connection for connection, _ in free]
         self._all.difference_update(connections)
@@ -141,7 +153,9 @@ class Shared:
         self._pid = os.getpid()
 
     def join(self, where: Hashable, user: object, make: Callable[[], P]) -> P:
-        """Return the pool of the server *where*, and add *user* to its users. *make* makes a missing pool."""
+        """Return the pool of the server *where*, and add *user* to its users. *make* makes a
+        missing pool.
+        """
         if self._pid != os.getpid():  # a fork copied the pools
             self._forget()
         with self._lock:
@@ -166,7 +180,7 @@ SHARED = Shared()
 
 
 def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable:
-    """Return the identity of the server of *url*, or else of a client's pool."""
+    """Return the identity of the server of a URL, or else of a client's pool."""
     if url is not None:
         return str(url), attend
     settings: dict[str, Any] = theirs.connection_kwargs  # the user may change them
@@ -174,14 +188,11 @@ def destination(url: str | None, theirs: Any, attend: Attend | None) -> Hashable
 
 
 def unreadable(error: OSError) -> errors.ConnectionError:
-    """Turn a socket's error into redis-py's error."""
     return errors.ConnectionError(f"Error while reading from the server: {error.args}")
 
 
 @define(eq=False)
 class Pending:
-    """A call that waits for its round trip."""
-
     commands: Sequence[bytes]
     leaves: Meanwhile
     answers: list[Any] | None = None
@@ -189,7 +200,11 @@ class Pending:
 
 
 def leaving(calls: Sequence[Pending]) -> tuple[list[Pending], dict[int, Exception]]:
-    """Mark calls as sent. Return the calls to send, and the errors of calls that are too late, by identity."""
+    """Mark calls as sent.
+
+    Returns the calls to send, and the errors of calls that are too late, by the identity of the
+    call.
+    """
     left: list[Pending] = []
     failed: dict[int, Exception] = {}
     for call in calls:

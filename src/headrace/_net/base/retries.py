@@ -1,7 +1,9 @@
-"""Retries: which errors heal, how long a round trip is retried, and when it must not be sent again.
+"""Retries of round trips. They depend on the error, on the time spent, and on what the server may
+have done.
 
-Calls are numbered in lanes, with one call in flight in each: so the server tells a repeated call from a new one. All
-executors of this process that connect to one server share its lanes, so that a short-lived one leaves no record behind.
+Calls are numbered in lanes, with one call in flight in each. So the server tells a repeated call
+from a new one. All executors of this process that connect to one server share its lanes. A
+short-lived executor then leaves no record behind.
 """
 
 from __future__ import annotations
@@ -50,18 +52,24 @@ _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on w
 
 
 def since_boot() -> float:
-    """Return the seconds of a clock that never goes back, and that counts on while this machine is suspended."""
+    """Return the seconds of a clock that never goes back, and that counts on while this machine is
+    suspended.
+    """
     return time.clock_gettime(_CLOCK)
 
 
 def unwelcome(error: BaseException) -> bool:
-    """Tell whether the server refuses the user's credentials. redis-py calls these connection errors."""
+    """Tell whether the server refuses the user's credentials. redis-py calls these connection
+    errors.
+    """
     return isinstance(error, (errors.AuthenticationError, errors.AuthorizationError))
 
 
 def refuse_signalled(error: BaseException) -> None:
-    """If *error* comes from a signal handler of the program during a call, raise the handler's exception. An `OSError`
-    of the handler, such as the `TimeoutError` of a time limit, is not a broken connection, even if redis-py wraps it.
+    """Raise the exception of the program's own signal handler, if *error* comes from one.
+
+    An `OSError` of the handler, such as the `TimeoutError` of a time limit, is not a broken
+    connection, even if redis-py wraps it.
     """
     handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
     bodies = [body for one in handlers for body in (getattr(one, "func", one), cast("Any", type(one)).__call__)]
@@ -74,10 +82,11 @@ def refuse_signalled(error: BaseException) -> None:
 
 
 def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = False, rights: bool = False) -> bool:
-    """Tell whether a retry can help; for errors that are not listed here it can't.
+    """Tell whether a retry can help. It can't for errors that are not listed here.
 
-    *good*: the server has answered before, so credentials are being changed. *rights*: the user had the missing
-    rights before. If a right was missing in the middle of a script, only *ops* that may run twice are retried.
+    With *good*, the server has answered before, so credentials are being changed. With *rights*,
+    the user had the missing rights before. If a right was missing in the middle of a script, only
+    *ops* that may run twice are retried.
     """
     if unwelcome(error):
         return good
@@ -95,17 +104,24 @@ def heals(error: BaseException, ops: Sequence[Op[Any]] = (), *, good: bool = Fal
 
 
 def answers(error: BaseException) -> bool:
-    """Tell whether the server itself sent the error: it is up, but loading, full, or no primary."""
+    """Tell whether the server itself sent the error. It is up then, but loading, full, or no
+    primary.
+    """
     return isinstance(error, (errors.ResponseError, errors.BusyLoadingError)) or _FULL in str(error)[:300]
 
 
 def bound(outage: Outage, budget: float) -> float:
-    """Return the seconds for retries: *budget*, or less before the first answer of the server."""
+    """Return the seconds for retries, which are fewer than *budget* before the first answer of the
+    server.
+    """
     return budget if outage.found or outage.answers else min(FIRST_ANSWER_S, budget)
 
 
 def bounding(timeout: float) -> float | None:
-    """Return the time limit of each round trip in seconds; `None` for the default, which lets the last attempt end."""
+    """Return the time limit of each round trip in seconds.
+
+    `None` is the default, which lets the last attempt end.
+    """
     return None if timeout == RETRY_BUDGET_S else timeout
 
 
@@ -120,25 +136,29 @@ def largest(ops: Sequence[Op[Any]]) -> tuple[int, str]:
 
 
 def announced(size: int) -> bytes:
-    """Pack a query for the server's largest value, and the announcement of a value of *size* bytes. The server refuses
-    the announcement at once, even if the user may not ask the question.
+    """Pack a query for the server's largest value, and the announcement of a value of *size* bytes.
+
+    The server refuses the announcement at once, even if the user may not ask the question.
     """
     return SIZE_LIMIT + b"*1\r\n$%d\r\n" % size
 
 
 def value_limit(reply: Any) -> int | None:
-    """Return the limit in *reply*, the server's answer to `SIZE_LIMIT`; `None` if it has none."""
+    """Return the limit in the server's answer to `SIZE_LIMIT`, or `None` if it has none."""
     words: Any = list(*reply.items()) if isinstance(reply, dict) and reply else reply  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return int(words[1]) if isinstance(words, list) and len(words) == 2 else None  # pyright: ignore[reportUnknownArgumentType]
 
 
 def refuses(reply: Any) -> bool:
-    """Tell whether *reply* says that a value is too large."""
+    """Tell whether a value was refused as too large."""
     return isinstance(reply, errors.ResponseError) and "invalid bulk length" in str(reply)[:300]
 
 
 def too_large(ops: Sequence[Op[Any]], limit: int | None, refused: bool) -> TooLarge | None:
-    """Return an error if a value of *ops* exceeds *limit* or, with an unknown limit, if the server *refused* it."""
+    """Return an error if a value of *ops* exceeds *limit*.
+
+    If the limit is not known, return it if the server *refused* a value.
+    """
     size, name = largest(ops)
     if not refused and (limit is None or size <= limit):
         return None  # no value is too large, or the server does not tell its limit
@@ -149,12 +169,13 @@ def too_large(ops: Sequence[Op[Any]], limit: int | None, refused: bool) -> TooLa
 
 
 def stale(error: BaseException) -> bool:
-    """Tell whether the connection leads to a server that is no longer the primary: then connect again."""
+    """Tell whether the connection leads to a server that is no longer the primary. Then connect
+    again.
+    """
     return isinstance(error, errors.ReadOnlyError) or "READONLY" in str(error)[:300]
 
 
 def faultless(replies: Sequence[Any]) -> bool:
-    """Tell whether no reply is an error."""
     for reply in replies:  # noqa: SIM110 - every call runs this, and `all` takes several times as long
         if isinstance(reply, Exception):
             return False
@@ -162,7 +183,7 @@ def faultless(replies: Sequence[Any]) -> bool:
 
 
 def missing(replies: Sequence[Any]) -> list[int]:
-    """Return the indices of replies that say NOSCRIPT: nothing ran, and the source must be sent."""
+    """Return the indices of replies that say NOSCRIPT. Nothing ran, and the source must be sent."""
     return [
         i
         for i, reply in enumerate(replies)
@@ -172,7 +193,10 @@ def missing(replies: Sequence[Any]) -> list[int]:
 
 
 def known(error: Exception, trip: Trip) -> None:
-    """Add the outcome of *trip*, as far as known, to its final *error*: as a note, and as the attribute `outcome`."""
+    """Add the outcome of *trip*, as far as known, to its final *error*.
+
+    It is added as a note, and as the attribute `outcome`.
+    """
     after = f"after {trip.spent:.1f} s"
     if trip.unanswered:
         outcome, text = (
@@ -188,7 +212,7 @@ def known(error: Exception, trip: Trip) -> None:
 
 
 def first_error(replies: Sequence[Any]) -> BaseException | None:
-    """Return the error to raise, if any: one that will not heal before one that will."""
+    """Return the error to raise, if any. An error that will not heal comes before one that will."""
     found = [r for r in replies if isinstance(r, Exception)]
     for error in found:
         if levels := _LEVELS.search(str(error)[:300]):
@@ -200,7 +224,7 @@ def first_error(replies: Sequence[Any]) -> BaseException | None:
 
 @define(eq=False)
 class Trip:
-    """One round trip: its operations, the time of the first sending, and its time limit."""
+    """One round trip with its operations, the time of the first sending, and its time limit."""
 
     ops: Sequence[Op[Any]]
     within: float | None = None  # seconds in all, with retries; `None`: only each attempt is limited
@@ -223,7 +247,8 @@ class Trip:
     def leaves(self) -> None:
         """Record that the trip is sent now.
 
-        Raises `OutcomeUnknown` if a repetition is so late that the server may have forgotten the first answer.
+        Raises `OutcomeUnknown` if a repetition is so late that the server may have forgotten the
+        first answer.
         """
         self.unanswered += 1
         now = since_boot()
@@ -238,9 +263,10 @@ class Trip:
 
 
 def remaining(trip: Trip, took: float) -> float | None:
-    """Return the seconds that are left of a trip after *took* seconds of its attempt; `None` without a bound.
+    """Return the seconds that are left of a trip after its attempt took *took* seconds.
 
-    Raises `redis.TimeoutError` if the time left is too short to send the rest.
+    Returns `None` without a bound. Raises `redis.TimeoutError` if the time left is too short to
+    send the rest.
     """
     if trip.left is None:
         return None
@@ -251,7 +277,9 @@ def remaining(trip: Trip, took: float) -> float | None:
 
 @define(eq=False)
 class RetryBudget:
-    """The time spent on a round trip. It excludes time in which this process, or the machine, was suspended."""
+    """The time spent on a round trip. It excludes time in which this process, or the machine, was
+    suspended.
+    """
 
     outage: Outage
     limit: Callable[[], float]  # seconds; the limit may change meanwhile
@@ -273,8 +301,9 @@ class RetryBudget:
         return self.trip.spent + pause >= self.limit()
 
     def _needed(self) -> float:
-        """Return the seconds that an attempt needs: as long as other attempts took, if a known
-        outcome could be lost.
+        """Return the seconds that an attempt needs.
+
+        That is as long as other attempts took, if a known outcome could be lost.
         """
         return ATTEMPT_S if self.trip.unanswered else max(ATTEMPT_S, 2 * self.slowest)
 
@@ -288,7 +317,6 @@ class RetryBudget:
         self._passed(state.upcoming_sleep)
 
     def failed(self, error: BaseException) -> None:
-        """Record the error of an attempt."""
         took = self._passed(self.step)
         if reported := answers(error):
             self.slowest = max(self.slowest, took)
@@ -319,14 +347,18 @@ Meanwhile = Callable[[], None] | None
 
 @define
 class Lanes:
-    """Free lanes, by the prefix of their records. Taking and returning one is atomic under the interpreter's lock."""
+    """Free lanes, by the prefix of their records.
+
+    Taking and returning one is atomic under the interpreter's lock.
+    """
 
     free: dict[str, list[Lane]] = field(factory=dict)  # pyright: ignore[reportUnknownVariableType]
     pid: int = field(factory=os.getpid)
 
     def take(self, prefix: str) -> Lane:
-        """Take a lane for a call whose record begins with *prefix* ('' for a call without a record), and number the
-        call.
+        """Take a lane for a call whose record begins with *prefix*, and number the call.
+
+        The prefix of a call without a record is empty.
         """
         if self.pid != os.getpid():  # a fork copied the lanes: two processes on one lane would get each other's answers
             self.free, self.pid = {}, os.getpid()
@@ -344,14 +376,18 @@ class Lanes:
                 self.put(op.lane_prefix, lane)
 
     def put(self, prefix: str, lane: Lane) -> None:
-        """Return the lane of a call whose record begins with *prefix*, and whose first attempt was answered."""
+        """Return the lane of a call whose record begins with *prefix*, and whose first attempt was
+        answered.
+        """
         try:
             self.free[prefix].append(lane)
         except KeyError:
             self.free.setdefault(prefix, []).append(lane)
 
     def drop(self, prefix: str) -> list[str]:
-        """Forget the free lanes, and return the keys of their records, which are not needed any more."""
+        """Forget the free lanes, and return the keys of their records, which are not needed any
+        more.
+        """
         free = self.free.get(prefix, []) if self.pid == os.getpid() else []
         keys: list[str] = []
         with suppress(IndexError):
@@ -375,14 +411,13 @@ _SHARED: dict[Hashable, Lanes] = {}  # by server
 def lanes_of(pool: Any) -> Lanes:
     """Return the lanes of this process for the server of *pool*.
 
-    A server under two names has two sets of lanes; two servers under one name share a set. Either way, a lane has one
-    call in flight, and its numbers grow.
+    A server under two names has two sets of lanes, and two servers under one name share a set.
+    Either way, a lane has one call in flight, and its numbers grow.
     """
     return _SHARED.setdefault(place(pool), Lanes())
 
 
 def place(pool: Any) -> Hashable:
-    """Return the identity of *pool*'s server."""
     get = pool.connection_kwargs.get
     return get("host"), get("port"), get("path"), get("db"), getattr(pool, "service_name", None)
 

@@ -1,9 +1,11 @@
-"""The primary behind Sentinel. We find it by asking all Sentinels at once, and leave it as soon as they name another.
+"""The primary behind Sentinel. We ask all Sentinels at once, and leave it as soon as they name
+another.
 
-Sentinel names a new primary seconds before it demotes the former one, which still answers; a frozen primary answers
-when it wakes. Both would acknowledge writes that are then lost. So a thread for each Sentinel listens to its messages,
-and asks it every second. When the primary changes, all connections to the former one are closed under their calls. The
-calls are sent again under their numbers, and late answers of the former primary do not count.
+Sentinel names a new primary seconds before it demotes the former one, which still answers. A frozen
+primary answers when it wakes. Both would acknowledge writes that are then lost. So a thread for
+each Sentinel listens to its messages, and asks it every second. When the primary changes, all
+connections to the former one are closed under their calls. The calls are sent again under their
+numbers, and late answers of the former primary do not count.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ CHANNELS = ("+switch-master", "+promoted-slave")  # the primary has changed; the
 
 @frozen
 class Report:
-    """The answer of one Sentinel: the address of the primary, and the configuration that names it."""
+    """The primary that one Sentinel names, and the epoch of the configuration that names it."""
 
     epoch: int
     primary: Place
@@ -71,7 +73,10 @@ class Watch:
         return self.primary is not None and bool(self._threads) and self._pid == os.getpid()
 
     def find(self) -> Place:
-        """Return the primary's address; wait for the first answer of a Sentinel. Raises `MasterNotFoundError`."""
+        """Return the primary's address, after waiting for the first answer of a Sentinel.
+
+        Raises `MasterNotFoundError` if none answers in time.
+        """
         self._begin()
         self._found.wait(FIND_WITHIN_S)
         primary = self.primary
@@ -104,7 +109,6 @@ class Watch:
             self._connections.add(connection)
 
     def is_current(self, connection: Any) -> bool:
-        """Tell whether a connection leads to the primary."""
         return (connection.host, connection.port) == self.primary
 
     def _watch(self, place: Place) -> None:
@@ -139,7 +143,7 @@ class Watch:
             return True
 
     def _look(self, connection: Any) -> Report | None:
-        """Ask a Sentinel; `None` if its answer is not reliable."""
+        """Ask a Sentinel. Returns `None` if its answer is not reliable."""
         ask = [pack(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)), pack(("SENTINEL", "MASTER", self.service))]
         connection.send_packed_command([b"".join(ask)])
         address, answer = connection.read_response(), connection.read_response()
@@ -152,7 +156,10 @@ class Watch:
         return Report(int(words.get(b"config-epoch", b"0")), (host, port))
 
     def _take(self, place: Place, report: Report | None) -> None:
-        """Apply a Sentinel's answer: the latest configuration counts, or an earlier one if most agree on it."""
+        """Apply a Sentinel's answer.
+
+        The latest configuration counts, or an earlier one if most Sentinels agree on it.
+        """
         with self._lock:
             if report is None:
                 self._reports.pop(place, None)
@@ -181,7 +188,6 @@ class Manager:
         self.watch = watch
 
     def discover_master(self, _service: str) -> Place:
-        """Return the address of the primary."""
         return self.watch.find()
 
 
@@ -189,10 +195,10 @@ _WATCHES: WeakValueDictionary[Hashable, Watch] = WeakValueDictionary()
 
 
 def managed(pool: Any, copied: Copied, manager: type[Manager]) -> Any:
-    """Return the manager that finds the primary for *pool*, a pool of redis-py: the manager of a `Watch`, or the user's
-    own.
+    """Return the manager that finds the primary for *pool*, a pool of redis-py.
 
-    *copied* copies the settings of a connection. *manager* is the class for asyncio or for threads.
+    It is the manager of a `Watch`, or the user's own. *copied* copies the settings of a connection.
+    *manager* is the class for asyncio or for threads.
     """
     theirs: Any = pool.sentinel_manager
     for usual in (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel):
@@ -202,7 +208,6 @@ def managed(pool: Any, copied: Copied, manager: type[Manager]) -> Any:
 
 
 def _finder(kind: Any) -> Any:
-    """Return the method that finds the primary, from a class of redis-py or a subclass."""
     return kind.discover_master
 
 
@@ -222,7 +227,7 @@ def _watch(service: str, theirs: Any, copied: Copied) -> Watch:
 
 
 def _maker(kind: Any, settings: dict[str, Any]) -> Any:
-    """Return the maker of connections for threads to a Sentinel, from a client of either colour."""
+    """Return a maker of connections for threads to a Sentinel, from a client of either colour."""
     secure = issubclass(kind, (redis.SSLConnection, redis.asyncio.SSLConnection))
     ours: Any = redis.SSLConnection if secure else redis.Connection
     settings |= {"socket_timeout": ANSWER_WITHIN_S, "socket_connect_timeout": ANSWER_WITHIN_S, "protocol": 2}

@@ -1,4 +1,4 @@
-"""The socket of a connection, whichever library opened it: its timeout, and its end from another thread."""
+"""The socket of a connection of any library. Its timeout can be set, and another thread can end it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def socket_of(connection: Any) -> Any:
 def set_timeout(sock: Any, seconds: float) -> None:
     """Limit each wait of a socket.
 
-    The kernel limits plain sockets, which then raise `BlockingIOError`. With Python's own timeout a thread would
-    sleep in `poll`, and wake later than in `recv`: that took a third of a short call. TLS would repeat a read that
-    the kernel has ended. Sockets of other libraries (gevent) may not use the kernel's timeout.
+    The kernel limits plain sockets, which then raise `BlockingIOError`. With Python's own timeout a
+    thread would sleep in `poll`, and wake later than in `recv`, which took a third of a short call.
+    TLS would repeat a read that the kernel has ended. Sockets of other libraries (gevent) may not
+    use the kernel's timeout.
     """
     if not isinstance(sock, SSLSocket):
         whole = int(seconds)
@@ -39,9 +40,11 @@ def set_timeout(sock: Any, seconds: float) -> None:
 
 
 def cut(connection: Any) -> None:
-    """End a connection that another thread uses. That thread's next read or write fails, and it closes the connection.
+    """End a connection that another thread uses. That thread's next read or write fails, and closes
+    it.
 
-    If this thread closed it, a new socket might get its number, and the other thread might wait for that one.
+    If this thread closed it, a new socket might get its number, and the other thread might wait for
+    that one.
     """
     with suppress(OSError, ValueError, AttributeError):
         ours = socket_of(connection)

@@ -1,10 +1,11 @@
 # Generated from `headrace/_net/aio/cluster.py` by .ci/twins.py: edit that file.
-"""An executor for clusters: each operation goes to the node that serves its slot.
+"""An executor for clusters. Each operation goes to the node that serves its slot.
 
-- An `Executor` holds the connections of a node, and is used only to send. Lanes, retries and their budget are the
-  cluster's: a call keeps its number wherever it goes, and its record moves with the slot, so that it never acts twice.
-- Operations of one round trip that concern several nodes are sent to all at once. While one node is out of reach,
-  answered operations of other nodes are not sent again.
+- An `Executor` holds the connections of a node, and is used only to send. Lanes, retries and
+  their budget are the cluster's. So a call keeps its number wherever it goes, and its record moves
+  with the slot. It never acts twice.
+- Operations of one round trip that concern several nodes are sent to all at once. While one node is
+  out of reach, answered operations of other nodes are not sent again.
 """
 
 # ruff: noqa: SLF001 - the executors of nodes are parts of this one
@@ -115,13 +116,15 @@ class ClusterExecutor(Executor):
         self._answer_within = seconds
 
     def combine(self) -> None:
-        """Let the calls to each node share round trips from now on. An unreachable node delays only its own calls."""
         self._combines = True
         for link in self.links():
             link.combine()
 
     def _refresh(self, within: float | None) -> None:
-        """Wait until the map of the cluster is known, *within* seconds at most. Raises the error of a failed search."""
+        """Wait until the map of the cluster is known, *within* seconds at most.
+
+        Raises the error of a failed search.
+        """
         search = self._begin_search()
         within = LEARN_WITHIN_S if within is None else within
         if not happens(search.over, min(within, LEARN_WITHIN_S)):
@@ -148,7 +151,9 @@ class ClusterExecutor(Executor):
             return search
 
     def _find_map(self, search: MapSearch) -> None:
-        """Ask one node after another for the map. Ask the next one soon, even if earlier nodes have not answered."""
+        """Ask one node after another for the map. Ask the next one soon, even if earlier nodes have
+        not answered.
+        """
         answers: Queue[tuple[Node, Answers]] = Queue()
         asked: list[Node] = []
         try:
@@ -206,7 +211,10 @@ class ClusterExecutor(Executor):
         return keys.group
 
     def _first_connections(self, trip: Trip) -> Any:
-        """Return the connections to the node of the first operation. An unreachable node delays only its own calls."""
+        """Return the connections to the node of the first operation.
+
+        An unreachable node then delays only its own calls.
+        """
         node = self.slots.owner(slot_of(trip.ops[0].keys[0])) if trip.ops else None
         return (self if node is None else self._link(node)).connections
 
@@ -237,7 +245,7 @@ class ClusterExecutor(Executor):
         return scatter.answered()
 
     def _exchanged(self, batch: Batch, trip: Scattered, meanwhile: Meanwhile) -> Answers:
-        """Send a batch. Return its answers, or why there are none."""
+        """Send a batch. Returns its answers, or the error that prevents them."""
         link = self._link(batch.node)
         try:
             link._try_waiting(trip)
@@ -259,11 +267,13 @@ class ClusterExecutor(Executor):
         return result
 
     def ping(self) -> None:
-        """Ask any node for a sign of life. Raises its error."""
         self._link(self.slots.places()[0]).ping()
 
     def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
-        """Scan one node after another, in steps. The cursor holds the number of the node, and the node's own cursor."""
+        """Scan one node after another, in steps.
+
+        The cursor holds the number of the node, and the node's own cursor.
+        """
         if not self.slots.complete:
             self._refresh(within)
         at, number = divmod(cursor, SCANNED_AT_ONCE)
@@ -292,7 +302,10 @@ class ClusterExecutor(Executor):
         self._moved(error, redirection.slot_id)
 
     def unreachable(self, channels: Sequence[str]) -> None:
-        """Record that the node of these channels was unreachable. The next call of `source` looks for another one."""
+        """Record that the node of these channels was unreachable.
+
+        The next call of `source` looks for another one.
+        """
         node = self.slots.owner(slot_of(channels[0]))
         if node is not None:
             self.slots.failed(node)
@@ -315,7 +328,6 @@ class ClusterExecutor(Executor):
         return self._home(slot).pool
 
     def _home(self, slot: int) -> Executor:
-        """Return the executor of the node that serves *slot*."""
         if self.slots.owner(slot) is None:
             self._refresh(None)
         return self._link(self._owner(slot))

@@ -30,7 +30,7 @@ Driven = Annotated[T, "returned at once"]  # the type of a call that is awaited 
 
 
 def here() -> object:
-    """Return the number of this process: other threads do not survive a fork."""
+    """Return the number of this process, as other threads do not survive a fork."""
     return os.getpid()
 
 
@@ -41,19 +41,20 @@ class Background:
         self._threads: WeakSet[threading.Thread] = WeakSet()
 
     def start(self, name: str, call: Callable[..., None], *args: Any) -> None:
-        """Call *call* in a thread."""
         thread = threading.Thread(target=call, args=args, name=name, daemon=True)
         self._threads.add(thread)
         thread.start()
 
     def end(self, within: float = 0.0) -> None:
-        """Wait for the threads, *within* seconds at most. Threads cannot be cancelled, and end by themselves."""
+        """Wait for the threads, *within* seconds at most. Threads cannot be cancelled, and end by
+        themselves.
+        """
         for thread in [*self._threads] if within else ():
             thread.join(within)
 
 
 def background(_home: object, seconds: float, call: Callable[[], None]) -> None:
-    """Call *call* at once, or in a thread after *seconds*."""
+    """Call a function at once, or in a thread after *seconds*."""
     if seconds <= 0:
         call()
         return
@@ -63,12 +64,12 @@ def background(_home: object, seconds: float, call: Callable[[], None]) -> None:
 
 
 def takes_steps(_run: Any) -> bool:
-    """Let this thread take the steps of any run: a pool's threads may work for several."""
+    """Let this thread take the steps of any run, as a pool's threads may work for several."""
     return True
 
 
 def made(_calls: object, _what: str, value: T) -> T:
-    """Return a value: a call of this colour has been made."""
+    """Return a value, as a call of this colour has been made."""
     return value
 
 
@@ -84,17 +85,14 @@ def settled(value: Any) -> Any:
 
 
 def happens(event: Event, seconds: float) -> bool:
-    """Wait for an event; return whether it came."""
     return event.wait(seconds)
 
 
 def holds(condition: Condition, predicate: Callable[[], bool], seconds: float) -> None:
-    """Wait until *predicate* holds, at most *seconds*. The caller holds the condition's lock."""
     condition.wait_for(predicate, seconds)
 
 
 def next_of(answers: Queue[T], seconds: float) -> T | None:
-    """Return the next item of a queue; `None` if none comes within *seconds*."""
     try:
         return answers.get(timeout=seconds)
     except queue.Empty:
@@ -102,12 +100,12 @@ def next_of(answers: Queue[T], seconds: float) -> T | None:
 
 
 def bounded(_seconds: float) -> AbstractContextManager[None]:
-    """Do nothing: the timeouts of the sockets limit an exchange with the server."""
+    """Do nothing, as the timeouts of the sockets limit an exchange with the server."""
     return nullcontext()
 
 
 def all_of(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Make several calls at the same time; return their results. Raises the error of one."""
+    """Make several calls at the same time, and return their results. Raises the error of one."""
     results: dict[int, T] = {}
     raised: list[BaseException] = []
 

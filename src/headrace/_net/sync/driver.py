@@ -1,5 +1,5 @@
 # Generated from `headrace/_net/aio/driver.py` by .ci/twins.py: edit that file.
-"""The driver of the generators in `_core`: it performs each effect and sends the answer back."""
+"""The driver of the generators in `_core`. It performs each effect, and sends the answer back."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 class Driver(Connected):
-    """Runs operations, and the generators of calls; base of `Queue` and `Flow`."""
+    """Runs operations, and the generators of calls. It is the base of `Queue` and `Flow`."""
 
     _wait_queues: WaitQueues | None = None
 

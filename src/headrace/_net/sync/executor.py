@@ -1,4 +1,4 @@
-"""Executors on threads: they undo interrupted calls, and can give up all calls under way."""
+"""Executors on threads. They undo interrupted calls, and can give up all calls under way."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ NO_LIMIT = nullcontext()  # threads are few
 class Executor(Trips):
     """Runs operations on a pool of our own.
 
-    *budget*: seconds for the retries of a round trip. *outage*: shared with other executors of the same server.
-    *shares*: whether it shares its connections with them.
+    Retries of a round trip take at most *budget* seconds. Executors of the same server may have the
+    same *outage*. If this one *shares*, it uses the connections of the others, too.
     """
 
     def __init__(
@@ -45,14 +45,18 @@ class Executor(Trips):
         self._sleep = sleep_using_event(self._given_up)
 
     def run(self, op: Op[R], meanwhile: Meanwhile = None, within: float | None = None) -> R:
-        """Run one operation and return its decoded reply. *meanwhile* is called in each attempt, while the server
-        works. *within* is a time limit in seconds, in place of the executor's.
+        """Run one operation and return its decoded reply.
+
+        *meanwhile* is called in each attempt, while the server works. *within* is a time limit in
+        seconds, in place of the executor's.
         """
         result: R = self.run_all([op], meanwhile, within=within)[0]
         return result
 
     def run_whole(self, effect: Undoable, within: float | None = None) -> Grant | None:
-        """Run an operation. If interrupted, fetch the reply again, and run the operation that undoes it."""
+        """Run an operation. If interrupted, fetch the reply again, and run the operation that
+        undoes it.
+        """
         op, undo = effect.op, effect.undo
         effect.lane = lane = effect.lane or self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
@@ -79,7 +83,6 @@ class Executor(Trips):
                 self._insist(op)
 
     def _insist(self, op: Op[Any]) -> None:
-        """Send an operation once."""
         self._attempt(self._trip([op], UNDO_WITHIN_S), [self._lane(op)], None)
 
     def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
@@ -121,7 +124,8 @@ class Executor(Trips):
     def close(self, last: Sequence[Op[Any]] = ()) -> None:
         """Run *last*, delete the records of our lanes, and close our connections.
 
-        Waits about a second for a server that does not answer. The executor can be used again, with new connections.
+        Waits about a second for a server that does not answer. The executor can be used again, with
+        new connections.
         """
         clearing = [] if self._given_up.is_set() else self._clearing()
         try:
@@ -142,7 +146,9 @@ class Executor(Trips):
             pool.disconnect()
 
     def _clear(self, connection: Any, clearing: Sequence[tuple[str, ...]]) -> None:
-        """Delete records on a connection that has just been used, so that the call waits for the server only."""
+        """Delete records on a connection that has just been used, so that the call waits for the
+        server only.
+        """
         with suppress(Exception):  # they expire
             commands = [pack(command) for command in clearing]
             self.connections.exchange(connection, commands, end=since_boot() + COURTESY_S)
@@ -157,7 +163,9 @@ class Executor(Trips):
 
 
 def meet(executor: Executor) -> None:
-    """Return once a server answers, even with an error. Raises the last error after `FIRST_ANSWER_S`."""
+    """Return once a server answers, even with an error. Raises the last error after
+    `FIRST_ANSWER_S`.
+    """
     outage = executor.outage
     budget = RetryBudget(
         outage, lambda: 0.0 if outage.found else bound(outage, RETRY_BUDGET_S), executor.timeout, Trip([])

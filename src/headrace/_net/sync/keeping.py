@@ -1,5 +1,5 @@
 # Generated from `headrace/_net/aio/keeping.py` by .ci/twins.py: edit that file.
-"""`queue.keeping(leases)`: the leases are renewed in the background while a program works on their jobs."""
+"""The context `queue.keeping(leases)`, which renews leases while a program works on their jobs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 # Generated from `headrace/_net/aio/listening.py` by .ci/twins.py: edit that file.
-"""One subscription to the events of all shards of a queue: a connection, and a reader, for each node."""
+"""One subscription to the events of all shards of a queue. Each node has a connection, and a
+reader.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,6 @@ from headrace._protocol.shards import WholeOps
 
 @define(eq=False)
 class Listener:
-    """A subscription to the shards of one node."""
-
     subscription: Any = None
     shards: Sequence[Ops] = ()
     channels: Sequence[str] = ()
@@ -35,7 +35,9 @@ class Listener:
 
 
 class Listening:
-    """One subscription to all shards of a queue. It follows the table of shards, which it reads through *drive*."""
+    """One subscription to all shards of a queue. It follows the table of shards, which it reads
+    through *drive*.
+    """
 
     def __init__(
         self, ops: WholeOps, executor: Executor, kinds: Sequence[str], drive: Callable[[Call[bool]], Driven[bool]]
@@ -52,7 +54,10 @@ class Listening:
         self._closed = False
 
     def receive(self, _channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages that come within *seconds*. The first call returns whether it listens to all shards."""
+        """Wait up to *seconds* for messages, and return them.
+
+        The first call returns whether it listens to all shards.
+        """
         with self._changed:
             if self._home != here():
                 self._home = here()
@@ -63,7 +68,6 @@ class Listening:
             return self._inbox.received()
 
     def _wait(self, predicate: Callable[[], bool], seconds: float) -> None:
-        """Wait until *predicate* holds, or this object is closed, at most *seconds*."""
         holds(self._changed, lambda: self._closed or predicate(), seconds)
 
     def _follow(self) -> None:
@@ -102,7 +106,6 @@ class Listening:
                 self._background.start("headrace-events", self._listen, listener)
 
     def _listen(self, listener: Listener) -> None:
-        """Listen to the shards of one node, as long as it has any."""
         try:
             while listener.channels and not self._closed:
                 received = listener.subscription.receive(listener.channels, LISTEN_S)

@@ -23,10 +23,10 @@ from headrace._telemetry.client import Outage
 
 
 class Pool(BasePool):
-    """The connections of executors, to the server of *url* or of *theirs*, a client's pool.
+    """The connections of executors, to the server of a URL or of a client's pool, *theirs*.
 
-    Threads share the pool: to take or to return a connection is atomic under the interpreter's lock. Executors of
-    the same server share *outage*.
+    Threads share the pool, because taking or returning a connection is atomic under the
+    interpreter's lock. Executors of the same server share *outage*.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Pool(BasePool):
         return SHARED.join(destination(url, theirs, attend), user, lambda: cls(url, theirs, attend=attend))
 
     def take(self) -> Any:
-        """Take an open connection that nothing uses; make one if none is free."""
+        """Take an open connection that nothing uses. Make one if none is free."""
         if self._pid != os.getpid():  # a fork copied them: they are the parent's
             self._free, self._all, self._pid = [], set(), os.getpid()
         connection, looked_at = self._newest()
@@ -100,27 +100,25 @@ class Pool(BasePool):
         connection.disconnect()
 
     def disconnect(self, inuse_connections: bool = True) -> None:
-        """Close all connections, free or in use. A call that uses one fails."""
         for connection in self._emptied(inuse_connections):
             connection.disconnect()
 
     def combine(self) -> None:
-        """Let calls share round trips from now on. A few hundred concurrent calls then need two connections."""
         self.combiner = Combiner(self)
 
     def abort(self, connection: Any) -> None:
-        """End a connection on which a call waits. The call fails, and closes the connection."""
         abort(connection)
 
     def send(
         self, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
         within: float | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Send packed commands in one round trip; return the replies, with errors as values.
+        """Send packed commands in one round trip. Return the replies, with errors as values.
 
-        Nothing is retried. *leaves* is called with a connection at hand, just before the commands are sent. *within*
-        is a time limit in seconds, if it is shorter than the timeouts of connections. The look-up of the server's
-        name, and the start of an embedded server, are not limited.
+        Nothing is retried. *leaves* is called with a connection at hand, just before the commands
+        are sent. *within* is a time limit in seconds, if it is shorter than the timeouts of
+        connections. The look-up of the server's name, and the start of an embedded server, are not
+        limited.
         """
         if within is None or within >= self.timeout:
             if self.combiner is not None and meanwhile is None and within is None:
@@ -139,8 +137,9 @@ class Pool(BasePool):
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None,
         end: float | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Send commands on a connection, read the replies, and return the connection to the pool. *meanwhile* is called
-        while the server works. *end* is the latest moment.
+        """Send commands on a connection, read the replies, and return the connection to the pool.
+
+        *meanwhile* is called while the server works. *end* is the latest moment.
         """
         try:
             if end is not None:
@@ -168,7 +167,6 @@ def abandon(connection: Any, _process: object) -> None:
 
 
 def disconnect(connection: Any) -> None:
-    """Close a connection."""
     connection.disconnect()
 
 
@@ -178,14 +176,13 @@ def maker_for(theirs: Any) -> Any:
 
 
 def subscription_maker(theirs: Any) -> Any:
-    """Like `maker_for`, for subscriptions."""
     maker = maker_for(theirs)
     maker.connection_kwargs["protocol"] = 2
     return maker
 
 
 def pushed(connection: Any, seconds: float) -> list[Any]:
-    """Return the messages of so many seconds, redirections among them as values."""
+    """Return the messages that come within *seconds*, redirections among them as values."""
     found: list[Any] = []
     ready = connection.can_read(timeout=seconds)
     while ready:
@@ -198,7 +195,9 @@ def pushed(connection: Any, seconds: float) -> list[Any]:
 
 
 def limit(connection: Any, end: float) -> None:
-    """Limit the next step on a connection. A timeout of its parser would apply to each part of a reply."""
+    """Limit the next step on a connection. A timeout of its parser would apply to each part of a
+    reply.
+    """
     connection._sock.settimeout(max(0.001, end - since_boot()))  # noqa: SLF001
 
 
@@ -214,7 +213,7 @@ def quiet(connection: Any) -> bool:
 
 
 def exchanged(connection: Any, packed: bytes) -> Any:
-    """Send a packed command and read its reply; an error is returned as a value."""
+    """Send a packed command and read its reply. An error is returned as a value."""
     send(connection, packed)
     return reply(connection)
 
@@ -234,7 +233,7 @@ def send(connection: Any, packed: bytes) -> None:
 
 
 def replies(connection: Any, number: int, end: float | None = None) -> list[Any]:
-    """Read *number* replies, with errors as values. *end* is the latest moment."""
+    """Read several replies, with errors as values. *end* is the latest moment."""
     if end is None:
         return [reply(connection) for _ in range(number)]
     answers: list[Any] = []
@@ -246,7 +245,7 @@ def replies(connection: Any, number: int, end: float | None = None) -> list[Any]
 
 
 def reply_within(connection: Any, seconds: float) -> Any:
-    """Read one reply; `None` if none comes within *seconds*."""
+    """Read one reply, or return `None` if there is none within *seconds*."""
     return reply(connection) if connection.can_read(seconds) else None
 
 
@@ -263,7 +262,9 @@ def reply(connection: Any) -> Any:
 
 
 class PendingOfThread(Pending):
-    """A call of a thread. The thread sleeps until the call is answered, or until it has to send for others."""
+    """A call of a thread. The thread sleeps until the call is answered, or until it has to send for
+    others.
+    """
 
     def __init__(self, commands: Sequence[bytes], leaves: Meanwhile) -> None:
         super().__init__(commands, leaves)
@@ -272,7 +273,9 @@ class PendingOfThread(Pending):
 
 
 class Combiner:
-    """Calls that wait for a round trip, and calls under way. One of the callers of a trip sends it for all of them."""
+    """Calls that wait for a round trip, and calls under way. One of the callers of a trip sends it
+    for all of them.
+    """
 
     def __init__(self, connections: Pool) -> None:
         self._connections = connections
@@ -281,7 +284,9 @@ class Combiner:
         self._lock = _forks.lock()
 
     def send(self, commands: Sequence[bytes], leaves: Meanwhile) -> list[Any]:
-        """Send packed commands, together with other callers' commands. Return the replies, as `Executor.send` does."""
+        """Send packed commands together with other callers' commands. Return the replies, as
+        `Executor.send` does.
+        """
         call = PendingOfThread(commands, leaves)
         with self._lock:
             self._waiting.append(call)
@@ -298,13 +303,15 @@ class Combiner:
         return call.answers
 
     def _next(self) -> None:
-        """Let the first waiting caller send, also for others. The caller of this method holds the lock."""
+        """Let the first waiting caller send, also for others. The caller of this method holds the
+        lock.
+        """
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), CALLS_AT_MOST))]
         batch[0].leads = batch
         batch[0].turn.set()
 
     def _lead(self, batch: Sequence[PendingOfThread]) -> None:
-        """Send the calls of a trip; then let another caller do so."""
+        """Send the calls of a trip. Then let another caller do so."""
         try:
             self._trip(batch)
         except BaseException as error:

@@ -1,5 +1,7 @@
 # Generated from `headrace/_net/aio/steps.py` by .ci/twins.py: edit that file.
-"""`Steps`: the steps of one run, taken by its handler. Their decisions are in `_core/steps`."""
+"""`Steps` has the steps of one run, taken by its handler. Their decisions are in
+`_core/steps`.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ Drive = Callable[[Call[Any]], Driven[Any]]  # runs a generator to its end
 
 
 def driver(executor: Executor, late: Callable[[NotDurable], list[Any]]) -> Drive:
-    """Make the function that runs the generators of a run on an executor. *late* answers for a write that is not as
-    durable as asked.
+    """Make the function that runs the generators of a run on an executor.
+
+    *late* answers for a write that is not as durable as asked.
     """
 
     def perform(effect: Effect) -> Any:
@@ -56,7 +59,7 @@ def raised(error: NotDurable) -> list[Any]:
 
 
 class Steps:
-    """The steps of one run: `Job.step` and its siblings end here."""
+    """The steps of one run, where `Job.step` and its siblings end."""
 
     def __init__(self, run: Run, drive: Drive, home: object = None) -> None:
         self.run = run
@@ -71,11 +74,11 @@ class Steps:
         return made(self.run.made, f"step {name!r:.100}", self._step(name, function, args, options, once=once))
 
     def sleep(self, name: str, duration: Any, *, release_key: bool) -> Driven[Any]:
-        """Return once the time has come. End the handler before."""
+        """Return once the time has come. The handler ends if that is later."""
         return made(self.run.made, f"sleep {name!r:.100}", self._sleep(name, duration, release_key=release_key))
 
     def wait_for(self, name: str, timeout: Any, *, release_key: bool) -> Driven[Any]:
-        """Return the data of a signal. End the handler before it comes."""
+        """Return the data of a signal. The handler ends if there is none yet."""
         return made(self.run.made, f"wait {name!r:.100}", self._wait_for(name, timeout, release_key=release_key))
 
     def _step(
@@ -102,7 +105,9 @@ class Steps:
             return self._drive(self.run.wait_for(name, timeout, release_key=release_key))
 
     def _taking(self, kind: str, name: str) -> StepSpan:
-        """Make the span of a step. Raises `ConfigurationError` in the task of another job's handler."""
+        """Make the span of a step. Raises `ConfigurationError` in the task of another job's
+        handler.
+        """
         if not takes_steps(self.run):
             raise ConfigurationError(
                 f"{kind} {name!r:.100} of job {self.run.claim.job.id!r} is taken in the task of another job: "

@@ -1,9 +1,11 @@
 # Generated from `headrace/_net/aio/subscription.py` by .ci/twins.py: edit that file.
-"""Subscribed connections: Pub/Sub for workers, for calls that wait for results, and for event streams.
+"""Subscribed connections, which use Pub/Sub for workers, for calls that wait for results, and for
+event streams.
 
-A subscription has its own connection, which serves only its channels, and always speaks RESP2. If the connection is
-lost, the next call of `receive` opens it again, and reports that: messages published meanwhile are lost. An idle
-connection is pinged: otherwise a server that vanished without closing it would not be noticed.
+A subscription has its own connection, which serves only its channels, and always speaks RESP2. If
+the connection is lost, the next call of `receive` opens it again, and reports this. Messages
+published meanwhile are lost. An idle connection is pinged, as a server that vanished without
+closing it would not be noticed otherwise.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ def channels_of(queues: Iterable[Ops], kinds: Sequence[str]) -> list[str]:
 
 
 class Subscription:
-    """One subscribed connection to the server of *executor*. One task uses it; another task may `close` it.
+    """One subscribed connection to the server of *executor*. One task uses it, and another task may
+    `close` it.
 
-    *listened*: the queues or shards whose events it receives. It announces itself to their scripts.
+    It receives the events of the queues or shards that *listened* returns, and announces itself to
+    their scripts.
     """
 
     def __init__(self, executor: Executor, listened: Callable[[], Sequence[Ops]] | None = None) -> None:
@@ -59,7 +63,7 @@ class Subscription:
         self._warned = False
 
     def receive(self, channels: Sequence[str], seconds: float) -> Received:
-        """Return the messages of *seconds*, the beginning of the subscription, or the error that prevents it."""
+        """Wait up to *seconds* for messages. Also reports that the subscription began or failed."""
         with self._busy:
             received = self._receive(channels, seconds)
         if self._closed:
@@ -134,7 +138,7 @@ class Subscription:
             disconnect(connection)
 
     def abandon(self) -> None:
-        """Close the connection soon, as its reader was collected, which any thread may do."""
+        """Close the connection soon, as its reader was collected. Any thread may call this."""
         self._closed = True
         connection = self._connection
         self._connection = None
@@ -142,7 +146,9 @@ class Subscription:
             abandon(connection, self._home)
 
     def close(self) -> None:
-        """Close the subscription for good. A `receive` under way returns, and closes the connection."""
+        """Close the subscription for good. A `receive` under way returns, and closes the
+        connection.
+        """
         self._closed = True
         if not self._busy.locked():
             self._hang_up()
@@ -170,7 +176,9 @@ class Subscription:
         return []
 
     def _stray(self, slot: int) -> None:
-        """Record that another node serves a slot. Raises `ConnectionError` if this connection serves no other slot."""
+        """Record that another node serves a slot. Raises `ConnectionError` if this connection
+        serves no other slot.
+        """
         self._subscribed = {name for name in self._subscribed if slot_of(name) != slot}
         self._strayed = True
         self._channels = ()
@@ -183,7 +191,9 @@ class Subscription:
         return Received("strayed" if strayed else "on", messages)
 
     def _subscribing(self, channels: Sequence[str]) -> list[bytes]:
-        """Return the commands that subscribe. Control channels work on any node, as PUBLISH reaches all nodes."""
+        """Return the commands that subscribe. Control channels work on any node, as PUBLISH reaches
+        all nodes.
+        """
         self._sharded = self._executor.sharded and self._listened is not None
         self._channels = channels
         self._subscribed = set(channels)
@@ -214,7 +224,9 @@ class Subscription:
         return commands
 
     def _refused(self, error: errors.ResponseError, channels: Sequence[str]) -> None:
-        """Prepare an immediate retry, if that can help after this *error*. Otherwise raise the error."""
+        """Prepare an immediate retry, if that can help after this *error*. Otherwise raise the
+        error.
+        """
         if isinstance(error, errors.MovedError):
             self._executor.redirected(error)
             if len(set(map(slot_of, channels))) > 1:

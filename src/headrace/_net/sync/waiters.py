@@ -20,7 +20,9 @@ LINGER_S = 5.0  # seconds that a subscription outlives its last waiter
 
 
 class Waiters:
-    """The waiting calls of one queue, and their subscription. The subscription lasts as long as a call waits."""
+    """The waiting calls of one queue, and their subscription. The subscription lasts as long as a
+    call waits.
+    """
 
     def __init__(self, ops: Ops, executor: Executor) -> None:
         self._ops = ops
@@ -40,7 +42,8 @@ class Waiters:
     def waiter(self, names: Sequence[str], seconds: float, wake: Wakeup | None = None) -> Waiter:
         """Add a waiter for the ends of the jobs *names* from now on.
 
-        Returns after *seconds* at most, even without a subscription. Several waiters may share the event *wake*.
+        Returns after *seconds* at most, even without a subscription. Several waiters may share the
+        event *wake*.
         """
         if self._home != here():  # the reader of the subscription is elsewhere
             self._reset()
@@ -65,21 +68,23 @@ class Waiters:
         return min(seconds, POLL_EVERY_S if self._waitlist.sound else POLL_UNSUBSCRIBED_EVERY_S)
 
     def wait(self, waiter: Waiter, seconds: float) -> tuple[dict[str, Event], bool]:
-        """Wait for the waiter. Return the ends of jobs, by id, and whether to read the results of the others."""
+        """Wait for the waiter. Return the ends of jobs, by id, and whether to read the results of
+        the others.
+        """
         return self.news(waiter, self.was_woken(waiter.wake, self.patience(seconds)))
 
     def was_woken(self, wake: Wakeup, seconds: float) -> bool:
-        """Wait for an event. Return whether it came."""
         return happens(wake, seconds)
 
     def news(self, waiter: Waiter, woken: bool) -> tuple[dict[str, Event], bool]:
-        """Return the answer of `wait` for a waiter that was *woken*, or that has waited long enough."""
+        """Return the answer of `wait` for a waiter that was *woken*, or that has waited long
+        enough.
+        """
         with self._lock:
             ended, missed = self._waitlist.read(waiter)
         return ended, missed or not woken
 
     def ignore(self, waiter: Waiter) -> None:
-        """Remove a waiter."""
         with self._lock:
             self._waitlist.remove(waiter)
             self._idle_since = time.monotonic()
@@ -95,8 +100,9 @@ class Waiters:
             subscription.close()
 
     def _process(self, subscription: Subscription, received: Received | None) -> bool:
-        """Wake the waiters of these messages. Return whether to go on listening, as a call waits, or did a
-        moment ago.
+        """Wake the waiters of these messages. Return whether to go on listening.
+
+        Listening goes on while a call waits, and for a moment after.
         """
         with self._lock:
             if self._subscription is not subscription:
