@@ -72,6 +72,18 @@ TRACEBACK_BYTES = 4096  # of a traceback that are kept
 _PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
+def _remade(*names: str) -> Any:
+    """Make the `__reduce__` of an error whose class takes these attributes.
+
+    An error that was raised in another process has been pickled.
+    """
+
+    def reduce(error: Any) -> tuple[Any, ...]:
+        return error.__class__, tuple(getattr(error, name) for name in names)
+
+    return reduce
+
+
 class HeadraceError(Exception):
     """The root of everything headrace raises itself.
 
@@ -113,8 +125,7 @@ class PrioritiesMismatch(HeadraceError):
         )
         self.levels = levels
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.levels,)
+    __reduce__ = _remade("levels")
 
 
 NO_TABLE = -1  # what `ShardsMismatch` says where there is no table any more
@@ -146,8 +157,7 @@ class ShardsMismatch(HeadraceError):
         super().__init__(text)
         self.shards = shards
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.shards,)
+    __reduce__ = _remade("shards")
 
 
 class TooManySchedules(HeadraceError):
@@ -162,8 +172,7 @@ class TooManySchedules(HeadraceError):
         super().__init__(f"this queue has {limit} schedules: unschedule some, or use another queue")
         self.limit = limit
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.limit,)
+    __reduce__ = _remade("limit")
 
 
 class NotDurable(HeadraceError):
@@ -189,8 +198,7 @@ class NotDurable(HeadraceError):
         self.answers = list(answers)
         self.receipts: list[Any] = []
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's; receipts know a queue, which is not pickled
-        return type(self), (self.wanted, self.replicas, self.fsynced, self.reason)
+    __reduce__ = _remade("wanted", "replicas", "fsynced", "reason")  # receipts know a queue, which is not pickled
 
 
 class QueueFull(HeadraceError):
@@ -214,8 +222,7 @@ class QueueFull(HeadraceError):
         )
         self.waiting, self.max_waiting, self.shard = waiting, max_waiting, shard
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.waiting, self.max_waiting, self.shard)
+    __reduce__ = _remade("waiting", "max_waiting", "shard")
 
 
 class StreamStopped(HeadraceError):
@@ -233,8 +240,7 @@ class StreamStopped(HeadraceError):
         super().__init__(f"the first {position} jobs of the stream are in the queue; go on with the next{why}")
         self.position = position
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.position,)
+    __reduce__ = _remade("position")
 
 
 class ReplyError(HeadraceError):
@@ -276,8 +282,7 @@ class LeasesLeft(HeadraceError):
         )
         self.leases = list(leases)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.leases,)
+    __reduce__ = _remade("leases")
 
 
 class JobFailed(HeadraceError):
@@ -295,8 +300,7 @@ class JobFailed(HeadraceError):
         super().__init__(f"job {id!r} is {state}{f': {reason}' if reason else ''}")
         self.id, self.state, self.reason = id, state, reason
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.id, self.state, self.reason)
+    __reduce__ = _remade("id", "state", "reason")
 
 
 class NameTaken(HeadraceError):
@@ -364,8 +368,7 @@ class Complete(Verdict):
         super().__init__("the job is done")
         self.result = result
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.result,)
+    __reduce__ = _remade("result")
 
 
 class BatchError(HeadraceError):
@@ -381,8 +384,7 @@ class BatchError(HeadraceError):
         super().__init__(f"{len(failures)} job(s) of the batch failed: {', '.join(list(failures)[:5])}")
         self.failures = dict(failures)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.failures,)
+    __reduce__ = _remade("failures")
 
 
 class InDoubt(HeadraceError):
@@ -403,8 +405,7 @@ class InDoubt(HeadraceError):
         )
         self.step = step
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.step,)
+    __reduce__ = _remade("step")
 
 
 class RunLost(BaseException):
@@ -422,8 +423,7 @@ class RunLost(BaseException):
         super().__init__(f"job {job!r} is not this handler's any more: another worker goes on with it, or it is gone")
         self.job = job
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.job,)
+    __reduce__ = _remade("job")
 
 
 class RunSuspended(BaseException):
@@ -440,8 +440,7 @@ class RunSuspended(BaseException):
         super().__init__(f"job {job!r} is suspended in {step!r}")
         self.job, self.step, self.due = job, step, due
 
-    def __reduce__(self) -> tuple[Any, ...]:  # like RetryLater's
-        return type(self), (self.job, self.step, self.due)
+    __reduce__ = _remade("job", "step", "due")
 
 
 def describe_error(error: object) -> str:

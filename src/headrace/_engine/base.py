@@ -322,8 +322,7 @@ class BaseEngine(ABC):
             raise RunLost(job.id)
         note = partial(self.telemetry(consumer).stepped, held)
         made = Run(consumer.ops, Recorded(consumer.ops.bound), held, consumer.depart, note, handled=True)
-        run: Run = consumer.jobs.runs.setdefault(held, made)
-        return run
+        return cast("Run", consumer.jobs.runs.setdefault(held, made))
 
     @abstractmethod
     def _steps(self, consumer: Consumer, job: Job) -> Any:

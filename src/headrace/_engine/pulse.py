@@ -22,6 +22,7 @@ from typing import Any
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._engine.base import Unit
 from headrace._engine.hooks import called
+from headrace._net.aio.colour import happens
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._protocol.limits import LOG_AGAIN_S
 from headrace._telemetry.log import log_event
@@ -69,7 +70,7 @@ class Pulse:
             tasks.append(task)
             self._roles.add(task)
             task.add_done_callback(self._roles.discard)
-            task.add_done_callback(lambda _: self.post(_settle, ended))
+            task.add_done_callback(lambda _: self.post(settle, ended))
 
         def cancel() -> None:
             for task in tasks:
@@ -100,7 +101,7 @@ class Pulse:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._until_closed())
         finally:
-            self.post(_settle, self._ended)
+            self.post(settle, self._ended)
 
     async def _until_closed(self) -> None:
         await self._ending.wait()
@@ -114,9 +115,14 @@ class Pulse:
                 await sentinel.aclose()
 
 
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def settle(future: asyncio.Future[Any], result: Any = None, error: BaseException | None = None) -> None:
+    """End a future, unless it has ended."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 def detach_sentinel(pool: Any) -> None:
@@ -169,7 +175,7 @@ class StallWatch:
         logged_at = 0.0
         while True:
             since = time.monotonic()
-            if await _within(turned, self._limit):
+            if await happens(turned, self._limit):
                 break
             now = time.monotonic()
             if now - since > self._limit + LATE_S:  # we were late ourselves: the whole process was suspended
@@ -225,15 +231,6 @@ class StallWatch:
 
 def _coroutine(task: asyncio.Task[Any]) -> str:
     return getattr(task.get_coro(), "__qualname__", "") or task.get_name()
-
-
-async def _within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 def _place(frame: FrameType, code: CodeType | None) -> str:

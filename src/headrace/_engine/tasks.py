@@ -32,10 +32,11 @@ from headrace._core.worker.roles import Channel, RoleOwner
 from headrace._core.worker.slots import first_of
 from headrace._engine.base import BaseEngine, BaseRoleDriver, RoundTrip, Unit, note_ran
 from headrace._engine.hooks import Contexts, Hook, hook_failed, is_async, surrounded
-from headrace._engine.pulse import Pulse, StallWatch
+from headrace._engine.pulse import Pulse, StallWatch, settle
 from headrace._model.job import Job
 from headrace._model.settings import KIND, HandlerSettings
 from headrace._net.aio.cluster import executor_of
+from headrace._net.aio.colour import happens
 from headrace._net.aio.driver import AsyncDriver
 from headrace._net.aio.executor import AsyncExecutor
 from headrace._net.aio.steps import AsyncSteps, driver
@@ -109,22 +110,13 @@ class Threads:
             except BaseException as raised:  # any error is judged
                 error = raised
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(_settle, future, result, error)
+                self._loop.call_soon_threadsafe(settle, future, result, error)
             del call, future, function, result, error  # these objects may be large
 
     def close(self) -> None:
         """End the idle threads. The other threads end after their call."""
         for _ in range(self._threads):
             self._calls.put(None)
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
 
 
 # Since Python 3.12 a task may start eagerly: a handler that waits for nothing ends without a turn of the loop.
@@ -591,9 +583,7 @@ class RoleDriver(BaseRoleDriver, AsyncDriver):
         return answer
 
     async def _sleep(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
+        await happens(self._event, seconds)
         self._event.clear()
 
 

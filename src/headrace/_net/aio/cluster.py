@@ -48,12 +48,11 @@ from headrace._net.base.cluster import (
     Seeds,
     Slots,
     names_cluster,
-    refused,
     seeds,
     slot_of,
 )
 from headrace._net.base.connections import Attend
-from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, since_boot, unwelcome
+from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, refuses, since_boot, unwelcome
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, Prepared, pack
@@ -257,7 +256,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         trip.answered()
         if any(isinstance(reply, Exception) and unwelcome(reply) for reply in answers):
             await link.connections.disconnect(inuse_connections=False)
-        if refused(answers) and (refusal := await link._refusal(batch.ops)) is not None:
+        if any(map(refuses, answers)) and (refusal := await link._refusal(batch.ops)) is not None:
             raise refusal
         return answers
 

@@ -93,8 +93,7 @@ class AsyncTrips:
     @property
     def timeout(self) -> float:
         """The time limit in seconds of an attempt, for calls without a limit of their own."""
-        timeout: float = self.connections.timeout
-        return timeout
+        return self.connections.timeout
 
     def lower_timeouts(self, seconds: float) -> None:
         self.connections.lower_timeouts(seconds)

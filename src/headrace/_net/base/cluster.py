@@ -20,7 +20,7 @@ from redis import exceptions as errors
 from redis.crc import key_slot
 
 from headrace._model.shards import SLOTS
-from headrace._net.base.retries import REDIRECTED_AT_MOST, Lane, Trip, first_error, missing, refuses, since_boot
+from headrace._net.base.retries import REDIRECTED_AT_MOST, Lane, Trip, first_error, missing, since_boot
 from headrace._protocol.durability import DurabilityWait
 from headrace._protocol.limits import SILENT_S
 from headrace._protocol.op import Op, pack
@@ -83,7 +83,8 @@ class Slots:
     """
 
     def __init__(self, seeds: Sequence[Node], remap: Callable[[Node], Node] | None = None) -> None:
-        self._seeds, self._remap = list(seeds), remap
+        self._seeds = list(seeds)
+        self._remap = remap
         self._map = Map([None] * SLOTS)
         self._owners = self._map.owners
         self._silent: dict[Node, float] = {}  # until when
@@ -162,7 +163,8 @@ class Slots:
         return found.follows(self._map)
 
     def take(self, found: Map) -> None:
-        self._map, self._owners = found, found.owners
+        self._map = found
+        self._owners = found.owners
 
     def _place(self, node: Sequence[Any], asked: Node) -> Node:
         host = _text(node[0])
@@ -279,14 +281,12 @@ def seeds(url: str | None, client: Any, plain: Any) -> Seeds:
     manager = client.nodes_manager
     known = {**manager.startup_nodes, **manager.nodes_cache}
     nodes = [(str(node.host), int(node.port)) for node in known.values()]
-    known_node: Any = next(iter(known.values()))
+    source: Any = next(iter(known.values()))  # a node of asyncio has the settings itself
     if isinstance(client, redis.RedisCluster):
-        known_node = client.nodes_manager.default_node
-        pool = known_node.redis_connection.connection_pool
-        kind, settings = pool.connection_class, pool.connection_kwargs
-    else:
-        kind, settings = known_node.connection_class, known_node.connection_kwargs
-    return Seeds(nodes, kind, _settings(settings), manager.address_remap)
+        default: Any = manager.default_node
+        source = default.redis_connection.connection_pool
+    settings = _settings(source.connection_kwargs)
+    return Seeds(nodes, source.connection_class, settings, manager.address_remap)
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -461,7 +461,3 @@ def _naming(node: Node, error: Exception) -> Exception:
     if isinstance(error, errors.RedisError) and place not in str(error):
         error.args = (f"{place}: {error}",)
     return error
-
-
-def refused(answers: Sequence[Any]) -> bool:
-    return any(refuses(reply) for reply in answers)

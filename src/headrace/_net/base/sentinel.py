@@ -152,8 +152,8 @@ class Watch:
         words = {bytes(key): bytes(value) for key, value in zip(answer[::2], answer[1::2], strict=True)}
         if int(words.get(b"num-other-sentinels", b"0")) < self._others:
             return None
-        host, port = self._forced or bytes(address[0]).decode(), int(address[1])
-        return Report(int(words.get(b"config-epoch", b"0")), (host, port))
+        primary = (self._forced or bytes(address[0]).decode(), int(address[1]))
+        return Report(int(words.get(b"config-epoch", b"0")), primary)
 
     def _take(self, place: Place, report: Report | None) -> None:
         """Apply a Sentinel's answer.
@@ -175,8 +175,8 @@ class Watch:
             self._found.set()
             stale = [one for one in self._connections if not self.is_current(one)]
         if former not in (None, best.primary):
-            (host, port), words = best.primary, "Sentinel names another primary of %r: %s:%d"
-            log_event("primary_changed", words, self.service, host, port, service=self.service)
+            words = "Sentinel names another primary of %r: %s:%d"
+            log_event("primary_changed", words, self.service, *best.primary, service=self.service)
         for connection in stale:
             cut(connection)
 
@@ -201,14 +201,12 @@ def managed(pool: Any, copied: Copied, manager: type[Manager]) -> Any:
     *manager* is the class for asyncio or for threads.
     """
     theirs: Any = pool.sentinel_manager
-    for usual in (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel):
-        if isinstance(theirs, usual) and pool.is_master and _finder(type(theirs)) is _finder(usual):
+    kinds: tuple[Any, ...] = (redis.sentinel.Sentinel, redis.asyncio.sentinel.Sentinel)
+    for usual in kinds:
+        own = getattr(theirs.__class__, "discover_master", None)
+        if isinstance(theirs, usual) and pool.is_master and own is usual.discover_master:
             return manager(_watch(pool.service_name, theirs, copied))
     return theirs
-
-
-def _finder(kind: Any) -> Any:
-    return kind.discover_master
 
 
 def _watch(service: str, theirs: Any, copied: Copied) -> Watch:

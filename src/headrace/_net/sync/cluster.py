@@ -37,12 +37,11 @@ from headrace._net.base.cluster import (
     Seeds,
     Slots,
     names_cluster,
-    refused,
     seeds,
     slot_of,
 )
 from headrace._net.base.connections import Attend
-from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, since_boot, unwelcome
+from headrace._net.base.retries import FAILOVER_PAUSE_S, Lane, Meanwhile, Trip, refuses, since_boot, unwelcome
 from headrace._net.sync.colour import (
     Background,
     ConnectionPool,
@@ -258,7 +257,7 @@ class ClusterExecutor(Executor):
         trip.answered()
         if any(isinstance(reply, Exception) and unwelcome(reply) for reply in answers):
             link.connections.disconnect(inuse_connections=False)
-        if refused(answers) and (refusal := link._refusal(batch.ops)) is not None:
+        if any(map(refuses, answers)) and (refusal := link._refusal(batch.ops)) is not None:
             raise refusal
         return answers
 

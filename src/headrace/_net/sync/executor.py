@@ -57,7 +57,7 @@ class Executor(Trips):
         """Run an operation. If interrupted, fetch the reply again, and run the operation that
         undoes it.
         """
-        op, undo = effect.op, effect.undo
+        op = effect.op
         effect.lane = lane = effect.lane or self._lane(op)
         bare: Op[Any] = evolve(op, decode=undecoded)
         reply: Any = None
@@ -72,7 +72,7 @@ class Executor(Trips):
             with suppress(Exception):  # jobs that can't be released now come back when their leases expire
                 if reply is None:  # its lane is kept: the same call is answered from its record, or comes first
                     reply = self._attempt(self._trip([bare]), [lane], None)[0]
-                undoing = undo(reply)
+                undoing = effect.undo(reply)
                 self.undo([] if undoing is None else [undoing])
             raise
 
