@@ -22,7 +22,7 @@ from headrace import NewJob
 from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.terms import Limit as Declared
-from headrace._protocol import fair_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops

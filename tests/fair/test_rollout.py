@@ -15,7 +15,8 @@ import redis
 from headrace import ConfigurationError, Limit, NewJob, Queue, Rate
 from headrace._api import queue as base_queue
 from headrace._model.settings import QueueSettings
-from headrace._protocol import fair_ops, view_ops
+from headrace._protocol import view_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.view_ops import About

@@ -37,6 +37,7 @@ from headrace._model.job import Claim, Job
 from headrace._model.receipt import Receipt
 from headrace._protocol import replies
 from headrace._protocol.export import protocol
+from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys, job_id, worker_name
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -173,7 +174,7 @@ LEASES: list[list[Any]] = [
 
 def leased(reply: list[Any]) -> list[dict[str, Any]] | None:
     """The jobs in a reply of `lease`; `None` when the worker was declared dead."""
-    grant = replies.Jobs(KEYS.queue, BytesCodec()).grant(reply, "w", None)
+    grant = Jobs(KEYS.queue, BytesCodec()).grant(reply, "w", None)
     if grant is None:
         return None
     found = [*grant.claims, *(held for held, _ in grant.undecodable)]

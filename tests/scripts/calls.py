@@ -16,12 +16,13 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
 from headrace._model.views import OutboxView
-from headrace._protocol import fair_ops, presence_ops, step_ops, transfer_ops, view_ops
+from headrace._protocol import presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
+from headrace._protocol.features import fair as fair_ops
+from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops, enqueue_one
-from headrace._protocol.replies import DueSchedules
 from headrace._protocol.script import script
 from headrace._protocol.shards import ShardOps, table
 from tests.scripts.conftest import TERM, Lua

@@ -20,12 +20,12 @@ from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
 from headrace._model.views import ChildView, RunView
-from headrace._protocol import replies
+from headrace._protocol.features.flows.rows import advanced, flow_cursor, flow_rows, flow_state, passing
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Verdicts
+from headrace._protocol.replies import Verdicts, ids
 from headrace._protocol.script import script
 from headrace._protocol.shards import ShardOps, shard_ops
 from headrace.errors import ConfigurationError
@@ -317,7 +317,7 @@ class FlowOps:
             args += (stage.name, next(iter(stage.next), ""))
         for step in steps:
             args += step.args
-        return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, replies.steps(self.name))
+        return self._op("flow_advance", [*keys, *(step.run for step in steps)], args, advanced(self.name))
 
     def events(self) -> Op[list[Advance]]:
         """Fetch steps for jobs of this flow that were completed, cancelled, redriven, or died, by calls outside it."""
@@ -342,11 +342,11 @@ class FlowOps:
         stages = self.declared()
 
         def decode(reply: Any) -> tuple[list[FlowState | None], Any]:
-            rows, rest = replies.flow_rows(reply, begun)
-            states = [replies.flow_state(name, row, strict) for name, row in zip(names, rows, strict=False)]
+            rows, rest = flow_rows(reply, begun)
+            states = [flow_state(name, row, strict) for name, row in zip(names, rows, strict=False)]
             return [self._readable(state) for state in states], rest
 
-        args: list[Arg] = [len(stages), replies.flow_cursor(begun), 0, *stages, *names]
+        args: list[Arg] = [len(stages), flow_cursor(begun), 0, *stages, *names]
         return self._op("flow_read", [self.run(n) for n in names], args, decode)
 
     def _readable(self, state: FlowState | None) -> FlowState | None:
@@ -361,23 +361,23 @@ class FlowOps:
         stages = list(self.declared())
 
         def decode(reply: Any) -> tuple[RunView | None, Any]:
-            rows, rest = replies.flow_rows(reply, begun)
+            rows, rest = flow_rows(reply, begun)
             row = rest or rows[0]
-            state = replies.flow_state(name, row)
+            state = flow_state(name, row)
             if state is None:
                 return None, None
-            (began, fanned, *left), children = replies.passing(name, row)
+            (began, fanned, *left), children = passing(name, row)
             ends = {stage: at for stage, at in zip(stages, left, strict=True) if at is not None}
             return RunView.of(state, began, ends, [ChildView(*child[:3], fanned, child[3]) for child in children]), rest
 
-        args: list[Arg] = [len(stages), replies.flow_cursor(begun), 1, *stages, name]
+        args: list[Arg] = [len(stages), flow_cursor(begun), 1, *stages, name]
         return self._op("flow_read", [self.run(name)], args, decode)
 
     def found(self, name: str, value: str, cursor: str) -> Op[tuple[str, list[str]]]:
         """Fetch a page of the runs whose attribute *name* has *value*."""
         if name not in self.lookup:
             raise ValueError(f"{name!r} is not looked up by: flow {self.name!r} declares lookup={list(self.lookup)}")
-        return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, JOBS_PER_SCRIPT], replies.ids)
+        return self._op("flow_find", [], [f"{name}\n{_value(name, value)}", cursor, JOBS_PER_SCRIPT], ids)
 
     def leads(self, queue: str) -> str:
         """Name the stages to which jobs of the stage *queue* go on, as `pack +item`: `+` before stages of children, `-`

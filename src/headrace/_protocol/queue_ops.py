@@ -30,6 +30,9 @@ from headrace._model.terms import IN_TERMS
 from headrace._model.terms import cost as checked_cost
 from headrace._model.timing import SCHEDULES_AT_MOST, Declared, Timing, decide, missed_policy
 from headrace._protocol import replies
+from headrace._protocol.features import history, schedules
+from headrace._protocol.features.schedules import DueSchedules, SchedulePlan
+from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
@@ -40,17 +43,7 @@ from headrace._protocol.limits import (
     REWRITES_PER_SCRIPT,
 )
 from headrace._protocol.op import Arg, Op, Prepared
-from headrace._protocol.replies import (
-    Declaration,
-    DueSchedules,
-    Ended,
-    Entered,
-    Grant,
-    Page,
-    Reclaimed,
-    SchedulePlan,
-    Verdicts,
-)
+from headrace._protocol.replies import Declaration, Entered, Grant, Page, Reclaimed, Verdicts
 from headrace._protocol.script import script
 from headrace.errors import CodecError, ConfigurationError, describe_error
 
@@ -107,9 +100,9 @@ class Ops:
         return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     @property
-    def decoder(self) -> replies.Jobs:
+    def decoder(self) -> Jobs:
         """The decoder of this queue's jobs."""
-        return replies.Jobs(self.keys.queue, self.bound)
+        return Jobs(self.keys.queue, self.bound)
 
     @property
     def number(self) -> int:
@@ -621,9 +614,9 @@ class Ops:
         keys = [self.keys.key("cancels"), *(self.keys.result(job_id(name)) for name in names)]
         return Op("result", script("result"), keys, [*map(wire_id, names)], decode)
 
-    def ended(self, names: Sequence[str]) -> Op[list[Ended]]:
+    def ended(self, names: Sequence[str]) -> Op[list[history.Ended]]:
         """Ask which of at most 500 jobs have ended, and how."""
-        return self.op("ended", [wire_id(name) for name in names], replies.ended, (), names, self.ended)
+        return self.op("ended", [wire_id(name) for name in names], history.ended, (), names, self.ended)
 
     # -- schedules --------------------------------------------------------------------------------
 
@@ -646,17 +639,17 @@ class Ops:
 
     def schedules(self) -> Op[list[Schedule]]:
         """List the first 500 schedules, or 1 MiB of them."""
-        return self.op("schedules", ["all", ""], lambda reply: replies.schedules(replies.ticking(reply)))
+        return self.op("schedules", ["all", ""], lambda reply: schedules.listed(schedules.ticking(reply)))
 
     def schedule_of(self, name: str) -> Op[tuple[Schedule, JobState[Any]] | None]:
         """Read a schedule, and its next job; `None` without such a schedule."""
         jobs = self.decoder
 
         def decode(reply: Any) -> tuple[Schedule, JobState[Any]] | None:
-            ticking = replies.ticking(reply)
+            ticking = schedules.ticking(reply)
             if not ticking.jobs:  # none, or foreign bytes
                 return None
-            return replies.schedules(ticking)[0], jobs.state(["0-0", ticking.jobs[0], "waiting", 0, 0, "", 0], 0)
+            return schedules.listed(ticking)[0], jobs.state(["0-0", ticking.jobs[0], "waiting", 0, 0, "", 0], 0)
 
         return self.op("schedules", ["one", job_id(name)], decode)
 
@@ -670,12 +663,12 @@ class Ops:
 
     def ticking(self, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
         """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""
-        return self.op("schedules", [which, cursor], replies.ticking)
+        return self.op("schedules", [which, cursor], schedules.ticking)
 
     def declare_schedules(self, declared: Declared, worker: str) -> Op[tuple[bool, list[str]]]:
         """Declare the schedules of the code. The reply: whether to make them, and the names of ended schedules."""
         names = [one.name for one in declared.schedules]
-        return self.op("recur", [worker, declared.set, *names], replies.recurring)
+        return self.op("recur", [worker, declared.set, *names], schedules.recurring)
 
     def plan_ticks(self, ticking: DueSchedules) -> SchedulePlan:
         """Plan the operations for due ticks."""

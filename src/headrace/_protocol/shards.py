@@ -16,10 +16,11 @@ from headrace._model.job import KEY, Anonymous, Claim, NewJob, ShardedName, is_n
 from headrace._model.receipt import is_receipt, receipts
 from headrace._model.shards import ShardRow, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
+from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Item, Ops
-from headrace._protocol.replies import Jobs, plain_ids, plain_receipts, text
+from headrace._protocol.replies import plain_ids, plain_receipts, text
 from headrace._protocol.script import script
 from headrace.errors import ConfigurationError
 
@@ -259,12 +260,7 @@ class WholeOps(BaseShardOps):
             "queues; Queue(…, shards=…) has methods for these"
         )
 
-    def result(self, name: str) -> Op[Any]:  # noqa: ARG002 - it refuses
-        """Refuse."""
-        return self.op("result")
-
-    def results(self, names: Sequence[str]) -> Op[Any]:  # noqa: ARG002 - it refuses
-        """Refuse."""
+    def _kept(self, names: Sequence[str], decode: Callable[[Any], T]) -> Op[T]:  # noqa: ARG002 - it refuses
         return self.op("result")
 
     def wait(self, block: float, *, paused: bool = False) -> tuple[Arg, ...]:  # noqa: ARG002 - it refuses

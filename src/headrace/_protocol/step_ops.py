@@ -10,10 +10,11 @@ from attrs import frozen
 from headrace._model.checks import term
 from headrace._model.job import Claim, on_wire
 from headrace._model.steps import Record
+from headrace._protocol.features.runs.records import records
 from headrace._protocol.keys import wire_id
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import raw, records
+from headrace._protocol.replies import raw
 
 LOST, RECORDS_SPENT, BYTES_SPENT = 0, -1, -2  # why nothing was recorded
 SIGNAL_OUTCOMES = {3: "woke", 2: "kept", 1: "present", 0: "unknown"}

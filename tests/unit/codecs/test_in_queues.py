@@ -14,6 +14,7 @@ from headrace._model.job import Postponed
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import replies
+from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec, Offloaded
@@ -45,7 +46,7 @@ MAIL = b'{"to":"ada"}'
 
 def granted(ops: Ops, *payloads: bytes, taken: Any = ()) -> Any:
     fresh = [x for n, payload in enumerate(payloads, 1) for x in (b"%d-0" % n, payload)]
-    return replies.Jobs("q", ops.codec).grant([1, -1, list(taken), fresh, 0, 1000], "w", None)
+    return Jobs("q", ops.codec).grant([1, -1, list(taken), fresh, 0, 1000], "w", None)
 
 
 def test_payloads_are_of_the_type() -> None:

@@ -32,11 +32,13 @@ from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
 from headrace._protocol.conditional_ops import Admission, Refusal
+from headrace._protocol.features.history import Ended
+from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import ATTEMPT_S, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, RECORD_S
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Died, DueSchedules, Ended, Grant, Reclaimed, Verdicts
+from headrace._protocol.replies import Died, Grant, Reclaimed, Verdicts
 from headrace.errors import ReplyError
 
 OPS = Ops(Keys.of("q"))

@@ -24,8 +24,8 @@ from headrace._model.job import KEY, PRIORITY
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.terms import Share
 from headrace._model.views import LimitView, SlotView
-from headrace._protocol import fair_ops
-from headrace._protocol.fair_ops import DeclaredTerms
+from headrace._protocol.features import fair as fair_ops
+from headrace._protocol.features.fair import DeclaredTerms
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import POLL_S
 from headrace._protocol.queue_ops import Ops

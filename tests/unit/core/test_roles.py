@@ -44,11 +44,12 @@ from headrace._core.worker.scheduler import tick
 from headrace._core.worker.slots import ASKS_S, CALLS_A_TURN, WORTH_A_CALL, SharedSlots
 from headrace._model.codec import BytesCodec
 from headrace._model.settings import HandlerSettings, QueueSettings, WorkerSettings
+from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT, LEASED_PER_SCRIPT
 from headrace._protocol.op import TooLarge
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Declaration, DueSchedules, Entered, Grant, Reclaimed
+from headrace._protocol.replies import Declaration, Entered, Grant, Reclaimed
 from headrace.errors import NameTaken
 
 

@@ -10,9 +10,9 @@ from headrace import ConfigurationError, Limit, NewJob, Rate, Tasks
 from headrace._model.job import Job
 from headrace._model.settings import QueueSettings
 from headrace._model.terms import WEIGHTS_AT_MOST, Terms, parameters
+from headrace._protocol.features.fair import numbers
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.terms import numbers
 
 
 def terms(**options: Any) -> Terms:

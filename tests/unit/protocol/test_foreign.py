@@ -16,6 +16,8 @@ from headrace._model.job import Escaped
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
 from headrace._protocol import replies
+from headrace._protocol.features import schedules
+from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys, wire_id
 from headrace._protocol.queue_ops import Ops
 from headrace.codecs import JSONCodec
@@ -46,7 +48,7 @@ def test_rows_of_listings(
     entry: bytes, fields: list[bytes], state: bytes, count: int, releases: int, worker: bytes, ms: int, codec: Any
 ) -> None:
     row = [entry, fields, state, count, releases, worker, ms]
-    jobs = replies.Jobs("q", codec)
+    jobs = Jobs("q", codec)
     (shown,) = jobs.page([b"", 5, [row]])
     found, _ = jobs.found([5, row, b""])
     assert found is not None
@@ -72,7 +74,7 @@ def test_grants(entry: bytes, fields: list[bytes], count: int, releases: int, fr
     """Each is a claim, or is quarantined with the reason: none is lost, none stops the others."""
     pairs = [x for n, payload in enumerate(fresh) for x in (b"%d-0" % n, payload)]
     reply = [1, -1, [[entry, fields, count, releases]], pairs, 0, 1000]
-    grant = replies.Jobs("q", codec).grant(reply, "w", None)
+    grant = Jobs("q", codec).grant(reply, "w", None)
     assert grant is not None
     assert len(grant.claims) + len(grant.undecodable) == 1 + len(fresh)
     assert all(reason for _, reason in grant.undecodable)
@@ -111,8 +113,8 @@ def test_events_of_anybody(message: bytes) -> None:
 def test_schedules_of_anybody(rows: list[tuple[bytes, int, bytes, bytes]]) -> None:
     reply = [1_700_000_000_000, -1, [list(row) for row in rows], b""]
     ops = Ops(Keys.of("q"), QueueSettings())
-    ticking = replies.ticking(reply)
-    assert len(replies.schedules(ticking)) == len(rows)
+    ticking = schedules.ticking(reply)
+    assert len(schedules.listed(ticking)) == len(rows)
     plan = ops.plan_ticks(ticking)
     assert len(plan.ops) + len(plan.wrong) == len(rows)
 
@@ -125,7 +127,7 @@ def test_workers_of_anybody(rows: list[tuple[Any, ...]]) -> None:
 @pytest.mark.parametrize("raw", [b"\xff", b"a\xc3", b"\xed\xa0\x80"])
 def test_an_id_that_is_no_utf8_is_sent_back_as_it_is(raw: bytes) -> None:
     (claim,) = (
-        replies.Jobs("q", BytesCodec())
+        Jobs("q", BytesCodec())
         .grant([1, -1, [[b"5-0", [b"data", b"x", b"id", raw], 1, 0]], [], 0, 1000], "w", None)
         .claims
     )  # type: ignore[union-attr]
@@ -140,7 +142,7 @@ def test_an_id_that_is_no_utf8_is_sent_back_as_it_is(raw: bytes) -> None:
 
 
 def test_a_letter_of_somebody_else() -> None:
-    jobs = replies.Jobs("q", BytesCodec())
+    jobs = Jobs("q", BytesCodec())
     (shown,) = jobs.page([b"", 5, [[b"1500-0", [b"data", b"x"], b"dead", 0, 0, b"", 0]]])
     assert (shown.job.id, shown.job.payload, shown.reason, shown.since) == (
         "1500-0",

@@ -10,12 +10,13 @@ import pytest
 from headrace import Counts, Receipt
 from headrace._model.codec import BytesCodec
 from headrace._protocol import replies
+from headrace._protocol.jobs import Jobs
 from headrace._protocol.replies import Reclaimed
 from headrace.codecs import JSONCodec
 from headrace.errors import ReplyError
 from headrace.inspect import OtherTerms, Repairs, WorkerFacts
 
-JOBS = replies.Jobs("q", BytesCodec())
+JOBS = Jobs("q", BytesCodec())
 FACTS = {"host": "h", "pid": 7, "version": "1.0", "python": "3.11", "memory": 2**20, "slots": 4}
 NOW = 1_700_000_000_000
 
@@ -130,7 +131,7 @@ def test_no_payload() -> None:
 
 
 def test_a_payload_that_does_not_decode_stays_raw() -> None:
-    found, _, wrong = replies.Jobs("q", JSONCodec()).job(b"1-0", [b"data", b"{", b"h", b"1"], 1)
+    found, _, wrong = Jobs("q", JSONCodec()).job(b"1-0", [b"data", b"{", b"h", b"1"], 1)
     assert found.payload == b"{"
     assert wrong.startswith("payload does not decode: DecodeError: ")
 
@@ -149,7 +150,7 @@ class Broken:
 
 
 def test_a_codec_error_without_words() -> None:
-    found, _, wrong = replies.Jobs("q", Broken()).job(b"1-0", [b"data", b"{"], 1)
+    found, _, wrong = Jobs("q", Broken()).job(b"1-0", [b"data", b"{"], 1)
     assert (found.payload, wrong) == (b"{", "payload does not decode: Silent")
 
 
@@ -164,7 +165,7 @@ def test_a_grant() -> None:
     """What was taken comes first, then what is fresh; those that do not decode apart."""
     taken = [[b"1-0", [b"data", b"1", b"h", b"x"], 3, 1], [b"2-0", [b"data", b"?"], 1, 0], [b"3-0", [b"x", b"1"], 1, 0]]
     reply = [1, 1500, taken, [b"4-0", b"4", b"5-0", b"?"], 1, NOW]
-    jobs = replies.Jobs("q", JSONCodec())
+    jobs = Jobs("q", JSONCodec())
     grant = same(lambda r: jobs.grant(r, "w", 5.0), reply)
     assert grant is not None
     one, four = grant.claims

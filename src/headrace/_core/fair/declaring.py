@@ -9,8 +9,9 @@ from attrs import evolve
 from headrace._core.effects import Call, send
 from headrace._model.policy import Rate, declared_rates
 from headrace._model.settings import QueueSettings
-from headrace._protocol import fair_ops, view_ops
-from headrace._protocol.fair_ops import DeclaredTerms
+from headrace._protocol import view_ops
+from headrace._protocol.features import fair as fair_ops
+from headrace._protocol.features.fair import DeclaredTerms
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import ConfigurationError
 

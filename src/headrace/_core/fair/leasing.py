@@ -7,7 +7,7 @@ from attrs import define, field
 from headrace._core.effects import Call, send
 from headrace._core.fair.declaring import declare
 from headrace._core.queue.leasing import DirectLeaser, new_name
-from headrace._protocol import fair_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import Grant
 

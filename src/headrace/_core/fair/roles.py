@@ -17,7 +17,7 @@ from headrace._core.worker.roles import NamedRole
 from headrace._core.worker.shared_read import Place
 from headrace._core.worker.state import FairLeasing
 from headrace._core.worker.terms import heed
-from headrace._protocol import fair_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.limits import POLL_S
 
 

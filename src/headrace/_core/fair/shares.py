@@ -9,7 +9,7 @@ from headrace._core.effects import Call, send_all
 from headrace._model.job import KEY
 from headrace._model.terms import BUSIEST_AT_MOST, Share
 from headrace._model.views import LimitView, SlotView
-from headrace._protocol import fair_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.queue_ops import Ops
 
 T = TypeVar("T")

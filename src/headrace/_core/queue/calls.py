@@ -21,13 +21,12 @@ from headrace._model.policy import Durability
 from headrace._model.receipt import Receipt
 from headrace._model.state import Counts, JobState, Repairs, Schedule
 from headrace._model.timing import SCHEDULES_AT_MOST
-from headrace._protocol import replies
 from headrace._protocol.durability import durable_batch, with_durability
+from headrace._protocol.features.schedules import DueSchedules, SchedulePlan, listed
 from headrace._protocol.keys import FLOW, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import DueSchedules, SchedulePlan
 from headrace.errors import NotDurable, StreamStopped, TooManySchedules
 
 
@@ -298,7 +297,7 @@ def drain(count: Callable[[], Call[Counts]], timeout: float | None, *, apart: bo
 
 def schedules(ops: Ops) -> Call[list[Schedule]]:
     """List the schedules, page by page."""
-    return replies.schedules((yield from _ticking(ops, "all")))
+    return listed((yield from _ticking(ops, "all")))
 
 
 def run_due_schedules(ops: Ops) -> Call[SchedulePlan]:

@@ -15,6 +15,7 @@ from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
 from headrace._model.codec import BytesCodec
 from headrace._model.job import Claim
+from headrace._protocol.jobs import Jobs
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
@@ -24,7 +25,7 @@ from headrace._protocol.limits import (
 )
 from headrace._protocol.op import Op, chunks
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Grant, Jobs
+from headrace._protocol.replies import Grant
 from headrace.errors import ReplyError
 
 CLIENT_WAIT_S = 0.1  # seconds before a due time that the client waits itself: blocked reads may end this late

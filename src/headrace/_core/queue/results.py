@@ -15,9 +15,9 @@ from attrs import frozen
 from headrace._core.effects import AwaitEnds, Call, ForgetEnds, Now, WatchEnds, send
 from headrace._core.queue.calls import find
 from headrace._model.event import Event
+from headrace._protocol.features.history import Ended
 from headrace._protocol.limits import COALESCED_BELOW
 from headrace._protocol.queue_ops import Ops
-from headrace._protocol.replies import Ended
 
 RESULTS_PER_SCRIPT = COALESCED_BELOW - 1  # as many as may join the calls of others
 NOTICE_WITHIN_S = 1.0  # seconds within which a message about a job that has just ended arrives

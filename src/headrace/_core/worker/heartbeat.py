@@ -10,7 +10,7 @@ from headrace._core.worker.consumer import Consumer
 from headrace._core.worker.declaring import declare
 from headrace._core.worker.lifecycle import Lifecycle
 from headrace._core.worker.renewal import died
-from headrace._protocol import fair_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.op import Op
 from headrace._protocol.replies import Entered
 

@@ -11,7 +11,7 @@ from headrace._core.worker.declaring import declare
 from headrace._core.worker.idle import AGAIN_S, ask_for_idle
 from headrace._core.worker.lifecycle import Lifecycle, many
 from headrace._model.checks import FOREVER_S
-from headrace._protocol import fair_ops
+from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.limits import POLL_S
 from headrace._protocol.replies import Reclaimed
 

@@ -1,4 +1,4 @@
-"""The attempts of a job, as its fields and the deliveries of its run tell them."""
+"""The attempts and the ends of jobs, as the history keeps them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,22 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from headrace._model.event import ENDS
 from headrace._model.state import Attempt, JobState
-from headrace._protocol.numbers import decoded_number
+from headrace._protocol.replies import decoded_number, text
+
+_HOW = {-1: "again", 0: "there", 1: "gone", 2: "gone, or dead"}
+
+
+@frozen
+class Ended:
+    """The end of a job: `state` is one of `ENDS`, with the data of the history; `there` if the job has not ended;
+    `gone` or `gone, or dead` if nothing else is known; `again` if the caller must ask again.
+    """
+
+    state: str
+    with_result: bool = False
+    reason: str | None = None
 
 
 @frozen
@@ -62,3 +76,12 @@ class Tried:
         if took is None and self.attempts:
             took = self.attempts[-1].took
         return evolve(state, attempts=self.attempts, deliveries=deliveries, took=took)
+
+
+def ended(reply: Any) -> list[Ended]:
+    return [Ended(_HOW[one]) if isinstance(one, int) else _end(text(one)) for one in reply]
+
+
+def _end(kept: str) -> Ended:
+    state, _, _, with_result, _, reason, *_ = [*kept.split(" ", 5), "", "", "", "", "", ""]
+    return Ended(state if state in ENDS else "gone", with_result == "1", reason or None)

@@ -1,0 +1,1 @@
+"""Flows as scripts have them."""

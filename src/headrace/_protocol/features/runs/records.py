@@ -1,0 +1,43 @@
+"""The records of runs as scripts reply them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace._model.steps import Progress, Record
+from headrace._protocol.replies import raw, text
+
+
+def records(rows: Any) -> list[Record]:
+    """Decode the records of a run, in their order."""
+    return [_record(number, *row) for number, row in enumerate(rows, 1)]
+
+
+def _record(
+    number: int,
+    name: Any,
+    kind: Any,
+    began: int,
+    ended: int,
+    attempt: int,
+    value: Any,
+    due: int,
+    traced: Any = b"",
+    _place: int | None = None,
+    by: Any = b"",
+    sent: int = 0,
+    omitted: int = 0,
+) -> Record:
+    kept = None if value is None else raw(value)
+    known = (text(name), text(kind), began, ended, attempt, kept, due, text(traced))
+    return Record(number, *known, text(by), sent, omitted)
+
+
+def progress_of(kept: Any) -> Progress | None:
+    """Decode the progress of a job. Return `None` if it has noted none."""
+    at, _, rest = ("" if kept is None else text(kept)).partition(" ")
+    fraction, _, words = rest.partition(" ")
+    try:
+        return Progress(float(fraction), words, int(at) / 1000)
+    except ValueError:
+        return None
