@@ -1,8 +1,8 @@
-"""JSON of values by their annotated types, with the standard library only: arguments and results of tasks.
+"""JSON of arguments and results by their annotated types, with the standard library only.
 
-A `TypeCodec` knows how the values of one type travel. It is strict both ways: a value of another type is a
-`TypeMismatch`, and a type whose values JSON would change is refused when its codec is made. No library does both:
-msgspec encodes by the value alone, so it sends a tuple for a list and a NaN as null, and ignores unknown fields.
+A `TypeCodec` knows how the values of one type travel. It is strict both ways. A value of another type is a
+`TypeMismatch`, and a type whose values JSON would change is refused when its codec is made. The record
+`docs/decisions/values-by-annotation.md` says why no library does this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from pathlib import Path, PurePath
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -27,9 +27,10 @@ from uuid import UUID
 import attrs
 from attrs import frozen
 
-from headrace._codecs.formats import name
+from headrace._codecs.formats import described, name
 from headrace.errors import ConfigurationError, describe_error
 
+Convert = Callable[[Any], Any]
 KINDS: dict[type, str] = {
     NoneType: "null",
     bool: "boolean",
@@ -58,9 +59,14 @@ class TypeMismatch(Exception):
 class TypeCodec:
     """Pair of functions: *pack* turns a value into JSON's types, *unpack* back. *kinds*: JSON's names of it."""
 
-    pack: Callable[[Any], Any]
-    unpack: Callable[[Any], Any]
+    pack: Convert
+    unpack: Convert
     kinds: frozenset[str]
+
+
+def misfit(value: Any, kind: Any) -> TypeMismatch:
+    """Make the error for a value that is not of type *kind*."""
+    return TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
 
 
 def must_be(found: type, data: Any, kind: Any) -> Any:
@@ -101,10 +107,10 @@ def plain(value: Any) -> Any:
     """Return a value that JSON does not change. Raises `TypeMismatch` for any other value."""
     kind: Any = value.__class__
     if kind is list:
-        return [inside(plain, item, f"[{number}]") for number, item in enumerate(value)]
+        return [inside(plain, item, number) for number, item in enumerate(value)]
     if kind is dict:
         if all(type(key) is str for key in value):
-            return {key: inside(plain, item, f"[{key!r}]") for key, item in value.items()}
+            return {key: inside(plain, item, key) for key, item in value.items()}
         raise TypeMismatch("a dict whose keys are no str: annotate its type, such as dict[int, str]")
     if kind is float and not math.isfinite(value):
         raise TypeMismatch(f"{value}, which JSON has not")
@@ -115,27 +121,26 @@ def plain(value: Any) -> Any:
     return value
 
 
-def inside(convert: Callable[[Any], Any], value: Any, at: str) -> Any:
+def inside(convert: Convert, value: Any, key: Any, place: str = "[{!r}]") -> Any:
+    """Convert the part *key* of a value. Raises `TypeMismatch` with its place."""
     try:
         return convert(value)
     except TypeMismatch as wrong:
-        raise wrong.within(at) from None
+        raise wrong.within(place.format(key)) from None
 
 
 PLAIN = TypeCodec(plain, lambda data: data, frozenset(KINDS.values()))
+
 # -- single values -------------------------------------------------------------------------------------
 
 
-def _scalar(
-    kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], *kinds: str, but: Any = ()
-) -> TypeCodec:
-    """Make the shape of a class whose values are one number or text each."""
+def _scalar(kind: Any, pack: Convert, unpack: Convert, *kinds: str, but: Any = ()) -> TypeCodec:
     expected = tuple(found for found, json_kind in KINDS.items() if json_kind in kinds)
 
     def packed(value: Any) -> Any:
         if isinstance(value, kind) and not isinstance(value, but):
             return pack(value)
-        raise TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
+        raise misfit(value, kind)
 
     def unpacked(data: Any) -> Any:
         if type(data) not in expected:
@@ -150,7 +155,7 @@ def _scalar(
 
 def _float(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeMismatch(f"must be float, not {type(value).__name__}")
+        raise misfit(value, float)
     try:
         number = float(value)
     except OverflowError:
@@ -160,16 +165,12 @@ def _float(value: Any) -> float:
     return number
 
 
-def _text(value: str) -> str:
-    return str.__str__(value)
-
-
 SCALARS: dict[Any, TypeCodec] = {
     NoneType: _scalar(NoneType, lambda _: None, lambda _: None, "null"),
     bool: _scalar(bool, bool, bool, "boolean"),
     int: _scalar(int, int, int, "integer", but=bool),
     float: TypeCodec(_float, _float, frozenset(("integer", "number"))),
-    str: _scalar(str, _text, str, "string"),
+    str: _scalar(str, str.__str__, str, "string"),
     bytes: _scalar(bytes, lambda v: base64.b64encode(v).decode(), partial(base64.b64decode, validate=True), "string"),
     datetime: _scalar(datetime, datetime.isoformat, datetime.fromisoformat, "string"),
     date: _scalar(date, date.isoformat, date.fromisoformat, "string", but=datetime),
@@ -220,6 +221,7 @@ def literal(values: tuple[Any, ...]) -> TypeCodec:
 LISTS: tuple[Any, ...] = (list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable)
 BUILTIN_SETS: tuple[Any, ...] = (set, frozenset)
 SETS: tuple[Any, ...] = (set, abc.Set, abc.MutableSet)
+MADE_OF: dict[Any, Any] = {**dict.fromkeys(LISTS, list), **dict.fromkeys(SETS, set)}
 MAPPINGS: tuple[Any, ...] = (dict, abc.Mapping, abc.MutableMapping)
 
 
@@ -228,39 +230,35 @@ MAPPINGS: tuple[Any, ...] = (dict, abc.Mapping, abc.MutableMapping)
 
 def _sequence(origin: Any, item: TypeCodec) -> TypeCodec:
     """Make the shape of a list, a set, or a tuple of any length."""
-    made: Any = list if origin in LISTS else origin
-    if origin in SETS:
-        made = set
+    made: Any = MADE_OF.get(origin, origin)
     accepted: Any = made if origin is made else (list, tuple)
     if made in BUILTIN_SETS:
         accepted = BUILTIN_SETS
 
     def pack(value: Any) -> Any:
         if not isinstance(value, accepted):
-            raise TypeMismatch(f"must be {name(made)}, not {type(value).__name__}")
-        return [inside(item.pack, one, f"[{number}]") for number, one in enumerate(value)]
+            raise misfit(value, made)
+        return [inside(item.pack, one, number) for number, one in enumerate(value)]
 
     def unpack(data: Any) -> Any:
-        return made(inside(item.unpack, one, f"[{number}]") for number, one in enumerate(must_be(list, data, made)))
+        return made(inside(item.unpack, one, number) for number, one in enumerate(must_be(list, data, made)))
 
     return TypeCodec(pack, unpack, frozenset(("array",)))
 
 
 def _tuple(items: list[TypeCodec]) -> TypeCodec:
-    """Make the shape of a tuple of a certain length."""
-
     def pack(value: Any) -> Any:
         values: Any = value
         if not isinstance(value, tuple) or len(values) != len(items):
             raise TypeMismatch(f"must be a tuple of {len(items)}")
-        return [inside(item.pack, part, f"[{n}]") for n, (item, part) in enumerate(zip(items, values, strict=True))]
+        return [inside(item.pack, part, n) for n, (item, part) in enumerate(zip(items, values, strict=True))]
 
     def unpack(data: Any) -> Any:
         values = must_be(list, data, tuple)
         if len(values) != len(items):
             raise TypeMismatch(f"must be an array of {len(items)}")
         pairs = enumerate(zip(items, values, strict=True))
-        return tuple(inside(item.unpack, part, f"[{n}]") for n, (item, part) in pairs)
+        return tuple(inside(item.unpack, part, n) for n, (item, part) in pairs)
 
     return TypeCodec(pack, unpack, frozenset(("array",)))
 
@@ -277,16 +275,14 @@ def _mapping(key: TypeCodec, value: TypeCodec, hint: Any) -> TypeCodec:
     def pack(found: Any) -> Any:
         mapping: Any = found
         if not isinstance(found, abc.Mapping):
-            raise TypeMismatch(f"must be dict, not {type(found).__name__}")
+            raise misfit(found, dict)
         if key is PLAIN and not all(type(k) is str for k in mapping):
             raise TypeMismatch("a dict whose keys are no str: annotate their type, such as dict[int, str]")
-        return {
-            str(inside(key.pack, k, f"[{k!r}]")): inside(value.pack, item, f"[{k!r}]") for k, item in mapping.items()
-        }
+        return {str(inside(key.pack, k, k)): inside(value.pack, item, k) for k, item in mapping.items()}
 
     def unpack(data: Any) -> Any:
         items = must_be(dict, data, dict).items()
-        return {inside(read_key, k, f"[{k!r}]"): inside(value.unpack, item, f"[{k!r}]") for k, item in items}
+        return {inside(read_key, k, k): inside(value.unpack, item, k) for k, item in items}
 
     return TypeCodec(pack, unpack, frozenset(("object",)))
 
@@ -309,28 +305,29 @@ class Field:
 
 def _object(kind: Any, fields: list[Field], make: Any, stored: Mapping[str, str] | None = None) -> TypeCodec:
     """Make the shape of a class with fields. Unknown fields are refused."""
-    known = {field.name: field for field in fields}
-    stored = stored or {}
+    attributes = {field.name: (stored or {}).get(field.name, field.name) for field in fields}
+    required = [field.name for field in fields if not field.optional]
+    packs = {field.name: field.shape.pack for field in fields}
+    unpacks = {field.name: field.shape.unpack for field in fields}
 
     def pack(value: Any) -> Any:
         if type(value) is not kind:
-            raise TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
-        return _each(
-            value if kind is dict else {key: getattr(value, stored.get(key, key)) for key in known}, known, "pack"
-        )
+            raise misfit(value, kind)
+        parts = value if kind is dict else {key: getattr(value, own) for key, own in attributes.items()}
+        return _parts(parts, packs, required)
 
     def unpack(data: Any) -> Any:
-        return _tried(kind, lambda parts: make(**parts), _each(must_be(dict, data, kind), known, "unpack"))
+        return _tried(kind, lambda parts: make(**parts), _parts(must_be(dict, data, kind), unpacks, required))
 
     return TypeCodec(pack, unpack, frozenset(("object",)))
 
 
-def _each(parts: dict[str, Any], known: Mapping[str, Field], way: str) -> dict[str, Any]:
-    if more := parts.keys() - known.keys():
+def _parts(parts: Mapping[str, Any], converts: Mapping[str, Convert], required: list[str]) -> dict[str, Any]:
+    if more := parts.keys() - converts.keys():
         raise TypeMismatch(f"has {min(map(repr, more))}, which is not known here")
-    if lacking := [key for key, field in known.items() if not field.optional and key not in parts]:
+    if lacking := [key for key in required if key not in parts]:
         raise TypeMismatch(f"lacks {lacking[0]!r}")
-    return {key: inside(getattr(known[key].shape, way), value, f".{key}") for key, value in parts.items()}
+    return {key: inside(converts[key], value, key, ".{}") for key, value in parts.items()}
 
 
 def _fields(kind: Any, making: Making) -> TypeCodec | None:
@@ -393,20 +390,21 @@ def _of_a_library(kind: Any) -> TypeCodec | None:
     return None
 
 
-def _checked(kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], json_kind: str) -> TypeCodec:
+def _checked(kind: Any, pack: Convert, unpack: Convert, json_kind: str) -> TypeCodec:
     def packed(value: Any) -> Any:
         if type(value) is not kind:
-            raise TypeMismatch(f"must be {name(kind)}, not {type(value).__name__}")
+            raise misfit(value, kind)
         return _tried(kind, pack, value)
 
     return TypeCodec(packed, partial(_tried, kind, unpack), frozenset((json_kind,)))
 
 
-def _tried(kind: Any, convert: Callable[[Any], Any], value: Any) -> Any:
+def _tried(kind: Any, convert: Convert, value: Any) -> Any:
     try:
         return convert(value)
     except Exception as error:  # the library's own, or checks of the class
-        raise TypeMismatch(f"no {name(kind)}: {describe_error(error)}") from None
+        of_pydantic = hasattr(error, "error_count")
+        raise TypeMismatch(f"no {name(kind)}: {described(error) if of_pydantic else describe_error(error)}") from None
 
 
 def _union(hint: Any, members: list[TypeCodec]) -> TypeCodec:
@@ -427,10 +425,10 @@ def _union(hint: Any, members: list[TypeCodec]) -> TypeCodec:
         for member in members:
             try:
                 return member.pack(value)
-            except TypeMismatch as misfit:
-                wrong.append(misfit)
-        inner = [misfit for misfit in wrong if misfit.at]
-        raise inner[0] if inner else TypeMismatch(f"must be {name(hint)}, not {type(value).__name__}")
+            except TypeMismatch as error:
+                wrong.append(error)
+        inner = [one for one in wrong if one.at]
+        raise inner[0] if inner else misfit(value, hint)
 
     def unpack(data: Any) -> Any:
         if (kind := KINDS[type(data)]) not in by_kind:
@@ -472,10 +470,7 @@ own_shape = lru_cache(256)(shape)  # by a value's own type
 
 def either(members: Sequence[Any]) -> Any:
     """Return the union of types."""
-    union = members[0]
-    for one in members[1:]:
-        union |= one
-    return union
+    return reduce(lambda one, other: one | other, members)
 
 
 def _bare(hint: Any) -> Any:
@@ -526,9 +521,9 @@ def loose(value: Any) -> Any:
     """Return the JSON form of a value that has no annotation and is only read. The value's own type decides."""
     kind: Any = value.__class__
     if kind in {list, tuple, set, frozenset}:
-        return [inside(loose, item, f"[{number}]") for number, item in enumerate(value)]
+        return [inside(loose, item, number) for number, item in enumerate(value)]
     if kind is dict:
-        return {str(key): inside(loose, item, f"[{key!r}]") for key, item in value.items()}
+        return {str(key): inside(loose, item, key) for key, item in value.items()}
     return plain(value) if kind in KINDS else own_shape(kind).pack(value)
 
 
