@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import struct
 from collections import Counter
 from typing import Any
 
@@ -30,6 +31,8 @@ from tests.fair.model import UNKNOWN, Child, FairQueue, Job, Limit, Node, Rings,
 from tests.support.servers import Server
 
 TERM_S = 3600.0
+RECORD = "<qqIqqffB"  # of a node: see agreed.lua
+RINGS = {0: "", ord("n"): "new", ord("o"): "old"}
 NAMES = ("org", "tenant", "api")
 LEFT = {
     "lane",
@@ -321,6 +324,12 @@ class Machine(RuleBasedStateMachine):
                     wanted[lp(limit.key) + lp(self.jobs[entry].headers[limit.key])] += 1
         assert found == wanted, "slots are not the leased jobs"
 
+    def shares(self) -> dict[str, str]:
+        """The records: texts, and bytes as characters."""
+        rows = self.client.execute_command("HGETALL", self.key("shares"), NEVER_DECODE=True)
+        pairs = rows.items() if isinstance(rows, dict) else zip(rows[::2], rows[1::2], strict=True)
+        return {name.decode(): text.decode("latin-1") for name, text in pairs}
+
     def compare(self) -> None:
         """Compare the stored figures with the model's."""
         self.slots_are_leased_jobs()
@@ -333,7 +342,7 @@ class Machine(RuleBasedStateMachine):
         assert wanted <= lines, f"waiting jobs in no line: {sorted(wanted - lines)}"
         followed, self.stale = bool(self.stale), lines - wanted
         assert self.stale <= {self.place(entry) for entry, job in self.jobs.items() if job.state == "gone"}
-        queue, kept = self.queue, self.client.hgetall(self.key("shares"))
+        queue, kept = self.queue, self.shares()
         mean = int(self.client.hget(self.key("terms"), "mean") or UNKNOWN)
         if followed or self.stale:
             self.adopt(kept)
@@ -371,14 +380,10 @@ class Machine(RuleBasedStateMachine):
         """The values, as stored."""
         found = {}
         for name, text in kept.items():
-            if name[0] == "a":
-                credit, mean, running, at, _, _ = text.split(" ")
-                ring = {"n": "new", "o": "old"}.get(at[0], "")
-                digits = at[1:] if ring else at
-                node = node_of(name[1:])
-                found[node] = Child(
-                    node, int(credit), int(mean), int(running), ring, int(digits[:16]), int(digits[16:])
-                )
+            if name[0].isdigit():
+                credit, mean, running, turn, number, _, _, ring = struct.unpack(RECORD, text.encode("latin-1"))
+                node = node_of(name)
+                found[node] = Child(node, credit, mean, running, RINGS[ring], turn, number)
         return found
 
     def rings(self, kept: dict[str, str]) -> dict[Node, Rings]:

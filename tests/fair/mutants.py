@@ -118,7 +118,7 @@ PICKS: dict[str, Sequence[Edit]] = {
     ],
     "a round never ends": [("lease_fair", "if it and it.ring == 'o' and node.base ~= it.round then", "if false then")],
     "the correction is of the organisation only": [
-        ("lease_fair", "if not ended.costed then it.credit", "if not ended.costed and not it.value then it.credit"),
+        ("lease_fair", "if not costed then it.credit", "if not costed and not it.value then it.credit"),
     ],
     "a visit is one job": [("lease_fair", "or not (same or has_credit(node))", "or not same")],
     "a visit of a user is none of its organisation": [
@@ -144,7 +144,7 @@ PICKS: dict[str, Sequence[Edit]] = {
     "a value is left behind": [
         ("lease_fair", "stays = it.ring ~= '' or it.running > 0 or not it.parent", "stays = true")
     ],
-    "a cost is measured": [("lease_fair", "if not ended.costed then it.credit", "if true then it.credit")],
+    "a cost is measured": [("lease_fair", "if not costed then it.credit", "if true then it.credit")],
     "a stopped line stays stopped": [("lease_fair", "do picking.let_in(q, freed[i]) end", "do tostring(freed[i]) end")],
     "a higher limit wakes no line": [("declare_terms", "redis.call('HSET', terms, 'again', '')", "")],
     "a weight counts twice": [
@@ -155,7 +155,7 @@ PICKS: dict[str, Sequence[Edit]] = {
         )
     ],
     "jobs that are not picked are lost": [
-        ("lease_fair", "in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)", "")
+        ("lease_fair", "write('ZADD', q.lines, filed)", "")
     ],
     "slots are not counted": [("lease_fair", "if picking.used(q, slot) >= slot.most then", "if false then")],
     "a limit admits one too many": [

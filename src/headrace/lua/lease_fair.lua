@@ -57,7 +57,7 @@ do
         jobs = jobs, wake = wake, leases = leases, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready,
         stopped = stopped, resting = resting, held = held, slots = slots, busy = busy, settled = settled, worker = worker,
         reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = pace.moment(), limit = limit,
-        portion = limit + 1, left = reading.JOBS, chunk = limit + 1, spent = 0, largest = math.max(4096, tonumber(state[1] or 0)),
+        left = reading.JOBS, chunk = limit + 1, spent = 0, largest = math.max(4096, tonumber(state[1] or 0)),
         has_lines = has_lines, entries = {},
       }
       picking.context(q, t, now)
@@ -153,7 +153,7 @@ q.limit = math.min(limit, most)
 q.fit = math.max(1, math.floor(1048576 / q.largest)) -- jobs of lines are read when they are picked
 local short = q.fit < q.limit
 q.limit = math.min(q.limit, q.fit)
-q.portion, q.has_lines = q.limit + 1, redis.call('EXISTS', lines) == 1
+q.has_lines = redis.call('EXISTS', lines) == 1
 
 -- 4. Leases that ended; the jobs of a predecessor; the first look.
 q.freed = filing.ends(q)

@@ -30,7 +30,7 @@ local q = {
   jobs = jobs, wake = wake, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready, stopped = stopped,
   resting = resting, held = held, slots = slots, turns = turns, behind = behind, rates = rates, deaths = deaths,
   leases = leases,
-  levels = {n = tonumber(redis.call('HGET', stats, 'levels') or 0)}, now = clock(), limit = 1, portion = 1, left = limit, chunk = 16, spent = 0,
+  levels = {n = tonumber(redis.call('HGET', stats, 'levels') or 0)}, now = clock(), limit = 1, left = limit, chunk = 16, spent = 0,
   largest = math.max(4096, tonumber(redis.call('HGET', stats, 'largest') or 0)), others = {}, worker = 'parked:new', reader = 'parked:new',
 }
 q.limits = rate_limits(q, buckets)

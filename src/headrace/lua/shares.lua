@@ -17,10 +17,10 @@ local t = agreed.read(terms)
 if not t then return {'', '0', {}} end
 local heaviest = redis.call('ZREVRANGE', busy, 0, math.max(0, math.min(most, 10) - 1), 'WITHSCORES')
 if #heaviest < 2 * math.min(most, 10) then -- values whose jobs run, and none has ended
-  local known, found = {}, redis.call('HSCAN', shares, 0, 'MATCH', 'a*', 'COUNT', 200)[2]
+  local known, found = {}, redis.call('HSCAN', shares, 0, 'MATCH', '[0-9]*', 'COUNT', 200)[2]
   for i = 1, #heaviest, 2 do known[heaviest[i]] = true end
   for i = 1, #found, 2 do
-    local path, _, ends = string.sub(found[i], 3), agreed.split(string.sub(found[i], 2))
+    local path, _, ends = string.sub(found[i], 2), agreed.split(found[i])
     if #ends == t.depth and not known[path] and #heaviest < 2 * math.min(most, 10) then
       known[path] = true
       heaviest[#heaviest + 1], heaviest[#heaviest + 2] = path, '0'
@@ -68,8 +68,8 @@ for i = 1, #heaviest, 2 do
   local path, running, waiting, p50, p95 = heaviest[i], 0, 0, 0, 0
   for level = 0, levels do
     local node = level .. path
-    local kept = redis.call('HGET', shares, 'a' .. node)
-    local leased, half, most_of = string.match(kept or '', '^%S+ %S+ (%d+) %S+ (%d+) (%d+)$')
+    local kept, leased, half, most_of = redis.call('HGET', shares, node), nil, nil, nil
+    if kept then _, _, leased, _, _, half, most_of = struct.unpack(agreed.RECORD, kept) end
     running = running + math.max(0, (leased or 0) - (ended[node] or 0))
     p50 = math.max(p50, half or 0)
     p95 = math.max(p50, p95, most_of or 0) -- each is an estimate of its own

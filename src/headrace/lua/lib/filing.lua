@@ -1,17 +1,23 @@
 -- The writes of a call in a queue with terms: see picking.
 -- @feature fair
 -- @feature limits
+-- @include agreed
 -- @include held
 -- @include ordered
 -- @include picking
 -- @include rates
-local filing = {SHOWN = 100}
--- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots
--- that were given back, each as often.
+local filing = {SHOWN = 100, EACH = 8}
+-- A command with many values, in parts that it can take.
+local function write(command, key, list)
+  for i = 1, #list, 4000 do redis.call(command, key, unpack(list, i, math.min(#list, i + 3999))) end
+end
+-- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots that were given back, each as often.
+-- Of many ends, one of EACH tells the use of its value.
 function filing.ends(q)
-  local texts, freed, ended = redis.call('LPOP', q.settled, 1000) or {}, {}, 0
-  local text, since, costed, charge, number, line, slots, known
-  local busy = {}
+  local texts, freed, ended, over, busy = redis.call('LPOP', q.settled, 1000) or {}, {}, 0, q.over, {}
+  local text, since, costed, charge, number, slots, it
+  local each = #texts > 2 * filing.EACH and filing.EACH or 1
+  local told = math.floor(1000 * q.moment) % each
   for i = 1, #texts do
     if string.byte(texts[i]) == 64 then
       ended = tonumber(string.sub(texts[i], 2))
@@ -21,36 +27,32 @@ function filing.ends(q)
         local bytes, at
         since, costed, charge, number, bytes, at = string.match(text, '^(%S+) (=?)(%S+) (%d+) (%d+):()')
         since, charge, number, costed = tonumber(since), tonumber(charge), tonumber(number), costed == '='
-        line, slots = string.sub(text, at, at + bytes - 1), string.sub(text, at + bytes)
-        known = picking.line(q, line)
-        if slots ~= '' then
-          slots = holds.slots(text)
-        else
-          slots = {}
-        end
+        it = picking.value(q, string.sub(text, at, at + bytes - 1))
+        slots = at + bytes <= #text and holds.slots(text) or {}
       end
       for j = 1, #slots do freed[#freed + 1] = slots[j] end
-      local ran = math.floor(math.max(0, 1000 * (ended - since) / number) + 0.5)
-      q.over[#q.over + 1] = {line = known, ran = ran, charge = charge, costed = costed}
-      local value = string.sub(known.value.key, 2)
-      if value ~= '' then busy[value] = (busy[value] or 0) + ran / 1000 end
+      local ran, n = math.floor(math.max(0, 1000 * (ended - since) / number) + 0.5), #over
+      over[n + 1], over[n + 2], over[n + 3], over[n + 4] = it, ran, charge, costed
+      if i % each == told and #it.key > 1 then busy[it.key] = (busy[it.key] or 0) + each * ran / 1000 end
     end
   end
   if #texts == 1000 then redis.call('LPUSH', q.settled, string.format('@%.3f', ended)) end
   table.sort(freed)
-  filing.busy(q, busy)
+  if next(busy) then filing.busy(q, busy) end
   return freed
 end
 -- The use of each value: halved each minute; the heaviest are kept.
 function filing.busy(q, busy)
-  local names = {}
-  for value in pairs(busy) do names[#names + 1] = value end
-  if #names == 0 then return end
-  local before, scores = redis.call('ZMSCORE', q.busy, unpack(names)), {}
-  for i = 1, #names do
-    scores[2 * i - 1], scores[2 * i] = string.format('%.3f', tonumber(before[i] or 0) + busy[names[i]]), names[i]
+  local names, scores = {}, {}
+  for key, ms in pairs(busy) do
+    names[#names + 1] = string.sub(key, 2)
+    scores[#names] = ms
   end
-  redis.call('ZADD', q.busy, unpack(scores))
+  local before, rows = redis.call('ZMSCORE', q.busy, unpack(names)), {}
+  for i = 1, #names do
+    rows[2 * i - 1], rows[2 * i] = string.format('%.3f', tonumber(before[i] or 0) + scores[i]), names[i]
+  end
+  redis.call('ZADD', q.busy, unpack(rows))
   local halved = tonumber(q.t.halved or 0)
   if q.now - halved >= 60000 or q.now < halved then
     local half = halved == 0 and 1 or math.max(0.001, 0.5 ^ math.floor((q.now - halved) / 60000))
@@ -70,7 +72,7 @@ function filing.lease(q)
       stored[#stored + 1] = pick.entry
     end
   end
-  in_parts(q.took, function(...) redis.call('ZREM', q.lines, ...) end)
+  write('ZREM', q.lines, q.took)
   local bodies, counts = {}, {}
   if #stored > 0 then
     local held, some, news = redis.call('HMGET', q.held, unpack(stored)), {}, {}
@@ -131,31 +133,30 @@ function filing.refund(q, pick)
 end
 -- The slots of the picked jobs. *batch*: jobs of a batch, which share the time.
 function filing.slots(q, batch, leased)
-  local held, slots, seen = {}, {}, {}
+  local held, slots = {}, {}
   local stamp, number = string.format('%.3f ', q.moment), string.format(' %d ', math.max(1, math.min(batch, leased)))
-  for _, pick in ipairs(q.picks) do
+  for i, pick in ipairs(q.picks) do
     local line = pick.line
     if not pick.gone then
       local text = not pick.cost and line.text
       if not text then
-        text = stamp .. (pick.cost and '=' or '') .. string.format('%.0f', pick.charge) .. number .. #line.key .. ':' .. line.key
-        for i = 1, line.slots and #line.slots or 0 do text = text .. holds.lp(line.slots[i].key) end
+        text = stamp .. (pick.cost and '=' or '') .. string.format('%d', pick.charge) .. number .. #line.key .. ':' .. line.key
+        for j = 1, line.slots and #line.slots or 0 do text = text .. holds.lp(line.slots[j].key) end
         if not pick.cost then line.text = text end
       end
       held[#held + 1], held[#held + 2] = pick.entry, text
       local at = line.slots and holds.place(pick.entry)
-      for i = 1, line.slots and #line.slots or 0 do slots[#slots + 1], slots[#slots + 2] = 0, line.slots[i].key .. ' ' .. at end
-      local value = line.value
-      if not seen[value] then -- of one job a call: the estimates move by a tenth of the logarithm at most
-        seen[value] = true
+      for j = 1, line.slots and #line.slots or 0 do slots[#slots + 1], slots[#slots + 2] = 0, line.slots[j].key .. ' ' .. at end
+      if i % filing.EACH == 1 then -- the estimates move by a tenth of the logarithm at most
+        local value = line.value
         local waited = math.max(1, q.now - tonumber(string.match(pick.entry, '^%d+')))
         value.p50 = value.p50 == 0 and waited or math.max(1, value.p50 * (waited > value.p50 and 1.05 or 1 / 1.05))
         value.p95 = value.p95 == 0 and waited or math.max(1, value.p95 * (waited > value.p95 and 1.1 or 1 / 1.005))
       end
     end
   end
-  in_parts(held, function(...) redis.call('HSET', q.held, ...) end)
-  in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end)
+  write('HSET', q.held, held)
+  write('ZADD', q.slots, slots)
 end
 -- Put the jobs that were not picked into lines. With lines, or without a lease, new jobs were read to their consumer.
 function filing.rest(q)
@@ -184,7 +185,7 @@ function filing.rest(q)
       redis.call('XCLAIM', q.jobs, 'workers', owner, 0, unpack(some))
     end
   end
-  in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)
+  write('ZADD', q.lines, filed)
   if #filed > 0 then
     q.has_lines = true
     holds.shield(q)
@@ -213,6 +214,7 @@ function filing.lines(q, more)
     end
   end
 end
+function filing.turn(it, ring, round, seq) return string.format('%s %s%016d%016d %s', it.parent.key, ring, round, seq, it.key) end
 -- Nodes that changed. A node of which no job waits or is leased leaves nothing behind.
 function filing.nodes(q, more)
   for i = 1, #q.all_nodes do
@@ -225,16 +227,17 @@ function filing.nodes(q, more)
       more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f %s', it.base, it.turn)
     end
     if it.changed and it.parent then
-      local at = string.format('%s%016.0f%016.0f', it.ring, it.round, it.seq)
-      if it.kept and it.kept ~= at then more.removed[#more.removed + 1] = it.parent.key .. ' ' .. it.kept .. ' ' .. it.key end
-      if it.ring ~= '' and it.kept ~= at then
-        more.added[#more.added + 1], more.added[#more.added + 2] = 0, it.parent.key .. ' ' .. at .. ' ' .. it.key
+      local ring, was, round, seq, _ = string.byte(it.ring) or 0, 0, nil, nil, nil
+      if it.kept then _, _, _, round, seq, _, _, was = struct.unpack(agreed.RECORD, it.kept) end
+      if was ~= ring or seq ~= it.seq then
+        if was > 0 then more.removed[#more.removed + 1] = filing.turn(it, string.char(was), round, seq) end
+        if ring > 0 then more.added[#more.added + 1], more.added[#more.added + 2] = 0, filing.turn(it, it.ring, it.round, it.seq) end
       end
       if stays then
-        more.shares[#more.shares + 1] = 'a' .. it.key
-        more.shares[#more.shares + 1] = string.format('%.0f %.0f %d %s %.0f %.0f', it.credit, it.mean, it.running, at, it.p50, it.p95)
+        more.shares[#more.shares + 1] = it.key
+        more.shares[#more.shares + 1] = struct.pack(agreed.RECORD, it.credit, it.mean, it.running, it.round, it.seq, it.p50, it.p95, ring)
       else
-        more.gone[#more.gone + 1], more.gone[#more.gone + 2] = 'a' .. it.key, 'v' .. it.key
+        more.gone[#more.gone + 1], more.gone[#more.gone + 2] = it.key, 'v' .. it.key
       end
     end
   end
@@ -248,12 +251,12 @@ function filing.all(q, batch)
   filing.lines(q, more)
   filing.nodes(q, more)
   if q.seq and q.seq ~= q.seq_before then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'c', string.format('%.0f', q.seq) end
-  in_parts(more.removed, function(...) redis.call('ZREM', q.ready, ...) end)
-  in_parts(more.added, function(...) redis.call('ZADD', q.ready, ...) end)
-  in_parts(more.gone, function(...) redis.call('HDEL', q.shares, ...) end)
-  in_parts(more.shares, function(...) redis.call('HSET', q.shares, ...) end)
-  in_parts(more.rested, function(...) redis.call('ZREM', q.resting, ...) end)
-  in_parts(more.resting, function(...) redis.call('ZADD', q.resting, ...) end)
+  write('ZREM', q.ready, more.removed)
+  write('ZADD', q.ready, more.added)
+  write('HDEL', q.shares, more.gone)
+  write('HSET', q.shares, more.shares)
+  write('ZREM', q.resting, more.rested)
+  write('ZADD', q.resting, more.resting)
   if q.t.mean ~= q.mean_before then redis.call('HSET', q.terms, 'mean', string.format('%.0f', q.t.mean)) end
   return rows
 end

@@ -40,8 +40,8 @@ function picking.context(q, t, exact)
   q.picks, q.costs, q.mine, q.over, q.took = {}, {}, {}, {}, {}
   q.has_ready = redis.call('EXISTS', q.ready) == 1
 end
-local function ring_of(q, from) return {further = q.has_ready, round = from, seq = 0, last = false} end
--- A node. ring: 'n' new, 'o' old, '' none; round, seq: its turn there; kept: the stored one; known: its record is there.
+local function ring_of(q, from) return {further = q.has_ready, round = from, seq = 0, last = false, most = false} end
+-- A node. ring: 'n' new, 'o' old, '' none; round, seq: its turn there; kept: its record; known: it has one.
 -- All fields are given at once, at most 16 where there may be many: a table that grows, or is larger, costs more than
 -- all else here. Of a node with children: n, o: its rings; turn: the ring that is next; base: the round.
 function picking.node(q, key, parent)
@@ -67,6 +67,8 @@ end
 -- The node of the value to which a line belongs. *ends*: where the values in its text end.
 function picking.value(q, key, ends)
   local node = picking.node(q, string.sub(key, 1, 1), false)
+  if q.t.number == 1 and q.t.depth == 1 then return picking.node(q, key, node) end
+  ends = ends or q.t.depth > 0 and select(2, agreed.split(key)) or nil
   for i = 1, q.t.depth do node = picking.node(q, string.sub(key, 1, ends[i] or #key), node) end
   return node
 end
@@ -78,12 +80,8 @@ function picking.line(q, key, values, value)
   local it = q.lines_at[key]
   if it then return it end
   if q.bare then
-    if not value and q.t.depth < 2 then
-      value = picking.node(q, string.sub(key, 1, 1), false)
-      if q.t.depth == 1 then value = picking.node(q, key, value) end
-    end
     it = {
-      key = key, value = value or picking.value(q, key, select(2, agreed.split(key))), fronts = false, front_at = 1,
+      key = key, value = value or picking.value(q, key), fronts = false, front_at = 1,
       news = false, new_at = 1, chunk = false, chunk_at = 1, size = false, done = not q.has_lines, last = false,
       alive = true, came = false, text = false,
     }
@@ -141,8 +139,9 @@ end
 function picking.next_of(q, line)
   local kept = line.chunk and line.chunk[line.chunk_at]
   if not kept and not line.done then
-    local portion = q.portion
-    line.size = math.min(line.size and 4 * line.size or portion, q.limit + 1)
+    local value = line.value -- at first as many as it has credit for, and the next one
+    local number = line.size and 4 * line.size or value.parent and math.ceil(value.credit / (value.mean > 0 and value.mean or q.t.mean)) + 1 or 4
+    line.size = math.max(1, math.min(number, q.limit + 1))
     local from = line.last and '(' .. line.last or '[' .. line.key .. ' '
     line.chunk = redis.call('ZRANGEBYLEX', q.lines, from, '(' .. line.key .. '!', 'LIMIT', 0, line.size)
     line.chunk_at, line.done, line.last = 1, #line.chunk < line.size, line.chunk[#line.chunk] or line.last
@@ -163,7 +162,7 @@ function picking.load(q)
   local asked, lines, names, weights, above = q.asked, q.asked_lines, {}, {}, {}
   q.asked, q.asked_lines = {}, {}
   for i = 1, #asked do
-    names[i] = 'a' .. asked[i].key
+    names[i] = asked[i].key
     if asked[i].deep and not asked[i].value then above[#above + 1] = asked[i] end
   end
   for i = 1, #lines do names[#names + 1] = 'l' .. lines[i].key end
@@ -186,11 +185,13 @@ function picking.load(q)
     local it, parent = asked[i], asked[i].parent
     if weights[i] then it.quantum = math.max(1, math.floor(picking.QUANTUM * tonumber(weights[i]) + 0.5)) end
     if parent and kept[i] then
-      local credit, mean, running, ring, at, p50, p95 = string.match(kept[i], '^(%-?%d+) (%d+) (%d+) (%l?)(%d+) (%d+) (%d+)$')
-      it.credit, it.mean, it.running, it.ring = tonumber(credit), tonumber(mean), tonumber(running), ring
-      it.p50, it.p95, it.known, it.kept = tonumber(p50), tonumber(p95), true, ring ~= '' and ring .. at
-      it.round, it.seq = tonumber(string.sub(at, 1, 16)), tonumber(string.sub(at, 17))
-      if ring ~= '' then push(parent[ring], it) end
+      local ring
+      it.credit, it.mean, it.running, it.round, it.seq, it.p50, it.p95, ring = struct.unpack(agreed.RECORD, kept[i])
+      it.known, it.kept = true, kept[i]
+      if ring > 0 then
+        it.ring = string.char(ring)
+        push(parent[it.ring], it)
+      end
     end
   end
   for i = 1, #lines do
@@ -210,7 +211,9 @@ function picking.head(q, node, name)
   while ring.further do
     local first = ring[1]
     if first and (first.round < ring.round or first.round == ring.round and first.seq <= ring.seq) then break end
-    local most, prefix = q.limit + 1, node.key .. ' '
+    -- as many as may be visited, if all have the mean of the queue
+    ring.most = math.min(ring.most and 4 * ring.most or math.ceil(q.limit * math.min(1, q.t.mean / picking.QUANTUM)) + 1, q.limit + 1)
+    local most, prefix = ring.most, node.key .. ' '
     local from, to = '[' .. prefix, '(' .. node.key .. '!'
     if name ~= 'l' then from, to = from .. name, '(' .. prefix .. (name == 'n' and 'o' or 'p') end
     local rows = redis.call('ZRANGEBYLEX', q.ready, ring.last and '(' .. ring.last or from, to, 'LIMIT', 0, most)
@@ -221,10 +224,12 @@ function picking.head(q, node, name)
         ring.round = place
         picking.line(q, line)
       else
-        local at = #prefix + 2
-        ring.round, ring.seq = tonumber(string.sub(rows[i], at, at + 15)), tonumber(string.sub(rows[i], at + 16, at + 31))
-        picking.node(q, string.sub(rows[i], at + 33), node)
+        picking.node(q, string.sub(rows[i], #prefix + 35), node)
       end
+    end
+    if name ~= 'l' and rows[1] then
+      local at = #prefix + 2
+      ring.round, ring.seq = tonumber(string.sub(ring.last, at, at + 15)), tonumber(string.sub(ring.last, at + 16, at + 31))
     end
     picking.load(q)
   end
@@ -271,15 +276,16 @@ function picking.leave(q, it, had)
 end
 -- Apply the ends since the last call, in their order. A correction is bounded to the credit of a visit, either way.
 function picking.settle(q)
-  for _, ended in ipairs(q.over) do
-    local it, ran = ended.line.value, ended.ran
-    if not ended.costed then
+  local over = q.over
+  for i = 1, #over, 4 do
+    local it, ran, charge, costed = over[i], over[i + 1], over[i + 2], over[i + 3]
+    if not costed then
       if it.known then it.mean = math.max(1, it.mean > 0 and math.floor(it.mean + (ran - it.mean) / 8 + 0.5) or ran) end
       q.t.mean = math.max(1, math.floor(q.t.mean + (ran - q.t.mean) / 8 + 0.5))
     end
     while it.parent do
       if it.known then
-        if not ended.costed then it.credit = math.max(-it.quantum, math.min(it.quantum, it.credit + ended.charge - ran)) end
+        if not costed then it.credit = math.max(-it.quantum, math.min(it.quantum, it.credit + charge - ran)) end
         it.running, it.changed = math.max(0, it.running - 1), true
       end
       it = it.parent
