@@ -155,7 +155,7 @@ PICKS: dict[str, Sequence[Edit]] = {
         )
     ],
     "jobs that are not picked are lost": [
-        ("lease_fair", "write('ZADD', q.lines, filed)", "")
+        ("lease_fair", "in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)", "")
     ],
     "slots are not counted": [("lease_fair", "if picking.used(q, slot) >= slot.most then", "if false then")],
     "a limit admits one too many": [

@@ -63,7 +63,7 @@ end
 
 -- @include held
 if done then
-  local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake}
+  local q = {held = held, slots = slots, settled = settled, stopped = stopped, wake = wake, holding = true}
   holds.give_back(q, {unpack(ARGV, items, items + limit - 1)})
   return answer(done, nil, true)
 end

@@ -42,23 +42,25 @@ do
   plain = t and t.structure == state[7] and not (t.next or t.most) and t.depth > 0 and t.number == t.depth and #t.slots + #t.rates == 0
     and (limit + 1) * math.max(4096, tonumber(state[1] or 0)) <= 1048576
   if plain then
-    local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
+    local first, exact = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], pace.moment()
+    local now = math.floor(exact)
     local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
     first = first and tonumber(first)
     if not (first and first <= now) and deadline > 0 and (ttl == 0 or deadline >= now)
       and #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked') + #redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked:front') == 0 then
       require_hashes(shares, held)
-      require_sorted_sets(lines, ready, slots, busy)
-      require_length(redis.pcall('LLEN', settled), settled)
+      require_sorted_sets(busy)
+      require_lists(settled)
+      local has_lines = require_length(redis.pcall('ZCARD', lines), lines) > 0
+      local has_ready = require_length(redis.pcall('ZCARD', ready), ready) > 0
       redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
       if ttl > 0 and deadline < now + ttl then redis.call('ZADD', workers, string.format('%.0f', now + ttl), worker) end
-      local has_lines = redis.call('EXISTS', lines) == 1
       local q = {
         jobs = jobs, wake = wake, leases = leases, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready,
         stopped = stopped, resting = resting, held = held, slots = slots, busy = busy, settled = settled, worker = worker,
-        reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = pace.moment(), limit = limit,
+        reader = has_lines and 'parked:new' or worker, limits = {}, levels = {n = 0}, now = now, moment = exact, limit = limit,
         left = reading.JOBS, chunk = limit + 1, spent = 0, largest = math.max(4096, tonumber(state[1] or 0)),
-        has_lines = has_lines, entries = {},
+        has_lines = has_lines, has_ready = has_ready, entries = {},
       }
       picking.context(q, t, now)
       q.mean_before = t.mean
@@ -74,7 +76,8 @@ do
       q.taken = filing.all(q, batch)
       for i = 1, #q.taken do q.entries[i] = q.taken[i][1] end
       if q.largest > tonumber(state[1] or 4096) then keep_max_job_size(stats, q.largest) end
-      if q.further or redis.call('EXISTS', ready) == 1 then wake_one(wake) end
+      local left = root.n[1] or root.o[1] or (root.n.further or root.o.further) and redis.call('EXISTS', ready) == 1
+      if q.further or left then wake_one(wake) end
       if #q.picks == 0 and not (q.further or q.has_lines) and redis.call('EXISTS', lines, held) == 0 then
         redis.call('UNLINK', shares, ready)
         holds.unshield(q)

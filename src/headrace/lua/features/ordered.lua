@@ -5,13 +5,10 @@
 -- entry that was read behind it; and 'a<entry>': see tried. The waiting entries are with the consumer `behind`, and in the sorted set `behind`, by
 -- key and entry.
 -- @include held
+-- @include in_parts
 local function of_key(key) return #key .. ':' .. key end
 -- All have the same score, so the order is by bytes.
 local function place(key, entry) return of_key(key) .. holds.place(entry) end
--- Pass a list to *write* in chunks that one command can take.
-local function in_parts(list, write)
-  for i = 1, #list, 4000 do write(unpack(list, i, math.min(#list, i + 3999))) end
-end
 -- The next job of each of these keys gets the turn, and goes to the front.
 local function pass_turns(q, keys)
   local set, free, passed, front = {}, {}, {}, {}

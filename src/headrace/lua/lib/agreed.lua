@@ -8,7 +8,7 @@
 local agreed = {BYTES = 500, MOST = 1000000}
 -- The record of a node in `shares`, below its text: credit, mean run time of its jobs, leased jobs, round and number of
 -- its turn, ms that jobs waited (median, 95th percentile), and its ring, 0 for none.
-agreed.RECORD = '<i8i8I4i8i8ffB'
+agreed.NODE = '<i8i8I4i8i8ffB'
 -- Note the structure of the queue, and since when it has it; '' for none.
 function agreed.note(stats, structure)
   if (redis.call('HGET', stats, 'terms') or '') ~= structure then redis.call('HSET', stats, 'terms_at', string.format('%.0f', clock())) end

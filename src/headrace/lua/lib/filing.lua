@@ -1,16 +1,11 @@
 -- The writes of a call in a queue with terms: see picking.
 -- @feature fair
 -- @feature limits
--- @include agreed
 -- @include held
--- @include ordered
+-- @include in_parts
 -- @include picking
 -- @include rates
 local filing = {SHOWN = 100, EACH = 8}
--- A command with many values, in parts that it can take.
-local function write(command, key, list)
-  for i = 1, #list, 4000 do redis.call(command, key, unpack(list, i, math.min(#list, i + 3999))) end
-end
 -- Take the ends since the last call, at most 1,000, for `settle`. Answers the slots that were given back, each as often.
 -- Of many ends, one of EACH tells the use of its value.
 function filing.ends(q)
@@ -52,14 +47,14 @@ function filing.busy(q, busy)
   for i = 1, #names do
     rows[2 * i - 1], rows[2 * i] = string.format('%.3f', tonumber(before[i] or 0) + scores[i]), names[i]
   end
-  redis.call('ZADD', q.busy, unpack(rows))
+  local more = redis.call('ZADD', q.busy, unpack(rows)) > 0
   local halved = tonumber(q.t.halved or 0)
   if q.now - halved >= 60000 or q.now < halved then
     local half = halved == 0 and 1 or math.max(0.001, 0.5 ^ math.floor((q.now - halved) / 60000))
     redis.call('ZUNIONSTORE', q.busy, 1, q.busy, 'WEIGHTS', half)
     redis.call('HSET', q.terms, 'halved', string.format('%.0f', q.now))
   end
-  redis.call('ZREMRANGEBYRANK', q.busy, 0, -filing.SHOWN - 1)
+  if more then redis.call('ZREMRANGEBYRANK', q.busy, 0, -filing.SHOWN - 1) end
 end
 -- Lease the picked jobs: a job that is gone is charged nothing. Answers the rows that are to be handed out: {entry,
 -- fields, deliveries, this one included, 0}.
@@ -72,7 +67,7 @@ function filing.lease(q)
       stored[#stored + 1] = pick.entry
     end
   end
-  write('ZREM', q.lines, q.took)
+  in_parts(q.took, function(...) redis.call('ZREM', q.lines, ...) end)
   local bodies, counts = {}, {}
   if #stored > 0 then
     local held, some, news = redis.call('HMGET', q.held, unpack(stored)), {}, {}
@@ -155,8 +150,8 @@ function filing.slots(q, batch, leased)
       end
     end
   end
-  write('HSET', q.held, held)
-  write('ZADD', q.slots, slots)
+  in_parts(held, function(...) redis.call('HSET', q.held, ...) end)
+  in_parts(slots, function(...) redis.call('ZADD', q.slots, ...) end)
 end
 -- Put the jobs that were not picked into lines. With lines, or without a lease, new jobs were read to their consumer.
 function filing.rest(q)
@@ -185,7 +180,7 @@ function filing.rest(q)
       redis.call('XCLAIM', q.jobs, 'workers', owner, 0, unpack(some))
     end
   end
-  write('ZADD', q.lines, filed)
+  in_parts(filed, function(...) redis.call('ZADD', q.lines, ...) end)
   if #filed > 0 then
     q.has_lines = true
     holds.shield(q)
@@ -228,14 +223,14 @@ function filing.nodes(q, more)
     end
     if it.changed and it.parent then
       local ring, was, round, seq, _ = string.byte(it.ring) or 0, 0, nil, nil, nil
-      if it.kept then _, _, _, round, seq, _, _, was = struct.unpack(agreed.RECORD, it.kept) end
+      if it.kept then _, _, _, round, seq, _, _, was = struct.unpack(agreed.NODE, it.kept) end
       if was ~= ring or seq ~= it.seq then
         if was > 0 then more.removed[#more.removed + 1] = filing.turn(it, string.char(was), round, seq) end
         if ring > 0 then more.added[#more.added + 1], more.added[#more.added + 2] = 0, filing.turn(it, it.ring, it.round, it.seq) end
       end
       if stays then
         more.shares[#more.shares + 1] = it.key
-        more.shares[#more.shares + 1] = struct.pack(agreed.RECORD, it.credit, it.mean, it.running, it.round, it.seq, it.p50, it.p95, ring)
+        more.shares[#more.shares + 1] = struct.pack(agreed.NODE, it.credit, it.mean, it.running, it.round, it.seq, it.p50, it.p95, ring)
       else
         more.gone[#more.gone + 1], more.gone[#more.gone + 2] = it.key, 'v' .. it.key
       end
@@ -251,12 +246,12 @@ function filing.all(q, batch)
   filing.lines(q, more)
   filing.nodes(q, more)
   if q.seq and q.seq ~= q.seq_before then more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'c', string.format('%.0f', q.seq) end
-  write('ZREM', q.ready, more.removed)
-  write('ZADD', q.ready, more.added)
-  write('HDEL', q.shares, more.gone)
-  write('HSET', q.shares, more.shares)
-  write('ZREM', q.resting, more.rested)
-  write('ZADD', q.resting, more.resting)
+  in_parts(more.removed, function(...) redis.call('ZREM', q.ready, ...) end)
+  in_parts(more.added, function(...) redis.call('ZADD', q.ready, ...) end)
+  in_parts(more.gone, function(...) redis.call('HDEL', q.shares, ...) end)
+  in_parts(more.shares, function(...) redis.call('HSET', q.shares, ...) end)
+  in_parts(more.rested, function(...) redis.call('ZREM', q.resting, ...) end)
+  in_parts(more.resting, function(...) redis.call('ZADD', q.resting, ...) end)
   if q.t.mean ~= q.mean_before then redis.call('HSET', q.terms, 'mean', string.format('%.0f', q.t.mean)) end
   return rows
 end

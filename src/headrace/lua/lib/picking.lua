@@ -38,7 +38,7 @@ function picking.context(q, t, exact)
   q.nodes, q.all_nodes, q.asked = {}, {}, {}
   q.lines_at, q.all_lines, q.asked_lines, q.coming, q.slots_at = {}, {}, {}, {}, {}
   q.picks, q.costs, q.mine, q.over, q.took = {}, {}, {}, {}, {}
-  q.has_ready = redis.call('EXISTS', q.ready) == 1
+  if q.has_ready == nil then q.has_ready = redis.call('EXISTS', q.ready) == 1 end
 end
 local function ring_of(q, from) return {further = q.has_ready, round = from, seq = 0, last = false, most = false} end
 -- A node. ring: 'n' new, 'o' old, '' none; round, seq: its turn there; kept: its record; known: it has one.
@@ -186,7 +186,7 @@ function picking.load(q)
     if weights[i] then it.quantum = math.max(1, math.floor(picking.QUANTUM * tonumber(weights[i]) + 0.5)) end
     if parent and kept[i] then
       local ring
-      it.credit, it.mean, it.running, it.round, it.seq, it.p50, it.p95, ring = struct.unpack(agreed.RECORD, kept[i])
+      it.credit, it.mean, it.running, it.round, it.seq, it.p50, it.p95, ring = struct.unpack(agreed.NODE, kept[i])
       it.known, it.kept = true, kept[i]
       if ring > 0 then
         it.ring = string.char(ring)

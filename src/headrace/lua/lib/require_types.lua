@@ -2,6 +2,7 @@
 -- key of another type is an error.
 local function require_length(reply, key)
   if type(reply) == 'table' then error(reply.err .. ': the key ' .. key, 0) end
+  return reply
 end
 local function require_streams(...)
   for _, key in ipairs({...}) do require_length(redis.pcall('XLEN', key), key) end

@@ -3,6 +3,7 @@
 -- turn: after the group was lost, all entries are read again.
 -- @include delivered
 -- @include held
+-- @include in_parts
 -- @include ordered
 local function pass_stale_turns(q, stats, most)
   if redis.call('EXISTS', q.behind) == 0 then return end

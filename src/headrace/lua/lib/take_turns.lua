@@ -1,4 +1,5 @@
 -- Hand out jobs of a key one at a time. q.order: the header with the key. `turning.write` writes the result.
+-- @include in_parts
 -- @include ordered
 local turning = {} -- in a table, as a script has 200 locals at most
 function turning.begin(q, order)
