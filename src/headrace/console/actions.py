@@ -97,9 +97,13 @@ async def enqueue(request: ActionRequest) -> Outcome:
     """Add a job with its payload as it is typed, or a job like another."""
     if request.form("again"):
         return await _enqueue_again(request, request.form("again"))
-    delay, level = request.form.seconds("delay"), int(request.form.seconds("priority") or 0)
-    named = request.form("id") or None
-    receipt = await request.queue.enqueue(request.form("payload"), id=named, delay=delay, priority=level)
+    form = request.form
+    receipt = await request.queue.enqueue(
+        form("payload"),
+        id=form("id") or None,
+        delay=form.seconds("delay"),
+        priority=int(form.seconds("priority") or 0),
+    )
     return int(receipt.added), f"Job {receipt.id} was {'enqueued' if receipt.added else 'there already'}."
 
 
@@ -110,7 +114,8 @@ async def _enqueue_again(request: ActionRequest, id: str) -> Outcome:
     found = await request.queue.find(id)
     if found is None or found.job.payload is None:
         raise Refused(f"The payload of {id!r:.100} is not known any more. Nothing was done.")
-    job, payload = found.job, cast("str | Stored", Stored(found.job.payload, found.job.id))
+    job = found.job
+    payload = cast("str | Stored", Stored(found.job.payload, job.id))
     if HEADERS.flow in job.headers:
         raise Refused("This is a job of a flow: start another run of the flow. Nothing was done.")
     if "payload" in request.form.fields:
@@ -199,15 +204,19 @@ async def delete(request: ActionRequest) -> Outcome:
 
 async def schedule(request: ActionRequest) -> Outcome:
     """Change timing, missed rule or payload of a schedule. The headers of its jobs stay."""
-    form, name = request.form, request.form.required("name")
+    form = request.form
+    name = form.required("name")
     found = await InnerQueue(request.queue).schedule(name)
     if found is None:
         raise Refused(f"There is no schedule {name!r:.100} any more. Nothing was done.")
-    job, every, cron = found[1].job, form.seconds("every"), form("cron").strip() or None
+    job = found[1].job
+    every = form.seconds("every")
+    cron = form("cron").strip() or None
     if (every is None) == (cron is None):
         raise Refused("Give seconds or a cron expression, one of the two.")
     zone = form("timezone").strip() or None if cron else None
-    payload, shown = job.payload, await request.inspector.schedule(request.queue.name, name)
+    payload = job.payload
+    shown = await request.inspector.schedule(request.queue.name, name)
     typed = form.fields.get("payload", "").replace("\r\n", "\n")
     if "payload" in form.fields and (shown is None or typed != shown.payload.text):
         payload = typed
@@ -370,9 +379,11 @@ async def _ticked(queue: AsyncQueue[Any], action: str, ticked: Sequence[str]) ->
         done = sum([await queue.cancel(one) for one in ticked])
     else:
         done = await getattr(queue.admin, action)(*ticked)
-    gone, number = len(ticked) - done, len(ticked)
-    left = f" {gone:,} {'was' if gone == 1 else 'were'} {TICKED_TEXTS[action][1]}." if gone else ""
-    return done, f"{done:,} of {number:,} {BULK_TEXTS[action][1]}.{left}"
+    gone = len(ticked) - done
+    text = f"{done:,} of {len(ticked):,} {BULK_TEXTS[action][1]}."
+    if gone:
+        text += f" {gone:,} {'was' if gone == 1 else 'were'} {TICKED_TEXTS[action][1]}."
+    return done, text
 
 
 def _checked(action: str, form: Form) -> tuple[str, ...]:
@@ -393,7 +404,8 @@ async def act(
 
     Raises `Refused`, redis-py's errors, and the verb's own errors.
     """
-    verb, ticked = VERBS[action], None if form.ticked is None else _checked(action, form)
+    verb = VERBS[action]
+    ticked = None if form.ticked is None else _checked(action, form)
     if verb.final and (verb.asks == "always" or ticked or form("state") or not form("id")):
         form.confirmed(name)
     view = (await inspector.queue(name)).queue

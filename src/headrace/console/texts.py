@@ -74,7 +74,8 @@ def declared(option: str, value: str) -> str:
 
 def _rate_limit(limit: int, per: float, key: str | None, burst: int | None, per_shard: bool) -> str:
     text = f"{limit:,} {EACH.get(per) or f'in {span(per)}'}"
-    text += "" if key is None else f" for each {'job key' if key == HEADERS.key else key}"
+    if key is not None:
+        text += f" for each {'job key' if key == HEADERS.key else key}"
     text += "" if burst is None else f", {burst:,} at once"
     return text + (", over all shards" if per_shard else "")
 

@@ -262,8 +262,11 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         db: Any = import_module("django.db")
         for name, alias in {"database": options.database, "relay_database": options.relayed_by()}.items():
             if alias not in db.connections.settings:
-                text = f"{where}['OPTIONS'][{name!r}]: there is no database {alias!r}"
-                yield checks.Error(text, hint="Name one of DATABASES.", id="headrace.E003")
+                yield checks.Error(
+                    f"{where}['OPTIONS'][{name!r}]: there is no database {alias!r}",
+                    hint="Name one of DATABASES.",
+                    id="headrace.E003",
+                )
                 return
         if options.outbox:
             yield from self._check_outbox(checks, db, where, options)
@@ -286,9 +289,11 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
             differing = options.differing(theirs)
             shared = self._shared(other)
             if shared and differing:
-                text = f"{where} and TASKS[{other.alias!r}] share {shared}, and differ in {', '.join(differing)}"
-                hint = "A worker of either runs the tasks of both: give them other QUEUES, or the same OPTIONS."
-                yield checks.Error(text, hint=hint, id="headrace.E007")
+                yield checks.Error(
+                    f"{where} and TASKS[{other.alias!r}] share {shared}, and differ in {', '.join(differing)}",
+                    hint="A worker of either runs the tasks of both: give them other QUEUES, or the same OPTIONS.",
+                    id="headrace.E007",
+                )
 
     def _shared(self, other: TaskBackend) -> str:
         """Name the queues that two backends share, or return ''."""
@@ -302,18 +307,30 @@ class TaskBackend(contract.BaseTaskBackend):  # type: ignore[misc]  # pyright: i
         except ConfigurationError as error:
             yield checks.Error(f"{where}: {error}", id="headrace.E004")
         if not import_module("django.apps").apps.is_installed(APP):
-            text = f"{where}: an outbox has a table, of which Django knows nothing"
-            yield checks.Error(text, hint=f"Add {APP!r} to INSTALLED_APPS, and migrate.", id="headrace.E005")
+            yield checks.Error(
+                f"{where}: an outbox has a table, of which Django knows nothing",
+                hint=f"Add {APP!r} to INSTALLED_APPS, and migrate.",
+                id="headrace.E005",
+            )
         vendor = db.connections[options.database].vendor
         if vendor not in DIALECTS:
-            text = f"{where}: an outbox is for PostgreSQL and SQLite, and {options.database!r} is {vendor}"
-            yield checks.Error(text, hint="Leave out 'outbox': tasks are sent on commit.", id="headrace.E006")
+            yield checks.Error(
+                f"{where}: an outbox is for PostgreSQL and SQLite, and {options.database!r} is {vendor}",
+                hint="Leave out 'outbox': tasks are sent on commit.",
+                id="headrace.E006",
+            )
         elif options.schema is not None and vendor != "postgresql":
-            text = f"{where}: a schema is for PostgreSQL, and {options.database!r} is {vendor}"
-            yield checks.Error(text, hint="Leave out 'schema'.", id="headrace.E009")
+            yield checks.Error(
+                f"{where}: a schema is for PostgreSQL, and {options.database!r} is {vendor}",
+                hint="Leave out 'schema'.",
+                id="headrace.E009",
+            )
         elif options.schema != schema():
-            text = f"{where}: the tables are in schema {schema()!r}, as another alias has it, not in {options.schema!r}"
-            yield checks.Error(text, hint="Give each alias that has an outbox the same 'schema'.", id="headrace.E009")
+            yield checks.Error(
+                f"{where}: the tables are in schema {schema()!r}, as another alias has it, not in {options.schema!r}",
+                hint="Give each alias that has an outbox the same 'schema'.",
+                id="headrace.E009",
+            )
 
 
 def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[Any]:
@@ -330,8 +347,11 @@ def missing_table(databases: Sequence[str] | None = None, **_: Any) -> Iterator[
             connection: Any = import_module("headrace.sql.connections").connection_of(db.connections[options.database])
             if not connection.columns("headrace_outbox", options.schema):
                 missing = table_name("headrace_outbox", options.schema)
-                text = f"database {options.database!r} has no table {missing}: no task can be enqueued"
-                yield checks.Warning(text, hint="Run manage.py migrate headrace.", id="headrace.W001")
+                yield checks.Warning(
+                    f"database {options.database!r} has no table {missing}: no task can be enqueued",
+                    hint="Run manage.py migrate headrace.",
+                    id="headrace.W001",
+                )
 
 
 def backend_of(alias: str) -> TaskBackend:

@@ -16,7 +16,16 @@ VARIABLE = "HEADRACE_DJANGO_WORKER"  # of the environment: the arguments of `wor
 TARGET = "headrace.django._child:worker"
 
 
-def work(alias: str, queues: Sequence[str], concurrency: int | None, processes: int, **options: Any) -> int:
+def work(
+    alias: str,
+    queues: Sequence[str],
+    concurrency: int | None,
+    processes: int,
+    *,
+    reload: bool,
+    health_port: int | None,
+    **options: Any,
+) -> int:
     """Run the processes of `headrace_worker` until they end. Return the exit code. Raises
     `ConfigurationError`.
     """
@@ -24,7 +33,6 @@ def work(alias: str, queues: Sequence[str], concurrency: int | None, processes: 
         from headrace.console.cli.child import Options
         from headrace.console.cli.work import Supervisor
     worker_of(alias, queues, concurrency)  # refuses wrong settings here, once, before any process starts
-    reload, health_port = options.pop("reload"), options.pop("health_port")
     given = {"alias": alias, "queues": list(queues), "concurrency": concurrency}
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]  # the folder of manage.py
     os.environ |= {VARIABLE: json.dumps(given), "PYTHONPATH": os.pathsep.join(paths)}

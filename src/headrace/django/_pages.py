@@ -27,7 +27,8 @@ def rights_of(user: Any) -> Any:
     With the permission `headrace.view_queue` a user sees all. With `change_queue` a user also acts.
     With `delete_queue` a user also takes the actions that can't be undone.
     """
-    change, delete = user.has_perm("headrace.change_queue"), user.has_perm("headrace.delete_queue")
+    change = user.has_perm("headrace.change_queue")
+    delete = user.has_perm("headrace.delete_queue")
     if not (change or delete or user.has_perm("headrace.view_queue")):
         return None
     granted = {name for name, verb in VERBS.items() if verb.page and (delete if verb.final else change)}
@@ -70,8 +71,7 @@ def _options() -> dict[str, Any]:
     setting `HEADRACE_WEB` overrides them.
     """
     settings: Any = import_module("django.conf")
-    backends = contract.task_backends().all()
-    ours = next((one.settings for one in backends if isinstance(one, TaskBackend)), None)
+    ours = next((one.settings for one in contract.task_backends().all() if isinstance(one, TaskBackend)), None)
     found = {"url_or_client": ours.url, "namespace": ours.namespace} if ours else {}
     found |= getattr(settings.settings, "HEADRACE_WEB", {})
     if "url_or_client" not in found:

@@ -131,7 +131,9 @@ def change(result: Any, **values: Any) -> None:
 def attempted(result: Any, state: JobState[Any]) -> None:
     attempts = state.attempts
     known = {one.number: one.worker for one in attempts}
-    last = state.job.attempt - 1 if state.state == "leased" else state.job.attempt if state.ended else 0
+    last = state.job.attempt if state.ended else 0
+    if state.state == "leased":
+        last = state.job.attempt - 1
     workers = [known.get(number) or UNKNOWN_WORKER for number in range(1, max(last, *known, 0) + 1)]
     failed = [one for one in attempts if one.error or one.reason]
     errors = [
@@ -152,7 +154,8 @@ def attempted(result: Any, state: JobState[Any]) -> None:
 
 def result_of(alias: str, state: JobState[Any], task: Any, value: Any) -> Any:
     """Make the result of a job in any state. *value* is the task's, if it was completed."""
-    result, names = new(alias, state.job, task), contract.contract_of(task)
+    result = new(alias, state.job, task)
+    names = contract.contract_of(task)
     attempted(result, state)
     if state.state == "leased":
         since = _moment(state.since)

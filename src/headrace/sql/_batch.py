@@ -230,8 +230,7 @@ class Batch:
         return False
 
     def drop(self, number: int, error: Exception) -> None:
-        job = self.jobs.pop(number)
-        self.refuse(self.positions.pop(number), job.id, error)
+        self.refuse(self.positions.pop(number), self.jobs.pop(number).id, error)
         del self.waited[number]
 
     def refuse(self, position: int, name: object, error: Exception) -> None:
@@ -300,7 +299,8 @@ class Source:
         """
         self.complaints.over()
         usual = NOTIFIED_POLL_S if told and not batch.left else POLL_S
-        self.rest(0.0 if batch.found or batch.after else usual if poll is None else poll)
+        pause = usual if poll is None else poll
+        self.rest(0.0 if batch.found or batch.after else pause)
 
 
 def by_server(sources: Iterable[Source]) -> list[list[Source]]:
@@ -339,7 +339,9 @@ class Complaints:
     """The errors of a relay that goes on, which are logged once in a while."""
 
     def __init__(self, queue: str) -> None:
-        self._queue, self._next, self._number = queue, 0.0, 0
+        self._queue = queue
+        self._next = 0.0
+        self._number = 0
 
     def add(self, error: Exception) -> float:
         """Log an error, unless the one before was logged a moment ago. Return the seconds until the next try."""
@@ -352,4 +354,5 @@ class Complaints:
 
     def over(self) -> None:
         """Note that the relay works. The next error is logged at once."""
-        self._number, self._next = 0, 0.0
+        self._number = 0
+        self._next = 0.0

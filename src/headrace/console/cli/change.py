@@ -424,10 +424,14 @@ def is_bulk(ids: object, *filters: str) -> bool:
 
 def all_matching(queue: Queue[Any], action: str, state: str, reason: str, kind: str, word: str, in_json: bool) -> None:
     """Take an action for all matching jobs, and print their number. If interrupted, a second call goes on."""
-    cursor, looked, done = "", 0, 0
+    cursor = ""
+    looked = 0
+    done = 0
     while True:
         step = queue.admin.bulk(action, state, reason=reason, kind=kind, cursor=cursor)
-        looked, done, cursor = looked + step.looked, done + step.done, step.cursor
+        looked += step.looked
+        done += step.done
+        cursor = step.cursor
         if not cursor:
             break
         if sys.stderr.isatty():

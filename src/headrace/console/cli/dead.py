@@ -117,5 +117,4 @@ def purge(
         return
     if not ids:
         confirm(f"Remove all {queue.counts().dead} dead letters of {queue.name} for good?", yes)
-    number = queue.admin.purge_dead(*ids or ())
-    changed(queue.name, "purged", number, in_json, ids, "no such dead letter")
+    changed(queue.name, "purged", queue.admin.purge_dead(*ids or ()), in_json, ids, "no such dead letter")

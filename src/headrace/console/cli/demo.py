@@ -58,7 +58,8 @@ class Evidence:
 
     def differences(self) -> list[str]:
         """List all broken promises."""
-        times, total = Counter(self.completions), len(self.expected)
+        times = Counter(self.completions)
+        total = len(self.expected)
         wrong = {
             "without a result": self.expected.keys() - self.results,
             "with another result": {job for job, one in self.results.items() if one != self.expected.get(job)},
@@ -150,7 +151,8 @@ class Run:
         counts = self.queue.counts()
         while counts.present > counts.dead:
             time.sleep(POLL_S)
-            counts, now = self.queue.counts(), time.monotonic()
+            counts = self.queue.counts()
+            now = time.monotonic()
             if len(self._running) == len(WORKERS) and counts.completed * 2 >= self.total:
                 self._kill(counts)
             for name, process in self._running.items():
@@ -158,8 +160,10 @@ class Run:
                     why = (self.folder / name).read_text("utf-8", "replace").strip()
                     raise HeadraceError(f"{name} ended with status {code}: {why[-2000:]}")
             if now - printed >= 1.0:
-                printed, taken = now, len(set(self.seen["reclaimed"]))
-                state = f"{counts.waiting} waiting, {counts.leased} leased, {taken} reclaimed"
+                printed = now
+                state = (
+                    f"{counts.waiting} waiting, {counts.leased} leased, {len(set(self.seen['reclaimed']))} reclaimed"
+                )
                 print_out(f"{now - start:5.1f} s: {counts.completed} of {self.total} completed, {state}")
         self.seconds = time.monotonic() - start
 
@@ -169,9 +173,9 @@ class Run:
         """
         name = max(WORKERS, key=self._leased)
         process = self._running[name]
-        process.signal(signal.SIGSTOP)
+        process.popen.send_signal(signal.SIGSTOP)
         leased = self._leased(name)
-        process.signal(signal.SIGKILL if leased else signal.SIGCONT)
+        process.popen.send_signal(signal.SIGKILL if leased else signal.SIGCONT)
         if leased:
             end([self._running.pop(name)])
             how = f"{name} (process {process.popen.pid}) was killed with SIGKILL after {counts.completed} completions"
@@ -183,7 +187,8 @@ class Run:
 
 def report(evidence: Evidence) -> int:
     """Print the evidence. Return 0 if every promise was kept, otherwise 1."""
-    columns, expected = ("", "by the queue", "by a single pass"), totals(evidence.expected)
+    columns = ("", "by the queue", "by a single pass")
+    expected = totals(evidence.expected)
     show(columns, [(key, one, expected[key]) for key, one in totals(evidence.results).items()], columns)
     twice = sum(number > 1 for number in Counter(evidence.completions).values())
     counts = {**attrs.asdict(evidence.counts), "lost": evidence.counts.lost, "completed twice": twice}

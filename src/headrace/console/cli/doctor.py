@@ -56,25 +56,33 @@ class Facts:
 
 
 def examine(facts: Facts) -> Iterator[Finding]:
-    """Yield the gravest finding of each check."""
-    yield _version(facts)
-    yield _role(facts)
-    yield _cluster(facts)
-    yield _eviction(facts)
-    yield _persistence(facts)
-    yield _scripts(facts)
-    yield _pubsub(facts)
-    yield _durable(facts)
-    yield _replicas(facts)
-    yield _clock(facts)
+    """Return the gravest finding of each check."""
+    checks = (
+        _version,
+        _role,
+        _cluster,
+        _eviction,
+        _persistence,
+        _scripts,
+        _pubsub,
+        _durable,
+        _replicas,
+        _clock,
+    )
+    return (check(facts) for check in checks)
 
 
 def relays(outboxes: Mapping[str, OutboxView | None]) -> Iterator[Finding]:
     """Yield a finding for the relay of each queue that has an SQL outbox."""
     for queue, view in outboxes.items():
         if view is not None:
-            state: State = "broken" if view.dead else "note" if view.ended or view.refused else "ok"
-            yield Finding("relay", state, f"of the outbox of {queue}: {view.text}")
+            yield Finding("relay", _state_of(view), f"of the outbox of {queue}: {view.text}")
+
+
+def _state_of(view: OutboxView) -> State:
+    if view.dead:
+        return "broken"
+    return "note" if view.ended or view.refused else "ok"
 
 
 def _said(facts: Facts, name: str, usual: str = "") -> str:
@@ -82,7 +90,8 @@ def _said(facts: Facts, name: str, usual: str = "") -> str:
 
 
 def _version(facts: Facts) -> Finding:
-    version, valkey = _said(facts, "redis_version"), _said(facts, "valkey_version")
+    version = _said(facts, "redis_version")
+    valkey = _said(facts, "valkey_version")
     name = f"Valkey {valkey}" if valkey else f"Redis {version}"
     if not version:
         return Finding("version", "note", "it does not say (INFO is refused): give the user +info")
@@ -106,7 +115,8 @@ def _cluster(facts: Facts) -> Finding:
 
 
 def _eviction(facts: Facts) -> Finding:
-    policy, most = _said(facts, "maxmemory_policy"), int(_said(facts, "maxmemory", "0"))
+    policy = _said(facts, "maxmemory_policy")
+    most = int(_said(facts, "maxmemory", "0"))
     if not policy:
         return Finding("eviction", "note", "it does not say: maxmemory-policy must be noeviction")
     if policy == "noeviction":
@@ -154,8 +164,8 @@ def _durable(facts: Facts) -> Finding:
 
 
 def _replicas(facts: Facts) -> Finding:
-    number, least = int(_said(facts, "connected_slaves", "0")), facts.settings.get("min-replicas-to-write", "")
-    if number and least == "0":
+    number = int(_said(facts, "connected_slaves", "0"))
+    if number and facts.settings.get("min-replicas-to-write") == "0":
         text = f'{number}; a failover may lose what they lack: min-replicas-to-write 1, or durable="replicas:1"'
         return Finding("replicas", "note", text)
     return Finding("replicas", "ok", str(number))

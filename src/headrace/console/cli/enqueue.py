@@ -39,7 +39,6 @@ class BadLineError(ConfigurationError):
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"line {number}: {why}")
-        self.number, self.why = number, why
 
 
 @define
@@ -313,8 +312,7 @@ def enqueue(
             if stream is None:
                 Enqueuing(queue, ids, in_json).run([Batch(jobs)])
                 return
-            plain = template == NewJob(b"")
-            reader = Reader(stream, queue, jsonl, None if plain else template)
+            reader = Reader(stream, queue, jsonl, None if template == NewJob(b"") else template)
             Enqueuing(queue, ids, in_json, f"{file}, " if file not in (None, "-") else "").run_file(reader)
 
 

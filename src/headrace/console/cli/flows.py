@@ -116,15 +116,18 @@ def show_runs(client: redis.Redis, namespace: str, flow: FlowName, ids: SomeIds,
 
 
 def _fields(run: FlowState, stages: Iterable[str]) -> Iterator[tuple[str, object]]:
-    yield "id", plain(run.id)
-    yield "state", run.state
-    yield "stage", run.stage
-    yield "started", clock(run.started_at)
-    yield "ended", clock(run.ended_at)
-    yield "reason", None if run.reason is None else plain(run.reason)
-    yield "children", len(run.children) + len(run.failed) + run.pending or None
-    yield "not ended", run.pending or None
-    yield "failed", ", ".join(map(plain, run.failed[:20]))
+    first: dict[str, object] = {
+        "id": plain(run.id),
+        "state": run.state,
+        "stage": run.stage,
+        "started": clock(run.started_at),
+        "ended": clock(run.ended_at),
+        "reason": None if run.reason is None else plain(run.reason),
+        "children": len(run.children) + len(run.failed) + run.pending or None,
+        "not ended": run.pending or None,
+        "failed": ", ".join(map(plain, run.failed[:20])),
+    }
+    yield from first.items()
     attributes = (
         (name, value if isinstance(value, str) else ", ".join(value)) for name, value in run.attributes.items()
     )

@@ -60,27 +60,11 @@ COLUMNS = ("waiting", "parked", "leased", "later", "dead", "completed", "workers
 RATES = {"in/s": "enqueued", "done/s": "completed"}
 
 
-class Shown(StrEnum):
-    """Choices of `list --state`, in the order of a list of all. `running` is another name of
-    `leased`.
-    """
-
-    LEASED = "leased"
-    RUNNING = "running"
-    WAITING = "waiting"
-    DELAYED = "delayed"
-    BLOCKED = "blocked"
-    DEAD = "dead"
-    ENDED = "ended"
+# Choices of `list --state`, in the order of a list of all. `running` is another name of `leased`.
+Shown = StrEnum("Shown", ["LEASED", "RUNNING", "WAITING", "DELAYED", "BLOCKED", "DEAD", "ENDED"])
 
 
-class End(StrEnum):
-    """Choices of `list --end`."""
-
-    COMPLETED = "completed"
-    DEAD = "dead"
-    CANCELLED = "cancelled"
-    DELETED = "deleted"
+End = StrEnum("End", ["COMPLETED", "DEAD", "CANCELLED", "DELETED"])  # choices of `list --end`
 
 
 # -- queues and workers ---------------------------------------------------------------------------------
@@ -378,18 +362,22 @@ def _attempt_line(one: Attempt) -> str:
 
 
 def _fields(state: JobState, position: int | None) -> Iterator[tuple[str, object]]:
-    job, payload = state.job, bytes_of(state.job.payload)
-    yield "id", plain(job.id)
-    yield "state", state.state
-    yield "attempt", job.attempt
-    yield "deliveries", state.deliveries or None if state.steps else None
-    yield "took", None if state.took is None else f"{state.took:.3g} s"
-    yield "priority", job.priority or None
-    yield "before it", None if position is None else f"{position} jobs"
-    yield "enqueued", clock(state.enqueued_at)
-    yield "since", clock(state.since)
-    yield "due", clock(state.due)
-    yield "worker", plain(state.worker or "")
+    job = state.job
+    payload = bytes_of(job.payload)
+    first: dict[str, object] = {
+        "id": plain(job.id),
+        "state": state.state,
+        "attempt": job.attempt,
+        "deliveries": state.deliveries or None if state.steps else None,
+        "took": None if state.took is None else f"{state.took:.3g} s",
+        "priority": job.priority or None,
+        "before it": None if position is None else f"{position} jobs",
+        "enqueued": clock(state.enqueued_at),
+        "since": clock(state.since),
+        "due": clock(state.due),
+        "worker": plain(state.worker or ""),
+    }
+    yield from first.items()
     if state.progress is not None:
         yield "progress", f"{state.progress.fraction:.0%} {plain(state.progress.text)}".rstrip()
     for step in state.steps:
@@ -519,22 +507,23 @@ def doctor(client: redis.Redis, namespace: str, in_json: Json = False) -> None:
     again.
     """
     check_names(namespace=namespace)
-    cluster = isinstance(client, redis.RedisCluster)
     broken = False
-    trial = _asked(client.eval, TRIAL, 1, f"{namespace}:{{doctor}}:doctor:doctor")
-    for found in relays(_outboxes(client, namespace)):
+    for place, found in _findings(client, namespace):
         broken = broken or found.state == "broken"
-        outcome(in_json, f"{found.state}\t{found.check}\t{found.text}", attrs.asdict(found))
-    for node, place in _nodes(client, cluster):
-        for found in examine(_facts(node, trial, namespace, cluster)):
-            broken = broken or found.state == "broken"
-            row, value = [found.state, found.check, found.text], attrs.asdict(found)
-            if place:
-                row, value = [place, *row], {**value, "node": place}
-            outcome(in_json, "\t".join(row), value)
-    for found in _queues(client, namespace):
-        outcome(in_json, f"{found.state}\t{found.check}\t{found.text}", attrs.asdict(found))
+        row = [*([place] if place else []), found.state, found.check, found.text]
+        node = {"node": place} if place else {}
+        outcome(in_json, "\t".join(row), {**attrs.asdict(found), **node})
     succeed(not broken)
+
+
+def _findings(client: redis.Redis, namespace: str) -> Iterator[tuple[str, Finding]]:
+    """Yield all findings. Of several servers each has its place, else the place is ''."""
+    cluster = isinstance(client, redis.RedisCluster)
+    trial = _asked(client.eval, TRIAL, 1, f"{namespace}:{{doctor}}:doctor:doctor")
+    yield from (("", found) for found in relays(_outboxes(client, namespace)))
+    for node, place in _nodes(client, cluster):
+        yield from ((place, found) for found in examine(_facts(node, trial, namespace, cluster)))
+    yield from (("", found) for found in _queues(client, namespace))
 
 
 def _queues(client: redis.Redis, namespace: str) -> Iterator[Finding]:

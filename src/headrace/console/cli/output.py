@@ -107,7 +107,8 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequen
     for row in texts if "reason" in columns else ():
         row[columns.index("reason")] = cause_first(row[columns.index("reason")])
     kept = [i for i in range(len(columns)) if not texts or any(row[i] for row in texts)]
-    console, gap = Console(highlight=False), 2  # cells between columns
+    console = Console(highlight=False)
+    gap = 2  # cells between columns
     widths = {i: max(cell_len(columns[i]), *(cell_len(row[i]) for row in texts)) if texts else 0 for i in kept}
     room = console.width - sum(width + gap for i, width in widths.items() if columns[i] not in CUT)
     cut = sorted((i for i in kept if columns[i] in CUT), key=lambda i: widths[i])

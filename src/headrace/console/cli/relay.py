@@ -73,8 +73,7 @@ def set_aside(outboxes: Sequence[Any], engine: Any, retry: bool, in_json: bool) 
 
     own = engine_of(engine) if isinstance(engine, str) else engine
     if retry:
-        number = sum(retry_refused(own, outbox) for outbox in outboxes)
-        changed(_names(outboxes), "retried", number, in_json)
+        changed(_names(outboxes), "retried", sum(retry_refused(own, one) for one in outboxes), in_json)
         return
     columns = [field.name for field in attrs.fields(Refused)]
     rows = [row for outbox in outboxes for row in refused(own, outbox)]

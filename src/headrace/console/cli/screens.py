@@ -102,7 +102,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _log_actions() -> None:
-    log, lines = logging.getLogger("headrace"), logging.StreamHandler()
+    log = logging.getLogger("headrace")
+    lines = logging.StreamHandler()
     if log.getEffectiveLevel() > logging.INFO:
         log.setLevel(logging.INFO)
     lines.addFilter(lambda record: getattr(record, "event", "") == "web_action")

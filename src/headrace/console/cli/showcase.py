@@ -36,7 +36,8 @@ def running() -> Generator[str, None, None]:
         others = [Queue(name, url=url) for name in ("payments", "reports", "archive", "exports")]
         queues = {queue.name: stack.enter_context(queue) for queue in (emails, *others)}
         queues["archive"].enqueue(b"{}")  # the server is there
-        flow, over = Flow("shop", url=url), threading.Event()
+        flow = Flow("shop", url=url)
+        over = threading.Event()
         stack.callback(flow.close)
         mailer, clerk = Worker(url=url, name="mailer"), Worker(url=url, name="clerk")
         _declare(mailer, clerk, queues, flow)

@@ -95,17 +95,13 @@ class Process:
                 raise
         return cls(popen, ours, number)
 
-    def signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended."""
-        self.popen.send_signal(number)
-
 
 def end(processes: Iterable[Process]) -> None:
     """Stop the processes, by force if need be."""
     processes = list(processes)
     for process in processes:
-        process.signal(signal.SIGCONT)
-        process.signal(signal.SIGTERM)
+        process.popen.send_signal(signal.SIGCONT)
+        process.popen.send_signal(signal.SIGTERM)
         process.link.close()
     for process in processes:
         try:
@@ -231,7 +227,7 @@ class Supervisor:
         for process in self._running:
             if not process.stale:
                 process.stale = True
-                process.signal(signal.SIGTERM)
+                process.popen.send_signal(signal.SIGTERM)
 
     def _ended(self, process: Process, status: int) -> None:
         self._running.remove(process)
@@ -283,7 +279,7 @@ class Supervisor:
         # Different signals, as two of one kind may be delivered as one.
         number = {1: signal.SIGTERM, 2: signal.SIGINT}.get(self._asked, signal.SIGKILL)
         for process in self._running:
-            process.signal(number)
+            process.popen.send_signal(number)
 
     def _say(self, event: str, process: Process | None, words: str) -> None:
         if process is not None:
@@ -323,21 +319,10 @@ def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Ignore the signal, as the wakeup socket delivers it."""
 
 
-class LogLevel(StrEnum):
-    """The least level of log lines."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-    CRITICAL = "critical"
+LogLevel = StrEnum("LogLevel", ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
 
 
-class LogFormat(StrEnum):
-    """The form of log lines."""
-
-    TEXT = "text"
-    JSON = "json"
+LogFormat = StrEnum("LogFormat", ["TEXT", "JSON"])
 
 
 def work(

@@ -49,11 +49,12 @@ def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
     """Return the request of an action for a whole queue, or `None` if there is nothing to do."""
     if queue is None:
         return None
-    name, counts = queue.name, queue.counts
+    name = queue.name
+    counts = queue.counts
     dead = counted(counts.dead, "dead letter")
     match action:
         case "pause":
-            action, question = "resume" if queue.paused else "pause", ""
+            return PendingAction("resume" if queue.paused else "pause", name, "")
         case "purge":
             number = counts.waiting + counts.parked + counts.delayed
             question = f"Purge {name}: remove {jobs(number)} that wait for good?"
@@ -70,7 +71,8 @@ def queue_action(action: str, queue: QueueView | None) -> PendingAction | None:
 
 def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | None:
     """Return the request of an action for one job, or `None` if the job is not in the state for it."""
-    name, dead = one_line(id), state == "dead"
+    name = one_line(id)
+    dead = state == "dead"
     match action:
         case "cancel" if not dead and state not in WORDS.ended:
             question = f"Cancel job {name} of {queue}?"
@@ -87,7 +89,8 @@ def job_action(action: str, queue: str, id: str, state: str) -> PendingAction | 
 
 def worker_action(action: str, worker: WorkerState) -> PendingAction:
     """Return the request of an action for a worker in its queue."""
-    name, question = one_line(worker.name), ""
+    name = one_line(worker.name)
+    question = ""
     match action:
         case "quiet_worker" if worker.asked == "quiet":
             action = "resume_worker"

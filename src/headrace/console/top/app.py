@@ -127,7 +127,8 @@ class Top(App[None]):
         try:
             _, text, _ = await act(self.inspector, self._server, self._namespace, pending.action, pending.queue, form)
         except FAILURES as error:
-            text, bad = complaint(error), True
+            text = complaint(error)
+            bad = True
         if pane.is_attached:
             pane.report(text, bad=bad)
         self.again()

@@ -70,7 +70,9 @@ R  X    redrive the dead letter, remove it for good"""
 
     def __init__(self, queue: str, id: str) -> None:
         super().__init__()
-        self.queue, self.job_id, self.heading = queue, id, f"{queue} · {one_line(id)}"
+        self.queue = queue
+        self.job_id = id
+        self.heading = f"{queue} · {one_line(id)}"
         self._job: JobView | None = None
 
     def body(self) -> ComposeResult:

@@ -77,7 +77,8 @@ class GroupTable(Pane):
 
     @staticmethod
     def _row(group: DeadGroup, now: float) -> Row:
-        numbers, words = (group.number, group.hour, group.day), (group.kind or "", cause_first(group.reason))
+        numbers = (group.number, group.hour, group.day)
+        words = (group.kind or "", cause_first(group.reason))
         texts = (*map(short, numbers), from_now(group.last, now), *words)
         return Row((group.key,), texts, values=(*numbers, group.last, *words))
 
@@ -108,7 +109,8 @@ R  X    redrive the dead letters of this reason, remove them for good"""
 
     def __init__(self, queue: str) -> None:
         super().__init__()
-        self.queue, self.heading = queue, f"{queue} · dead letters"
+        self.queue = queue
+        self.heading = f"{queue} · dead letters"
 
     async def read(self) -> None:
         """Read the groups."""

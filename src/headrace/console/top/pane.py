@@ -97,7 +97,8 @@ class Question(ModalScreen[bool]):
 
     def __init__(self, text: str, note: str = "y yes · any other key no") -> None:
         super().__init__()
-        self._text, self._note = text, note
+        self._text = text
+        self._note = note
 
     def compose(self) -> ComposeResult:
         """Show the text, and the note below it."""
@@ -118,7 +119,8 @@ class Prompt(ModalScreen[str]):
 
     def __init__(self, question: str, value: str = "") -> None:
         super().__init__()
-        self._question, self._value = question, value
+        self._question = question
+        self._value = value
 
     def compose(self) -> ComposeResult:
         """Show the question, and an input below it."""
@@ -251,7 +253,8 @@ class Pane(Screen[None]):
         if not columns or not self.laid_out:
             return
         table = cast("DataTable[Text]", self.query_one(DataTable))
-        rows, shape = self._chosen_rows(), (columns, self.top.size.width - 1)  # the scroll bar
+        rows = self._chosen_rows()
+        shape = (columns, self.top.size.width - 1)  # the scroll bar
         if rows == self._drawn and shape == self._shape:
             return
         cursor = self.key()
@@ -267,7 +270,8 @@ class Pane(Screen[None]):
                 for i, (column, text, size) in enumerate(zip(columns, row.texts, sizes, strict=True))
             ]
             table.add_row(*cells)
-        self._drawn, self._shape = rows, shape
+        self._drawn = rows
+        self._shape = shape
         keys = [row.key for row in rows]
         table.move_cursor(row=keys.index(cursor) if cursor in keys else 0)
 

@@ -55,7 +55,9 @@ def state_of(queue: QueueView) -> tuple[str, str]:
     """Return the state of a queue in a word, and its style."""
     if not queue.balanced:
         lost = queue.counts.lost
-        return ("slots" if not lost else "missing" if lost > 0 else "surplus"), "bold red"
+        if not lost:
+            return "slots", "bold red"
+        return "missing" if lost > 0 else "surplus", "bold red"
     return ("paused", "bold yellow") if queue.paused else ("", "")
 
 
@@ -112,7 +114,9 @@ g  k    dead letters by reason; kinds of the jobs that ended
             return  # a key was pressed meanwhile
         has_trends = page.declared.get("trends") == "yes"
         points = (await self.top.inspector.trends(self.queue, "minute", 120)).points if has_trends else ()
-        self._view, self._next, self._now_s = page.queue, found.cursor, page.now
+        self._view = page.queue
+        self._next = found.cursor
+        self._now_s = page.now
         self._tabs = TABS if "history" in page.declared or self.state == "ended" else WORDS.states
         self._shown = self.state
         rows = [job_row(job, page.now, self.state) for job in found.jobs]
@@ -120,7 +124,8 @@ g  k    dead letters by reason; kinds of the jobs that ended
         self.fill(page.now, head, rows)
 
     def _head(self, queue: QueueView) -> Iterator[str | Text]:
-        counts, wide = queue.counts, max(10, self.top.size.width - 14)
+        counts = queue.counts
+        wide = max(10, self.top.size.width - 14)
         numbers = {
             "waiting": counts.waiting,
             "parked": counts.parked,
@@ -132,7 +137,8 @@ g  k    dead letters by reason; kinds of the jobs that ended
         state, style = state_of(queue)
         texts = "  ".join(f"{name} {short(number)}" for name, number in numbers.items())
         yield Text(texts) + Text(f"  {state}" if state else "", style=style)
-        of, law = "" if queue.shards else f" of {len(queue.workers)}", " · ✓ balanced" if queue.balanced else ""
+        of = "" if queue.shards else f" of {len(queue.workers)}"
+        law = " · ✓ balanced" if queue.balanced else ""
         yield f"oldest {took(queue.lag) if queue.lag else '–'} · {queue.alive}{of} workers alive{law}"
         if not queue.balanced:
             yield Text(f"✗ {queue.law}", style="bold red")
@@ -168,7 +174,8 @@ g  k    dead letters by reason; kinds of the jobs that ended
 
     def action_state(self) -> None:
         """Show the jobs in the next state."""
-        self.state, self._cursor = self._tabs[(self._tabs.index(self.state) + 1) % len(self._tabs)], ""
+        self.state = self._tabs[(self._tabs.index(self.state) + 1) % len(self._tabs)]
+        self._cursor = ""
         self.top.again()
 
     def action_sort(self, step: int) -> None:  # noqa: ARG002 - of the base
@@ -180,7 +187,8 @@ g  k    dead letters by reason; kinds of the jobs that ended
         if self.state not in WORDS.dated:
             self.action_sort(0)
             return
-        self._order, self._cursor = WORDS.orders[self._order == WORDS.orders[0]], ""
+        self._order = WORDS.orders[self._order == WORDS.orders[0]]
+        self._cursor = ""
         self.top.again()
 
     def _set_filter(self, text: str) -> None:
@@ -224,7 +232,8 @@ class KindsPane(Pane):
 
     def __init__(self, queue: str) -> None:
         super().__init__()
-        self.queue, self.heading = queue, f"{queue} · kinds"
+        self.queue = queue
+        self.heading = f"{queue} · kinds"
 
     async def read(self) -> None:
         """Read the kinds."""

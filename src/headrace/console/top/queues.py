@@ -60,7 +60,8 @@ class QueuesPane(QueueTable):
         law = f"✗ {bad} out of balance" if bad else "✓ balanced"
         more = "" if view.whole else " (still looking)"
         broken = f" · {len(view.broken)} can't be read" if view.broken else ""
-        number, server = counted(len(view.queues), "queue"), view.server
+        number = counted(len(view.queues), "queue")
+        server = view.server
         full = f" · {memory(server.memory, server.maxmemory)}" if server is not None else ""
         unread = [Row((), (name, *[""] * 8, "error"), ((9, "bold red"),)) for name in view.broken]
         first = f"{number}{more}{broken} · {alive} of {len(found)} workers alive · {law}{full}"
@@ -88,7 +89,8 @@ class QueuesPane(QueueTable):
             yield Text(f"{'✗' if any(one.bad for one in facts) else '!'} {more}: 4 shows all", "bold", no_wrap=True)
 
     def _row(self, queue: QueueView) -> Row:
-        counts, (state, style) = queue.counts, state_of(queue)
+        counts = queue.counts
+        state, style = state_of(queue)
         shards = f" ({len(queue.shards)} shards)" if queue.shards else ""
         texts = (
             queue.name + shards,
@@ -137,8 +139,7 @@ class AttentionPane(Pane):
             )
             for one in facts
         ]
-        head = needs(len(facts)) if facts else "✓ Nothing needs attention."
-        self.fill(view.now, [head], rows)
+        self.fill(view.now, [needs(len(facts)) if facts else "✓ Nothing needs attention."], rows)
 
     def chosen(self, key: Key) -> None:
         """Open the queue, or its dead letters."""

@@ -81,7 +81,8 @@ class WorkersPane(Pane):
         state = states[0] if len(states) == 1 else "mixed"
         used = memory(facts.memory) if facts.memory else ""
         machine = f"{one_line(facts.host)} {facts.pid}" if one.facts else ""
-        queues, runs = ", ".join(one.queues), running(one.running, one.slots)
+        queues = ", ".join(one.queues)
+        runs = running(one.running, one.slots)
         its = machine, used, one_line(facts.version), since(one.since or None, now)
         values = (one.name, queues, state, one.running, machine, facts.memory, facts.version, -one.since)
         return Row(key_of(one), (one_line(one.name), queues, state, runs, *its), styles_of(2, state), values)
@@ -120,7 +121,8 @@ class ProgramPane(Pane):
 
     def __init__(self, key: Key) -> None:
         super().__init__()
-        self._member, self.heading = key, "worker"
+        self._member = key
+        self.heading = "worker"
         self._workers: dict[Key, WorkerState] = {}
 
     async def read(self) -> None:
@@ -141,7 +143,8 @@ class ProgramPane(Pane):
 
     @staticmethod
     def _row(key: Key, worker: WorkerState, now: float) -> Row:
-        state, slots = state_of(worker), worker.facts.slots if worker.facts else 0
+        state = state_of(worker)
+        slots = worker.facts.slots if worker.facts else 0
         texts = worker.queue, state, running(worker.leased, slots), one_line(worker.name)
         values = (worker.queue, state, worker.leased, worker.name, worker.deadline)
         return Row(key, (*texts, from_now(worker.deadline, now)), styles_of(1, state), values)
@@ -167,7 +170,9 @@ class WorkerPane(Pane):
 
     def __init__(self, queue: str, worker: str) -> None:
         super().__init__()
-        self.queue, self.worker, self.heading = queue, worker, f"{queue} · worker {one_line(worker)}"
+        self.queue = queue
+        self.worker = worker
+        self.heading = f"{queue} · worker {one_line(worker)}"
         self._state: WorkerState | None = None
 
     async def read(self) -> None:

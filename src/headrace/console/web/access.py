@@ -87,8 +87,9 @@ def is_same_origin(request: Request) -> bool:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    origin, host = request.headers.get("origin"), request.headers.get("host")
-    return bool(origin and host) and urlsplit(origin or "").netloc == host
+    origin = request.headers.get("origin", "")
+    host = request.headers.get("host", "")
+    return bool(host) and urlsplit(origin).netloc == host
 
 
 def visitor_of(request: Request) -> str:
@@ -116,7 +117,8 @@ class TokenAuth:
     """
 
     def __init__(self, host: str, port: int, *, read_only: bool = False) -> None:
-        self.port, self.token = port, secrets.token_urlsafe(24)
+        self.port = port
+        self.token = secrets.token_urlsafe(24)
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]", host)}
         self._granted: Granted = READ if read_only else ACTIONS
         self._session = secrets.token_urlsafe(32)

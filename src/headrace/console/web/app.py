@@ -205,8 +205,10 @@ class Pages:
 
     def _server_text(self, rights: Rights) -> str:
         """Return the server as it was known last, if the user may see all queues."""
-        known = self._inspector.views.server if self._inspector is not None and rights.sees("*") else None
-        return "" if known is None else known.facts.text if known.facts is not None else known.place()
+        if self._inspector is None or not rights.sees("*"):
+            return ""
+        known = self._inspector.views.server
+        return known.place() if known.facts is None else known.facts.text
 
     async def _page(self, name: str, request: Request, rights: Rights) -> Response:
         wanted = PageRequest(request, rights, self._reader(), self._trace_url)
@@ -308,7 +310,8 @@ def place_of(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 def after(action: str, form: Form, outcome: str, onward: Mapping[str, str], number: int) -> str:
     """Return the address of the page that follows an action, relative to `do/`."""
-    queue, job = form("queue"), form("id")
+    queue = form("queue")
+    job = form("id")
     if onward:
         return "../" + to("matching", **{"name": queue, "outcome": outcome, **onward})
     if job and (action in ("expire", "reschedule", "signal") or form("page") == "job"):

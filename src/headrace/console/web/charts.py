@@ -36,6 +36,7 @@ SPANS: dict[str, tuple[str, Every, int]] = {
     "90d": ("90 days", "hour", 2160),
 }
 STEPS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)  # between two ticks
+FORMS = ((86400, "%d %b"), (60, "%H:%M"))  # of ticks that are so many seconds apart
 TICKS = 6  # of the axis of time at most
 Measure = Callable[[Sequence[TrendPoint]], float]
 Write = Callable[[float], str]
@@ -129,14 +130,18 @@ def _round_up(value: float, least: float) -> float:
 def _times(start: float, end: float) -> tuple[Tick, ...]:
     """Choose round moments between *start* and *end*, in UTC."""
     step = next((size for size in STEPS_S if (end - start) / size <= TICKS), STEPS_S[-1])
-    form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"
-    at, ticks = math.ceil(start / step) * step, list[Tick]()
-    while at <= end:
-        place = (at - start) / (end - start) * 100
-        anchor = "start" if place < 4 else "end" if place > 96 else "middle"
-        ticks.append(Tick(round(place, 2), datetime.fromtimestamp(at, UTC).strftime(form), anchor))
-        at += step
-    return tuple(ticks)
+    form = next((form for least, form in FORMS if step >= least), "%H:%M:%S")
+    moments = (number * step for number in range(math.ceil(start / step), math.floor(end / step) + 1))
+    return tuple(_tick((at - start) / (end - start) * 100, at, form) for at in moments)
+
+
+def _tick(place: float, at: float, form: str) -> Tick:
+    anchor = "middle"
+    if place < 4:
+        anchor = "start"
+    elif place > 96:
+        anchor = "end"
+    return Tick(round(place, 2), datetime.fromtimestamp(at, UTC).strftime(form), anchor)
 
 
 def _parts(places: Sequence[float], values: Sequence[float], breaks: Sequence[int], top: float) -> tuple[str, ...]:

@@ -91,7 +91,8 @@ class Graph:
 
 def drawn(flow: FlowView, nodes: Mapping[str, Node] | None = None) -> Graph:
     """Draw a flow, or, with *nodes*, a run of it. Stages whose order is not known are side by side."""
-    columns, wide = _columns(flow), BOX_WIDTH if nodes is None else RUN_WIDTH
+    columns = _columns(flow)
+    wide = BOX_WIDTH if nodes is None else RUN_WIDTH
     ends: dict[int, int] = {}
     boxes: dict[str, Box] = {}
     for stage in flow.stages:
@@ -120,7 +121,8 @@ def nodes(flow: FlowView, run: RunView) -> dict[str, Node]:
         name = stage.name
         state, took = ("completed", run.passed[name]) if name in run.passed else ("", None)
         if name == run.stage:
-            state, took = run.job or run.state, run.took
+            state = run.job or run.state
+            took = run.took
         here = [child for child in run.parts if child.stage == name]
         numbers = Counter(child.shown for child in here)
         first = sorted(here, key=lambda child: ORDER.index(child.state) if child.state in ORDER else len(ORDER))

@@ -68,9 +68,8 @@ def timeline(job: JobView, now: float) -> Timeline:
     start = min(times, default=now)
     end = max([*times, start + 0.001])
     recorded = sum(bar.label.startswith(job.counted.capitalize()) for bar in bars)
-    unknown = max(0, _made(job) - recorded)
     placed = [tuple(_placed(bar, start, end) for bar in some) for some in (bars, steps)]
-    return Timeline(placed[0], placed[1], start, end, unknown)
+    return Timeline(placed[0], placed[1], start, end, max(0, _made(job) - recorded))
 
 
 def begun_by(job: JobView) -> float | None:
@@ -97,7 +96,9 @@ def _bars(job: JobView, now: float) -> Iterator[Bar]:
     attempts = _attempts(job)
     word = job.counted.capitalize()
     delivered = begun_by(job)
-    first = attempts[0].began if attempts else delivered if job.attempt == 1 else None
+    first = delivered if job.attempt == 1 else None
+    if attempts:
+        first = attempts[0].began
     left = first if attempts or job.state == "leased" else job.finished or min(now, job.due or now)
     if job.enqueued_at is not None and left is not None:
         yield Bar("Wait", "", "accent", job.enqueued_at, left, bound="≤" if left and left == delivered else "")

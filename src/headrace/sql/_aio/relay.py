@@ -78,8 +78,7 @@ async def _report(connection: Connection, batch: Batch, reports: Reports) -> Non
 async def _send(batch: Batch) -> None:
     if batch.one_by_one:
         for job in batch.jobs:
-            receipt = await batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
-            batch.receipts.append(receipt)
+            batch.receipts.append(await batch.queue.enqueue(job, timeout=SEND_WITHIN_S))
     elif batch.jobs:
         batch.receipts = await batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
 
@@ -120,7 +119,8 @@ class AsyncRelay:
         self.poll = None if poll is None else checks.seconds("poll", poll, zero=False)
         for outbox in outboxes:
             own_sender(outbox.queue, AsyncQueue, None)  # refuses a client of the other colour
-        self._over, self._background = event(), Background()
+        self._over = event()
+        self._background = Background()
 
     def join(self, other: object) -> bool:
         """Relay the outboxes of *other*, too, on the same session. Return `False` if that is of
@@ -179,8 +179,7 @@ class AsyncRelay:
                     if source.due(heard) and not over.is_set():
                         await self._serve(connection, source, over, told=session.told)
                         complaints.over()
-            pause = min(source.next for source in sources) - monotonic()
-            heard = await session.rung(over, pause)
+            heard = await session.rung(over, min(source.next for source in sources) - monotonic())
 
     async def _serve(self, connection: Connection, source: Source, over: Event, *, told: bool) -> None:
         """Move some batches of rows of one outbox. Raises errors of the database only."""

@@ -79,8 +79,7 @@ def _report(connection: Connection, batch: Batch, reports: Reports) -> None:
 def _send(batch: Batch) -> None:
     if batch.one_by_one:
         for job in batch.jobs:
-            receipt = batch.queue.enqueue(job, timeout=SEND_WITHIN_S)
-            batch.receipts.append(receipt)
+            batch.receipts.append(batch.queue.enqueue(job, timeout=SEND_WITHIN_S))
     elif batch.jobs:
         batch.receipts = batch.queue.enqueue_many(batch.jobs, timeout=SEND_WITHIN_S)
 
@@ -121,7 +120,8 @@ class Relay:
         self.poll = None if poll is None else checks.seconds("poll", poll, zero=False)
         for outbox in outboxes:
             own_sender(outbox.queue, Queue, None)  # refuses a client of the other colour
-        self._over, self._background = event(), Background()
+        self._over = event()
+        self._background = Background()
 
     def join(self, other: object) -> bool:
         """Relay the outboxes of *other*, too, on the same session. Return `False` if that is of
@@ -180,8 +180,7 @@ class Relay:
                     if source.due(heard) and not over.is_set():
                         self._serve(connection, source, over, told=session.told)
                         complaints.over()
-            pause = min(source.next for source in sources) - monotonic()
-            heard = session.rung(over, pause)
+            heard = session.rung(over, min(source.next for source in sources) - monotonic())
 
     def _serve(self, connection: Connection, source: Source, over: Event, *, told: bool) -> None:
         """Move some batches of rows of one outbox. Raises errors of the database only."""

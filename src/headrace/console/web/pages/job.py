@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from starlette.responses import RedirectResponse
 
@@ -19,13 +18,15 @@ from headrace.platform import HEADERS, one_line, span
 TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 COUNTED_AT_MOST = 1000  # jobs in front of one
 SUSPENDED = {"waiting": "Waits for the signal", "sleeping": "Sleeps"}  # by the states of steps
-DEAD_ACTIONS, OPEN_ACTIONS = ("redrive", "purge_dead"), ("cancel", "expire", "signal", "reschedule")
+DEAD_ACTIONS = ("redrive", "purge_dead")
+OPEN_ACTIONS = ("cancel", "expire", "signal", "reschedule")
 Figure = tuple[str, str, str]  # its name, its value, and a remark
 
 
 async def job(request: PageRequest) -> Answer:
     """Show one job."""
-    name, wanted = request.queue("queue"), request.param("id")
+    name = request.queue("queue")
+    wanted = request.param("id")
     found = await request.inspector.job(name, wanted)
     if found is None:
         raise NotThere(f"Nothing is known of job {wanted!r} in queue {name!r}: it has ended, or never was.")
@@ -36,13 +37,26 @@ async def job(request: PageRequest) -> Answer:
     traced = TRACE.match(found.headers.get("traceparent", ""))
     trace = request.trace_url.replace("{trace_id}", traced[1]) if traced else ""
     internal = {key: value for key, value in found.headers.items() if is_internal(key)}
-    more: dict[str, Any] = {"headers": {key: value for key, value in found.headers.items() if key not in internal}}
-    more |= {"internal": internal, "key": found.headers.get(HEADERS.key, "")}
-    more |= {"figures": list(_figures(found, page.queue, now)), "drawn": timeline(found, now)}
-    acts = DEAD_ACTIONS if found.state == "dead" else () if found.ended else OPEN_ACTIONS
-    again = request.rights.may(name, "enqueue") and found.payload.size > 0 and not run
-    more |= {"again": again, "acts": [action for action in acts if request.rights.may(name, action)]}
-    return "job.html", {"job": found, "now": now, "flow": flow, "run": run, "trace": trace, **more}
+    return "job.html", {
+        "job": found,
+        "now": now,
+        "flow": flow,
+        "run": run,
+        "trace": trace,
+        "headers": {key: value for key, value in found.headers.items() if key not in internal},
+        "internal": internal,
+        "key": found.headers.get(HEADERS.key, ""),
+        "figures": list(_figures(found, page.queue, now)),
+        "drawn": timeline(found, now),
+        "again": request.rights.may(name, "enqueue") and found.payload.size > 0 and not run,
+        "acts": [action for action in _actions(found) if request.rights.may(name, action)],
+    }
+
+
+def _actions(job: JobView) -> Sequence[str]:
+    if job.state == "dead":
+        return DEAD_ACTIONS
+    return () if job.ended else OPEN_ACTIONS
 
 
 def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
@@ -81,7 +95,8 @@ def _figures(job: JobView, queue: QueueView, now: float) -> Iterator[Figure]:
 
 def _position(job: JobView, queue: QueueView) -> Figure:
     part = next((one.counts for one in queue.shards if one.number == job.shard), queue.counts)
-    waiting, before = part.waiting + part.parked, job.position or 0
+    waiting = part.waiting + part.parked
+    before = job.position or 0
     where = f"in shard {job.shard}" if queue.shards else ""
     if before >= COUNTED_AT_MOST:
         return "Position", f"after {COUNTED_AT_MOST:,}", f"or more, of {waiting:,} {where}".rstrip()
@@ -109,7 +124,8 @@ async def find(request: PageRequest) -> Answer:
     """
     typed = request.param("id")
     _, queues = await request.seen()
-    wanted, names = typed, list[str]()
+    wanted = typed
+    names: list[str] = []
     for wanted in dict.fromkeys((typed, typed.strip())):
         names = await request.inspector.find(wanted, [queue.name for queue in queues]) if wanted else []
         if names:

@@ -10,14 +10,15 @@ async def dead(request: PageRequest) -> Answer:
     """Show the dead letters of all queues, or of one, by reason and kind. With a group, show its
     letters.
     """
-    name, key = request.param("name"), request.param("group")
+    name = request.param("name")
+    key = request.param("group")
     view, queues = await request.seen()
     if name:
         request.queue()
     numbers = {queue.name: queue.counts.dead for queue in queues if queue.counts.dead}
-    names = [name] if name else list(numbers)
-    page = await request.inspector.deaths(names, key)
-    tried, its = None, request.param("tried")  # a letter that was sent again
+    page = await request.inspector.deaths([name] if name else list(numbers), key)
+    tried = None
+    its = request.param("tried")  # a letter that was sent again
     if its and request.rights.sees(request.param("queue")):
         tried = await request.inspector.job(request.param("queue"), its)
     values = {"page": page, "queue": name, "numbers": numbers, "now": page.now or view.now, "its": its, "tried": tried}

@@ -41,7 +41,8 @@ PLACES: Mapping[str, tuple[str, str]] = {  # by the kind of a fact: a page, and 
 async def overview(request: PageRequest) -> Answer:
     """Show all queues."""
     view, queues = await request.seen()
-    sort, order = request.param("sort", "name"), request.param("order")
+    sort = request.param("sort", "name")
+    order = request.param("order")
     if sort not in COLUMNS or order not in ("", *ORDERS):
         raise NotThere(
             f"Queues can't be sorted by {sort!r}: give sort= one of {', '.join(COLUMNS)}; order= asc or desc."
@@ -53,19 +54,27 @@ async def overview(request: PageRequest) -> Answer:
     sums = await request.inspector.throughput([queue.name for queue in queues]) if span and kept else None
     order = order or _usual(sort)
     queues.sort(key=COLUMNS[sort][1], reverse=order == "desc")
-    sees = request.rights.sees
-    facts = [one for one in view.attention if sees(one.queue or "*")]
+    facts = [one for one in view.attention if request.rights.sees(one.queue or "*")]
     heads = [
         (text, to("", span=span, **_turned(key, sort, order)), order if key == sort else "")
         for key, (text, _) in COLUMNS.items()
     ]
-    more = {"columns": heads, "facts": [(one, place(one)) for one in facts[:PER_PAGE]], "number": len(facts)}
-    more |= {"totals": Totals.of(queues), "oldest": _oldest(queues)}
-    more |= {"chart": throughput(view, queues) if sums is None else next(iter(charts(sums, 120)), None)}
     chosen = {"sort": request.param("sort"), "order": request.param("order")}
-    more |= {"spans": {key: (text, to("", span=key, **chosen)) for key, text in SPANS.items()} if kept else {}}
-    more |= {"span": span, "kept": kept}
-    return "overview.html", {"view": view, "queues": queues, "now": view.now, **more}
+    spans = {key: (text, to("", span=key, **chosen)) for key, text in SPANS.items()}
+    return "overview.html", {
+        "view": view,
+        "queues": queues,
+        "now": view.now,
+        "columns": heads,
+        "facts": [(one, place(one)) for one in facts[:PER_PAGE]],
+        "number": len(facts),
+        "totals": Totals.of(queues),
+        "oldest": _oldest(queues),
+        "chart": throughput(view, queues) if sums is None else next(iter(charts(sums, 120)), None),
+        "spans": spans if kept else {},
+        "span": span,
+        "kept": kept,
+    }
 
 
 def _usual(sort: str) -> str:

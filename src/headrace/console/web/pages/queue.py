@@ -28,7 +28,8 @@ SORTED = {
 
 async def queue(request: PageRequest) -> Answer:
     """Show one queue, and a page of its jobs in one state."""
-    name, state = request.queue(), request.param("state", "waiting")
+    name = request.queue()
+    state = request.param("state", "waiting")
     asked = {word: request.param(word)[:1000] for word in FILTERS}
     if state not in (*WORDS.states, "ended") or asked["end"] not in ("", *WORDS.ends):
         raise NotThere(f"There is no state {state!r}.")
@@ -42,9 +43,17 @@ async def queue(request: PageRequest) -> Answer:
     bulk = [action for action, states in BULK.items() if state in states and request.rights.may(name, action)]
     known = {kind for kind in (*(one.kind for one in kinds.kinds[:PER_PAGE]), *(one.kind for one in jobs.jobs)) if kind}
     tabs = by_state(counts)
-    more = {"q": page.queue, "jobs": jobs, "first": not request.param("cursor"), "now": page.now}
-    more |= {"bulk": bulk, "bulk_texts": BULK_TEXTS, "buttons": buttons(request, "queue", name)}
-    more |= {
+    first = asked["order"] or "newest"
+    return "queue.html", {
+        "page": page,
+        "tabs": tabs,
+        "q": page.queue,
+        "jobs": jobs,
+        "first": not request.param("cursor"),
+        "now": page.now,
+        "bulk": bulk,
+        "bulk_texts": BULK_TEXTS,
+        "buttons": buttons(request, "queue", name),
         "mend": request.param("mend"),
         "asked": asked,
         "narrow": narrow,
@@ -52,15 +61,13 @@ async def queue(request: PageRequest) -> Answer:
         "ticks": ticks(request, state, name) if jobs.jobs else [],
         "place": {**asked, "state": state, "span": request.param("span"), "cursor": request.param("cursor")},
         "kept": {word: value for word, value in asked.items() if value},
-    }
-    more |= {
         "ends": WORDS.ends,
         "kinds": kinds,
         "states": _states(page.queue, tabs, history=history or state == "ended"),
+        "sorted": SORTED.get(state) or f"The {first} first.",
+        "asked_span": request.param("span"),
+        **await _charts(request, page),
     }
-    first = asked["order"] or "newest"
-    more |= {"sorted": SORTED.get(state) or f"The {first} first.", "asked_span": request.param("span")}
-    return "queue.html", {"page": page, "tabs": tabs, **more, **await _charts(request, page)}
 
 
 def _first_lines(jobs: Sequence[JobView]) -> list[str]:
@@ -90,7 +97,8 @@ async def _jobs(
 
 async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
     """Draw the charts of the page from the trends, if there are some, else from the latest looks."""
-    name, span = page.queue.name, request.param("span")
+    name = page.queue.name
+    span = request.param("span")
     if span and span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
     drawn: list[Chart] = []
@@ -107,7 +115,8 @@ async def _charts(request: PageRequest, page: QueuePage) -> Mapping[str, Any]:
             found = await request.inspector.trends(name, every, number)
         drawn = charts(found, number)[:2]
     if not drawn:
-        ranges, drawn = {}, _latest(page.queue)
+        ranges = {}
+        drawn = _latest(page.queue)
     return {"charts": drawn, "ranges": ranges, "span": span}
 
 
@@ -120,7 +129,8 @@ def _latest(queue: QueueView) -> list[Chart]:
 
 async def matching(request: PageRequest) -> Answer:
     """Show how far a bulk action has come, and let it go on."""
-    name, fields = request.queue(), {name: request.param(name)[:1000] for name in ONWARD}
+    name = request.queue()
+    fields = {word: request.param(word)[:1000] for word in ONWARD}
     if request.param("state") not in BULK.get(fields["action"], ()):
         raise NotThere("There is no such bulk action.")
     counts = (await request.inspector.queue(name)).queue.counts
@@ -131,7 +141,8 @@ async def matching(request: PageRequest) -> Answer:
 
 async def trends(request: PageRequest) -> Answer:
     """Show the past counts of a queue as charts."""
-    name, span = request.queue(), request.param("span", "2h")
+    name = request.queue()
+    span = request.param("span", "2h")
     if span not in SPANS:
         raise NotThere(f"There is no span {span!r}.")
     _, every, number = SPANS[span]

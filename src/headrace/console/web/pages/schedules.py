@@ -18,7 +18,8 @@ async def schedules(request: PageRequest) -> Answer:
 
 async def schedule(request: PageRequest) -> Answer:
     """Show one schedule, with the form that changes it."""
-    queue, name = request.queue("queue"), request.param("name")
+    queue = request.queue("queue")
+    name = request.param("name")
     found = await request.inspector.schedule(queue, name)
     if found is None:
         raise NotThere(f"There is no schedule {name!r} in queue {queue!r}.")

@@ -18,7 +18,8 @@ async def workers(request: PageRequest) -> Answer:
 
 async def worker(request: PageRequest) -> Answer:
     """Show a worker program, and its running jobs."""
-    name, wanted = request.queue("queue"), request.param("name")
+    name = request.queue("queue")
+    wanted = request.param("name")
     found = await request.inspector.worker(name, wanted)
     if found is None:
         raise NotThere(f"There is no worker {wanted!r} in queue {name!r}.")
