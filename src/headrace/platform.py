@@ -50,7 +50,9 @@ from headrace._model.steps import NAME_CHARACTERS
 from headrace._model.terms import RESERVED, parameters
 from headrace._model.timing import MISSED, PREFIX, Recurring, Timing, missed_policy
 from headrace._model.verbs import VERBS
-from headrace._model.views import ENDED, OutboxView, one_line, span, text_of, visible
+from headrace._model.views.jobs import ENDED
+from headrace._model.views.queues import OutboxView
+from headrace._model.views.texts import one_line, span, text_of, visible
 from headrace._net.aio import colour as aio
 from headrace._net.base.address import Address, client_of, given
 from headrace._net.base.children import withhold_socket

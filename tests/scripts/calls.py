@@ -15,7 +15,7 @@ from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import Table
 from headrace._model.timing import Declared, Recurring, Timing
-from headrace._model.views import OutboxView
+from headrace._model.views.queues import OutboxView
 from headrace._protocol import presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.features import fair as fair_ops

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import headrace.web
 from headrace import Queue
-from headrace._model.views import OutboxView
+from headrace._model.views.queues import OutboxView
 from headrace._protocol import view_ops
 from headrace.console.cli.app import app
 from headrace.inspect import Inspector

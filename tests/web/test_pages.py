@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from headrace import ConfigurationError, Flow, Job, Limit, NewJob, Next, Queue, Rate, Worker
-from headrace._model.views import one_line
+from headrace._model.views.texts import one_line
 from headrace.console.web import render
 from headrace.console.web.render import STATIC, static_files
 from headrace.errors import RunSuspended

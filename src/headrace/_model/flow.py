@@ -1,16 +1,17 @@
 """Values of flows: `FlowJob`, which a stage's handler gets; `Next` and `FanOut`, which it may return; `FlowState` of a
-run.
+run; and how flows are shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from attrs import field, frozen
 
 from headrace._model.job import Job, shortened
+from headrace._model.views.queues import QueueView
 from headrace.errors import CodecError, describe_error
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -134,3 +135,120 @@ class FlowState:
         more = (dict(self.attributes), dict(self.results), dict(self.children), self.failed)
         last = (self.pending, self.started_at, self.ended_at, self.reason)
         return FlowState, (self.id, self.state, self.stage, *more, *last)
+
+
+@frozen
+class StageView:
+    """A stage of a flow: its `queue`, and the stages to which its jobs go on (`next`) or fan out (`children`)."""
+
+    name: str
+    queue: QueueView
+    next: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+
+
+@frozen
+class FlowView:
+    """A flow, or another group of queues, with its stages in their order; `known`: whether workers have declared it,
+    so that its order is known.
+    """
+
+    name: str
+    stages: tuple[StageView, ...]
+    known: bool
+
+
+@frozen
+class RunsPage:
+    """Some runs of a flow, in no order; `cursor` is where to go on, empty at the end."""
+
+    now: float
+    flow: str
+    stages: tuple[str, ...]
+    runs: tuple[FlowState, ...]
+    cursor: str
+
+
+def has_job(state: str) -> bool:
+    """Tell whether a queue has the job of a run or child in this state, '' before it comes. They are in no history."""
+    return state not in ("", "completed", "cancelled")
+
+
+@frozen
+class ChildView:
+    """A child of a run: its `state` and `stage`, as a run has them; `began` with its siblings, and `ended`, both times
+    as far as known. `job`: the state of its job in the queue, where that was read.
+    """
+
+    id: str
+    state: str
+    stage: str
+    began: float | None = None
+    ended: float | None = None
+    job: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name among its siblings."""
+        return self.id.rpartition("/")[2]
+
+    @property
+    def shown(self) -> str:
+        """Its state in one word: of its job, if that was read."""
+        return self.job or ("going on" if self.state == "running" else self.state)
+
+    @property
+    def there(self) -> bool:
+        """Whether its queue has its job."""
+        return has_job(self.state)
+
+    def took(self, now: float) -> float | None:
+        """Return the seconds from its begin to its end, or to *now*."""
+        until = self.ended if self.state not in ("running", "blocked") else now
+        return None if self.began is None or until is None else max(0.0, until - self.began)
+
+
+@frozen
+class RunView(FlowState):
+    """A run, or a child of one, with the stages that it has `passed`, in this order, and its seconds in each; `took`:
+    seconds in its present or last `stage`. `None`: not known. `parts`: its children, as far as `whole` says all of
+    them. `job`: the state of its job in the queue, while it goes on. `now`: when it was read.
+    """
+
+    passed: Mapping[str, float | None] = field(factory=dict[str, "float | None"])
+    since: float | None = None
+    """When it came to its present stage, or had left its last."""
+    parts: tuple[ChildView, ...] = ()
+    now: float = 0.0
+    job: str = ""
+    whole: bool = True
+
+    @classmethod
+    def of(
+        cls, state: FlowState, began: float | None, ends: Mapping[str, float], parts: Sequence[ChildView]
+    ) -> RunView:
+        """Join a state with the times at which its job `began`, and left stages."""
+        goes_on = state.state in ("running", "blocked")
+        passed: dict[str, float | None] = {}
+        if "/" not in state.id:  # it left them before this version wrote when
+            passed = {stage: None for stage in state.results if stage not in ends and stage != state.stage}
+        since = None if passed else began
+        for stage, at in sorted(ends.items(), key=lambda end: (end[1], end[0] == state.stage)):
+            if stage != state.stage or not goes_on:
+                passed[stage] = None if since is None else max(0.0, at - since)
+                since = at
+        known = (state.attributes, state.results, state.children, state.failed, state.pending)
+        end = (state.started_at, state.ended_at, state.reason)
+        return cls(state.id, state.state, state.stage, *known, *end, passed, since, tuple(parts))
+
+    @property
+    def there(self) -> bool:
+        """Whether its queue has its job."""
+        return has_job(self.state)
+
+    @property
+    def took(self) -> float | None:
+        """The seconds in its present or last stage."""
+        if self.state not in ("running", "blocked"):
+            return self.passed.get(self.stage)
+        return None if self.since is None else max(0.0, self.now - self.since)

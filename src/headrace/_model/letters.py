@@ -7,7 +7,7 @@ import re
 
 from attrs import evolve, frozen
 
-from headrace._model.views import JobView
+from headrace._model.views.jobs import JobView
 
 SPENT = "no attempts left: "  # so begins the reason of a job whose workers died
 

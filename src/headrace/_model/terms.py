@@ -321,3 +321,71 @@ def parameters(names: Iterable[str], arguments: Mapping[str, Any]) -> Iterator[t
                 f"{name}: the queue tells jobs apart by this argument, so it must be text, a number or a bool, not "
                 f"{type(value).__name__}"
             )
+
+
+@frozen
+class SlotView:
+    """A value of a limit's header: `taken` slots are of leased jobs with it; `waits`: other jobs wait for one.
+    `places`: its limit, if it has one of its own.
+    """
+
+    value: str
+    taken: int
+    waits: bool
+    places: int | None = None
+
+
+@frozen
+class LimitView:
+    """A limit by the header `key`, with `places` for each value, and the ten `values` that have taken the most. `more`:
+    there are values that were not looked at.
+    """
+
+    key: str
+    places: int
+    values: tuple[SlotView, ...]
+    more: bool = False
+
+
+@frozen
+class Tenants:
+    """The values between which a queue is `fair`, by the headers `fair`, with the `shares` of the busiest, and its
+    declared limits: pairs of a header (`None`: of the whole queue) and a number of jobs. `leased` jobs run now. `slots`
+    are of the limits by a header.
+    """
+
+    queue: str
+    fair: tuple[str, ...]
+    limits: tuple[tuple[str | None, int], ...]
+    shares: tuple[Share, ...]
+    leased: int
+    slots: tuple[LimitView, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        queue: str,
+        declared: Mapping[str, str],
+        shares: Sequence[Share],
+        leased: int,
+        slots: Sequence[LimitView] = (),
+    ) -> Tenants:
+        """Read the terms in the words of their declaration. Limits that can't be read are left out."""
+        words = map(re.compile(r"(\d+)(?: of (.+))?").fullmatch, declared.get("limits", "").split(", "))
+        limits = tuple((word[2], int(word[1])) for word in words if word is not None)
+        return cls(queue, fair_by(declared), limits, tuple(shares), leased, tuple(slots))
+
+    @property
+    def used(self) -> float:
+        """The seconds of the workers' time that the shown values had of late."""
+        return sum(share.used for share in self.shares)
+
+    @property
+    def most(self) -> int | None:
+        """The number of jobs of one value that may run, if a limit has the header of `fair`; else `None`."""
+        return next((limit for key, limit in self.limits if self.fair == (key,)), None)
+
+
+def fair_by(declared: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the headers by which a queue is fair."""
+    return Structure.read(declared.get("terms", "")).path

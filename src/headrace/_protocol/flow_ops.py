@@ -12,14 +12,13 @@ from attrs import evolve, field, frozen
 
 from headrace._model.checks import Context, check_size, limit_batch, millis, text
 from headrace._model.codec import BytesCodec, Codec, bound, chosen, grouped, untyped
-from headrace._model.flow import FanOut, FlowState, Next, Results
+from headrace._model.flow import ChildView, FanOut, FlowState, Next, Results, RunView
 from headrace._model.job import Claim, Job, NewJob, is_new
 from headrace._model.policy import unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import ShardRow, Table
 from headrace._model.state import Counts
-from headrace._model.views import ChildView, RunView
 from headrace._protocol.features.flows.rows import advanced, flow_cursor, flow_rows, flow_state, passing
 from headrace._protocol.keys import FLOW, Keys, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, JOBS_PER_SCRIPT, REWRITES_PER_SCRIPT

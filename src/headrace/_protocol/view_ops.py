@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from headrace._model.state import JobState
-from headrace._model.views import EVERY_S, KEPT, Every, OutboxView, TrendPoint, Trends
+from headrace._model.views.queues import EVERY_S, KEPT, Every, OutboxView, TrendPoint, Trends
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text

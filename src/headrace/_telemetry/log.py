@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace import _forks
 from headrace._model.job import Claim
-from headrace._model.views import LAYOUT, visible
+from headrace._model.views.texts import LAYOUT, visible
 from headrace._telemetry.tracing import ids
 from headrace.errors import describe_error, users
 

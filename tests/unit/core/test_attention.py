@@ -13,7 +13,7 @@ from headrace._model.job import KEY
 from headrace._model.policy import Rate
 from headrace._model.settings import QueueSettings
 from headrace._model.state import Counts, OtherTerms, WorkerState
-from headrace._model.views import OutboxView, Overview, QueueView, ServerFacts, Totals, TrendPoint
+from headrace._model.views.queues import OutboxView, Overview, QueueView, ServerFacts, Totals, TrendPoint
 from headrace._protocol.view_ops import Signs
 
 ALIVE = WorkerState("w.1", "q", 0.0, 10.0, 0, alive=True)

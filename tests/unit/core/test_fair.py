@@ -22,8 +22,7 @@ from headrace._core.worker.shared_read import everywhere
 from headrace._core.worker.terms import JOBS_WITHOUT_KEY
 from headrace._model.job import KEY, PRIORITY
 from headrace._model.settings import QueueSettings, WorkerSettings
-from headrace._model.terms import Share
-from headrace._model.views import LimitView, SlotView
+from headrace._model.terms import LimitView, Share, SlotView
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.features.fair import DeclaredTerms
 from headrace._protocol.keys import Keys

@@ -8,9 +8,9 @@ import pytest
 from attrs import evolve
 
 from headrace._core.views.flows import STAGES_AT_MOST, flow_of, ranks
-from headrace._model.flow import FlowState
+from headrace._model.flow import ChildView, FlowState, RunView
 from headrace._model.state import Counts
-from headrace._model.views import ChildView, QueueView, RunView
+from headrace._model.views.queues import QueueView
 from headrace._protocol.flow_ops import LEADS
 from headrace.console.web.graph import Node, drawn, nodes
 

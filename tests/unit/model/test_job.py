@@ -11,7 +11,8 @@ import pytest
 
 from headrace import Counts, Event, FanOut, FlowJob, FlowState, Job, JobState, Lease, NewJob, Next, Receipt
 from headrace._model.job import NO_HEADERS, Cause, Claim, Lost, make_job
-from headrace._model.views import JobView, Moment, Payload
+from headrace._model.views.jobs import JobView, Moment
+from headrace._model.views.texts import Payload
 from headrace.inspect import Repairs
 
 

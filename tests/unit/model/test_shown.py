@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from headrace._model.views import LINE_CHARACTERS, READ_BYTES, Payload, bounded, one_line, readable, text_of, visible
+from headrace._model.views.texts import (
+    LINE_CHARACTERS,
+    READ_BYTES,
+    Payload,
+    bounded,
+    one_line,
+    readable,
+    text_of,
+    visible,
+)
 
 
 @pytest.mark.parametrize(

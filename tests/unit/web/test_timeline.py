@@ -8,7 +8,8 @@ import pytest
 
 from headrace._model.state import Attempt
 from headrace._model.steps import Step
-from headrace._model.views import JobView, Payload
+from headrace._model.views.jobs import JobView
+from headrace._model.views.texts import Payload
 from headrace.console.web.timeline import Timeline, timeline
 
 NOW = 1100.0

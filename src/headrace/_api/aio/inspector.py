@@ -16,23 +16,12 @@ from headrace._core.views.redaction import Redact
 from headrace._core.views.views import Views
 from headrace._model.checks import seconds
 from headrace._model.codec import Codec
+from headrace._model.flow import FlowView, RunsPage, RunView
 from headrace._model.letters import DeadPage
 from headrace._model.state import Schedule
-from headrace._model.views import (
-    Every,
-    FlowView,
-    JobsPage,
-    JobView,
-    KindsPage,
-    Overview,
-    QueuePage,
-    RunsPage,
-    RunView,
-    ScheduleView,
-    Tenants,
-    Trends,
-    WorkerView,
-)
+from headrace._model.terms import Tenants
+from headrace._model.views.jobs import JobsPage, JobView, KindsPage, ScheduleView, WorkerView
+from headrace._model.views.queues import Every, Overview, QueuePage, Trends
 from headrace._net.aio.driver import AsyncDriver
 from headrace._net.base.address import Address, AsyncClient
 from headrace._net.base.retries import bounding

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from headrace._core.effects import Call, send_all
 from headrace._model.job import KEY
-from headrace._model.terms import BUSIEST_AT_MOST, Share
-from headrace._model.views import LimitView, SlotView
+from headrace._model.terms import BUSIEST_AT_MOST, LimitView, Share, SlotView
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.queue_ops import Ops
 

@@ -12,7 +12,7 @@ from headrace._model.checks import LAST_MOMENT_S
 from headrace._model.event import ENDS
 from headrace._model.job import Job
 from headrace._model.state import JobState
-from headrace._model.views import bounded
+from headrace._model.views.texts import bounded
 
 DATED = ("dead", "ended")  # lists that are sorted by time
 ORDERS = ("oldest", "newest")

@@ -12,9 +12,9 @@ from headrace._core.flows import sharded as flow_shards
 from headrace._core.views.catalogue import SCANS_PER_LOOK
 from headrace._core.views.overview import OverviewViews
 from headrace._core.views.reader import JOBS_SHOWN
-from headrace._model.flow import FlowState
+from headrace._model.flow import FlowState, FlowView, RunsPage, RunView, StageView
 from headrace._model.shards import number_in
-from headrace._model.views import FlowView, QueueView, RunsPage, RunView, StageView
+from headrace._model.views.queues import QueueView
 from headrace._protocol import view_ops
 from headrace._protocol.flow_ops import LEADS, FlowOps
 from headrace._protocol.keys import run_in, run_pattern

@@ -15,13 +15,7 @@ from headrace._core.views.choice import EVERYTHING, Choice
 from headrace._core.views.reader import LOOKED_AT_MOST, READ_AT_MOST_BYTES, SEARCH_KEPT, STATES, Reader, asked
 from headrace._core.views.redaction import duration_of, editable, wait_of
 from headrace._model.state import JobState
-from headrace._model.views import (
-    ENDED,
-    JobsPage,
-    JobView,
-    KindsPage,
-    KindView,
-)
+from headrace._model.views.jobs import ENDED, JobsPage, JobView, KindsPage, KindView
 from headrace._protocol import view_ops
 from headrace._protocol.keys import job_id
 from headrace._protocol.limits import JOBS_PER_SCRIPT, LISTED_PER_SCRIPT, OPS_PER_TRIP

@@ -13,7 +13,7 @@ from headrace._model.checks import LEVELS_AT_MOST
 from headrace._model.letters import DeadGroup, DeadPage, common_reason, reason_key
 from headrace._model.settings import KIND
 from headrace._model.state import JobState
-from headrace._model.views import one_line
+from headrace._model.views.texts import one_line
 from headrace._protocol import view_ops
 from headrace._protocol.limits import LISTED_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops

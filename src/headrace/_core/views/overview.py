@@ -11,7 +11,9 @@ from attrs import define, evolve, field
 from headrace._core.effects import Call, Inform, Now, send_all
 from headrace._core.views.attention import HOUR_S, LAG_MINUTES, LAG_S, NONE, Look, admits, attention, usual_lag
 from headrace._core.views.queues import QueueViews
-from headrace._model.views import Overview, QueueView, ServerFacts, Tenants, Trends, one_line, sum_trends
+from headrace._model.terms import Tenants
+from headrace._model.views.queues import Overview, QueueView, ServerFacts, Trends, sum_trends
+from headrace._model.views.texts import one_line
 from headrace._protocol import view_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.queue_ops import Ops

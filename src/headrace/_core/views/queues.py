@@ -15,19 +15,8 @@ from headrace._core.queue import calls
 from headrace._core.views.reader import SEARCH_KEPT, Reader
 from headrace._model.checks import count
 from headrace._model.state import Counts, Schedule, summed
-from headrace._model.terms import Share
-from headrace._model.views import (
-    KEPT,
-    Every,
-    LimitView,
-    OutboxView,
-    QueuePage,
-    QueueView,
-    ShardView,
-    Trends,
-    fair_by,
-    sum_trends,
-)
+from headrace._model.terms import LimitView, Share, fair_by
+from headrace._model.views.queues import KEPT, Every, OutboxView, QueuePage, QueueView, ShardView, Trends, sum_trends
 from headrace._protocol import view_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.op import Op

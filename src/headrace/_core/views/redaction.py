@@ -14,19 +14,9 @@ from headrace._model.job import Job
 from headrace._model.settings import KIND
 from headrace._model.state import Attempt, JobState
 from headrace._model.steps import Step
-from headrace._model.terms import Share
-from headrace._model.views import (
-    ENDED,
-    READ_BYTES,
-    JobView,
-    LimitView,
-    Moment,
-    Payload,
-    bounded,
-    one_line,
-    readable,
-    text_of,
-)
+from headrace._model.terms import LimitView, Share
+from headrace._model.views.jobs import ENDED, JobView, Moment
+from headrace._model.views.texts import READ_BYTES, Payload, bounded, one_line, readable, text_of
 
 Redact = Callable[[str, str, Job[Any]], str]
 WITHHELD = "(not shown: redact= failed)"

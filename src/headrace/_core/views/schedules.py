@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace._core.effects import Call, send
 from headrace._core.views.reader import Reader
 from headrace._core.views.redaction import editable
-from headrace._model.views import ScheduleView
+from headrace._model.views.jobs import ScheduleView
 from headrace._protocol.keys import job_id
 
 

@@ -7,9 +7,7 @@ from typing import Any
 from headrace._core.effects import Call, send, send_all
 from headrace._core.views.reader import JOBS_SHOWN, Reader
 from headrace._model.state import JobState
-from headrace._model.views import (
-    WorkerView,
-)
+from headrace._model.views.jobs import WorkerView
 from headrace._protocol import view_ops
 from headrace._protocol.limits import CLAIMS_PER_SCRIPT, LISTED_PER_SCRIPT
 

@@ -17,8 +17,7 @@ from attrs import frozen
 
 from headrace._model.policy import bucket
 from headrace._model.settings import QueueSettings
-from headrace._model.terms import BUSIEST_AT_MOST, IN_TERMS, VALUE_BYTES, Share, Terms
-from headrace._model.views import LimitView, SlotView
+from headrace._model.terms import BUSIEST_AT_MOST, IN_TERMS, VALUE_BYTES, LimitView, Share, SlotView, Terms
 from headrace._protocol.limits import LOOKS_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
 from headrace._protocol.queue_ops import Ops
