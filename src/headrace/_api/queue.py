@@ -24,12 +24,12 @@ from headrace._engine.facts import program
 from headrace._forks import cached_property
 from headrace._model import checks
 from headrace._model.checks import refuse_unknown
-from headrace._model.codec import BytesCodec, Codec, chosen
+from headrace._model.codec import Codec, chosen
 from headrace._model.event import kinds as checked_kinds
 from headrace._model.job import Cause, Claim, Job, NewJob, T, is_new, run_of, with_steps
 from headrace._model.policy import Conditions, Durability, Full, conditional
 from headrace._model.policy import full as checked_full
-from headrace._model.receipt import BaseReceipt, Receipt, added, bind
+from headrace._model.receipt import BaseReceipt, Receipt, bind, received
 from headrace._model.settings import QueueSettings, WorkerSettings
 from headrace._model.state import JobState
 from headrace._model.steps import step_name
@@ -38,8 +38,8 @@ from headrace._net.base.retries import SETTLING, bounding, place
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.durability import with_durability
 from headrace._protocol.keys import Keys, job_id
-from headrace._protocol.op import ITEM_BYTES, Op, Prepared
-from headrace._protocol.queue_ops import Ops, enqueue_one
+from headrace._protocol.op import Op, Prepared
+from headrace._protocol.queue_ops import Item, Ops, enqueue_full, enqueue_one
 from headrace._protocol.replies import Declaration, Verdicts
 from headrace._protocol.shards import WholeOps
 from headrace._telemetry.client import ReceiveSpan, SendSpan, SettleSpan, wanted
@@ -125,7 +125,6 @@ class BaseQueue(Guided, Connected):
         self._admission = Admission(self.ops)
         self._undeclared = True
         self._short = not settings.keeps and self._may_be_short()
-        self._untouched = type(codec) is BytesCodec  # payloads that are bytes
         self._leaser: DirectLeaser | ShardedLeaser = self._verbs.leaser()
         self._pid = os.getpid()
         self._address = address
@@ -167,7 +166,7 @@ class BaseQueue(Guided, Connected):
         return (yield from call)
 
     def _may_be_short(self) -> bool:
-        """Tell whether a job that is only a payload goes the short way."""
+        """Tell whether a job without conditions is added by a prepared call."""
         settings = self.ops.settings
         free = self._within is None and settings.max_waiting is None and settings.durable is None
         return free and settings.shards == 1
@@ -186,24 +185,33 @@ class BaseQueue(Guided, Connected):
             log_event("declaration_differs", "%s", text, queue=self.name)
 
     @cached_property
-    def _prepared(self) -> Prepared[str]:
-        return enqueue_one(self.ops)
+    def _prepared(self) -> tuple[Prepared[bytes, tuple[str, bool]], Prepared[Item, tuple[str, bool]]]:
+        return enqueue_one(self.ops), enqueue_full(self.ops)
 
-    def _plain(
-        self, payload: Any, id: str | None, headers: Mapping[str, str] | None, delay: Delay, priority: int
-    ) -> bytes | None:
-        """Encode an untraced job that is only a payload. Return `None` for any other job."""
-        if id is not None or headers is not None or delay is not None or type(priority) is not int or priority:
-            return None
+    def _direct(
+        self,
+        payload: Any,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        delay: Delay,
+        priority: int,
+        key: str | None,
+        cost: float | None,
+    ) -> tuple[Prepared[Any, tuple[str, bool]], Any] | None:
+        """Return the prepared call of an untraced job, and its item. Return `None` for a job that needs more."""
         if not self._short or wanted():
             return None
-        if type(payload) is bytes and self._untouched and len(payload) <= ITEM_BYTES:
-            return payload
-        return None if is_new(payload) else self.ops.payload(payload)
+        job = self._job(payload, id, headers, delay, priority, key, cost)
+        if isinstance(job, NewJob):
+            unique = job.id is not None and self.ops.settings.unique_for is not None
+            if unique or job.unique_for is not None or job.if_exists is not None:
+                return None
+        item = self.ops.item(job)
+        return self._prepared[isinstance(item, tuple)], item
 
-    def _added(self, name: str) -> Any:
-        """Make the receipt of a job that was added, which asks this queue for its result."""
-        return added(name, self._receipt, QueueSource(self))
+    def _received(self, name: str, new: bool) -> Any:
+        """Make the receipt of a job, which asks this queue for its result."""
+        return received(name, new, self._receipt, QueueSource(self))
 
     def _job(
         self,
@@ -214,21 +222,26 @@ class BaseQueue(Guided, Connected):
         priority: int,
         key: str | None,
         cost: float | None,
-        conditions: Conditions,
-    ) -> NewJob[Any]:
+        **conditions: Any,
+    ) -> Any:
+        """Return the payload alone, or with all that was given beside it, as a `NewJob`."""
+        beside = id is not None or headers is not None or delay is not None or key is not None or cost is not None
+        if not beside and not conditions and type(priority) is int and not priority:
+            return payload
         if conditions:
             refuse_unknown(cast("Any", self).enqueue, conditions.keys() - Conditions.__annotations__)
         job: NewJob[Any] = NewJob(payload, id, headers, delay, priority, key=key, cost=cost, **conditions)
-        if not is_new(payload):
+        if not isinstance(payload, NewJob):
             return job
-        if job != NewJob(payload):
+        if job != NewJob[Any](payload):
             raise TypeError("give id, headers, delay, priority, key, cost and conditions to the NewJob, not beside it")
-        return payload
+        return payload  # pyright: ignore[reportUnknownVariableType]
 
     def _enqueue(
-        self, job: NewJob[Any], full: Full | None, timeout: Timeout, durable: str | None
+        self, given: Any, full: Full | None, timeout: Timeout, durable: str | None
     ) -> tuple[Call[Any], SendSpan | None]:
-        """Check a job, and make the call that adds it."""
+        """Check a payload or `NewJob`, and make the call that adds it."""
+        job: NewJob[Any] = given if is_new(given) else NewJob(given)
         settings = self.ops.settings
         lasts = settings.durable if durable is None else Durability.of(durable)
         about_id = (settings.unique_for is not None and job.id is not None) or conditional(job)

@@ -137,9 +137,9 @@ def receipts(ids: Iterable[str]) -> list[Receipt]:
     return done
 
 
-def added(name: str, kind: type[BaseReceipt[Any]], source: Source) -> Any:
-    """Make the receipt of *kind* of a job that was added, with its results from *source*."""
-    made: Any = _OpenReceipt(name, True)
+def received(name: str, new: bool, kind: type[BaseReceipt[Any]], source: Source) -> Any:
+    """Make the receipt of *kind* of a job, which is *new* if it was added, with its results from *source*."""
+    made: Any = _OpenReceipt(name, new)
     made._source = source  # noqa: SLF001 - it is not frozen yet
     made.__class__ = kind
     return made

@@ -91,7 +91,7 @@ def _namespace(value: object) -> None:
 
 def job_id(value: object) -> str:
     """Return *value* if it may be a job's id. Raises `TypeError` or `ValueError`."""
-    name = text("id", value)
+    name = value if isinstance(value, str) else text("id", value)
     if not name or CONTROL.search(name):
         raise ValueError(f"id {value!r}: use 1-500 bytes of UTF-8 without control characters")
     try:

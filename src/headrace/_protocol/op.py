@@ -103,45 +103,60 @@ class Op(Generic[R_co]):
 ITEM_BYTES = 1 << 16  # largest item of a prepared call; for larger items the packing time does not matter
 _LANE = "0" * 16  # as long as a lane's name
 _EMPTY = b"$0\r\n\r\n"
+N = TypeVar("N")
 
 
 @frozen(eq=False)
-class Prepared(Generic[T]):
-    """A packed call of a recorded script whose only argument, besides the number of the call, is one item.
+class Prepared(Generic[N, T]):
+    """A packed call of a recorded script, without its lane, the number of the call, and the arguments of one item.
 
     For single calls, making an `Op` takes as long as sending it.
     """
 
-    join: Callable[[Sequence[bytes]], Op[list[T]]]
-    """Makes one operation of any items, by another script."""
+    join: Callable[[Sequence[N]], Op[list[T]]]
+    """Makes one operation of any items."""
     op: Op[T]
-    """The operation for an empty item."""
+    """The operation without an item."""
+    args: Callable[[N], Sequence[str | bytes]]
+    """Returns the arguments of an item."""
+    weight: Callable[[N], int]
+    """Returns the bytes of an item, or more than `ITEM_BYTES` if it must go alone."""
     lane_prefix: str
+    _words: int  # of the command without the arguments
     _before: bytes
     _behind: bytes
 
     @classmethod
-    def made(cls, join: Callable[[Sequence[bytes]], Op[list[T]]], op: Op[T]) -> Prepared[T]:
-        """Pack *op* except for its lane, the number of the call, and the item."""
-        before, _, behind = op.packed("EVALSHA", _LANE, "").partition(f":{_LANE}\r\n".encode())
-        return cls(join, op, op.lane_prefix, before + b":", b"\r\n" + behind.removesuffix(2 * _EMPTY))
+    def made(
+        cls,
+        join: Callable[[Sequence[N]], Op[list[T]]],
+        op: Op[T],
+        args: Callable[[N], Sequence[str | bytes]],
+        weight: Callable[[N], int],
+    ) -> Prepared[N, T]:
+        """Pack *op* except for its lane, the number of the call, and the arguments of the item."""
+        words, _, rest = op.packed("EVALSHA", _LANE, "").removesuffix(_EMPTY).partition(b"\r\n")
+        before, _, behind = rest.partition(f":{_LANE}\r\n".encode())
+        return cls(join, op, args, weight, op.lane_prefix, int(words[1:]), before + b":", b"\r\n" + behind)
 
-    def packed(self, lane: str, call: int, item: bytes) -> bytes:
+    def packed(self, lane: str, call: int, item: N) -> bytes:
+        args = self.args(item)
         number = b"%d" % call
-        return b"%b%b%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        packed = cast("Callable[[Sequence[str | bytes]], bytes]", pack_command)(args)
+        return b"*%d\r\n%b%b%b$%d\r\n%b\r\n%b" % (
+            self._words + len(args),
             self._before,
             lane.encode(),
             self._behind,
             len(number),
             number,
-            len(item),
-            item,
+            packed[packed.index(b"\n") + 1 :],
         )
 
-    def of(self, item: bytes) -> Op[T]:
+    def of(self, item: N) -> Op[T]:
         """Make an operation of *item*, to send it in the usual way."""
         op = self.op
-        return Op(op.name, op.script, op.keys, [item], op.decode, op.lane_prefix)
+        return Op(op.name, op.script, op.keys, self.args(item), op.decode, op.lane_prefix)
 
 
 def undecoded(reply: Any) -> Any:

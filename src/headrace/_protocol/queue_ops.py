@@ -20,7 +20,7 @@ from attrs import evolve, field, frozen
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
 from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, inline, keeper, of_job, untyped
-from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, Job, NewJob, is_new, on_wire
+from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, Job, NewJob, on_wire
 from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
@@ -44,12 +44,13 @@ from headrace._protocol.limits import (
 )
 from headrace._protocol.op import Arg, Op, Prepared
 from headrace._protocol.replies import Declaration, Entered, Grant, Page, Reclaimed, Verdicts
-from headrace._protocol.script import script
+from headrace._protocol.script import Script, script
 from headrace.errors import CodecError, ConfigurationError, describe_error
 
 T = TypeVar("T")
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
+Shape = tuple[Script, list[str], list[str], str]  # a script, its keys, those of the levels, the prefix of its lane
 Delay = float | timedelta | datetime | None
 
 
@@ -76,6 +77,9 @@ class Ops:
     codec: Codec[Any] = BytesCodec()
     namespace: str = "headrace"
     bound: Codec[Any] = field(init=False, eq=False, repr=False)  # the codec, for the payloads of this queue
+    _shapes: dict[tuple[str, int], Shape] = field(
+        init=False, eq=False, repr=False, factory=dict[tuple[str, int], "Shape"]
+    )
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "bound", bound(self.codec, self.keys.queue, self.namespace))
@@ -93,11 +97,17 @@ class Ops:
         """Make the operation of one script. *extra*: keys after the fixed keys; *priorities*: levels, if not the
         queue's.
         """
+        count = priorities or self.settings.priorities
+        source, keys, levels, lane = self._shapes.get((name, count)) or self._shape(name, count)
+        return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
+
+    def _shape(self, name: str, priorities: int) -> Shape:
+        """Find out, once for each script, what all its operations share."""
         source = script(name)
         keys = [self.keys.key(key) for key in source.key_names]
+        levels = self.keys.levels(priorities) if source.levelled else []
         lane = self.keys.lane("") if source.recorded else ""
-        levels = self.keys.levels(priorities or self.settings.priorities) if source.levelled else ()
-        return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
+        return self._shapes.setdefault((name, priorities), (source, keys, levels, lane))
 
     @property
     def decoder(self) -> Jobs:
@@ -118,12 +128,12 @@ class Ops:
 
     def item(self, job: Any, context: Context | None = None) -> bytes | Item:
         """Check a payload or `NewJob`, and return its fields. If it has only a payload, return the encoded payload."""
-        if not is_new(job):
+        if not isinstance(job, NewJob):  # `is_new` would be one more call of each enqueue
             data = self.payload(job)
             return data if context is None else ("", "", ["data", data, *context()])
         if job.queue is not None and job.queue != self.keys.queue:
             raise ValueError(f"queue {job.queue!r} of a NewJob: only follow-ups (then=) may go to another queue")
-        name, delay, fields = self._item(job)
+        name, delay, fields = self._item(job)  # pyright: ignore[reportUnknownArgumentType]
         if context is not None:
             fields += checks.trace_headers(job.headers, context)
         return (name, delay, fields) if name or len(fields) > 2 else cast(bytes, fields[1])
@@ -159,22 +169,27 @@ class Ops:
         return data if type(data) is bytes else as_bytes(data)
 
     def _item(self, job: NewJob[Any], priorities: int | None = None, codec: Codec[Any] | None = None) -> Item:
-        delay = checks.delay(unconditional(job).delay)
-        headers = self._headers(job, priorities)
+        if job.unique_for is not None or job.if_exists is not None:
+            unconditional(job)
+        delay = "" if job.delay is None else checks.delay(job.delay)
+        bare = job.headers is None and job.key is None and job.cost is None and not job.priority
+        headers = [] if bare and type(job.priority) is int else self._headers(job, priorities)
         name = secrets.token_hex(12) if delay and job.id is None else ""
         if job.id is not None:
             name = job_id(job.id)
-        fields: list[str | bytes] = ["data", self._encoded(job.payload, of_job(codec or self.bound, _given(job.id)))]
-        checks.check_size("payload and headers" if headers else "payload", [fields[1], *headers])
-        if name:
-            fields += ("id", name)
-        return name, delay, [*fields, *headers]
+        data = job.payload
+        if type(data) is not bytes or type(codec or self.codec) is not BytesCodec:
+            data = self._encoded(data, of_job(codec or self.bound, _given(job.id)))
+        if 4 * (len(data) + sum(map(len, headers))) > checks.VALUE_BYTES:
+            checks.check_size("payload and headers" if headers else "payload", [data, *headers])
+        fields: list[str | bytes] = ["data", data, "id", name] if name else ["data", data]
+        return name, delay, [*fields, *headers] if headers else fields
 
     def _headers(self, job: NewJob[Any], priorities: int | None = None) -> list[str]:
         """Return a job's headers, with its level. Copied headers that describe another job are left out."""
         level = checks.level(job.priority, priorities or self.settings.priorities)
-        flat = checks.headers(job.headers)
-        if any(name.startswith(JOB_HEADER_PREFIX) for name in flat[::2]):
+        flat = [] if job.headers is None else checks.headers(job.headers)
+        if JOB_HEADER_PREFIX in "".join(flat[::2]):
             pairs = zip(flat[::2], flat[1::2], strict=True)
             flat = [text for pair in pairs if not pair[0].startswith(JOB_HEADER_PREFIX) for text in pair]
         if job.key is not None:
@@ -190,22 +205,14 @@ class Ops:
     def enqueue(self, items: Sequence[bytes | Item]) -> Op[list[Receipt]]:
         """Add items made by `item`, at most `JOBS_PER_SCRIPT`."""
         if tuple not in set(map(type, items)):
-            return self.plain(cast("Sequence[bytes]", items), self.reading(replies.plain_receipts), self.enqueue)
+            payloads = cast("Sequence[bytes]", items)
+            decode = self.reading(replies.plain_receipts)
+            return self.op("enqueue", ["plain", *payloads], decode, (), payloads, self.enqueue)
         args: list[Arg] = ["full"]
         for item in items:
-            name, delay, fields = item if isinstance(item, tuple) else ("", "", ["data", item])
-            args += (name, delay, len(fields), *fields)
+            args += _arguments(item if isinstance(item, tuple) else ("", "", ["data", item]))
         alone = any(_cost(item) == JOBS_PER_SCRIPT for item in items)
         return self.op("enqueue", args, self.reading(replies.receipts), (), items, None if alone else self.enqueue)
-
-    def plain(
-        self,
-        payloads: Sequence[bytes],
-        decode: Callable[[Any], list[T]],
-        join: Callable[[Sequence[Any]], Op[list[T]]] | None = None,
-    ) -> Op[list[T]]:
-        """Add jobs with only payloads, at most `JOBS_PER_SCRIPT`. *decode* gets their ids."""
-        return self.op("enqueue", ["plain", *payloads], decode, (), payloads, join)
 
     def batches(self, jobs: Iterable[Any], context: Context | None = None) -> Iterable[Op[list[Receipt]]]:
         """Make operations of *jobs*, of at most `JOBS_PER_SCRIPT` and `BYTES_PER_SCRIPT` each.
@@ -723,12 +730,30 @@ def woken_keys(reply: Any, keys: Collection[str]) -> list[str]:
     return [name for name in names if name in keys]
 
 
-def enqueue_one(ops: Ops) -> Prepared[str]:
-    """Prepare the call that adds one job with only a payload. Its answer is the job's id."""
-    source = script("enqueue_one")
-    keys = [ops.keys.key(key) for key in source.key_names]
+def _arguments(item: Item) -> tuple[str | bytes, ...]:
+    return item[0], item[1], str(len(item[2])), *item[2]
 
-    def several(payloads: Sequence[bytes]) -> Op[list[str]]:
-        return ops.plain(payloads, replies.plain_ids)
 
-    return Prepared[str].made(several, Op("enqueue", source, keys, [b""], replies.text, ops.keys.lane("")))
+def _weight(item: Item) -> int:
+    return BYTES_PER_SCRIPT if _ENTRY_ID.fullmatch(item[0]) else sum(map(len, item[2]))
+
+
+def enqueue_one(ops: Ops) -> Prepared[bytes, tuple[str, bool]]:
+    """Prepare the call that adds one job with only a payload. Its answer is the job's id, and that it was added."""
+    op: Op[tuple[str, bool]] = ops.op("enqueue_one", [], lambda reply: (replies.text(reply), True))
+    return Prepared[bytes, tuple[str, bool]].made(
+        lambda payloads: evolve(cast("Op[Any]", ops.enqueue(payloads)), decode=replies.plain_added),
+        evolve(op, name="enqueue"),
+        lambda payload: (payload,),
+        len,
+    )
+
+
+def enqueue_full(ops: Ops) -> Prepared[Item, tuple[str, bool]]:
+    """Prepare the call that adds one job with more than a payload. Its answer is its id, and whether it was added."""
+    return Prepared[Item, tuple[str, bool]].made(
+        lambda items: evolve(cast("Op[Any]", ops.enqueue(items)), decode=replies.added),
+        ops.op("enqueue", [], lambda reply: (replies.text(reply[0]), reply[1] == 1)),
+        lambda item: ("full", *_arguments(item)),
+        _weight,
+    )

@@ -200,8 +200,13 @@ def one(reply: Any) -> bool:
 
 
 def receipts(reply: Any) -> list[Receipt]:
+    """Decode pairs of id and `added`, and make receipts of them."""
+    return [Receipt(name, new) for name, new in added(reply)]
+
+
+def added(reply: Any) -> list[tuple[str, bool]]:
     """Decode pairs of id and `added`."""
-    return [Receipt(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
+    return [(text(i), a == 1) for i, a in zip(reply[::2], reply[1::2], strict=True)]
 
 
 def plain_ids(reply: Any, place: str = "") -> list[str]:
@@ -212,6 +217,11 @@ def plain_ids(reply: Any, place: str = "") -> list[str]:
         ms, _, first = text(reply[0]).partition("-")
         return [f"{ms}-{n}{place}" for n in range(int(first), int(first) + reply[1])]
     return [text(i) + place for i in reply]
+
+
+def plain_added(reply: Any) -> list[tuple[str, bool]]:
+    """Decode ids as `plain_ids` does, each with the word that it was added."""
+    return [(name, True) for name in plain_ids(reply)]
 
 
 def plain_receipts(reply: Any) -> list[Receipt]:

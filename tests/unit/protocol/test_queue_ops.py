@@ -41,7 +41,7 @@ def test_plain_payloads_travel_plain() -> None:
 
 def test_one_that_is_more_than_its_payload_makes_all_full() -> None:
     op = OPS.enqueue([b"a", OPS.item(NewJob(b"b", id="i", headers={"h": "1"}, delay=1.5))])
-    assert op.args == ["full", "", "", 2, "data", b"a", "i", "+1500", 6, "data", b"b", "id", "i", "h", "1"]
+    assert op.args == ["full", "", "", "2", "data", b"a", "i", "+1500", "6", "data", b"b", "id", "i", "h", "1"]
 
 
 def test_a_delayed_job_needs_an_id_and_is_given_one() -> None:

@@ -58,6 +58,7 @@ from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, Prepared, pack
 from headrace._telemetry.client import Outage
 
+N = TypeVar("N")
 R = TypeVar("R")
 Answers = Sequence[Any] | Exception
 SCANNED_AT_ONCE = 1 << 14  # nodes that the cursor of a scan can tell apart
@@ -260,7 +261,7 @@ class AsyncClusterExecutor(AsyncExecutor):
             raise refusal
         return answers
 
-    async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+    async def _run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
         result: R = (await self.run_all([prepared.of(item)]))[0]
         return result
 

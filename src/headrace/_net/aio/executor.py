@@ -24,6 +24,7 @@ from headrace._protocol.op import ITEM_BYTES, Op, Prepared, undecoded
 from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
+N = TypeVar("N")
 R = TypeVar("R")
 UNDO_WITHIN_S = 2 * COURTESY_S  # for undoing the effects of a cancelled call
 
@@ -109,33 +110,33 @@ class AsyncExecutor(AsyncTrips):
         self._undoing.add(undoing)
         undoing.add_done_callback(self._undoing.discard)
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes) -> Awaitable[R]:
+    def run_prepared(self, prepared: Prepared[N, R], item: N) -> Awaitable[R]:
         """Like `Executor.run_prepared`. Calls are coalesced as in `run`."""
-        if len(item) > ITEM_BYTES:
+        size = prepared.weight(item)
+        if size > ITEM_BYTES:
             return self.run(prepared.of(item))
-        coalescer = self._coalescer(prepared.join)
+        coalescer = self._coalescers.get(prepared.join) or self._coalescer(prepared.join)
         if not coalescer.busy():
             return coalescer.alone(self._run_prepared(prepared, item))
-        return coalescer.wait((item,), len(item), one=True)
+        return coalescer.wait((item,), size, one=True)
 
-    async def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+    async def _run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
         lane = self._lane(prepared)
         trip = Trip(())
-        answers: list[Any] = []
         try:
             packed = prepared.packed(lane.name, lane.calls, item)
-            answers = await self.connections.send_short(packed, trip.leaves)
+            answer = await self.connections.send_short(packed, trip.leaves)
             trip.answered()
-            if isinstance(answers[0], Exception):
+            if isinstance(answer, Exception):
                 trip.ops = (prepared.of(item),)
-                answers = await self._checked(answers, trip, [lane])
+                answer = (await self._checked([answer], trip, [lane]))[0]
         except Exception as error:
             trip.ops = (prepared.of(item),)
-            answers = await self._again(error, trip, [lane], None)
+            answer = (await self._again(error, trip, [lane], None))[0]
         else:
             self._lanes.put(prepared.lane_prefix, lane)
         self._record_answer()
-        return prepared.op.decode(answers[0])
+        return prepared.op.decode(answer)
 
     def _permit(self, trip: Trip) -> Any:
         """Return the semaphore of the connections that this trip takes first."""

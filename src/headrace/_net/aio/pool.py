@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from headrace._net.base.connections import Attend, Credentials, Guarded, own_poo
 from headrace._net.base.pool import CALLS_AT_MOST, SHARED, TRIPS, BasePool, Pending, destination, leaving, unreadable
 from headrace._net.base.retries import Meanwhile
 from headrace._net.base.sentinel import Manager, Place
+from headrace._protocol.op import ITEM_BYTES
 from headrace._telemetry.client import Outage
 from headrace.errors import ConfigurationError
 
@@ -92,7 +93,8 @@ class AsyncPool(BasePool):
         self._loop = loop
 
     def open_one(self) -> Any:
-        self._enter()
+        if asyncio.get_running_loop() is not self._loop:
+            self._enter()
         return super().open_one()
 
     async def take(self) -> Any:
@@ -143,23 +145,26 @@ class AsyncPool(BasePool):
         if within is None and self.combiner is None and self.keep is None:  # else spare ones are closed
             connection = self.open_one()
             if connection is not None:
-                return await self._exchange_watched(connection, commands, meanwhile, leaves)
+                return await self.exchange(connection, commands, meanwhile, leaves)
         async with bounded(self.timeout if within is None else min(within, self.timeout)):
             if self.combiner is not None and meanwhile is None:
                 answers: list[Any] = await self.combiner.send(commands, leaves)
                 return answers
             return await self.exchange(await self.take(), commands, meanwhile, leaves)
 
-    def send_short(self, command: bytes, leaves: Meanwhile) -> Awaitable[list[Any]]:
-        """Send one short command. Calls of all queues share round trips while enough others are
-        under way.
+    async def send_short(self, command: bytes, leaves: Meanwhile) -> Any:
+        """Send one short command, and return its reply. An error is returned as a value.
 
-        A hundred concurrent calls then take two connections, and half of the processor time of
-        client and server.
+        Calls of all queues share round trips while enough others are under way. A hundred
+        concurrent calls then take two connections, and half of the processor time of client and
+        server.
         """
         if self.combiner is None and len(self._all) - len(self._free) >= TRIPS:
-            return self._send_together(command, leaves)
-        return self.send([command], None, leaves)
+            return (await self._send_together(command, leaves))[0]
+        connection = self.open_one() if self.keep is None and self.combiner is None else None
+        if connection is None:
+            return (await self.send([command], None, leaves))[0]
+        return (await self.exchange(connection, (command,), None, leaves))[0]
 
     async def _send_together(self, command: bytes, leaves: Meanwhile) -> list[Any]:
         self._enter()
@@ -169,38 +174,37 @@ class AsyncPool(BasePool):
     async def exchange(
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None
     ) -> list[Any]:
-        try:
-            if leaves is not None:
-                leaves()
-            await send(connection, b"".join(commands))
-            if meanwhile is not None:
-                meanwhile()
-            answers = await replies(connection, len(commands))
-            self.check(connection)
-        except BaseException:
-            await self.drop(connection)
-            raise
-        self.give(connection)
-        return answers
-
-    async def _exchange_watched(
-        self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile, leaves: Meanwhile
-    ) -> list[Any]:
-        """Exchange on an open connection, within the timeout of connections. The call waits for
-        replies only.
-        """
+        """Like `Pool.exchange`, within the timeout of connections."""
         if self._watchdog.seconds != self.timeout:
             self._watchdog = Watchdog(self.timeout)
         watchdog = self._watchdog
         watchdog.watch(connection)
         try:
-            return await self.exchange(connection, commands, meanwhile, leaves)
-        except errors.ConnectionError:
-            if not watchdog.has_cut(connection):
-                raise
+            if leaves is not None:
+                leaves()
+            packed = b"".join(commands)
+            if len(packed) > ITEM_BYTES or connection.health_check_interval or lost(connection):
+                await connection.send_packed_command([packed])
+            else:
+                connection._writer.write(packed)  # noqa: SLF001 - nothing else is on its way
+            if meanwhile is not None:
+                meanwhile()
+            read = connection._parser.read_response  # noqa: SLF001
+            answers: list[Any] = []
+            for _ in commands:
+                answers.append(await read())  # noqa: PERF401 - before Python 3.12 a comprehension is one more call
+            self.check(connection)
+        except BaseException as error:
+            await self.drop(connection)
+            if isinstance(error, errors.ConnectionError) and watchdog.has_cut(connection):
+                raise errors.TimeoutError(f"no answer within {watchdog.seconds:g} s") from error
+            if isinstance(error, OSError):
+                raise unreadable(error) from error
+            raise
         finally:
             watchdog.leave(connection)
-        raise errors.TimeoutError(f"no answer within {watchdog.seconds:g} s")
+        self.give(connection)
+        return answers
 
 
 class Watchdog:
@@ -338,11 +342,6 @@ async def quiet(connection: Any) -> bool:
     with suppress(errors.ConnectionError, errors.TimeoutError, OSError):
         return not await readable()
     return False
-
-
-def send(connection: Any, packed: bytes) -> Awaitable[None]:
-    sent: Awaitable[None] = connection.send_packed_command([packed])
-    return sent
 
 
 async def reply_within(connection: Any, seconds: float) -> Any:

@@ -380,7 +380,7 @@ class AsyncTrips:
                 return DurabilityWait(self.durable)
         return None
 
-    def _lane(self, op: Op[Any] | Prepared[Any]) -> Lane:
+    def _lane(self, op: Op[Any] | Prepared[Any, Any]) -> Lane:
         self._prefixes.add(op.lane_prefix)
         return self._lanes.take(op.lane_prefix)
 

@@ -59,6 +59,7 @@ from headrace._protocol.limits import RETRY_BUDGET_S
 from headrace._protocol.op import Arg, Op, Prepared, pack
 from headrace._telemetry.client import Outage
 
+N = TypeVar("N")
 R = TypeVar("R")
 Answers = Sequence[Any] | Exception
 SCANNED_AT_ONCE = 1 << 14  # nodes that the cursor of a scan can tell apart
@@ -261,7 +262,7 @@ class ClusterExecutor(Executor):
             raise refusal
         return answers
 
-    def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+    def _run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
         result: R = self.run_all([prepared.of(item)])[0]
         return result
 

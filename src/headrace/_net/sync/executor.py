@@ -22,6 +22,7 @@ from headrace._protocol.op import ITEM_BYTES, Op, Prepared, pack, undecoded
 from headrace._protocol.replies import Grant
 from headrace._telemetry.client import Outage
 
+N = TypeVar("N")
 R = TypeVar("R")
 UNDO_WITHIN_S = 2 * COURTESY_S  # for undoing the effects of a cancelled call
 NO_LIMIT = nullcontext()  # threads are few
@@ -85,13 +86,13 @@ class Executor(Trips):
     def _insist(self, op: Op[Any]) -> None:
         self._attempt(self._trip([op], UNDO_WITHIN_S), [self._lane(op)], None)
 
-    def run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+    def run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
         """Run a prepared operation of *item* as `run` would."""
-        if len(item) > ITEM_BYTES or self.connections.combiner is not None:
+        if prepared.weight(item) > ITEM_BYTES or self.connections.combiner is not None:
             return self.run(prepared.of(item))
         return self._run_prepared(prepared, item)
 
-    def _run_prepared(self, prepared: Prepared[R], item: bytes) -> R:
+    def _run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
         lane, began, sent, trip = self._lane(prepared), since_boot(), 0.0, None
         try:
             connection = self.connections.take()
