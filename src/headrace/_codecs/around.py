@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from copy import copy
-from typing import Any, Generic, overload
+from typing import Any, Generic, cast, overload
 
 from headrace._forks import cached_property
 from headrace._model.checks import count
@@ -121,8 +121,7 @@ class Around(Generic[T]):
 
     def from_text(self, text: str) -> T:
         """Return the payload that a text stands for: by the inner codec."""
-        value: T = from_text(self.codec, text)
-        return value
+        return cast("T", from_text(self.codec, text))
 
     def inner(self, payload: T) -> bytes:
         """Encode by the inner codec."""
@@ -192,8 +191,7 @@ class Compressed(Around[T]):
         try:
             size = self._zstd.frame_content_size(data)
             if 0 <= size <= self.most:
-                content: bytes = decompressor.decompress(data, allow_extra_data=False)
-                return content
+                return cast("bytes", decompressor.decompress(data, allow_extra_data=False))
             pieces: list[bytes] = []
             if size < 0:
                 with decompressor.stream_reader(data, read_across_frames=False) as reader:

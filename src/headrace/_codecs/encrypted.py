@@ -68,13 +68,11 @@ class Key:
 
     def encrypt(self, nonce: bytes, data: bytes, known: bytes) -> bytes:
         """Encrypt *data*, and authenticate it with *known*."""
-        sealed: bytes = self._derived(nonce[:12]).encrypt(nonce[12:], data, known)
-        return sealed
+        return cast("bytes", self._derived(nonce[:12]).encrypt(nonce[12:], data, known))
 
     def decrypt(self, nonce: bytes, data: bytes, known: bytes) -> bytes:
         """Decrypt *data*. Raises if *data*, *known* or the key differs from the encryption's."""
-        opened: bytes = self._derived(nonce[:12]).decrypt(nonce[12:], data, known)
-        return opened
+        return cast("bytes", self._derived(nonce[:12]).decrypt(nonce[12:], data, known))
 
 
 def checked(keys: object) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Generic, Literal, NewType, Union, get_args, get_origin, overload
+from typing import Annotated, Any, Generic, Literal, NewType, Union, cast, get_args, get_origin, overload
 
 from headrace._forks import cached_property
 from headrace._model.job import A
@@ -131,8 +131,7 @@ class MsgpackCodec(MsgspecCodec[A]):
         """Return the payload that a text stands for: JSON, of the type. Raises msgspec's error."""
         import msgspec
 
-        value: A = msgspec.json.decode(text, type=self.type)
-        return value
+        return cast("A", msgspec.json.decode(text, type=self.type))
 
 
 ERRORS_SHOWN = 5  # of one payload, in a message

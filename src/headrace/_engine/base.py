@@ -207,8 +207,7 @@ class BaseEngine(ABC):
         """Start the threads of roles that are added while the worker runs. Tasks run already."""
 
     def _place(self, consumer: Consumer) -> Hashable:
-        place: Hashable = self._where(consumer.ops.keys)
-        return place
+        return cast("Hashable", self._where(consumer.ops.keys))
 
     def _parts(self) -> list[list[Consumer]]:
         """Return the consumers, grouped by place, such as a node of a cluster. No role serves two

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, Protocol, Unpack, overload
+from typing import Any, Generic, Protocol, Unpack, cast, overload
 from zoneinfo import ZoneInfo
 
 from headrace._api.aio.colour import AsyncClosing
@@ -38,8 +38,7 @@ class AsyncTask(BaseTask[P, R, C], Generic[P, R, C]):
 
         `added` is false: nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can have.
         """
-        receipt: AsyncReceipt[R] = receipt_of(self, id)
-        return receipt
+        return cast("AsyncReceipt[R]", receipt_of(self, id))
 
 
 class Declare(Protocol):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, Protocol, Unpack, overload
+from typing import Any, Generic, Protocol, Unpack, cast, overload
 from zoneinfo import ZoneInfo
 
 from headrace._api.sync.colour import Closing
@@ -39,8 +39,7 @@ class Task(BaseTask[P, R, C], Generic[P, R, C]):
 
         `added` is false: nothing is enqueued. Raises `ValueError` or `TypeError` for an id that no job can have.
         """
-        receipt: Receipt[R] = receipt_of(self, id)
-        return receipt
+        return cast("Receipt[R]", receipt_of(self, id))
 
 
 class Declare(Protocol):

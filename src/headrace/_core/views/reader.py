@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from headrace._core.effects import Call, Now
 from headrace._core.views.catalogue import Catalogue, OpsFactory
@@ -75,8 +75,7 @@ class Reader:
             self._kept[key] = ((yield from Now()), value, error)
         if error is not None:
             raise error
-        found: R = value
-        return found
+        return cast("R", value)
 
     def forget(self) -> None:
         """Drop all cached readings, as an action has changed the queue."""

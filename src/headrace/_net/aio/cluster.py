@@ -16,7 +16,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from redis import exceptions as errors
 
@@ -262,8 +262,7 @@ class AsyncClusterExecutor(AsyncExecutor):
         return answers
 
     async def _run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
-        result: R = (await self.run_all([prepared.of(item)]))[0]
-        return result
+        return cast("R", (await self.run_all([prepared.of(item)]))[0])
 
     async def ping(self) -> None:
         await self._link(self.slots.places()[0]).ping()

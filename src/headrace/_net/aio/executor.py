@@ -49,8 +49,7 @@ class AsyncExecutor(AsyncTrips):
         if op.join is not None and op.durability is None and meanwhile is None and len(op.items) < COALESCED_BELOW:
             coalescer = self._coalescer(op.join)
             return cast(R, await coalescer.run(op, self.within if within is None else within))
-        result: R = (await self.run_all([op], meanwhile, within=within))[0]
-        return result
+        return cast("R", (await self.run_all([op], meanwhile, within=within))[0])
 
     def _coalescer(self, join: Callable[[Sequence[Any]], Op[Any]]) -> Coalescer:
         return self._coalescers.get(join) or self._coalescers.setdefault(join, Coalescer(self.run_all, join))

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from headrace._installing import install_command
 from headrace.errors import ConfigurationError
@@ -69,8 +69,7 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     if wanted == "asyncio":
         return None
     with suppress(ImportError):
-        make: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-        return make
+        return cast("Callable[[], asyncio.AbstractEventLoop]", importlib.import_module("uvloop").new_event_loop)
     if wanted:
         raise ConfigurationError(f"{SAYS}=uvloop: it is not installed: {install_command('speed')}")
     return None

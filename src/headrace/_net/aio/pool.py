@@ -160,16 +160,13 @@ class AsyncPool(BasePool):
         server.
         """
         if self.combiner is None and len(self._all) - len(self._free) >= TRIPS:
-            return (await self._send_together(command, leaves))[0]
+            self._enter()
+            async with bounded(self.timeout):
+                return (await self._together.send([command], leaves))[0]
         connection = self.open_one() if self.keep is None and self.combiner is None else None
         if connection is None:
             return (await self.send([command], None, leaves))[0]
         return (await self.exchange(connection, (command,), None, leaves))[0]
-
-    async def _send_together(self, command: bytes, leaves: Meanwhile) -> list[Any]:
-        self._enter()
-        async with bounded(self.timeout):
-            return await self._together.send([command], leaves)
 
     async def exchange(
         self, connection: Any, commands: Sequence[bytes], meanwhile: Meanwhile = None, leaves: Meanwhile = None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -72,8 +72,7 @@ class Address:
             if self.executor is None:
                 self.join()
                 self.executor = make(self)
-        executor: E = self.executor
-        return executor
+        return cast("E", self.executor)
 
     @property
     def target(self) -> str | None:
@@ -261,5 +260,4 @@ class Connected(Unpicklable):
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:
-        settings: Mapping[str, Any] = self._executor.pool.connection_kwargs
-        return settings
+        return cast("Mapping[str, Any]", self._executor.pool.connection_kwargs)

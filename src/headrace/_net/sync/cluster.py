@@ -17,7 +17,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from redis import exceptions as errors
 
@@ -263,8 +263,7 @@ class ClusterExecutor(Executor):
         return answers
 
     def _run_prepared(self, prepared: Prepared[N, R], item: N) -> R:
-        result: R = self.run_all([prepared.of(item)])[0]
-        return result
+        return cast("R", self.run_all([prepared.of(item)])[0])
 
     def ping(self) -> None:
         self._link(self.slots.places()[0]).ping()

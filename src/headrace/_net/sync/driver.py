@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from headrace._core.effects import (
     AwaitEnds,
@@ -84,8 +84,7 @@ class Driver(Connected):
                     effect = call.send(answer)  # what was answered may be large
                     answer = None
         except StopIteration as done:
-            value: R = done.value
-            return value
+            return cast("R", done.value)
         except BaseException as error:
             with suppress(BaseException):  # interrupted between two effects: the call may undo something
                 effect = call.throw(error)
