@@ -17,6 +17,7 @@ CAST = ["producer", "producer with ids", "loop", "loop", "batches", "operator", 
 # name of a stage's job is preceded by the stage's.
 _NAMED = "local stage = string.match(%s, '/([^/]*):jobs$') local named = (stage and stage .. '|' or '') .. %s "
 _COUNT = "redis.call('HINCRBY', 'chaos:%s', %s, 1)\n"
+_TO_OTHERS = "if how.to then park_at(q.jobs, how.to, entries) else ids = to_front(q, entries, how) end"
 _GRANTED = "redis.call('HINCRBY', 'chaos:granted', string.format('%.0f', math.floor(now / 1000)), #entries)"
 _JOINED = "      redis.call('HINCRBY', q.stats, 'completed', 1)\n      histories.note(q, 'completed', parent, "
 _MOVED = (
@@ -187,11 +188,10 @@ MUTANTS = {
         [
             (
                 "release",
-                "ids_parked = park(q, parked, nil, heard.released)",
-                """for i = 1, #parked do
-  redis.call('XACK', jobs, 'workers', parked[i])
-  redis.call('XDEL', jobs, parked[i])
-  redis.call('ZREM', leases, parked[i])
+                _TO_OTHERS,
+                """for i = 1, #entries do
+  redis.call('XACK', q.jobs, 'workers', entries[i])
+  redis.call('XDEL', q.jobs, entries[i])
 end""",
             )
         ],
@@ -202,8 +202,8 @@ end""",
         [
             (
                 "release",
-                "ids_parked = park(q, parked, nil, heard.released)",
-                "if #parked > 0 then redis.call('XACK', jobs, 'workers', unpack(parked)) end",
+                _TO_OTHERS,
+                "if #entries > 0 then redis.call('XACK', q.jobs, 'workers', unpack(entries)) end",
             )
         ],
         "stranded",
@@ -234,7 +234,7 @@ end""",
         [
             (
                 "fail_worker",
-                "  local ids = park(q, entries, budget, heard, true)\n",
+                "  local ids = finish(q, entries, {died = true, budget = budget, heard = heard})\n",
                 "  local ids = {}\n  if #entries > 0 then redis.call('XACK', jobs, 'workers', unpack(entries)) end\n",
             )
         ],

@@ -9,7 +9,7 @@ from headrace._core.shards import transfer as handing
 from tests.support.planted import EVERYBODY, UNRUNG, Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {
-    "a release spends an attempt": [("release", "redis.call('HINCRBY', released, parked[i], 1)", "local _ = i")],
+    "a release spends an attempt": [("release", "redis.call('HINCRBY', q.released, entries[i], 1)", "local _ = i")],
     "a renewal asks no owner": [("renew", " = held_by(jobs, worker, entries, counts)\nfor", " = entries\nfor")],
     "a retry forgets the deliveries": [("retry", "id, string.format('%.0f', deliveries)", "id, '1'")],
     "a retry has one attempt too many": [
@@ -82,7 +82,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
     "an expired lease stays": [
         (
             "reclaim",
-            "local ids = park(q, expired, budget, heard)\n",
+            "local ids = finish(q, expired, {budget = budget, heard = heard})\n",
             "local ids = {}\n",
         )
     ],

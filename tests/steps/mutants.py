@@ -23,7 +23,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("step", "if answered > 0 and token > 1 then redis.call('HSET', released, entry, token - 1) end\n", "")
     ],
     "a record gives an attempt too many": [("step", "released, entry, token - 1)", "released, entry, token)")],
-    "a sleep spends an attempt": [("suspend", "redis.call('HSET', released, entry, token)\n", "")],
+    "a sleep spends an attempt": [("suspend", "redis.call('HSET', q.released, entries[i], exactly)", "local _ = i")],
     "a sleep has no end": [("suspend", "moment == math.huge and 'inf' or", "moment and 'inf' or")],
     "a run sleeps for as long as its last sleep": [
         ("suspend", "moment = math.min(moment, record[7])", "moment = record[7]")

@@ -30,6 +30,8 @@ from attrs import field, frozen
 
 FEATURES = ("events", "history", "runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels")
 """All features, in the order of their keys."""
+KERNEL = ("finish",)
+"""The moves of a job, each a fragment of `lua/kernel/`: what features do at such a move is called there."""
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 _FEATURE = re.compile(r"^-- @feature (\w+)\n", re.MULTILINE)
@@ -170,7 +172,8 @@ def _read(path: str) -> str:
 
 
 def _file(fragment: str) -> str:
-    return _read(f"{'features' if fragment in FEATURES else 'lib'}/{fragment}.lua")
+    folder = "features" if fragment in FEATURES else "kernel" if fragment in KERNEL else "lib"
+    return _read(f"{folder}/{fragment}.lua")
 
 
 def _fragment(name: str) -> str:

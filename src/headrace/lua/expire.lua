@@ -13,7 +13,7 @@
 -- @include is_entry_id
 -- @include is_reserved
 -- @include page
--- @include park
+-- @include finish
 -- @include events
 -- @include record
 -- @include require_types
@@ -58,7 +58,7 @@ for i = 1, #rows do
   if not is_reserved(rows[i][2]) then leased[#leased + 1] = rows[i][1] end
 end
 for i = 1, #leased do expired[i] = leased[i] end
-local ids_expired = park(q, expired, new_budget(), heard.reclaimed)
+local ids_expired = finish(q, expired, {budget = new_budget(), heard = heard.reclaimed})
 if #expired < #leased then
   next_cursor = number_of[leased[#expired + 1]] or '(' .. expired[#expired] .. ' ' .. last
 end

@@ -116,7 +116,7 @@ end
 -- @include max_job_size
 -- @include ordered
 -- @include page
--- @include park
+-- @include finish
 -- @include raise_level
 -- @include rates
 -- @include requeue_front

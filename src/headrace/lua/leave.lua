@@ -9,7 +9,7 @@
 -- @include events
 -- @include held
 -- @include page
--- @include park
+-- @include finish
 -- @include require_types
 -- @include wake_many
 local mine = redis.pcall('XPENDING', jobs, 'workers', '-', '+', limit, worker)
@@ -25,8 +25,7 @@ holds.check(q)
 local heard = listeners(stats, events, 'released')
 local entries = {}
 for i = 1, #mine do entries[i] = mine[i][1] end
-local ids_left = park(q, entries, new_budget(), heard.released)
-for i = 1, #entries do redis.call('HINCRBY', released, entries[i], 1) end
+local ids_left = finish(q, entries, {released = '+1', budget = new_budget(), heard = heard.released})
 if heard.released then publish(events, 'released', ids_left, worker) end
 if #mine == limit or #entries < #mine then
   wake_many(wake, #entries)

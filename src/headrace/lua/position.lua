@@ -10,6 +10,7 @@
 -- @include is_entry_id
 -- @include levels
 -- @include page
+-- @include waiting_consumers
 local q = {
   -- @queue
   levels = level_streams(stats, levels),

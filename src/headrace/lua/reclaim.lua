@@ -28,7 +28,7 @@
 -- @include levels
 -- @include number
 -- @include page
--- @include park
+-- @include finish
 -- @include promote
 -- @include events
 -- @include raise_level

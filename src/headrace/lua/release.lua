@@ -8,10 +8,9 @@
 -- @feature suspects
 -- @feature limits
 -- @include clock
--- @include fields
 -- @include held
 -- @include held_by
--- @include park
+-- @include finish
 -- @include events
 -- @include record
 -- @include require_types
@@ -26,29 +25,19 @@ local q = {
 }
 holds.check(q)
 local heard = listeners(stats, events, 'released')
-local entries, counts, parked, ids_parked, reply = {}, {}, {}, {}, {}
+local entries, counts, ended, reply = {}, {}, {}, {}
 for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, seen = held_by(jobs, worker, entries, counts), {}
 for i = 1, #entries do
   local entry = entries[i]
   local first = mine[i] and not seen[entry] -- given twice, a job is released once
   reply[i] = first and 1 or 0
-  if first then parked[#parked + 1], seen[entry] = entry, true end
+  if first then ended[#ended + 1], seen[entry] = entry, true end
 end
-if pause > 0 then
-  local due = string.format('%.0f', clock() + pause)
-  park_at(jobs, 'limited', parked)
-  holds.give_back(q, parked)
-  for i = 1, #parked do
-    redis.call('ZREM', leases, parked[i])
-    redis.call('ZADD', limited, due, parked[i])
-    local body = heard.released and redis.call('XRANGE', jobs, parked[i], parked[i])[1]
-    ids_parked[i] = body and parse(body[2]).id or parked[i]
-  end
-else
-  ids_parked = park(q, parked, nil, heard.released)
-  wake_many(wake, #parked)
-end
-for i = 1, #parked do redis.call('HINCRBY', released, parked[i], 1) end
-if heard.released then publish(events, 'released', ids_parked, worker) end
+local later = pause > 0
+local ids_ended = finish(q, ended, {
+  to = later and 'limited', due = later and clock() + pause, released = '+1', heard = heard.released,
+})
+if not later then wake_many(wake, #ended) end
+if heard.released then publish(events, 'released', ids_ended, worker) end
 return answer(reply)

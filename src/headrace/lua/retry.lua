@@ -28,7 +28,7 @@
 -- @include link_attempt
 -- @include flows
 -- @include number
--- @include park
+-- @include finish
 -- @include events
 -- @include record
 -- @include require_types
@@ -83,7 +83,15 @@ for i, entry in ipairs(entries) do
     local last = max_attempts > 0 and deliveries - free >= max_attempts and spend == '1'
     local stays = keyed and not last and redis.call('HGET', turns, 'e' .. entry)
     -- First: then a full server permits all later writes.
-    if stays then redis.call('ZREM', leases, entry) else remove_entry(q, entry) end
+    local due = dues[i]
+    if stays then
+      finish(q, {entry}, {
+        to = due > 0 and 'limited' or 'parked', due = due > 0 and due, itself = true,
+        released = free > 0 and string.format('=%.0f', free),
+      })
+    else
+      remove_entry(q, entry)
+    end
     local ran = heard.history and runs.of_job(steps, own_fields)
       and runs.delivered(steps, id, failures.began(reasons[i], now), now)
     if heard.history and spend == '1' then
@@ -100,17 +108,12 @@ for i, entry in ipairs(entries) do
       reply[i], buried[#buried + 1], dying.reasons[#buried + 1] = 2, id, short
       dying.attempts[#buried] = string.format('%.0f', deliveries - releases)
     elseif stays then
-      local due = dues[i]
-      redis.call('HDEL', deaths, entry) -- it ended, and its process lives
       tried.keep(turns, entry, own_fields)
-      park_at(jobs, due > 0 and 'limited' or 'parked', {entry})
-      holds.give_back(q, {entry})
-      if due > 0 then redis.call('ZADD', limited, string.format('%.0f', due), entry) else wake_many(wake, 1) end
+      if due == 0 then wake_many(wake, 1) end
       first = first or due > 0 and redis.call('ZRANK', limited, entry) == 0
-      if free > 0 then redis.call('HSET', released, entry, free) end
       reply[i], retried[#retried + 1], why[#retried + 1] = 1, id, short
     else
-      local due, key = dues[i], ours and id or entry
+      local key = ours and id or entry
       if due > 0 then
         redis.call('HSET', bodies, key, cmsgpack.pack(compose(own_fields, headers)))
         redis.call('ZADD', delayed, string.format('%.0f', due), key)

@@ -12,6 +12,7 @@
 -- @feature limits
 -- @include began
 -- @include clock
+-- @include finish
 -- @include held
 -- @include held_by
 -- @include number
@@ -44,13 +45,9 @@ for i = waits, #ARGV do
   end
 end
 local due = moment == math.huge and 'inf' or string.format('%.0f', moment)
-redis.call('XCLAIM', jobs, 'workers', owner, 0, entry, 'JUSTID')
-redis.call('ZADD', leases, 'inf', entry) -- workers of older versions take no entry that has a deadline of its own
+finish(q, {entry}, {to = owner, hidden = true, released = '=' .. token, itself = true})
 redis.call('ZADD', asleep, due, entry)
 if runs.read(steps, id) then runs.delivered(steps, id, began_at(began, now), now, token, worker) end
-redis.call('HSET', released, entry, token)
-redis.call('HDEL', deaths, entry)
-holds.give_back(q, {entry})
 if release_key then forget_turns(q, {entry}, true) end
 if redis.call('ZRANK', asleep, entry) == 0 then wake_one(wake) end
 return answer({1, due == 'inf' and -1 or moment}, nil, true)

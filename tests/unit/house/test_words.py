@@ -45,7 +45,7 @@ def lua() -> Iterator[tuple[str, str]]:
     """Yield (place, first words) of each script and fragment."""
     for name in names():
         yield f"lua/{name}.lua", header(name).purpose
-    for path in sorted([*(SRC / "lua" / "lib").glob("*.lua"), *(SRC / "lua" / "features").glob("*.lua")]):
+    for path in sorted((SRC / "lua").glob("*/*.lua")):
         yield f"lua/{path.parent.name}/{path.name}", path.read_text("utf-8").partition("\n")[0].removeprefix("-- ")
 
 

@@ -73,7 +73,7 @@ def test_a_script_is_its_file_with_its_fragments() -> None:
     found = script("release")
     assert found.sha == hashlib.sha1(found.source.encode()).hexdigest()
     assert "-- @include" not in found.source
-    assert "local function park(" in found.source
+    assert "local function finish(" in found.source
     assert found.recorded
     assert not script("leave").recorded
     assert script("release") is found  # read once

@@ -19,7 +19,9 @@ from tests.support.facts import each
 FOLDER = files("headrace") / "lua"
 NAMES = scripts.names()
 FILES = sorted(
-    f"{folder}/{Path(str(path)).stem}" for folder in ("lib", "features") for path in (FOLDER / folder).iterdir()
+    f"{folder}/{Path(str(path)).stem}"
+    for folder in ("kernel", "lib", "features")
+    for path in (FOLDER / folder).iterdir()
 )
 """All fragments, those of features too."""
 FRAGMENTS = {path.partition("/")[2]: path for path in FILES}

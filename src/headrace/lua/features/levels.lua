@@ -75,12 +75,3 @@ end
 -- The consumers that hold parked entries: one of each level, and one for the suspects of all levels.
 local SUSPECTS = 'parked:s'
 local function front_of(level) return level == 0 and 'parked' or 'parked:' .. level end
--- The consumers of the jobs of a level that wait, in the order of leases, before its new jobs; each with a name. The
--- first level has the jobs in lines, of all levels.
-local function waiting_consumers(level)
-  if level > 0 then return {{'parked', front_of(level)}} end
-  return {
-    {'parked', 'parked'}, {'front', 'parked:front'}, {'suspects', SUSPECTS}, {'bell', 'bell'}, {'behind', 'behind'},
-    {'line', 'parked:new'},
-  }
-end

@@ -4,7 +4,7 @@
 -- @include held
 -- @include levels
 -- @include ordered
--- @include park
+-- @include finish
 -- @include picking
 -- @include raise_level
 -- @include rates

@@ -4,7 +4,7 @@
 -- @include held
 -- @include is_reserved
 -- @include levels
--- @include park
+-- @include finish
 -- @include suspects
 local STEP = 15 -- ms between two steps of a sweep: the server's load does not grow with the number of workers
 -- Whether the leases of all workers last *lease* ms, and none has a deadline of its own.
@@ -115,7 +115,7 @@ local function taken_over(q, lease, cursor, limit, died)
   park_at(q.jobs, SUSPECTS, apart)
   return expired, cursor
 end
--- Park expired entries, at most *limit*; if they must be read (see park), at most half of it, and within the *budget*.
+-- Park expired entries, at most *limit*; if they must be read (see finish), at most half of it, and within the *budget*.
 -- Answers their number, the ms until the next step (nil if other callers take it, or the sweep has ended), and their
 -- ids if there are listeners (*heard*).
 local function sweep(q, now, lease, limit, budget, heard)
@@ -129,7 +129,7 @@ local function sweep(q, now, lease, limit, budget, heard)
     if row and not is_reserved(row[2]) then expired[#expired + 1] = entry else redis.call('ZREM', q.leases, entry) end
   end
   local found = #expired
-  local ids = park(q, expired, budget, heard)
+  local ids = finish(q, expired, {budget = budget, heard = heard})
   local moved, further = #expired, (#due == limit or #expired < found) and STEP or nil
   if moved == limit or moved < found then return moved, further, ids end
   local started, stepped, cursor = string.match(redis.call('HGET', q.stats, 'sweep') or '', '^(%d+) (%d+) (%S+ ?%S*)$')
@@ -150,7 +150,7 @@ local function sweep(q, now, lease, limit, budget, heard)
   else
     expired, cursor, died = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved)
     found = #expired
-    for i, id in ipairs(park(q, expired, budget, heard, died)) do ids[moved + i] = id end
+    for i, id in ipairs(finish(q, expired, {died = died, budget = budget, heard = heard})) do ids[moved + i] = id end
     cut = #expired < found
     if cut then cursor = lines and from or #expired > 0 and '(' .. expired[#expired] or from end
   end

@@ -5,9 +5,9 @@
 -- entry was removed by hand; which of the seven kinds they are, their level, and where to continue, '' at the end.
 -- @feature ordered
 -- @include delivered
--- @include levels
 -- @include page
 -- @include tried
+-- @include waiting_consumers
 local function waiting_page(q, place, limit, last)
   local part, level, from = string.match(place, '^(%a+):(%d) (.*)$')
   part, level, from = part or 'parked', tonumber(level or 0), from or '-'
