@@ -472,7 +472,6 @@ def users(error: BaseException) -> TracebackType | None:
 
 
 def class_path(error: BaseException) -> str:
-    """Return the module and the name of an exception's class, such as `builtins.ValueError`."""
     kind = type(error)
     return f"{kind.__module__}.{kind.__qualname__}"
 

@@ -161,12 +161,10 @@ async def _until(worker: AsyncWorker, over: Callable[[], bool]) -> None:
 
 
 def _opened(before: set[Connected], kind: type = Closing) -> list[Any]:
-    """List the queues and flows that handlers have opened since *before*."""
     return [one for one in set(OPENED) - before if isinstance(one, kind)]
 
 
 def _on_own_loop(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run *coroutine* on an event loop of its own, whether or not this thread has one."""
     with ThreadPoolExecutor(1, "headrace-testing") as other:
         other.submit(asyncio.run, coroutine).result()
 

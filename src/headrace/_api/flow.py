@@ -1,4 +1,4 @@
-"""The base of `Flow` and `AsyncFlow`: arguments turned into operations and calls."""
+"""The base of `Flow` and `AsyncFlow`, which turns arguments into operations and calls."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Stages(Guided):
-    """The base of both flows: the declaration of their stages."""
+    """The base of both flows, with the declaration of their stages."""
 
     def __init__(
         self, name: str, namespace: str, codec: Codec[Any] | None, lookup: Sequence[str], dead_limit: int,
@@ -87,7 +87,7 @@ R = TypeVar("R")
 
 
 class BaseFlow(Connected, Stages):
-    """The base of both flows: arguments turned into operations and calls, with their spans."""
+    """The base of both flows. It turns arguments into operations and calls, with their spans."""
 
     _durable: Durability | None = None  # how far starts and completions must have come, where the call says nothing
 

@@ -1,4 +1,4 @@
-"""Results for users: one as a value or an error; many, as their jobs end, by `as_completed`."""
+"""Results for users. One is a value or an error, and many are yielded by `as_completed` as their jobs end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def aligned(results: object, ids: Sequence[str]) -> Sequence[Any]:
 
 
 def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
-    """Return the result of a job with this end; `None` if it has none. Raises `JobFailed`, `CodecError`."""
+    """Return the result of a job with this end, or `None` if it has none. Raises `JobFailed`, `CodecError`."""
     if end.state != "completed" and (end.state != "unknown" or ops.settings.history):
         raise JobFailed(id, end.state, end.reason)
     return None if end.result is None else decoded(ops.bound, id, end.result, decode)
@@ -57,13 +57,13 @@ def value_of(ops: Ops, id: str, end: End, decode: Decode | None = None) -> Any:
 
 @define(eq=False)  # not frozen: one is made for each call, and filling a frozen class takes 3 times as long
 class QueueSource:
-    """The source of the results of a queue's receipts. *decode*: a task's, behind the codec."""
+    """The source of the results of a queue's receipts. A task has *decode*, behind the codec."""
 
     queue: Any
     decode: Decode | None = None
 
     def result(self, id: str, timeout: float | timedelta | None) -> Any:
-        """Wait for the end of an enqueued job; `None` waits for ever. The queue drives this generator."""
+        """Wait for the end of an enqueued job, or for ever if *timeout* is `None`. The queue drives this generator."""
         limit = checks.patience(timeout)
         return self.queue._drive(self._result(id, limit))  # noqa: SLF001 - we are a part of it
 

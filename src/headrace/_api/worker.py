@@ -1,4 +1,4 @@
-"""The base of `Worker` and `AsyncWorker`: handlers are registered, and consumers made of them."""
+"""The base of `Worker` and `AsyncWorker`, which registers handlers, and makes consumers of them."""
 
 from __future__ import annotations
 
@@ -132,18 +132,18 @@ class Relaying(Protocol):
     """A relay, as its worker runs it. One for asyncio is ended by an `await`."""
 
     def join(self, other: object) -> bool:
-        """Do the work of *other*, too, on the same session; `False` if that is of another engine."""
+        """Do the work of *other*, too, on the same session. Returns `False` if that is of another engine."""
         ...
 
     def begin(self, where: Address) -> None:
-        """Begin. *where*: the server for a queue that names none."""
+        """Begin. *where* is the server for a queue that names none."""
 
     def end(self) -> Any:
         """Stop."""
 
 
 class Relayed(Protocol):
-    """An outbox, as a worker knows it: `headrace.sql.Outbox`."""
+    """An outbox, as a worker knows it. `headrace.sql.Outbox` is one."""
 
     def relay(self, engine: Any, poll: Any = None) -> Relaying:
         """Make a relay of its rows."""
@@ -151,7 +151,7 @@ class Relayed(Protocol):
 
 
 class BaseWorker(Guided, Hooked, Unpicklable, Generic[ClientT]):
-    """The base of both workers: their handlers and settings."""
+    """The base of both workers, with their handlers and settings."""
 
     _elsewhere = OF_WORKERS
     _client_type: ClassVar[type]

@@ -169,7 +169,6 @@ class _Place:
         return self.root / os.fsdecode((self.root / "supervisor.lock").read_bytes())
 
     def failure(self, message: str) -> HeadraceError:
-        """Make an error with *message* and the end of the server's log."""
         log = self.root / "server.log"
         try:
             lines = log.read_bytes()[-4000:].decode(errors="replace").splitlines()[-20:]
@@ -255,7 +254,6 @@ def _unlock(fd: int) -> None:
 
 
 def _wait(condition: Callable[[], bool]) -> bool:
-    """Wait for *condition*. Return false if it took too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:

@@ -88,7 +88,6 @@ def _announce(path: Path, events: queue.SimpleQueue[str], event: str) -> int:
 
 
 def _start(root: Path, binary: str, path: str) -> subprocess.Popen[bytes] | None:
-    """Start the server, unless one is running."""
     held = os.open(root / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not lock(held, fcntl.LOCK_EX):

@@ -247,7 +247,6 @@ class BaseEngine(ABC):
         return woken, reply
 
     def answered(self, ops: Sequence[Op[Any]], replies: Sequence[Any], since: float) -> None:
-        """Record a round trip that began at *since*."""
         if not self._leased and any(op.name == "lease" for op in ops):
             self._leased = True
             for executor in self.executors.values():

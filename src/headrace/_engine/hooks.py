@@ -16,7 +16,6 @@ from headrace.errors import ConfigurationError, describe_error
 
 
 def is_async(function: object) -> bool:
-    """Tell whether calling *function* gives a coroutine."""
     return any(map(inspect.iscoroutinefunction, _bodies(function)))
 
 
@@ -140,7 +139,6 @@ class Hooked:
 
 
 def hook_failed(hook: Hook, error: BaseException) -> None:
-    """Log the error of a stop hook. The other hooks are called nevertheless."""
     log_event("hook_failed", "%s: %s", called(hook), describe_error(error), error=error)
 
 

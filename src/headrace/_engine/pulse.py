@@ -85,7 +85,6 @@ class Pulse:
             self._loop.call_soon_threadsafe(function)
 
     def post(self, function: Callable[..., object], *args: object) -> None:
-        """Call a function in the worker's loop, from the pulse."""
         try:
             self._worker_loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the worker's loop was closed: for its peers the worker is dead
@@ -116,7 +115,6 @@ class Pulse:
 
 
 def settle(future: asyncio.Future[Any], result: Any = None, error: BaseException | None = None) -> None:
-    """End a future, unless it has ended."""
     if future.done():
         return
     if error is None:

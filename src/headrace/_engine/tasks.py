@@ -50,8 +50,6 @@ from headrace.errors import OutcomeUnknown, RunLost, describe_error
 
 @frozen
 class Unfinished:
-    """The awaitable that a plain function returned, and the context of its run."""
-
     awaitable: Awaitable[Any]
     context: Context
 
@@ -124,8 +122,6 @@ AT_ONCE: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) e
 
 
 class _Slots:
-    """The slots of one consumer, with its waiting units and its running units."""
-
     __slots__ = (
         "around",
         "awaited",
@@ -245,7 +241,6 @@ def _by_signal(error: KeyboardInterrupt) -> bool:
 
 
 async def _answered(error: BaseException | None, result: Any, _argument: object) -> Any:
-    """End as a plain function has ended."""
     if error is not None:
         raise error
     return result
@@ -268,7 +263,6 @@ async def _timed(function: Callable[[Any], Awaitable[Any]], deadline: float, arg
 
 
 async def call_stops(hooks: list[Hook], error: BaseException | None = None) -> BaseException | None:
-    """Call the stop hooks, the last first. Return the first error, if any."""
     while hooks:
         hook = hooks.pop()
         try:
@@ -346,7 +340,7 @@ class Engine(BaseEngine):
         return units, slots.of.running > 0
 
     def abort(self, held: Sequence[HeldJob]) -> None:
-        """Cancel the tasks whose jobs are all lost. Threads can only be told."""
+        """Cancel the tasks whose jobs are all lost. Threads cannot be stopped, and only see that the job is lost."""
         if not held:  # usual for most queues when a worker with many queues stops
             return
         for one in held:
@@ -447,7 +441,6 @@ class Engine(BaseEngine):
             asyncio.get_running_loop().call_soon(self._take_in, slots, context=self.contexts.start)
 
     def _take_in(self, slots: _Slots) -> None:
-        """Process all ends of one turn of the event loop."""
         over = slots.over
         slots.over = []
         slots.of.running -= len(over)
@@ -482,13 +475,11 @@ class Engine(BaseEngine):
         return await driver(self.executors["work"], self.not_durable)(call)
 
     async def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
-        """Finish a run whose handler has ended, and return the error that counts."""
         note_ran(run)
         try:
-            ended: BaseException | None = await self._drive(run, run.leave(error))
+            return cast("BaseException | None", await self._drive(run, run.leave(error)))
         except BaseException as raised:
             return raised
-        return ended
 
     def subscription(self, channels: Sequence[str]) -> AsyncSubscription:
         found = self._subscriptions.get(key := tuple(channels))

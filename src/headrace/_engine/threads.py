@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from headrace import _forks
 from headrace._core.effects import BlockThen, HeldJob, Phase, Role, Start
@@ -235,10 +235,10 @@ class Engine(BaseEngine):
     def _left(self, run: Run, error: BaseException | None) -> BaseException | None:
         note_ran(run)
         try:
-            ended: BaseException | None = driver(self.executors["work"], self.not_durable)(run.leave(error))
+            drive = driver(self.executors["work"], self.not_durable)
+            return cast("BaseException | None", drive(run.leave(error)))
         except BaseException as raised:
             return raised
-        return ended
 
     def subscription(self, channels: Sequence[str]) -> Subscription:
         found = self._subscriptions.get(key := tuple(channels))

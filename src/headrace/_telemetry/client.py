@@ -105,7 +105,6 @@ class SendSpan(CallSpan):
             self.context = lambda: flat
 
     def _create(self) -> Sequence[str]:
-        """Make a span for one job of a batch, and return its trace headers."""
         traced = tracer()
         if traced is None or self.span is None:
             return ()

@@ -45,8 +45,6 @@ class Waits:
 
 
 class Instruments:
-    """The instruments of one meter provider."""
-
     def __init__(self, provider: Any) -> None:
         meter = provider.get_meter(SCOPE, version("headrace"), SCHEMA)
         self.nothing = isinstance(meter, NoOpMeter)
@@ -165,7 +163,6 @@ class Instruments:
 
 
 def failing(attributes: dict[str, Value], error: BaseException | None) -> dict[str, Value]:
-    """Add the class of *error* to *attributes*, if there is one."""
     return attributes if error is None else {**attributes, ERROR: error_type(error)}
 
 
@@ -270,7 +267,6 @@ class OutboxReadings(Readings):
             yield Observation(view.refused, {**place.common, STATE: "refused"})
 
     def age(self, _options: CallbackOptions) -> Iterable[Observation]:
-        """Observe the age of the first row that waits. It is 0 if none does."""
         for place, view in self._fresh():
             yield Observation(view.oldest, place.common)
 

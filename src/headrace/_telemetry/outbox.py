@@ -21,7 +21,6 @@ def record_relayed(place: Place, waits: Iterable[float]) -> None:
 
 
 def record_outbox(place: Place, view: OutboxView) -> None:
-    """Record which rows wait, as a relay has counted."""
     if instruments() is not None:
         key = f"{place.server} {place.queue}"
         outboxes.due(key, place, REPORT_EVERY_S)

@@ -33,8 +33,6 @@ def record_step(place: Place, claim: Claim, event: str, step: str, earlier: str 
 
 
 class StepSpan:
-    """The span of one step, sleep or wait, if there is tracing."""
-
     def __init__(self, kind: str, name: str) -> None:
         made = tracer()
         self._span: Any = (

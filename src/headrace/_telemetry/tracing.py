@@ -157,8 +157,6 @@ class Place:
 
 
 class Propagator:
-    """The names of the headers that the global propagator writes."""
-
     __slots__ = ("_textmap", "more", "parents")
 
     def __init__(self) -> None:
@@ -226,13 +224,11 @@ def context_of(span: Span, context: Context | None = None) -> Context:
 
 
 def origin(headers: Mapping[str, str]) -> SpanContext | None:
-    """Extract the span in which a job was created."""
     found = sent(headers)
     return None if found is None else trace.get_current_span(found).get_span_context()
 
 
 def earlier(headers: Mapping[str, str]) -> SpanContext | None:
-    """Extract the span of the job's previous attempt."""
     written = headers.get(ATTEMPT)
     if written is None:
         return None

@@ -68,15 +68,12 @@ def executor_of(
     url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
     attend: Attend | None = None, *, shares: bool = False,
 ) -> AsyncExecutor:  # fmt: skip
-    """Make the executor for a server, or for the cluster that *url* or *client* names."""
     if names_cluster(url, client):
         return AsyncClusterExecutor(seeds(url, client, ConnectionPool), budget, outage)
     return AsyncExecutor(url, client, budget, outage, attend, shares=shares)
 
 
 class AsyncClusterExecutor(AsyncExecutor):
-    """Runs operations on the nodes of a cluster."""
-
     _trip = Scattered
 
     def __init__(self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None) -> None:
@@ -97,7 +94,6 @@ class AsyncClusterExecutor(AsyncExecutor):
         return list(self._links.values())
 
     def _link(self, node: Node) -> AsyncExecutor:
-        """Return the executor of a node. Make it, unless another thread is faster."""
         link = self._links.get(node)
         if link is None:
             pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(ConnectionPool, node))
@@ -285,7 +281,6 @@ class AsyncClusterExecutor(AsyncExecutor):
         return 0 if over else at * SCANNED_AT_ONCE + number, names
 
     async def info(self, within: float | None = None) -> list[str]:
-        """Return the text of INFO of each primary."""
         if not self.slots.complete:
             await self._refresh(within)
         return [one for node in self.slots.primaries() for one in await self._link(node).info(within)]

@@ -39,8 +39,6 @@ def lock() -> AbstractContextManager[Any]:
 
 
 class Background:
-    """The tasks that an object runs beside its callers."""
-
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -102,12 +100,10 @@ def made(calls: list[tuple[str, Any]], what: str, call: Driven[T]) -> Driven[T]:
 
 
 async def settled(value: Any) -> Any:
-    """Return the value of a function, or of the awaitable that it has returned."""
     return await value if inspect.isawaitable(value) else value
 
 
 async def happens(event: Event, seconds: float) -> bool:
-    """Wait for an event. Tell whether it was set in time."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

@@ -92,7 +92,6 @@ class AsyncExecutor(AsyncTrips):
             self._goes_on(undone())
 
     async def _insist(self, op: Op[Any]) -> None:
-        """Send an operation once. Send it once more if the closing event loop cancels it."""
         lane = self._lane(op)
         try:
             await self._attempt(self._trip([op]), [lane], None)
@@ -101,7 +100,7 @@ class AsyncExecutor(AsyncTrips):
 
     def _goes_on(self, work: Coroutine[Any, Any, None]) -> None:
         async def quietly() -> None:
-            with suppress(Exception):  # jobs that can't be released now come back when their leases expire
+            with suppress(Exception):  # jobs that can't be released now are back when their leases expire
                 async with asyncio.timeout(UNDO_WITHIN_S):
                     await work
 
@@ -255,7 +254,6 @@ class Coalescer:
         raise late
 
     def _next(self) -> None:
-        """Send the waiting calls, as another call has ended."""
         if self.waiting:
             task = asyncio.create_task(self._send(), name="headrace-coalescer")
             self.tasks.add(task)  # the loop keeps only a weak reference
@@ -279,7 +277,6 @@ class Coalescer:
         self.loop.call_soon(self._next)  # after the answered callers have run: their next calls join it
 
     def _take(self, batch: list[Waiting]) -> list[Any]:
-        """Move the waiting calls to *batch*, except for cancelled ones. Return their items."""
         items: list[Any] = []
         size = 0
         while self.waiting and len(items) < COALESCED_AT_MOST and size < BYTES_PER_SCRIPT:

@@ -40,7 +40,7 @@ def on_signals(act: Callable[[], object]) -> Generator[bool]:
     loop = asyncio.get_running_loop()
     before: dict[int, tuple[Any, Any]] = {}
     for number in (signal.SIGINT, signal.SIGTERM):
-        own = getattr(loop, "_signal_handlers", {}).get(number)  # asyncio tells no other way; uvloop tells none
+        own = getattr(loop, "_signal_handlers", {}).get(number)  # asyncio has no public way, and uvloop has none at all
         handler = signal.getsignal(number)
         with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
             loop.add_signal_handler(number, act)

@@ -269,12 +269,10 @@ def abandon(connection: Any, loop: Any) -> None:
 
 
 async def disconnect(connection: Any) -> None:
-    """Close a connection, without waiting for its end."""
     await connection.disconnect(nowait=True)
 
 
 def maker_for(theirs: Any) -> Any:
-    """Return a pool of redis-py that makes connections of our own to the server of *theirs*."""
     return own_pool(theirs, redis.asyncio.ConnectionPool, AsyncNoRetry(NoBackoff(), 0), AsyncManager)
 
 

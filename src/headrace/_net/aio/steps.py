@@ -53,7 +53,6 @@ def driver(executor: AsyncExecutor, late: Callable[[NotDurable], list[Any]]) -> 
 
 
 def raised(error: NotDurable) -> list[Any]:
-    """Raise the error of a write that is not as durable as asked."""
     raise error
 
 
@@ -115,7 +114,6 @@ class AsyncSteps:
         return StepSpan(kind, name)
 
     def skip_sleeps(self) -> None:
-        """End each sleep at once, for tests."""
         self.run.skip_sleeps = True
 
     def progress(self, fraction: float, text: str) -> None:

@@ -249,7 +249,7 @@ class AsyncTrips:
             limit = value_limit(await reply_within(connection, self.timeout))
             return limit, limit is None and refuses(await reply_within(connection, REFUSED_WITHIN_S))
         finally:
-            await self.connections.drop(connection)  # it waits for a value that does not come
+            await self.connections.drop(connection)  # it waits for a value that is never sent
 
     async def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
         """Return the cursor of the next step of a scan, and the keys that this step finds."""
@@ -327,7 +327,7 @@ class AsyncTrips:
         """Fetch the reply of the operation in *effect* again, by the same number, and undo the
         operation.
         """
-        with suppress(Exception):  # a job that stays leased comes back as the worker leaves
+        with suppress(Exception):  # a job that stays leased is back once the worker leaves
             reply = (await self._attempt(self._trip([effect.again]), [lane], None))[0]
             undoing = effect.undo(effect.again.decode(reply))
             if undoing is not None:
@@ -372,7 +372,6 @@ class AsyncTrips:
                     await self.connections.send([pack(command) for command in clearing])
 
     def _durability_wait(self, ops: Sequence[Op[Any]]) -> DurabilityWait | None:
-        """Return the durability that a round trip of these operations waits for."""
         for op in ops:
             if op.durability is not None:
                 return op.durability

@@ -175,7 +175,6 @@ def _legible(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """Return a URL without its secrets."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -207,7 +206,8 @@ def client_of(url: str, **options: Any) -> Generator[Any, None, None]:
     if names_cluster(url, None):
         url, nodes = seeds_of(url)
         node: Any = ClusterNode  # not annotated
-        make, options = redis.RedisCluster, options | {"startup_nodes": [node(*place) for place in nodes]}
+        make = redis.RedisCluster
+        options["startup_nodes"] = [node(*place) for place in nodes]
     try:
         client = make.from_url(url, **options)
     except errors.RedisClusterException as error:  # which is no RedisError: none of the nodes has answered

@@ -79,7 +79,7 @@ def _in_child() -> None:
     _let_go()
     try:
         _unmask()
-    except KeyboardInterrupt:  # the signal came at once; Python ignores exceptions in this callback
+    except KeyboardInterrupt:  # the signal was there already, and Python ignores exceptions in this callback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -115,7 +115,6 @@ class Slots:
             self._silent.pop(node, None)
 
     def silent(self, slot: int) -> Node | None:
-        """Return the node that serves *slot*, if it is silent."""
         node = self._owners[slot]
         return None if node is None or self._silent.get(node, 0.0) <= time.monotonic() else node
 
@@ -206,9 +205,6 @@ class MapSearch:
         self.slots.asked = time.monotonic()
 
     def take(self, node: Node, answers: Sequence[Any] | Exception) -> bool:
-        """Process the answer of *node* to `ASK_MAP`, or its error. Tell whether the map is known
-        now.
-        """
         try:
             found = answers if isinstance(answers, Exception) else self.slots.read(answers, node)
         except Exception as error:
@@ -349,8 +345,6 @@ class Scattered(Trip):
 
 @frozen(eq=False)
 class Batch:
-    """Packed operations for one node."""
-
     node: Node
     places: Sequence[int]
     """The positions of the operations in the trip."""
@@ -360,9 +354,6 @@ class Batch:
     durability: DurabilityWait | None = None
 
     def replies(self, answers: Sequence[Any]) -> Sequence[Any]:
-        """Return the replies of the operations, without the replies to ASKING and to waits for
-        durability.
-        """
         every = 2 if self.asking else 1
         return answers[every - 1 :: every] if self.durability is None else self.durability.unwrapped(answers, every)
 
@@ -389,7 +380,6 @@ class Scatter:
         return any(self._slots.owner(slot_of(self._trip.ops[i].keys[0])) is None for i in self._left)
 
     def batches(self) -> list[Batch]:
-        """Return the batches to send now, one for each node."""
         groups: dict[tuple[Node, bool], list[int]] = {}
         left, self._left = self._left, []
         self._rounds += 1
@@ -417,7 +407,6 @@ class Scatter:
         return Batch(node, places, ops, asking, commands, durability)
 
     def take(self, batch: Batch, answers: Sequence[Any] | Exception) -> None:
-        """Process the answers to a batch, or the error in their place."""
         if isinstance(answers, Exception):
             self._slots.failed(batch.node, answers)
             self._failed(_naming(batch.node, answers))

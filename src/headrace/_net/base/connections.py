@@ -114,7 +114,6 @@ class Packer:
 
     @staticmethod
     def pack(name: str | bytes, *args: Arg) -> list[bytes]:
-        """Pack a command, whose name may be several words."""
         return [pack([*name.split(), *args])]
 
 

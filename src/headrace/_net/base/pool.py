@@ -130,7 +130,6 @@ class BasePool:
             self.close_now(connection)
 
     def close_now(self, connection: Any) -> None:
-        """Close a connection without waiting."""
         raise NotImplementedError
 
     def _emptied(self, everything: bool) -> list[Any]:

@@ -150,7 +150,6 @@ def value_limit(reply: Any) -> int | None:
 
 
 def refuses(reply: Any) -> bool:
-    """Tell whether a value was refused as too large."""
     return isinstance(reply, errors.ResponseError) and "invalid bulk length" in str(reply)[:300]
 
 
@@ -161,7 +160,7 @@ def too_large(ops: Sequence[Op[Any]], limit: int | None, refused: bool) -> TooLa
     """
     size, name = largest(ops)
     if not refused and (limit is None or size <= limit):
-        return None  # no value is too large, or the server does not tell its limit
+        return None  # no value is too large, or the server does not say its limit
     most = "no value as large" if limit is None else f"{limit:,} at most"
     error = TooLarge(f"{name}: a value of {size:,} bytes; this server takes {most} (proto-max-bulk-len)")
     error.limit = size - 1 if limit is None else limit
@@ -332,7 +331,6 @@ class RetryBudget:
 
 
 def policy(budget: RetryBudget, pause: float = RETRY_PAUSE_S) -> dict[str, Any]:
-    """Return the options for tenacity."""
     return {
         "retry": retry_if_exception(budget.heals),
         "before": budget.before,
@@ -370,7 +368,6 @@ class Lanes:
         return lane
 
     def give(self, ops: Sequence[Op[Any]], lanes: Sequence[Lane]) -> None:
-        """Return the lanes of calls that were answered."""
         for op, lane in zip(ops, lanes, strict=True):
             if not lane.repeated:
                 self.put(op.lane_prefix, lane)

@@ -86,7 +86,6 @@ class Watch:
         return primary
 
     def _begin(self) -> None:
-        """Watch, unless this process does already."""
         self._wanted = time.monotonic()
         if self._threads and self._pid == os.getpid():
             return
@@ -104,7 +103,6 @@ class Watch:
                     thread.start()
 
     def add(self, connection: Any) -> None:
-        """Register a connection that is about to be made."""
         with self._lock:
             self._connections.add(connection)
 

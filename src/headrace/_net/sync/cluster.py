@@ -69,15 +69,12 @@ def executor_of(
     url: str | None = None, client: Any = None, budget: float = RETRY_BUDGET_S, outage: Outage | None = None,
     attend: Attend | None = None, *, shares: bool = False,
 ) -> Executor:  # fmt: skip
-    """Make the executor for a server, or for the cluster that *url* or *client* names."""
     if names_cluster(url, client):
         return ClusterExecutor(seeds(url, client, ConnectionPool), budget, outage)
     return Executor(url, client, budget, outage, attend, shares=shares)
 
 
 class ClusterExecutor(Executor):
-    """Runs operations on the nodes of a cluster."""
-
     _trip = Scattered
 
     def __init__(self, seeds: Seeds, budget: float = RETRY_BUDGET_S, outage: Outage | None = None) -> None:
@@ -98,7 +95,6 @@ class ClusterExecutor(Executor):
         return list(self._links.values())
 
     def _link(self, node: Node) -> Executor:
-        """Return the executor of a node. Make it, unless another thread is faster."""
         link = self._links.get(node)
         if link is None:
             pool: Any = SimpleNamespace(connection_pool=self._seeds.pool(ConnectionPool, node))
@@ -286,7 +282,6 @@ class ClusterExecutor(Executor):
         return 0 if over else at * SCANNED_AT_ONCE + number, names
 
     def info(self, within: float | None = None) -> list[str]:
-        """Return the text of INFO of each primary."""
         if not self.slots.complete:
             self._refresh(within)
         return [one for node in self.slots.primaries() for one in self._link(node).info(within)]

@@ -35,8 +35,6 @@ def here() -> object:
 
 
 class Background:
-    """The threads that an object runs beside its callers."""
-
     def __init__(self) -> None:
         self._threads: WeakSet[threading.Thread] = WeakSet()
 

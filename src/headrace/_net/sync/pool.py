@@ -171,7 +171,6 @@ def disconnect(connection: Any) -> None:
 
 
 def maker_for(theirs: Any) -> Any:
-    """Return a pool of redis-py that makes connections of our own to the server of *theirs*."""
     return own_pool(theirs, redis.ConnectionPool, NoRetry(NoBackoff(), 0))
 
 
@@ -219,7 +218,6 @@ def exchanged(connection: Any, packed: bytes) -> Any:
 
 
 def send(connection: Any, packed: bytes) -> None:
-    """Send packed commands, like redis-py but without its extras."""
     sock = connection._sock  # noqa: SLF001
     if sock is None or connection.health_check_interval:  # closed by another thread, or to be asked whether it is sound
         connection.send_packed_command([packed])
@@ -245,7 +243,6 @@ def replies(connection: Any, number: int, end: float | None = None) -> list[Any]
 
 
 def reply_within(connection: Any, seconds: float) -> Any:
-    """Read one reply, or return `None` if there is none within *seconds*."""
     return reply(connection) if connection.can_read(seconds) else None
 
 
@@ -296,7 +293,7 @@ class Combiner:
         call.turn.wait()
         if call.leads:
             self._lead(call.leads)
-            call.leads = ()  # this call is among them: where nothing happens, the collector may not come for long
+            call.leads = ()  # this call is among them, and the collector may not run for long
         if call.error is not None:
             raise call.error
         assert call.answers is not None  # noqa: S101

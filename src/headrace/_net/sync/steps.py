@@ -54,7 +54,6 @@ def driver(executor: Executor, late: Callable[[NotDurable], list[Any]]) -> Drive
 
 
 def raised(error: NotDurable) -> list[Any]:
-    """Raise the error of a write that is not as durable as asked."""
     raise error
 
 
@@ -116,7 +115,6 @@ class Steps:
         return StepSpan(kind, name)
 
     def skip_sleeps(self) -> None:
-        """End each sleep at once, for tests."""
         self.run.skip_sleeps = True
 
     def progress(self, fraction: float, text: str) -> None:

@@ -28,7 +28,7 @@ from headrace._protocol.queue_ops import Ops
 from headrace._telemetry.log import log_event
 
 PING_AFTER_S = 5.0  # seconds of silence before a ping, and twice this time for its answer
-ANNOUNCE_EVERY_S = 10.0  # seconds after which the scripts are told again that this client listens
+ANNOUNCE_EVERY_S = 10.0  # seconds after which this client announces again that it listens
 LISTEN_S = 1.0  # seconds a listener reads before it checks for waiters, or between two tries to connect
 PING = pack(("PING",))
 
@@ -100,7 +100,6 @@ class Subscription:
             raise
 
     def _follow(self, channels: Sequence[str]) -> None:
-        """Subscribe at the node to which the redirections lead."""
         for _ in range(REDIRECTED_AT_MOST):
             try:
                 return self._subscribe_at(channels)
@@ -169,7 +168,6 @@ class Subscription:
         return [(bytes(reply[1]).decode(), bytes(reply[2]))] if kind in (b"message", b"smessage") else []
 
     def _moved(self, error: errors.MovedError) -> list[tuple[str, bytes]]:
-        """Handle a redirection, as another node serves the slot of these channels."""
         self._executor.redirected(error)
         redirection: Any = error  # its attributes are not annotated
         self._stray(redirection.slot_id)

@@ -250,7 +250,7 @@ class Trips:
             limit = value_limit(reply_within(connection, self.timeout))
             return limit, limit is None and refuses(reply_within(connection, REFUSED_WITHIN_S))
         finally:
-            self.connections.drop(connection)  # it waits for a value that does not come
+            self.connections.drop(connection)  # it waits for a value that is never sent
 
     def scan(self, cursor: int, pattern: str, within: float | None = None) -> tuple[int, list[str]]:
         """Return the cursor of the next step of a scan, and the keys that this step finds."""
@@ -328,7 +328,7 @@ class Trips:
         """Fetch the reply of the operation in *effect* again, by the same number, and undo the
         operation.
         """
-        with suppress(Exception):  # a job that stays leased comes back as the worker leaves
+        with suppress(Exception):  # a job that stays leased is back once the worker leaves
             reply = self._attempt(self._trip([effect.again]), [lane], None)[0]
             undoing = effect.undo(effect.again.decode(reply))
             if undoing is not None:
@@ -371,7 +371,6 @@ class Trips:
                     self.connections.send([pack(command) for command in clearing])
 
     def _durability_wait(self, ops: Sequence[Op[Any]]) -> DurabilityWait | None:
-        """Return the durability that a round trip of these operations waits for."""
         for op in ops:
             if op.durability is not None:
                 return op.durability
