@@ -604,6 +604,7 @@ headrace work app:worker app:other_worker""",
     "stats": "headrace stats emails --json",
     "redeclare": """\
 headrace redeclare renders --fair tenant --weight gold=3 --limit tenant=5 --limit 50
+headrace redeclare renders --limit tenant=20,free:2,trial:1
 headrace redeclare renders --none""",
     "reshard": """\
 headrace reshard ingest 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -97,6 +98,22 @@ def test_redeclare(within: Program, newest: Server) -> None:
         assert queue.counts().lost == 0
 
 
+def test_redeclare_limits_of_values(within: Program, newest: Server) -> None:
+    """`--limit` names single values, which may have colons, commas and equals signs."""
+    with Queue[bytes]("q", url=newest.url) as queue:
+        tenants = ["free", "a=1:2", "b,c", "others"]
+        queue.enqueue_many([NewJob(b"x", headers={"tenant": name}) for name in tenants * 4])
+        done = within("redeclare", "q", "--fair", "tenant", "--limit", "tenant=3,free:1,a=1:2:2,b,c:4")
+        terms = (
+            "terms of q: fair tenant, limits 3 of tenant, each 2 of tenant a=1:2, 4 of tenant b,c, 1 of tenant free\n"
+        )
+        assert (done.returncode, done.stdout) == (0, terms), done
+        leased = Counter(lease.job.headers["tenant"] for lease in queue.lease_many(16))
+        assert leased == {"free": 1, "a=1:2": 2, "b,c": 4, "others": 3}
+        done = within("redeclare", "q", "--limit", "tenant=3,free:2", "--json")
+        assert json.loads(done.stdout)["each"] == "2 of tenant free"
+
+
 def test_redeclare_two_levels(within: Program, newest: Server) -> None:
     with Queue[bytes]("q", url=newest.url) as queue:
         queue.enqueue(b"x", headers={"org": "a", "user": "b=c"})
@@ -127,6 +144,11 @@ def test_redeclare_a_sharded_queue(within: Program, newest: Server) -> None:
         (("--limit", "many"), "--limit 'many': give a number, or a header and a number, such as tenant=5"),
         (("--limit", "0"), "give at least 1; pause the queue"),
         (("--limit", "tenant=2", "--limit", "tenant=3"), "give one of them"),
+        (("--limit", "tenant=5,free"), "and with single values tenant=20,free:2"),
+        (("--limit", "tenant=5,free=2"), "and with single values tenant=20,free:2"),
+        (("--limit", "5,free:2"), "give the header of the values, too, such as tenant=20,free:2"),
+        (("--limit", "tenant=5,free:0"), "give at least 1; pause the queue"),
+        (("--limit", "tenant=5,free:1,free:2"), "'free' has two limits: give one of them"),
         (("--fair", "a/b/c"), "give one header, or two"),
         (("--fair", "headrace-x"), "reserved"),
         (("--weight", "a=2"), "--fair, which is missing"),

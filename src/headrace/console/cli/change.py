@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import re
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -373,7 +375,8 @@ def redeclare(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[HEADER=]NUMBER", help="Leased jobs of the queue, or of each value of a header, at most."
+            metavar="[HEADER=]NUMBER[,VALUE:NUMBER]",
+            help="Leased jobs of the queue, or of each value of a header, at most; and of single values.",
         ),
     ] = None,
     per_shard: Annotated[bool, typer.Option("--per-shard", help="Divide the limits among the shards.")] = False,
@@ -390,17 +393,32 @@ def redeclare(
     limits = [_limit(text, per_shard) for text in limit or ()]
     queue.admin.redeclare(fair=fair, weights=dict(_weight(text, fair) for text in weight or ()) or None, limits=limits)
     declared = {} if none else attrs.evolve(InnerQueue(queue).settings, fair=fair, limits=limits).declared()
-    given = {name: declared.get(name) for name in ("fair", "limits")}
+    given = {name: declared.get(name) for name in ("fair", "limits", *({"each"} & {*declared}))}
     text = ", ".join(f"{name} {value}" for name, value in given.items() if value) or "none"
     outcome(in_json, f"terms of {queue.name}: {text}", {"queue": queue.name, **given})
 
 
+# A value may have any characters: it ends at the last colon before a number.
+_LIMIT = re.compile(r"(?:(?P<key>.+?)=)?(?P<number>[0-9]+)(?P<each>(?:,.*?:[0-9]+)*)", re.DOTALL)
+_EACH = re.compile(r",(.*?):([0-9]+)(?=,|$)", re.DOTALL)
+
+
 def _limit(text: str, per_shard: bool) -> Limit:
-    """Read a limit such as `20` or `tenant=5`. Raises `ConfigurationError`."""
-    key, _, number = text.rpartition("=")
-    if not number.isascii() or not number.isdigit():
-        raise ConfigurationError(f"--limit {text!r}: give a number, or a header and a number, such as tenant=5")
-    return Limit(int(number), key=key or None, per_shard=per_shard and key != HEADERS.key)
+    """Read a limit such as `20`, `tenant=5`, or `tenant=20,free:2`. Raises `ConfigurationError`."""
+    found = _LIMIT.fullmatch(text)
+    if found is None or re.search(r"=[0-9]+,", found["key"] or ""):  # such as tenant=20,free=2
+        raise ConfigurationError(
+            f"--limit {text!r}: give a number, or a header and a number, such as tenant=5; and with single values "
+            "tenant=20,free:2"
+        )
+    values = _EACH.findall(found["each"])
+    if twice := [value for value, number in Counter(value for value, _ in values).items() if number > 1]:
+        raise ConfigurationError(f"--limit {text!r}: {twice[0]!r} has two limits: give one of them")
+    each = {value: int(number) for value, number in values}
+    if each and not found["key"]:
+        raise ConfigurationError(f"--limit {text!r}: give the header of the values, too, such as tenant=20,free:2")
+    shared = per_shard and found["key"] != HEADERS.key
+    return Limit(int(found["number"]), key=found["key"] or None, per_shard=shared, each=each)
 
 
 def _weight(text: str, fair: str | None) -> tuple[tuple[str, ...], float]:
