@@ -75,6 +75,23 @@ def test_doctor_names_slots_of_nobody(within: Program, queue: Queue[bytes], newe
     assert "\tslots\t" not in within("doctor").stdout
 
 
+def test_purge_of_a_value(within: Program, queue: Queue[bytes]) -> None:
+    queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant}) for tenant in "abcabca"])
+    assert queue.lease() is not None
+    assert within("purge", "q", "--value", "b", "--yes").stdout == "purged 2\n"
+    assert queue.counts().waiting == 4
+    done = within("purge", "q", "--value", "", "--yes")
+    assert (done.returncode, done.stdout) == (1, "purged 0\n")
+
+
+def test_purge_of_a_value_without_terms(within: Program, newest: Server) -> None:
+    with Queue[bytes]("q", url=newest.url) as queue:
+        queue.enqueue(b"x")
+    done = within("purge", "q", "--value", "a", "--yes")
+    assert done.returncode == 2
+    assert "this queue has no fair=, and no single Limit with a key=" in done.stderr
+
+
 # -- terms -----------------------------------------------------------------------------------------------
 
 
@@ -146,9 +163,9 @@ def test_redeclare_a_sharded_queue(within: Program, newest: Server) -> None:
         (("--limit", "tenant=2", "--limit", "tenant=3"), "give one of them"),
         (("--limit", "tenant=5,free"), "and with single values tenant=20,free:2"),
         (("--limit", "tenant=5,free=2"), "and with single values tenant=20,free:2"),
-        (("--limit", "5,free:2"), "give the header of the values, too, such as tenant=20,free:2"),
+        (("--limit", "5,free:2"), "give a header and each of its values once, as in tenant=20,free:2"),
         (("--limit", "tenant=5,free:0"), "give at least 1; pause the queue"),
-        (("--limit", "tenant=5,free:1,free:2"), "'free' has two limits: give one of them"),
+        (("--limit", "tenant=5,free:1,free:2"), "give a header and each of its values once"),
         (("--fair", "a/b/c"), "give one header, or two"),
         (("--fair", "headrace-x"), "reserved"),
         (("--weight", "a=2"), "--fair, which is missing"),

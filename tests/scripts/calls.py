@@ -270,7 +270,11 @@ CALLS: dict[str, Calls] = {
         filled=[(["s", 1], 0)],
         payloads="one name",
     ),
-    "purge": Calls(sample=OPS.purge(), nothing=[(["-", 500], [0, ""])], filled=[(["-", 500], [0, ""])]),
+    "purge": Calls(
+        sample=OPS.purge(),
+        nothing=[(["-", 500], [0, ""]), (["-", 500, "tenant", "=a"], [0, ""])],
+        filled=[(["-", 500], [0, ""])],
+    ),
     "purge_dead": Calls(
         sample=OPS.purge_dead("-", ["i"]),
         nothing=[(["-", 500], [0, ""]), (["-", 500, "a"], [0, ""])],

@@ -176,6 +176,7 @@ def managing(queue: Queue) -> None:
     queue.admin.redrive("a", "b")
     assert_type(queue.admin.purge_dead("a"), int)
     assert_type(queue.admin.purge(), int)
+    assert_type(queue.admin.purge(value=("acme", None)), int)
     assert_type(queue.admin.delete(), int)
     mended = queue.admin.repair()
     assert_type(mended, Repairs)

@@ -244,6 +244,23 @@ class Structure:
         keys = tuple("" if key == "*" else unquote(key) for key in limits.split(",") if key)
         return cls(text, _unquoted(path, "/"), keys, _unquoted(rates, ","))
 
+    def value(self, value: object) -> dict[str, str | None]:
+        """Map headers to the parts of a value that an operator names.
+
+        A value is a text, or a tuple as in `Share.value`. Its headers are in `fair`, or without it the header of the
+        only limit. Raises `ConfigurationError` if the queue has no such values.
+        """
+        path = self.path or tuple(filter(None, self.limits))
+        if not path or len(path) > max(1, len(self.path)):
+            raise ConfigurationError(
+                f"value={value!r:.100}: this queue has no fair=, and no single Limit with a key=, as far as its "
+                "workers have declared: give fair= to the Queue of its workers, or call admin.redeclare()"
+            )
+        parts: Any = tuple(value.split("/", len(path) - 1)) if isinstance(value, str) else value
+        if not isinstance(parts, tuple) or not 1 <= len(cast("tuple[object, ...]", parts)) <= len(path):
+            raise ConfigurationError(f"value={value!r:.100}: give a value of {'/'.join(path)!r}, as shares() names it")
+        return dict(zip(path, cast("tuple[str | None, ...]", parts), strict=False))
+
     @property
     def names(self) -> tuple[str, ...]:
         """The headers by which it tells jobs apart."""

@@ -482,9 +482,9 @@ class Ops:
         args: list[Arg] = [payload, place, cursor, LOOKS_PER_SCRIPT, millis(self.settings.result_ttl)]
         return self.op("cancel_payload", args, replies.place)
 
-    def purge(self, cursor: str = "-") -> Op[tuple[int, str]]:
-        """Remove a page of waiting jobs."""
-        return self.op("purge", [cursor, 2 * REWRITES_PER_SCRIPT], replies.moved)
+    def purge(self, cursor: str = "-", wanted: Sequence[Arg] = ()) -> Op[tuple[int, str]]:
+        """Remove a page of waiting jobs, or of the jobs of the *wanted* value."""
+        return self.op("purge", [cursor, 2 * REWRITES_PER_SCRIPT, *wanted], replies.moved)
 
     def purge_dead(self, cursor: str, wanted: Sequence[str]) -> Op[tuple[int, str]]:
         """Remove a page of dead letters, or the *wanted* ones."""
@@ -557,12 +557,20 @@ class Ops:
         """
         return self.op("measure", [], replies.measured)
 
-    def listing(self, state: str, cursor: str, limit: int = LISTED_PER_SCRIPT, *, newest: bool = False) -> Op[Page]:
+    def listing(
+        self,
+        state: str,
+        cursor: str,
+        limit: int = LISTED_PER_SCRIPT,
+        *,
+        newest: bool = False,
+        wanted: Sequence[Arg] = (),
+    ) -> Op[Page]:
         """List a page of the jobs in *state*: waiting, running, delayed, blocked, dead or ended. *newest*: dead and
-        ended jobs come newest first.
+        ended jobs come newest first. *wanted*: a value, of which the waiting jobs are listed.
         """
         limit = checks.count("limit", limit, most=JOBS_PER_SCRIPT)
-        return self.op("list", [state, cursor, limit, int(newest)], self.decoder.page)
+        return self.op("list", [state, cursor, limit, int(newest), *wanted], self.decoder.page)
 
     def find(self, name: str) -> Op[JobState[Any] | None]:
         """Find one job. Of the dead letters, only the newest 1,000 or 1 MiB are searched."""

@@ -1,15 +1,16 @@
 -- list: list one page of the jobs in a state, oldest first, or newest first.
 -- KEYS   jobs (stream), released (hash), delayed (zset), bodies (hash), blocked (hash), dead (stream),
 --        limited (zset), stats (hash)
--- ARGV   state, cursor, limit count, newest flag
+-- ARGV   state, cursor, limit count, newest flag, value...
 -- REPLY  {cursor, now, rows}: cursor '' when this was the last page · now ms · rows {entry, fields, state, count,
 --        releases, worker, ms}: ms idle when leased, due when delayed, or when blocked, 0 for never; 1 more for a
 --        suspended run
--- COST   1-3 us per job
+-- COST   1-3 us per job; of a value about 1 us per job that is looked at, at most 1,000 of them
 -- state: waiting (level by level, parked ones first), running, delayed (then jobs that a rate limit holds back, then
 -- runs that sleep), dead; blocked: in no order, some twice if the hash changes meanwhile, then runs that wait for a
 -- signal; ended: of the history, with rows as in `find`; `ended:<state>:<kind>` lists only those, where '' is any.
 -- newest: dead and ended jobs come newest first; no other state has an index by time.
+-- value: only waiting jobs of this value, level by level in the order of their line: see of_value.
 -- A page ends at about 1 MiB of jobs, or after one that is larger. A cursor of a time begins there: 'ms ' for ended
 -- jobs, 'ms-0' for dead letters, 'ms' with newest.
 -- @feature history
@@ -17,6 +18,7 @@
 -- @include clock
 -- @include is_reserved
 -- @include levels
+-- @include of_value
 -- @include page
 -- @include stretch_back
 -- @include scanned
@@ -68,6 +70,38 @@ local function pending(from, as, consumer)
   end
   return page_end
 end
+local wants = of_value(value)
+-- A page of the waiting jobs of a value: those of each level in the jobs stream, then in its own.
+local function waiting_of_value()
+  local level, from = string.match(cursor, '^(%d) (.*)$')
+  local part = string.match(cursor, '^(%d) own ') and 'own' or 'jobs'
+  level, from = tonumber(level or 0), string.match(from or '', '^%a+ (.*)$') or '-'
+  local handed = part == 'jobs' and delivered(jobs)
+  local page, more = stretch(budget, part == 'own' and levels[level] or jobs, from, '+', 1000)
+  for i = 1, #page do
+    local entry, fields = page[i][1], page[i][2]
+    if #rows == limit then
+      page[i], more = nil, true
+      break
+    end
+    from = '(' .. entry
+    if wants(fields) and part == 'own' then
+      add(entry .. '.' .. level, prioritised(fields, level), 'waiting', 0, '', 0)
+    elseif wants(fields) and level_of(fields, levels.n) == level then
+      local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+      local owner = row and row[2] or ''
+      local parked = is_parked(owner) and not runs.suspended(owner)
+      local new = not row and (not handed or redis.call('XRANGE', jobs, '(' .. handed, entry, 'COUNT', 1)[1])
+      if new or parked or owner == 'bell' or owner == 'behind' then
+        fields = tried.fields(turns, entry, fields, budget)
+        add(entry, fields, parked and not is_lined(owner) and 'parked' or 'waiting', row and row[4] or 0, owner, row and row[3] or 0)
+      end
+    end
+  end
+  if more then return level .. ' ' .. part .. ' ' .. from end
+  if part == 'jobs' and level > 0 then return level .. ' own -' end
+  return level < levels.n and level + 1 .. ' jobs -' or ''
+end
 if state == 'running' then
   -- All leased jobs may be newer than many suspended runs.
   next_cursor = cursor == '' and '-' or cursor
@@ -76,6 +110,8 @@ if state == 'running' then
     next_cursor = last and '(' .. last or ''
     if #rows > 0 or not last then break end
   end
+elseif state == 'waiting' and wants then
+  next_cursor = waiting_of_value()
 elseif state == 'waiting' then
   local page, part, level
   next_cursor = cursor

@@ -1,22 +1,26 @@
 -- purge: remove jobs that wait (delayed, waiting, parked), a page at a time. Leased, blocked and dead jobs stay.
 -- KEYS   lane (string), jobs (stream), ids (hash), leases (zset), released (hash), delayed (zset), bodies (hash),
 --        stats (hash), limited (zset), wake (stream)
--- ARGV   call, cursor, limit count
+-- ARGV   call, cursor, limit count, value...
 -- REPLY  {removed, cursor}: cursor is '' when that was all
--- COST   about 3 us per job, at most 1 MiB of them
+-- COST   about 3 us per job, at most 1 MiB of them; of a value about 1 us per job that is looked at, at most 1,000 of them
+-- value: only jobs of this value: see of_value. Then a job that waits behind others is looked at in its place.
 -- cursor: '-' at first. Jobs that come to a stream after the purge reached it stay; delayed jobs that come meanwhile
 -- may stay or go. Delayed jobs are removed first, then jobs of the levels after the first, so that no job escapes by
 -- coming due or rising. A run that sleeps is delayed; one that waits for a signal is blocked, and stays.
 -- @feature fair
 -- @feature ordered
 -- @feature limits
+-- @include agreed
 -- @include delivered
 -- @include fields
 -- @include held
 -- @include history
+-- @include is_reserved
 -- @include last_entry_id
 -- @include levels
 -- @include flows
+-- @include of_value
 -- @include page
 -- @include events
 -- @include record
@@ -24,7 +28,9 @@
 -- @include retire
 -- @include retire_delayed
 -- @include runs
+-- @include scanned
 -- @include stale_lines
+-- @include stored
 local known = recorded()
 if known then return known end
 local q = {
@@ -90,7 +96,62 @@ function parts.jobs(last)
   return string.match(following, '%S+$')
 end
 
-local place, from = string.match(cursor, '^(%S+) (%S+)$')
+-- The same for one value: each part goes on behind the last job that it has looked at.
+local wants, looks, places = of_value(value), 1000, {}
+if wants then
+  local t = agreed.read(terms)
+  function parts.delayed(from)
+    local score, last = string.match(from or '', '^(%S+) (.*)$')
+    local rank = last and redis.call('ZSCORE', delayed, last) == score and redis.call('ZRANK', delayed, last)
+    rank = rank and rank + 1 or score and redis.call('ZCOUNT', delayed, '-inf', '(' .. score) or 0
+    local page = redis.call('ZRANGE', delayed, rank, rank + limit - 1, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      local body = value_of(budget, bodies, page[i])
+      if body == false then return from or '-inf ' end
+      if body and wants(stored(body)) then
+        gone = gone + retire_delayed(q, page[i], REMOVED)
+        ids_gone[#ids_gone + 1] = page[i]
+      else
+        from = page[i + 1] .. ' ' .. page[i]
+      end
+    end
+    looks = looks - #page / 2
+    return #page == 2 * limit and (from or '-inf ') or nil
+  end
+  local handed = delivered(jobs)
+  -- Whether an entry waits: it is new, or with a consumer of waiting jobs.
+  local function waits(entry)
+    local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1)[1]
+    if row then return row[2] ~= runs.WAITS and is_reserved(row[2]), row[2] end
+    return not handed or redis.call('XRANGE', jobs, '(' .. handed, entry, 'COUNT', 1)[1], ''
+  end
+  -- Its place in its line: as leases drop places without jobs one by one, many of them would hold up the value.
+  local function note_place(entry, fields, owner)
+    local values, cost = agreed.values(t, fields)
+    local line = agreed.line(t, level_of(fields, levels.n), values)
+    places[#places + 1] = line .. ' ' .. holds.place(entry) .. (is_lined(owner) and '' or '+') .. holds.cost(cost)
+  end
+  local function at_stream(stream, level)
+    return function(from)
+      local page, following = page_until_now(budget, stream, from or '-', limit)
+      for i = 1, #page do
+        local entry, fields = page[i][1], page[i][2]
+        local there, owner = level, ''
+        if wants(fields) and not level then there, owner = waits(entry) end
+        if there and wants(fields) then
+          if t and is_in_line(owner) then note_place(entry, fields, owner) end
+          remove(entry, fields, level)
+        end
+      end
+      looks = looks - #page
+      return following ~= '' and following or nil
+    end
+  end
+  parts.jobs = at_stream(jobs)
+  for level = 1, levels.n do parts['level:' .. level] = at_stream(levels[level], level) end
+end
+
+local place, from = string.match(cursor, '^(%S+) (.+)$')
 local at = 1
 while order[at] and place and order[at] ~= place do at = at + 1 end
 if not order[at] or not place and cursor ~= '-' then error('ARGUMENT ' .. cursor .. ': no such place', 0) end
@@ -98,7 +159,8 @@ if from == '-' then from = nil end
 repeat
   from = parts[order[at]](from)
   if not from then at = at + 1 end
-until not order[at] or gone >= limit or spent()
+until not order[at] or gone >= limit or looks <= 0 or spent()
+if #places > 0 then redis.call('ZREM', lines, unpack(places)) end
 if not order[at] then tidy_lines(q, 0) end
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 keep_ends(heard.history, ends, ended, 'deleted', ids_gone, {runs = runs.traces(q, ids_gone)})

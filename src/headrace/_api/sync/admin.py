@@ -24,7 +24,7 @@ from headrace._model import checks
 from headrace._model.job import Job, NewJob, Plain, T
 from headrace._model.shards import Resharding, Shard
 from headrace._model.state import JobState, Repairs, Schedule, WorkerState, ended_as
-from headrace._model.terms import Limit, Named, Share
+from headrace._model.terms import Limit, Named, Share, Value
 from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
 from headrace._net.base.cluster import slot_of
@@ -56,8 +56,8 @@ class Admin(Guided, Generic[T]):
     def _beside(self) -> Mapping[str, Any]:
         return {"queue": self._queue}
 
-    def _each(self, state: str, limit: int = LISTED_PER_SCRIPT) -> Iterator[JobState[T]]:
-        pages = self._verbs.pages(state, limit)
+    def _each(self, state: str, limit: int = LISTED_PER_SCRIPT, value: object = None) -> Iterator[JobState[T]]:
+        pages = self._verbs.pages(state, limit, value)
         while (page := self._drive(pages.more())) is not None:
             for item in page:
                 yield item
@@ -87,13 +87,17 @@ class Admin(Guided, Generic[T]):
         apart = self._queue.ops.settings.shards > 1
         return self._drive(calls.drain(self._verbs.counts, checks.patience(timeout), apart=apart))
 
-    def purge(self) -> int:
-        """Remove the jobs that wait (waiting, parked, delayed); return their number.
+    def purge(self, *, value: str | Value | None = None) -> int:
+        """Remove the jobs that wait (waiting, parked, delayed), all or only the jobs of a *value*; return their number.
+
+        *value*: of the header of `fair`, as `shares()` names it: `"acme"`, and with two headers `"acme/ada"` or
+        `("acme", "ada")`; `"acme"` is then all of an organisation. Without `fair` it is of the header of the only
+        limit. Raises `ConfigurationError` if the queue has no such terms.
 
         Leased and dead jobs stay. So do jobs enqueued meanwhile (in a sharded queue, in shards that the call has
         reached). purge.lua, page by page.
         """
-        return self._drive(self._verbs.purge())
+        return self._drive(self._verbs.purge(value))
 
     def purge_dead(self, *ids: str) -> int:
         """Remove dead letters for good, all or only the jobs *ids*; return their number. Jobs that die meanwhile stay
@@ -357,9 +361,12 @@ class Admin(Guided, Generic[T]):
             return item.job
         return None
 
-    def waiting(self) -> Iterator[JobState[T]]:
-        """List the waiting jobs, in the order in which they will be leased. list.lua, page by page."""
-        return self._each("waiting")
+    def waiting(self, *, value: str | Value | None = None) -> Iterator[JobState[T]]:
+        """List the waiting jobs, in the order in which they will be leased. list.lua, page by page.
+
+        *value*: only jobs of this value, with the errors of `purge`. Each page looks at 1,000 waiting jobs of all.
+        """
+        return self._each("waiting", value=value)
 
     def running(self) -> Iterator[JobState[T]]:
         """List the leased jobs, oldest first, each with its `worker` and the time `since` delivery or last renewal."""

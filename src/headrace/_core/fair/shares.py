@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from headrace._core.effects import Call, send_all
 from headrace._model.job import KEY
-from headrace._model.terms import BUSIEST_AT_MOST, LimitView, Share, SlotView
+from headrace._model.terms import BUSIEST_AT_MOST, LimitView, Share, SlotView, Structure
+from headrace._protocol import view_ops
 from headrace._protocol.features import fair as fair_ops
 from headrace._protocol.queue_ops import Ops
 
@@ -32,6 +33,14 @@ def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
     """Read the shares of a queue's busiest values."""
     found = yield from send_all([fair_ops.shares(ops) for ops in shards])
     return joined(one for some in found for one in some)
+
+
+def wanted(shards: Sequence[Ops], value: object) -> Call[list[str | bytes]]:
+    """Return a *value* as scripts take it, by the queue's terms, or nothing for `None`. Raises `ConfigurationError`."""
+    if value is None:
+        return []
+    found = yield from send_all([view_ops.about(ops) for ops in shards])  # some shards may have handed out no job yet
+    return fair_ops.wanted(Structure.read(max(about.declared.get("terms", "") for about in found)).value(value))
 
 
 def joined_slots(found: Iterable[LimitView]) -> list[LimitView]:

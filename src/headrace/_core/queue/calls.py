@@ -25,7 +25,7 @@ from headrace._protocol.durability import durable_batch, with_durability
 from headrace._protocol.features.schedules import DueSchedules, SchedulePlan, listed
 from headrace._protocol.keys import FLOW, job_id
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
-from headrace._protocol.op import Op, chunks
+from headrace._protocol.op import Arg, Op, chunks
 from headrace._protocol.queue_ops import Ops
 from headrace.errors import NotDurable, StreamStopped, TooManySchedules
 
@@ -217,9 +217,9 @@ def position(ops: Ops, name: str) -> Call[int | None]:
     return None if before < 0 else before
 
 
-def purge(ops: Ops) -> Call[int]:
-    """Remove the waiting jobs, page by page. Return their number."""
-    return (yield from through(lambda cursor, _: ops.purge(cursor), ()))
+def purge(ops: Ops, wanted: Sequence[Arg] = ()) -> Call[int]:
+    """Remove the waiting jobs, or those of the *wanted* value, page by page. Return their number."""
+    return (yield from through(lambda cursor, _: ops.purge(cursor, wanted), ()))
 
 
 def repair(ops: Ops, *, dry: bool = False) -> Call[Repairs]:

@@ -18,7 +18,7 @@ from attrs import define, evolve, field
 from headrace._core.effects import Call, Now, Sleep, hurried, send, send_all
 from headrace._core.fair.declaring import redeclare
 from headrace._core.fair.leasing import leaser
-from headrace._core.fair.shares import shares
+from headrace._core.fair.shares import shares, wanted
 from headrace._core.queue import calls, results
 from headrace._core.queue.bulk import Choose, Match, bulk
 from headrace._core.queue.conditional import admit, admit_many
@@ -46,7 +46,7 @@ from headrace._protocol import presence_ops, step_ops
 from headrace._protocol.conditional_ops import Admission, Item
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
-from headrace._protocol.op import Op
+from headrace._protocol.op import Arg, Op
 from headrace._protocol.presence_ops import Request
 from headrace._protocol.queue_ops import Delay, Ops
 from headrace._protocol.replies import Declaration
@@ -68,6 +68,8 @@ class Pages:
     map: OneShard | ShardMap
     state: str
     limit: int
+    value: object = None
+    _wanted: Sequence[Arg] = field(default=(), init=False)
     _shards: Sequence[Ops] = field(default=(), init=False)
     _cursors: dict[int, str] = field(factory=dict[int, str], init=False)  # cursors of the shards with more pages
     _read: list[deque[JobState[Any]]] = field(factory=list[deque[JobState[Any]]], init=False)
@@ -77,11 +79,14 @@ class Pages:
         if not self._shards:
             yield from self.map.look()
             self._shards = self.map.ordered()
+            self._wanted = yield from wanted(self._shards, self.value)
             self._cursors = dict.fromkeys(range(len(self._shards)), "")
             self._read = [deque() for _ in self._shards]
-        wanted = [at for at in self._cursors if not self._read[at]]
-        pages = [self._shards[at].listing(self.state, self._cursors[at], self.limit) for at in wanted]
-        for at, page in zip(wanted, (yield from send_all(pages)) if pages else (), strict=True):
+        unread = [at for at in self._cursors if not self._read[at]]
+        pages = [
+            self._shards[at].listing(self.state, self._cursors[at], self.limit, wanted=self._wanted) for at in unread
+        ]
+        for at, page in zip(unread, (yield from send_all(pages)) if pages else (), strict=True):
             self._read[at] += page
             if page.cursor:
                 self._cursors[at] = page.cursor
@@ -282,8 +287,8 @@ class QueueVerbs(Generic[M]):
             f"queue {self.map.ops.keys.queue!r} has no shards, and can't get any: use another, with shards="
         )
 
-    def pages(self, state: str, limit: int) -> Pages:
-        return Pages(self.map, state, limit)
+    def pages(self, state: str, limit: int, value: object = None) -> Pages:
+        return Pages(self.map, state, limit, value)
 
     def cancel_payload(self, payload: bytes) -> Call[int]:
         return self._sum(lambda ops, _: calls.cancel_payload(ops, payload))
@@ -347,9 +352,11 @@ class QueueVerbs(Generic[M]):
         after = f"{ops.number}:{step.cursor}" if step.cursor else next_shard
         return Bulk(step.looked, step.matched, step.done, after)
 
-    def purge(self) -> Call[int]:
-        """Remove the jobs that wait."""
-        return self._sum(lambda ops, _: calls.purge(ops))
+    def purge(self, value: object = None) -> Call[int]:
+        """Remove the jobs that wait, or the jobs of a *value*."""
+        yield from self.map.look()
+        some = yield from wanted(self.map.ordered(), value)
+        return (yield from self._sum(lambda ops, _: calls.purge(ops, some)))
 
     def delete(self) -> Call[int]:
         """Remove everything but the table."""

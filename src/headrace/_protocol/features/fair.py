@@ -10,7 +10,7 @@ repeated while they answer `again`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -132,6 +132,12 @@ def _values(data: bytes) -> Iterator[str | None]:
         size, _, rest = data.partition(b":")
         yield rest[: int(size)].decode("utf-8", "replace")
         data = rest[int(size) :]
+
+
+def wanted(value: Mapping[str, str | None]) -> list[str | bytes]:
+    """Return the headers of a value, each with its part of the value, as `of_value` in the scripts takes them."""
+    parts = {name: b"-" if text is None else f"={text}".encode()[: VALUE_BYTES + 1] for name, text in value.items()}
+    return [text for row in parts.items() for text in row]
 
 
 def given(terms: Terms, settings: QueueSettings, share: float) -> str:

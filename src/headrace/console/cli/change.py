@@ -6,7 +6,6 @@ import getpass
 import re
 import socket
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -185,6 +184,12 @@ def move(
         all_of(number, ids, f"no such job waits, or its id is taken in {to}")
 
 
+Value = Annotated[
+    str | None,
+    typer.Option(metavar="VALUE", help="Of this value alone, as `shares` names it: a tenant."),
+]
+
+
 # -- queues ---------------------------------------------------------------------------------------------
 
 
@@ -232,14 +237,15 @@ def drain(
 
 
 @on_queue
-def purge(queue: Queue, yes: Yes = False, in_json: Json = False) -> None:
+def purge(queue: Queue, value: Value = None, yes: Yes = False, in_json: Json = False) -> None:
     """Remove the jobs that wait or are delayed.
 
     Running jobs and dead letters stay.
     """
     counts = queue.counts()
-    confirm(f"Remove all {counts.waiting + counts.parked + counts.delayed} jobs that wait in {queue.name}?", yes)
-    changed(queue.name, "purged", queue.admin.purge(), in_json)
+    which = f"{counts.waiting + counts.parked + counts.delayed} jobs" if value is None else f"jobs of {value!r}"
+    confirm(f"Remove all {which} that wait in {queue.name}?", yes)
+    changed(queue.name, "purged", queue.admin.purge(value=value), in_json)
 
 
 @on_queue
@@ -412,13 +418,10 @@ def _limit(text: str, per_shard: bool) -> Limit:
             "tenant=20,free:2"
         )
     values = _EACH.findall(found["each"])
-    if twice := [value for value, number in Counter(value for value, _ in values).items() if number > 1]:
-        raise ConfigurationError(f"--limit {text!r}: {twice[0]!r} has two limits: give one of them")
     each = {value: int(number) for value, number in values}
-    if each and not found["key"]:
-        raise ConfigurationError(f"--limit {text!r}: give the header of the values, too, such as tenant=20,free:2")
-    shared = per_shard and found["key"] != HEADERS.key
-    return Limit(int(found["number"]), key=found["key"] or None, per_shard=shared, each=each)
+    if len(each) < len(values) or (each and not found["key"]):
+        raise ConfigurationError(f"--limit {text!r}: give a header and each of its values once, as in tenant=20,free:2")
+    return Limit(int(found["number"]), found["key"], per_shard and found["key"] != HEADERS.key, each)
 
 
 def _weight(text: str, fair: str | None) -> tuple[tuple[str, ...], float]:
