@@ -226,7 +226,7 @@ CALLS: dict[str, Calls] = {
     "leave": Calls(sample=OPS.leave("w"), nothing=[(["w", 500], [0, 0])], filled=[(["w", 500], [0, 0])]),
     "levels": Calls(sample=OPS.levels(), nothing=[([], 0)], payloads="one field"),
     "list": Calls(
-        sample=OPS.listing("waiting", ""),
+        sample=OPS.listing("waiting", "", wanted=["tenant", "=a"]),
         nothing=[([state, "", 100], ["", ANY, []]) for state in ("running", "delayed", "blocked", "dead", "ended")],
     ),
     "line_up": Calls(sample=fair_ops.line_up(FAIR, "w"), nothing=[([500], 0)], filled=[([500], 0)]),
@@ -271,7 +271,7 @@ CALLS: dict[str, Calls] = {
         payloads="one name",
     ),
     "purge": Calls(
-        sample=OPS.purge(),
+        sample=OPS.purge("-", ["tenant", "=a"]),
         nothing=[(["-", 500], [0, ""]), (["-", 500, "tenant", "=a"], [0, ""])],
         filled=[(["-", 500], [0, ""])],
     ),

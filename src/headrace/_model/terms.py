@@ -257,7 +257,8 @@ class Structure:
                 "workers have declared: give fair= to the Queue of its workers, or call admin.redeclare()"
             )
         parts: Any = tuple(value.split("/", len(path) - 1)) if isinstance(value, str) else value
-        if not isinstance(parts, tuple) or not 1 <= len(cast("tuple[object, ...]", parts)) <= len(path):
+        texts = isinstance(parts, tuple) and all(part is None or isinstance(part, str) for part in cast("Any", parts))
+        if not texts or not 1 <= len(cast("tuple[object, ...]", parts)) <= len(path):
             raise ConfigurationError(f"value={value!r:.100}: give a value of {'/'.join(path)!r}, as shares() names it")
         return dict(zip(path, cast("tuple[str | None, ...]", parts), strict=False))
 

@@ -172,7 +172,8 @@ def _read(path: str) -> str:
 
 
 def _file(fragment: str) -> str:
-    folder = "features" if fragment in FEATURES else "kernel" if fragment in KERNEL else "lib"
+    rooms: Mapping[str, Sequence[str]] = {"features": FEATURES, "kernel": KERNEL, "lib": [fragment]}
+    folder = next(name for name, fragments in rooms.items() if fragment in fragments)
     return _read(f"{folder}/{fragment}.lua")
 
 

@@ -304,7 +304,7 @@ WRITTEN = (
     fail_worker,
     repair,
 )
-CALLS: dict[str, Action] = {one.verb: one for one in SINGLE} | {one.__name__: one for one in WRITTEN}
+CALLS: Mapping[str, Action] = {one.verb: one for one in SINGLE} | {one.__name__: one for one in WRITTEN}
 
 
 @frozen
