@@ -16,6 +16,7 @@
 -- @feature history
 -- @feature ordered
 -- @include clock
+-- @include delivered
 -- @include is_reserved
 -- @include levels
 -- @include of_value
