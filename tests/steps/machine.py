@@ -157,7 +157,7 @@ class Delivery:
     running: dict[str, bool] = field(factory=dict[str, bool])  # by the name of the step: is it once=True?
     began: dict[str, int] = field(factory=dict[str, int])  # when these steps began
     waits: dict[str, str] = field(factory=dict[str, str])  # its sleeps and waits that are not over: name and kind
-    beside: dict[str, Call[Any]] = field(factory=dict[str, Call[Any]])  # those of them beside which steps run
+    beside: dict[str, Call[Any]] = field(factory=dict[str, Call[Any]])  # waits beside running steps
     leaving: bool = False  # one of them has ended the handler, or will
     ended: bool = False
 

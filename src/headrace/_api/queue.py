@@ -188,20 +188,13 @@ class BaseQueue(Guided, Connected):
     def _prepared(self) -> tuple[Prepared[bytes, tuple[str, bool]], Prepared[Item, tuple[str, bool]]]:
         return enqueue_one(self.ops), enqueue_full(self.ops)
 
-    def _direct(
-        self,
-        payload: Any,
-        id: str | None,
-        headers: Mapping[str, str] | None,
-        delay: Delay,
-        priority: int,
-        key: str | None,
-        cost: float | None,
-    ) -> tuple[Prepared[Any, tuple[str, bool]], Any] | None:
-        """Return the prepared call of an untraced job, and its item. Return `None` for a job that needs more."""
+    def _direct(self, job: Any) -> tuple[Prepared[Any, tuple[str, bool]], Any] | None:
+        """Return the prepared call of an untraced payload or `NewJob`, and its item.
+
+        Return `None` for a job that needs more.
+        """
         if not self._short or wanted():
             return None
-        job = self._job(payload, id, headers, delay, priority, key, cost)
         if isinstance(job, NewJob):
             unique = job.id is not None and self.ops.settings.unique_for is not None
             if unique or job.unique_for is not None or job.if_exists is not None:

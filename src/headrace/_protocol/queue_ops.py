@@ -50,7 +50,7 @@ from headrace.errors import CodecError, ConfigurationError, describe_error
 T = TypeVar("T")
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
 Item = tuple[str, str, list[str | bytes]]  # id, delay, fields
-Shape = tuple[Script, list[str], list[str], str]  # a script, its keys, those of the levels, the prefix of its lane
+Shape = tuple[Script, list[str], list[str], str]  # a script, its keys, the keys of levels, the prefix of its lane
 Delay = float | timedelta | datetime | None
 
 
@@ -102,7 +102,7 @@ class Ops:
         return Op(name, source, [*keys, *extra, *levels], args, decode, lane, items, join)
 
     def _shape(self, name: str, priorities: int) -> Shape:
-        """Find out, once for each script, what all its operations share."""
+        """Make the parts that all operations of a script share, and keep them."""
         source = script(name)
         keys = [self.keys.key(key) for key in source.key_names]
         levels = self.keys.levels(priorities) if source.levelled else []

@@ -31,7 +31,7 @@ from attrs import field, frozen
 FEATURES = ("events", "history", "runs", "ordered", "suspects", "rates", "limits", "fair", "flows", "levels")
 """All features, in the order of their keys."""
 KERNEL = ("finish",)
-"""The moves of a job, each a fragment of `lua/kernel/`: what features do at such a move is called there."""
+"""The moves of a job. Each is a fragment of `lua/kernel/`, which calls the functions of features."""
 
 _INCLUDE = re.compile(r"^-- @include (\w+)\n", re.MULTILINE)
 _FEATURE = re.compile(r"^-- @feature (\w+)\n", re.MULTILINE)

@@ -210,9 +210,7 @@ def plain(headers: Mapping[str, str]) -> bool:
 
 
 def baggage(headers: Mapping[str, str], context: Context) -> Context:
-    """Add to *context* everything that a job's headers carry besides the context in which it was
-    created.
-    """
+    """Add to *context* the baggage of a job's headers."""
     if plain(headers):
         return context
     return trace.set_span_in_context(trace.get_current_span(context), propagate.extract(headers, NOWHERE))

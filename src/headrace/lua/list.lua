@@ -72,7 +72,7 @@ local function pending(from, as, consumer)
   return page_end
 end
 local wants = of_value(value)
--- A page of the waiting jobs of a value: those of each level in the jobs stream, then in its own.
+-- A page of the waiting jobs of a value. Each level has jobs in the jobs stream, and then in its own stream.
 local function waiting_of_value()
   local level, from = string.match(cursor, '^(%d) (.*)$')
   local part = string.match(cursor, '^(%d) own ') and 'own' or 'jobs'

@@ -82,8 +82,8 @@ for i, entry in ipairs(entries) do
     local short = own_fields.reason or ''
     local last = max_attempts > 0 and deliveries - free >= max_attempts and spend == '1'
     local stays = keyed and not last and redis.call('HGET', turns, 'e' .. entry)
-    -- First: then a full server permits all later writes.
     local due = dues[i]
+    -- First: then a full server permits all later writes.
     if stays then
       finish(q, {entry}, {
         to = due > 0 and 'limited' or 'parked', due = due > 0 and due, itself = true,

@@ -46,7 +46,8 @@ def test_an_answer_of_a_former_primary() -> None:
     connections = Executor(client=client(redis)).connections
     connections._watch = watch
     connection = connections._newest()[0]
-    connection.host, connection.port = "a", 1
+    connection.host = "a"
+    connection.port = 1
     connections.check(connection)
     connections.give(connection)
     watch._take(SENTINELS[0], NEW)

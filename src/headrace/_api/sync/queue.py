@@ -145,12 +145,12 @@ class Queue(Closing, Driver, BaseQueue, Generic[T]):
         the queue. One script, O(1): enqueue.lua; with any of these, or `max_waiting` or `unique_for` of the queue,
         enqueue_if.lua.
         """
+        job = self._job(payload, id, headers, delay, priority, key, cost, **conditions)
         short = timeout is None and full is None and durable is None and not conditions
-        direct = self._direct(payload, id, headers, delay, priority, key, cost) if short else None
+        direct = self._direct(job) if short else None
         if direct is not None:
             receipt: Receipt = self._received(*self._executor.run_prepared(*direct))
         else:
-            job = self._job(payload, id, headers, delay, priority, key, cost, **conditions)
             receipt = self._drive(*self._enqueue(job, full, timeout, durable), timeout)
         if self._undeclared:
             self._declare()

@@ -218,7 +218,7 @@ def position(ops: Ops, name: str) -> Call[int | None]:
 
 
 def purge(ops: Ops, wanted: Sequence[Arg] = ()) -> Call[int]:
-    """Remove the waiting jobs, or those of the *wanted* value, page by page. Return their number."""
+    """Remove the waiting jobs, all or only the jobs of the *wanted* value, page by page. Return their number."""
     return (yield from through(lambda cursor, _: ops.purge(cursor, wanted), ()))
 
 

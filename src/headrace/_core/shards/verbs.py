@@ -354,8 +354,10 @@ class QueueVerbs(Generic[M]):
 
     def purge(self, value: object = None) -> Call[int]:
         """Remove the jobs that wait, or the jobs of a *value*."""
-        yield from self.map.look()
-        some = yield from wanted(self.map.ordered(), value)
+        some: Sequence[Arg] = ()
+        if value is not None:
+            yield from self.map.look()
+            some = yield from wanted(self.map.ordered(), value)
         return (yield from self._sum(lambda ops, _: calls.purge(ops, some)))
 
     def delete(self) -> Call[int]:

@@ -1,5 +1,5 @@
-"""Retries of round trips. They depend on the error, on the time spent, and on what the server may
-have done.
+"""Retries of round trips. They depend on the error and on the time spent. They depend on whether
+the server may have carried out the calls, too.
 
 Calls are numbered in lanes, with one call in flight in each. So the server tells a repeated call
 from a new one. All executors of this process that connect to one server share its lanes. A

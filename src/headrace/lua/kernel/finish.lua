@@ -1,5 +1,4 @@
--- The end of leases, of jobs that stay in the queue: what each feature does then is done here, and nowhere else. Jobs
--- that leave the queue: see retire.
+-- Ends the leases of jobs that stay in the queue, for each feature. Jobs that leave the queue end theirs in retire.
 -- @feature limits
 -- @include fields
 -- @include held

@@ -222,7 +222,9 @@ function filing.nodes(q, more)
       more.shares[#more.shares + 1], more.shares[#more.shares + 2] = 'v' .. it.key, string.format('%.0f %s', it.base, it.turn)
     end
     if it.changed and it.parent then
-      local ring, was, round, seq, _ = string.byte(it.ring) or 0, 0, nil, nil, nil
+      local ring = string.byte(it.ring) or 0
+      local was = 0
+      local round, seq, _
       if it.kept then _, _, _, round, seq, _, _, was = struct.unpack(agreed.NODE, it.kept) end
       if was ~= ring or seq ~= it.seq then
         if was > 0 then more.removed[#more.removed + 1] = filing.turn(it, string.char(was), round, seq) end
