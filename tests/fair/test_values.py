@@ -155,3 +155,15 @@ def test_values_over_shards(connect: Any) -> None:
     assert 40 < expected < 50
     assert queue.admin.purge(value="acme") == expected
     assert waiting(queue, "acme") == []
+
+
+def test_values_before_any_worker_has_declared_the_terms(connect: Any) -> None:
+    """By the terms of the program that asks; a program without terms cannot know them."""
+    queue = connect(fair="tenant")
+    queue.enqueue_many(mixed(3))
+    assert waiting(queue, "acme") == named("acme", 0, 1, 2)
+    assert queue.admin.purge(value="acme") == 3
+    assert waiting(queue, "acme") == []
+    assert waiting(queue, "ben") == named("ben", 0, 1, 2)
+    with pytest.raises(ConfigurationError, match="no fair="):
+        waiting(connect(), "ben")

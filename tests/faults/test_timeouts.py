@@ -241,16 +241,17 @@ interrupted, longest, number, spread = 0, 0.0, 0, random.Random(5)
 with Queue("q", url=sys.argv[1]) as queue:
     queue.counts()
     while number < 300 or (interrupted < 20 and number < 20_000):  # a fast machine interrupts few calls
-        added = None
+        added, tries = None, 0
         while added is None:
             start = time.monotonic()
             try:
-                signal.setitimer(signal.ITIMER_REAL, 10 ** spread.uniform(-4, -2.4))
+                # A slow machine needs more to connect again.
+                signal.setitimer(signal.ITIMER_REAL, 10 ** spread.uniform(-4, -2.4) * 1.2**tries)
                 added = queue.enqueue(b"x", id=str(number))
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except TimeoutError as error:
                 assert str(error) == "time is over", error
-                interrupted += 1
+                interrupted, tries = interrupted + 1, tries + 1
             longest = max(longest, time.monotonic() - start)
         assert added.id == str(number), added
         number += 1

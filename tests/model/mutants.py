@@ -226,7 +226,7 @@ ORDERED: dict[str, Sequence[Edit]] = {
     "entries are in the order of text": [("*", "string.char(96 + #number) .. number", "'a' .. number")],
     "a retried job goes to the back": [("retry", "redis.call('HGET', turns, 'e' .. entry)", "false")],
     "a retry in its place spends nothing": [
-        ("retry", "elseif stays then\n", "elseif stays then\n      free = free + 1\n")
+        ("retry", "released = free > 0 and string.format('=%.0f', free)", "released = string.format('=%.0f', free + 1)")
     ],
     "a retry in its place forgets earlier attempts": [("retry", "    tried.add(turns, entry, own_fields)\n", "")],
     "a completed job forgets its attempts": [

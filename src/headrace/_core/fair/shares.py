@@ -36,11 +36,17 @@ def shares(shards: Sequence[Ops]) -> Call[list[Share]]:
 
 
 def wanted(shards: Sequence[Ops], value: object) -> Call[list[str | bytes]]:
-    """Return a *value* as scripts take it, by the queue's terms, or nothing for `None`. Raises `ConfigurationError`."""
+    """Return a *value* as scripts take it, or nothing for `None`. Raises `ConfigurationError`.
+
+    The terms are those that workers have declared. Before any worker has, they are the terms of this program.
+    """
     if value is None:
         return []
     found = yield from send_all([view_ops.about(ops) for ops in shards])  # some shards may have handed out no job yet
-    return fair_ops.wanted(Structure.read(max(about.declared.get("terms", "") for about in found)).value(value))
+    declared = max(about.declared.get("terms", "") for about in found)
+    own = shards[0].settings.terms
+    structure = declared or (own.structure if own else "")
+    return fair_ops.wanted(Structure.read(structure).value(value))
 
 
 def joined_slots(found: Iterable[LimitView]) -> list[LimitView]:
