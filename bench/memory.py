@@ -205,7 +205,7 @@ def leftovers(client: redis.Redis) -> dict[str, int]:
         "entries": int(client.xlen(PREFIX + "jobs")),
         "pending": pending["pending"],
         "wake tokens above 16": max(0, int(client.xlen(PREFIX + "wake")) - 16),
-        "consumers": len(consumers - {b"parked", b"bell"}),
+        "consumers": len(consumers - {b"parked", b"idle"}),
         "records that do not expire": sum(client.pttl(key) < 0 for key in lanes),
         "records above 50": max(0, len(lanes) - 50),
         "other keys": len(parts.keys() - {"jobs", "wake", "stats"}) - len(lanes),

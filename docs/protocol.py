@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from headrace._protocol.keys import BEHIND, BELL, GROUP, LIMITED, PARKED, Keys
+from headrace._protocol.keys import BEHIND, GROUP, IDLE, LIMITED, PARKED, Keys
 from headrace._protocol.queue_ops import Ops
 from headrace._protocol.script import header, names, script
 
@@ -77,7 +77,7 @@ PARTS = {
         "hash",
         "Since the beginning: `enqueued`, `completed`, `cancelled`, `deleted`, `dead_trimmed`; "  # noqa: ISC004
         "`added` counts the entries that scripts put into `jobs`, to tell them from bare `XADD`s; "
-        "`history` is how many ends are kept, and for how many ms; `heard` is there while somebody may listen to events, 2 if perhaps by `SSUBSCRIBE`; `levels` is how many priority levels there are behind the first; "
+        "`history` is how many ends are kept, and for how many ms; `listening` is there while somebody may listen to events, 2 if perhaps by `SSUBSCRIBE`; `levels` is how many priority levels there are behind the first; "
         "`terms` is the structure of the queue's terms, `offers` which one each live worker declares; "
         "`declared` is how the queue is meant to be used, in the words of those who use it, and `declaration` "
         "how often that has changed; `largest` is the size of the largest job, if above 4 KiB, since a sweep last found the streams empty; "
@@ -106,7 +106,7 @@ PARTS = {
         "channel",
         (
             "Tells the workers which leased entries were cancelled: their IDs, or `*` when the queue was deleted. "
-            "`stir`: a worker has begun, or rests no more."
+            "`active`: a worker has begun, or rests no more."
         ),
     ),
     "events": (
@@ -266,7 +266,7 @@ headrace protocol > headrace.json
 |---|---|
 | `scripts` | By name: `source`, the text to send, with its fragments; its `sha1`; the names of its `keys` and `args`, in order. |
 | `key`, `lane`, `result` | Templates of keys. |
-| `group`, `parked`, `bell` | The consumer group, and its reserved consumers. |
+| `group`, `parked`, `idle` | The consumer group, and its reserved consumers. |
 | `fields` | The fields of an entry that are no headers, in their order. |
 | `names` | Regular expressions for `namespace`, `queue` (and at most `queue_characters`) and `worker`; an id has 1 to `id_bytes` bytes of UTF-8, and `never_in_id` matches nowhere in it. |
 | `limits` | Of one script call: `jobs`, and about so many `bytes` of payloads and fields; `headers` of one job. |
@@ -393,7 +393,7 @@ def page() -> str:
         "",
         f"- `{PARKED}` owns what was released or reclaimed. It is handed out before any new entry.",
         f"- `{PARKED}:s` owns jobs whose holder has died twice. A call hands out one of them alone, after all others or a lease.",
-        f"- `{BELL}` owns entries that woke a blocked reader and that nobody has leased yet.",
+        f"- `{IDLE}` owns entries that woke a blocked reader and that nobody has leased yet.",
         "  They come next.",
         f"- `{LIMITED}` owns entries that a rate limit holds back.",
         "  They come before all others once it is their turn.",
@@ -404,7 +404,7 @@ def page() -> str:
         "",
         "What these hold belongs to whoever calls `lease` next.",
         "So nothing has to be adopted after an error: a job that a blocking wait brought while its reply was lost",
-        "is with `bell`, and what a `lease` handed out while its reply was lost is in the answer to the same call, sent again.",
+        "is with `idle`, and what a `lease` handed out while its reply was lost is in the answer to the same call, sent again.",
         "A worker that gives such a call up does not know what it holds:",
         "it should `leave`, which gives that back, and go on under a new name.",
         "",

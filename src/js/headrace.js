@@ -98,8 +98,8 @@ export class Queue {
   }
 
   checkWorker(name) {
-    const { names, parked, bell } = this.protocol;
-    if (!new RegExp(names.worker).test(name) || [parked, bell].includes(name)) {
+    const { names, parked, idle } = this.protocol;
+    if (!new RegExp(names.worker).test(name) || [parked, idle].includes(name)) {
       throw new RangeError(`worker name ${JSON.stringify(name)}: it must match ${names.worker}, and not be reserved`);
     }
     return name;

@@ -43,7 +43,7 @@ from tests.chaos.flow_load import STAGES
 
 PREFIX = f"headrace:{{{QUEUE}}}:{QUEUE}:"
 PREFIXES = [PREFIX, *(f"{BASE}/{stage}:" for stage in STAGES), f"headrace:{{{METERED}}}:{METERED}:"]
-RESERVED = {"parked", "parked:s", "parked:1", "parked:2", "bell", "limited", "behind"}
+RESERVED = {"parked", "parked:s", "parked:1", "parked:2", "idle", "limited", "behind"}
 WAKES = 16  # tokens in the wake stream at most
 SAMPLES = 25  # samples, and completions, after which what rang should have been handed out
 
@@ -53,7 +53,7 @@ local function key(part) return KEYS[1] .. part end
 local wrong = {}
 local function say(kind, what) if #wrong < 20 then wrong[#wrong + 1] = {kind, what} end end
 local jobs = key('jobs')
-local there, pending, rung, last = {}, {}, {}, '0-0'
+local there, pending, woke, last = {}, {}, {}, '0-0'
 for _, row in ipairs(redis.call('XRANGE', jobs, '-', '+')) do there[row[1]] = true end
 for level = 1, 2 do
   for _, row in ipairs(redis.call('XRANGE', jobs .. ':' .. level, '-', '+')) do there[row[1] .. '.' .. level] = true end
@@ -63,7 +63,7 @@ for _, group in ipairs(redis.call('EXISTS', jobs) == 1 and redis.call('XINFO', '
   for _, row in ipairs(redis.call('XPENDING', jobs, 'workers', '-', '+', 1000000)) do
     pending[row[1]] = row[2]
     if not there[row[1]] then say('dangling', row[1] .. ' held by ' .. row[2]) end
-    if row[2] == 'bell' then rung[#rung + 1] = row[1] end
+    if row[2] == 'idle' then woke[#woke + 1] = row[1] end
   end
 end
 for _, row in ipairs(redis.call('XRANGE', jobs, '-', last)) do
@@ -103,7 +103,7 @@ for _, entry in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
   if not pending[entry] or string.find(pending[entry], '^parked') then say('index', 'term of no lease: ' .. entry) end
 end
 if redis.call('XLEN', key('wake')) > tonumber(ARGV[1]) then say('index', 'too many wake tokens') end
-return {wrong, rung}
+return {wrong, woke}
 """
 
 # What has ended twice, by any queue: the names of a stage's jobs are preceded by the stage's.
@@ -313,10 +313,10 @@ class Judge:
             if int(jobs) > RATE.limit / RATE.per + RATE.tokens:
                 self.complain("rate", f"{int(jobs)} in second {int(second)}")
 
-    def adopted(self, rung: Iterable[bytes], completed: int) -> None:
+    def adopted(self, woke: Iterable[bytes], completed: int) -> None:
         """What rang must be handed out before anything newer is, by whoever leases next."""
         before, self._rung = self._rung, {}
-        for entry in rung:
+        for entry in woke:
             samples, since = before.get(entry, (0, completed))
             self._rung[entry] = samples + 1, since
             if samples >= SAMPLES and completed - since >= SAMPLES:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from tests.support.planted import EVERYBODY, ROOMS, UNRUNG, Edit, planted
+from tests.support.planted import EVERYBODY, ROOMS, UNWOKEN, Edit, planted
 
 PLAIN = ["producer", "producer with ids", "loop", "loop", "threads", "tasks", "batches"]
 FLOW = ["runs", "hand", "flow threads", "flow tasks"]
@@ -109,7 +109,7 @@ MUTANTS = {
     "no record of calls": Mutant(
         [("*", "if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then", "if false then")], "twice"
     ),
-    "what rang is not adopted": Mutant([("lease", "  q.front('bell')\n", ""), UNRUNG], "unheard"),
+    "an entry that woke a reader is not adopted": Mutant([("lease", "  q.front('idle')\n", ""), UNWOKEN], "unheard"),
     "the acknowledgement wins": Mutant(
         # Cancelling removes the entry alone, and completing asks whether it was pending still.
         [
@@ -234,7 +234,7 @@ end""",
         [
             (
                 "fail_worker",
-                "  local ids = finish(q, entries, {died = true, budget = budget, heard = heard})\n",
+                "  local ids = finish(q, entries, {died = true, budget = budget, listening = listening})\n",
                 "  local ids = {}\n  if #entries > 0 then redis.call('XACK', jobs, 'workers', unpack(entries)) end\n",
             )
         ],

@@ -20,7 +20,7 @@ USERS = 200
 
 def consumers(client: redis.Redis) -> set[str]:
     found = client.xinfo_consumers("headrace:{q}:q:jobs", "workers")
-    return {consumer["name"].decode() for consumer in found} - {"parked", "bell", "limited", "behind"}
+    return {consumer["name"].decode() for consumer in found} - {"parked", "idle", "limited", "behind"}
 
 
 def lanes(client: redis.Redis) -> list[bytes]:

@@ -235,7 +235,7 @@ def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: 
 
     def add() -> None:
         until(lambda: subscribed(client))
-        until(lambda: client.hget(queue.ops.keys.key("stats"), "heard"))
+        until(lambda: client.hget(queue.ops.keys.key("stats"), "listening"))
         with server.queue("q") as other:
             other.enqueue(b"x", id="c")
 

@@ -395,7 +395,7 @@ def test_a_worker_with_more_than_a_page(newest_connect):
     assert queue.admin.workers() == []
 
 
-@pytest.mark.parametrize("name", ["parked", "bell", "", "a b", 3])
+@pytest.mark.parametrize("name", ["parked", "idle", "", "a b", 3])
 def test_who_is_no_worker(newest_connect, name):
     queue = newest_connect(url="redis://127.0.0.1:1/0")
     with pytest.raises((ValueError, TypeError), match="name"):

@@ -17,7 +17,7 @@ def test_the_position_is_that_of_the_next_leases(queue: Any, client: redis.Redis
     ids = [queue.enqueue(b"%d" % i, id=f"i{i}" if i % 2 else None).id for i in range(10)]
     assert [queue.admin.position(name) for name in ids] == list(range(10))
     leases = queue.lease_many(4)
-    client.xreadgroup("workers", "bell", {key("jobs"): ">"}, count=2)
+    client.xreadgroup("workers", "idle", {key("jobs"): ">"}, count=2)
     for lease in leases[1:3]:
         lease.release()
     order = [ids[1], ids[2], *ids[4:]]

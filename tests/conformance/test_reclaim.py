@@ -487,7 +487,7 @@ def test_a_cancelled_lease_call(server, client):
 
 # -- what others do by hand ------------------------------------------------------------------------------------
 
-STATES = ("leased", "parked", "bell", "new")
+STATES = ("leased", "parked", "idle", "new")
 
 
 class Scene:
@@ -558,7 +558,7 @@ def delete_holder(scene):
 
 
 def delete_reserved(scene):
-    assert [scene.client.xgroup_delconsumer(key("jobs"), "workers", name) for name in ("parked", "bell")] == [2, 2]
+    assert [scene.client.xgroup_delconsumer(key("jobs"), "workers", name) for name in ("parked", "idle")] == [2, 2]
 
 
 def destroy(scene):
@@ -582,12 +582,12 @@ def drop(*parts):
 
 
 EVERYTHING = names(*STATES)
-AVAILABLE = names("parked", "bell", "new")
+AVAILABLE = names("parked", "idle", "new")
 # What was done; what can still be leased; whether the holder's jobs can still be completed by it; how many are lost.
 BY_HAND = [
-    (xdel, names("parked", "bell", "new", numbers=[2]), [False, True], 4),
+    (xdel, names("parked", "idle", "new", numbers=[2]), [False, True], 4),
     (xtrim, [], [False, False], 8),
-    (xack, names("parked", "bell", numbers=[2]) + names("new"), [True, True], 0),
+    (xack, names("parked", "idle", numbers=[2]) + names("new"), [True, True], 0),
     (delete_holder, AVAILABLE, [True, True], 0),
     (delete_reserved, names("new"), [True, True], 0),
     (destroy, EVERYTHING, [False, False], 0),
@@ -659,7 +659,7 @@ def test_a_registration_that_was_removed(connect, client):
 
 
 @pytest.mark.differs("keys")
-@pytest.mark.parametrize("how", ["lease", "reclaim", "repair", "bell"])
+@pytest.mark.parametrize("how", ["lease", "reclaim", "repair", "idle"])
 def test_tokens_grow_though_the_group_is_lost(connect, client, how):
     """A failover, or XGROUP DESTROY: the counts are lost with it. No token repeats, no stale claim fits the fence."""
     queue = connect(lease=LONG)
@@ -672,7 +672,7 @@ def test_tokens_grow_though_the_group_is_lost(connect, client, how):
             tidy(queue)
         elif how == "repair":
             assert queue.admin.repair().groups == 1
-        elif how == "bell":
+        elif how == "idle":
             client.xgroup_create(key("jobs"), "workers", "0")
             client.xgroup_destroy(key("jobs"), "workers")
             queue.counts()

@@ -60,13 +60,13 @@ def mended(queue, client, **expected):
 def test_pending_entries_without_a_job(queue, client, how):
     """Leased, parked, or rung: the claim on an entry that somebody removed is dropped with all that was kept of it."""
     queue.lease()
-    names = ["leased", "parked", "bell", "waiting"]
+    names = ["leased", "parked", "idle", "waiting"]
     queue.enqueue_many([NewJob(name.encode(), id=name) for name in names])
     assert queue.lease(duration=LONG).job.id == "leased"
     assert queue.lease().release()
     assert queue.find("parked").state == "parked"
     assert client.execute_command(*queue.ops.wait(PATIENCE))
-    assert {owner for owner, _ in pending(client).values()} >= {"parked", "bell"}
+    assert {owner for owner, _ in pending(client).values()} >= {"parked", "idle"}
     if how == "XDEL":
         client.xdel(JOBS, *(entry for entry, _ in client.xrange(JOBS)))
     else:

@@ -28,7 +28,7 @@ def listeners(client: redis.Redis) -> int:
 
 def heard(client: redis.Redis) -> bool:
     """Somebody listens, and has said so: from then on the scripts tell."""
-    return listeners(client) > 0 and bool(client.hexists("headrace:{q}:q:stats", "heard"))
+    return listeners(client) > 0 and bool(client.hexists("headrace:{q}:q:stats", "listening"))
 
 
 def somebody_listens(server: Server) -> None:

@@ -494,7 +494,7 @@ def test_events_on_the_command_line(newest: Server) -> None:
         queue.enqueue(b"x")
         with started(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
             stats = [Keys.of("q").at(part).key("stats") for part in TABLE.shards]
-            until(lambda: all(client.hexists(key, "heard") for key in stats), "a listener")
+            until(lambda: all(client.hexists(key, "listening") for key in stats), "a listener")
             queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(6)])
             out, _ = program.communicate()
         names = {json.loads(line)["id"] for line in out.splitlines()}

@@ -63,7 +63,7 @@ def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, clien
 
 
 @pytest.mark.differs("keys")
-@pytest.mark.parametrize("held", ["parked", "limited", "bell", "longer", "other"])
+@pytest.mark.parametrize("held", ["parked", "limited", "idle", "longer", "other"])
 def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, held: str) -> None:
     """However long it has been idle: neither who has it nor since when, nor how often it was delivered, changes."""
     queue = connect(lease=60.0, rate=Rate(1, per=LONG, key="k") if held == "limited" else None)
@@ -73,7 +73,7 @@ def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, 
         kept = queue.lease()
         expired = queue.lease()
         assert kept.release()
-    elif held == "bell":
+    elif held == "idle":
         expired = queue.lease()
         client.execute_command(*queue.ops.wait(1.0))
     elif held == "longer":

@@ -104,7 +104,7 @@ class Slots:
 
 def reserved(owner: str) -> bool:
     """Tell whether a consumer is no worker."""
-    return owner in {"bell", "limited", "behind", "parked"} or owner.startswith("parked:")
+    return owner in {"idle", "limited", "behind", "parked"} or owner.startswith("parked:")
 
 
 @pytest.fixture

@@ -201,7 +201,7 @@ class Storm(storm.Storm):
 
 def is_worker(owner: str) -> bool:
     """Tell whether a consumer leases jobs."""
-    return owner not in {"bell", "limited", "behind", "parked"} and not owner.startswith("parked:")
+    return owner not in {"idle", "limited", "behind", "parked"} and not owner.startswith("parked:")
 
 
 def judged(lines: list[list[str]], cancelled: int, jobs: int) -> list[str]:

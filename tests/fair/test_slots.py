@@ -274,10 +274,10 @@ def finds_a_line(slots: Slots) -> None:
     slots.add("ada", "ada")
     assert len(slots.lease(1)) == 1
     assert slots.tokens() == 1
-    slots.lua.redis.xreadgroup("workers", "bell", {slots.lua.key("wake"): ">"})
+    slots.lua.redis.xreadgroup("workers", "idle", {slots.lua.key("wake"): ">"})
     slots("reclaim", "sweeper", 10_000, TERM, 500, 0)
     assert slots.tokens() == 1
-    assert len(slots.lua.redis.xreadgroup("workers", "bell", {slots.lua.key("wake"): ">"})) == 1
+    assert len(slots.lua.redis.xreadgroup("workers", "idle", {slots.lua.key("wake"): ">"})) == 1
 
 
 def test_what_is_lost_is_mended(slots: Slots) -> None:

@@ -170,7 +170,7 @@ def judge(run: Soak, queue: Queue, server: Server) -> str:
         assert all(client.pttl(PREFIX + key) > 0 for key in keys if key.startswith("lane:"))
         assert client.xlen(PREFIX + "jobs") == 0
         consumers = {row["name"] for row in client.xinfo_consumers(PREFIX + "jobs", "workers")}  # type: ignore[union-attr]
-        assert consumers <= {"parked", "parked:s", "bell"}
+        assert consumers <= {"parked", "parked:s", "idle"}
     return story
 
 

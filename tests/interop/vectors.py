@@ -65,7 +65,7 @@ NAMES: dict[str, tuple[Callable[[str], object], list[str], list[str]]] = {
     "worker": (
         worker_name,
         ["w", "node.7f3a", "a_b-C.9", "x" * 200],
-        ["", "parked", "bell", "a/b", "a:b", "a b", "ä", "a\n", "x" * 201],
+        ["", "parked", "idle", "a/b", "a:b", "a b", "ä", "a\n", "x" * 201],
     ),
     "id": (
         job_id,

@@ -536,7 +536,7 @@ class Machine(RuleBasedStateMachine):
     def agrees(self) -> None:
         """Counts, listings and workers are the model's. One round trip."""
         ops, model = self.queues["ann"].ops, self.model
-        places = ["parked:0 -", "suspects:0 -", "bell:0 -", "new:0 -"]  # a page each
+        places = ["parked:0 -", "suspects:0 -", "idle:0 -", "new:0 -"]  # a page each
         places += [f"{part}:{level} -" for level in range(1, self.priorities) for part in ("parked", "new")]
         waiting = [ops.listing("waiting", place) for place in places]
         others = [ops.listing(state, "") for state in LISTINGS[1:]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace._core.shards import reshard as resharding
 from headrace._core.shards import transfer as handing
-from tests.support.planted import EVERYBODY, UNRUNG, Edit
+from tests.support.planted import EVERYBODY, UNWOKEN, Edit
 
 MUTANTS: dict[str, Sequence[Edit]] = {
     "a release spends an attempt": [("release", "redis.call('HINCRBY', q.released, entries[i], 1)", "local _ = i")],
@@ -43,7 +43,7 @@ MUTANTS: dict[str, Sequence[Edit]] = {
             "if #parked > 2 or heir then q.front('parked') end",
         )
     ],
-    "what rang is not adopted": [("lease", "  q.front('bell')\n", ""), UNRUNG],
+    "an entry that woke a reader is not adopted": [("lease", "  q.front('idle')\n", ""), UNWOKEN],
     "a job has one delivery too many": [
         ("lease", "(attempt - deaths > q.max_attempts or", "(attempt - deaths > q.max_attempts + 1 or")
     ],
@@ -77,12 +77,12 @@ MUTANTS: dict[str, Sequence[Edit]] = {
         ("*", "if had == id then named[#named + 1], named[#named + 2] = id, entry end", "")
     ],
     "everybody may declare others dead": [
-        ("reclaim", "now - since >= timeout and (now >= calm and now or before) or nil", "now")
+        ("reclaim", "now - since >= timeout and (now >= quiet and now or before) or nil", "now")
     ],
     "an expired lease stays": [
         (
             "reclaim",
-            "local ids = finish(q, expired, {budget = budget, heard = heard})\n",
+            "local ids = finish(q, expired, {budget = budget, listening = listening})\n",
             "local ids = {}\n",
         )
     ],
@@ -139,13 +139,13 @@ SCHEDULES: dict[str, Sequence[Edit]] = {
     ],
     "a schedule that is replaced starts again": [("schedule", "if old_timing ~= timing or next < 0 then", "do")],
     "a run by hand moves the next tick": [
-        ("run_schedule", "if heard.added then", "redis.call('ZINCRBY', ticks, 1, name)\nif heard.added then")
+        ("run_schedule", "if listening.added then", "redis.call('ZINCRBY', ticks, 1, name)\nif listening.added then")
     ],
     "a run by hand resumes": [
         (
             "run_schedule",
-            "if heard.added then",
-            "if due >= 2e14 then redis.call('ZINCRBY', ticks, -2e14, name) end\nif heard.added then",
+            "if listening.added then",
+            "if due >= 2e14 then redis.call('ZINCRBY', ticks, -2e14, name) end\nif listening.added then",
         )
     ],
     "no paused schedule runs by hand": [("run_schedule", "due >= 1e14 and due < 2e14 or", "due >= 1e14 or")],
@@ -173,8 +173,8 @@ HAND_OVER: dict[str, list[tuple[str, str, str]]] = {
 
 RESHARDING: dict[str, list[tuple[str, str, str]]] = {
     "no seal": [("seal", "redis.call('HSET', stats, 'shards', version)", "")],
-    "what is sealed takes jobs": [("enqueue", "if heard.sealed then error", "if false then error")],
-    "a shard goes with its jobs": [("drained", "if left > 0 or not told[1] then", "if not told[1] then")],
+    "what is sealed takes jobs": [("enqueue", "if listening.sealed then error", "if false then error")],
+    "a shard goes with its jobs": [("drained", "if left > 0 or not kept[1] then", "if not kept[1] then")],
     "a shard that is gone forgets that it was sealed": [("wipe", "if field ~= 'shards' then", "if true then")],
     "no id is present": [("present", "redis.call('HEXISTS', ids, ARGV[i])", "0")],
 }

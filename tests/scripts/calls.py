@@ -236,8 +236,8 @@ CALLS: dict[str, Calls] = {
         sample=OPS.move("shop/bills", "-", ["i"]),
         nothing=[
             (["-", 200], [0, "suspects:0 - 0-0"]),
-            (["suspects:0 -", 200], [0, "bell:0 - 0-0"]),
-            (["bell:0 -", 200], [0, "behind:0 - 0-0"]),
+            (["suspects:0 -", 200], [0, "idle:0 - 0-0"]),
+            (["idle:0 -", 200], [0, "behind:0 - 0-0"]),
             (["behind:0 -", 200], [0, "new:0 - 0-0"]),
             (["new:0 -", 200], [0, "delayed 0"]),
             (["delayed 0", 200], [0, ""]),

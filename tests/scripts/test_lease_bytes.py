@@ -17,7 +17,7 @@ SIZES = {
     "mixed": [100, 100, 400_000, 5000, 900_000, 20, 20, 700_000, 4096, 1_200_000, 30, 4097] * 2,
     "many and one": [4000] * 200 + [1_000_000] + [4000] * 200,
 }
-PLACES = ["new", "foreign", "parked", "rung", "heir", "held back", "level", "parked at a level", "delayed"]
+PLACES = ["new", "foreign", "parked", "woke", "heir", "held back", "level", "parked at a level", "delayed"]
 BY_KEY = ["k", "1", 10_000]
 
 
@@ -44,12 +44,12 @@ def fill(lua: Lua, place: str, sizes: list[int]) -> list[str]:
     jobs = lua.key("jobs")
     if place == "delayed":
         lua.redis.zadd(lua.key("delayed"), {f"i{i}": 1 + i for i in range(len(sizes))})
-    if place in {"parked", "rung", "heir", "held back", "parked at a level"}:
+    if place in {"parked", "woke", "heir", "held back", "parked at a level"}:
         if "level" in place:
             assert handed_out(lua, levels) == [len(p) for p in payloads]
         elif not lua.redis.exists(jobs) or not lua.redis.xinfo_groups(jobs):
             lua.redis.xgroup_create(jobs, "workers", "0")
-        owner = {"parked": "parked", "rung": "bell", "heir": "old", "held back": "limited"}.get(place, "parked:1")
+        owner = {"parked": "parked", "woke": "idle", "heir": "old", "held back": "limited"}.get(place, "parked:1")
         if "level" not in place:
             lua.redis.xreadgroup("workers", owner, {jobs: ">"})
         entries = [entry for entry, _ in lua.redis.xrange(jobs)]

@@ -76,7 +76,7 @@ def use(story: Story, jobs: int) -> None:
         lua.redis.zadd(lua.key("delayed"), {key: 1})
     story.settle("dead_letter", "v", story.lease("v"), "why", first=[1000])
     assert story("redrive", "-", 1000, "", "")[0] == 2 * jobs
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">", lua.key("wake"): ">"}, count=3)
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">", lua.key("wake"): ">"}, count=3)
     rows = story.lease("dying", duration=TERM, woken=1)
     assert len(rows) == 2 * jobs
     lua("beat", "peer", 600_000, TERM, 1)
@@ -109,7 +109,7 @@ def test_no_worker_is_left_behind(lua: Lua) -> None:
     use(Story(lua), 10)
     leave(lua)
     consumers = {consumer["name"] for consumer in lua.redis.xinfo_consumers(lua.key("jobs"), "workers")}
-    assert consumers <= {"parked", "bell"}
+    assert consumers <= {"parked", "idle"}
     assert lua("workers")[1:] == []
     assert lua.holders() == {}
 

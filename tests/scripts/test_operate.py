@@ -69,8 +69,8 @@ def test_pages(lua: Lua) -> None:
 def test_what_rang_moves_before_what_is_new_and_was_not_delivered(lua: Lua) -> None:
     lua.lease()  # makes the group
     a, b = lua.add("a", "b")
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
-    assert lua("move", "bell:0 -", 200) == [1, f"behind:0 - {b}"]
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
+    assert lua("move", "idle:0 -", 200) == [1, f"behind:0 - {b}"]
     assert lua("move", "behind:0 -", 200) == [0, f"new:0 - {b}"]
     assert lua("move", "new:0 -", 200) == [1, "delayed 0"]
     moved = [fields for _, fields in lua.redis.xrange("headrace:{q}:q/to:jobs")]
@@ -167,19 +167,19 @@ def test_a_worker_tells_of_itself_as_it_begins_and_as_it_rests_no_more(lua: Lua)
             return found
 
         lua("beat", "w", TIMEOUT, TERM, 1)
-        assert told() == ["stir"]
+        assert told() == ["active"]
         lua("beat", "w", TIMEOUT, TERM, 0)
         lua("beat", "w", TIMEOUT, TERM, 1)
         assert told() == []
         lua("register", "x.1", "x", TIMEOUT, TERM, "", 0)
-        assert told() == ["stir"]
+        assert told() == ["active"]
         lua.lease("plain", ttl=5000)
-        assert told() == ["stir"]
+        assert told() == ["active"]
         lua.lease("plain", ttl=5000)
         lua("rest", "w", 600_000)
         assert told() == []
         lua("beat", "w", TIMEOUT, TERM, 0)
-        assert told() == ["stir"]
+        assert told() == ["active"]
 
 
 def test_an_heir(lua: Lua) -> None:

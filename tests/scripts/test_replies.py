@@ -102,7 +102,7 @@ def test_lease_taken(lua: Lua) -> None:
     parked, rung, new = lua.add("a", "b", "c")
     lua.lease(limit=1)
     lua("release", "w", 0, parked, 1)
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
     lua("enqueue", *full(("", "", {"data": "d", "h": "1"})))
     known, _, taken, fresh, healed, _ = lua.lease("v")
     assert (known, fresh, healed) == (1, [], 0)
@@ -600,7 +600,7 @@ def test_purge(lua: Lua) -> None:
     parked, _ = lua.leased("a", "b")
     lua("release", "w", 0, parked, 1)
     lua("enqueue", *full(("i", "", {"data": "c", "id": "i"}), ("late", LATER, {"data": "d", "id": "late"})))
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
     lua.add("e")
     gone, cursor = [], "-"
     while cursor:
@@ -678,7 +678,7 @@ def test_counts(lua: Lua) -> None:
     """What a blocked reader was woken for counts as waiting; what was added by hand, as enqueued (7.0 and later)."""
     lua.leased("a")
     lua.add("b", "c")
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
     lua.redis.xadd(lua.key("jobs"), {"data": "foreign"})
     counted = lua("counts")
     old = lua.redis.info("server")["redis_version"].startswith("6.")
@@ -691,7 +691,7 @@ def test_list(lua: Lua) -> None:
     a, b, c = lua.leased("a", "b", "c")
     lua("release", "w", 0, c, 1)
     d, e = lua.add("d", "e")
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
     lua("enqueue", *full(("late", LATER, {"data": "f", "id": "late"}), ("later", "+90000", {"data": "g"})))
     lua.redis.hset(lua.key("blocked"), mapping={"x": "by hand", "y z": b"\x94\xa4data\xa1y\xa3enq\xa19"})
     states = ("running", "waiting", "delayed", "blocked", "dead")
@@ -789,5 +789,5 @@ def test_measure(lua: Lua) -> None:
     lua("release", "w", 0, taken[0], 1)
     assert 30_000 <= age() < 35_000
     lua.redis.xadd(lua.key("jobs"), since(40_000))
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"})
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"})
     assert 40_000 <= age() < 45_000

@@ -11,7 +11,7 @@ import pytest
 
 from tests.scripts.conftest import Lua
 
-RUNG: dict[str, dict[str, str]] = {
+WOKE: dict[str, dict[str, str]] = {
     "plain": {"data": "a"},
     "with a header": {"data": "a", "h": "1"},
     "with an id": {"data": "a", "id": "one"},
@@ -47,36 +47,36 @@ def left(lua: Lua) -> dict[str, Any]:
     }
 
 
-def leased(lua: Lua, rung: str, *, long: bool) -> tuple[Any, ...]:
+def leased(lua: Lua, woke: str, *, long: bool) -> tuple[Any, ...]:
     """What a call behind a blocked read answers and leaves, and whether it took the long way."""
     begin(lua, long=long)
     jobs, wake = lua.key("jobs"), lua.key("wake")
-    if RUNG[rung]:
-        lua.redis.xadd(jobs, RUNG[rung], id="1-0")
+    if WOKE[woke]:
+        lua.redis.xadd(jobs, WOKE[woke], id="1-0")
     for number, fields in enumerate(
         ({"data": "b"}, {"data": "c", "h": "2"}, {"data": "d", "id": "d"}, {"data": "e"}), 2
     ):
         lua.redis.xadd(jobs, fields, id=f"{number}-0")
-    if rung == "none":
+    if woke == "none":
         lua.redis.xadd(wake, {"w": "1"}, id="1-0")
-    lua.redis.xreadgroup("workers", "bell", {jobs if RUNG[rung] else wake: ">"}, count=1)
-    if rung == "removed by hand":
+    lua.redis.xreadgroup("workers", "idle", {jobs if WOKE[woke] else wake: ">"}, count=1)
+    if woke == "removed by hand":
         lua.redis.xdel(jobs, "1-0")
     lua.redis.config_resetstat()
     known, due, taken, fresh, healed, *_ = lua.lease(limit=4, ttl=0, most=5, woken=2)
     went = "zrangebyscore" in commands(lua)
-    assert (int(lua.redis.hget(lua.key("stats"), "largest") or 0) >= 9000) == (rung == "large")
+    assert (int(lua.redis.hget(lua.key("stats"), "largest") or 0) >= 9000) == (woke == "large")
     lua.redis.hdel(lua.key("stats"), "largest")  # with or without the names of fields
     plain = [[entry, ["data", data], 1, 0] for entry, data in zip(fresh[::2], fresh[1::2], strict=True)]
     return known, due, [*taken, *plain], healed, left(lua), lua.counts(), went
 
 
-@pytest.mark.parametrize("rung", RUNG)
-def test_both_ways_lease_alike(lua: Lua, rung: str) -> None:
-    *short, went = leased(lua, rung, long=False)
-    *long, other = leased(lua, rung, long=True)
+@pytest.mark.parametrize("woke", WOKE)
+def test_both_ways_lease_alike(lua: Lua, woke: str) -> None:
+    *short, went = leased(lua, woke, long=False)
+    *long, other = leased(lua, woke, long=True)
     assert other
-    assert went == (rung in ("before its last attempt", "without attempts", "none"))
+    assert went == (woke in ("before its last attempt", "without attempts", "none"))
     assert short == long
 
 
@@ -112,7 +112,7 @@ def test_what_a_lone_job_costs(lua: Lua) -> None:
     """It woke a reader: 12 commands to lease it and 7 to complete it, all of them short."""
     begin(lua, long=False)
     lua.redis.xadd(lua.key("jobs"), {"data": "a"}, id="1-0")
-    lua.redis.xreadgroup("workers", "bell", {lua.key("jobs"): ">"}, count=1)
+    lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
     lua.redis.config_resetstat()
     assert lua.lease(ttl=0, woken=2, call=1)[3] == ["1-0", "a"]
     assert sum(commands(lua).values()) == 12

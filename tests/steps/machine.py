@@ -458,10 +458,10 @@ class Machine(RuleBasedStateMachine):
             return
         job = delivery.job
         if job.spent == self.max_attempts:
-            assert verdicts.buried
+            assert verdicts.letters
             self.dies(job)
         else:
-            assert not verdicts.buried
+            assert not verdicts.letters
             job.state, job.holder, job.entry = "late" if late else "waiting", None, ""
             job.forgiven, job.failed = job.failed, False
 

@@ -30,7 +30,7 @@ EVERYBODY: Sequence[Edit] = [
         "redis.call('XDEL', jobs, ARGV[items + i - 1]) reply[i] = 1",
     ),
 ]
-UNRUNG: Edit = ("lease", "local rows, chunk, carries = rung,", "rung = {} local rows, chunk, carries = rung,")
+UNWOKEN: Edit = ("lease", "local rows, chunk, carries = woke,", "woke = {} local rows, chunk, carries = woke,")
 
 
 def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:

@@ -160,10 +160,10 @@ def test_what_another_reader_was_given_and_left_is_found_where_all_rest(
         since = time.monotonic()
         with client.pipeline() as together:  # at once: or the worker would have it
             together.xadd(part("jobs"), {"data": "x"})
-            together.xreadgroup("workers", "bell" if how == "new" else "parked", {part("jobs"): ">"})
+            together.xreadgroup("workers", "idle" if how == "new" else "parked", {part("jobs"): ">"})
             if how == "parked":
                 together.xadd(part("wake"), {"": ""})
-                together.xreadgroup("workers", "bell", {part("wake"): ">"})
+                together.xreadgroup("workers", "idle", {part("wake"): ">"})
             together.execute()
         record.await_ended(1)
         assert time.monotonic() - since < LEAST_S / 2  # or it may have come by the next call to rest

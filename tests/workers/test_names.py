@@ -29,7 +29,7 @@ def consumers(queue: Queue, server: Server) -> set[str]:
     """Whoever the group knows, without the random parts and the reserved ones."""
     with redis.Redis(unix_socket_path=server.path) as client:
         rows = client.xinfo_consumers(queue.ops.keys.key("jobs"), "workers")
-    return {row["name"].decode().partition(".")[0] for row in rows} - {"parked", "bell"}
+    return {row["name"].decode().partition(".")[0] for row in rows} - {"parked", "idle"}
 
 
 # -- names -------------------------------------------------------------------------------------------------

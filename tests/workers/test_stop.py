@@ -29,7 +29,7 @@ def consumers(server: Server, queue: Queue) -> set[str]:
     with redis.Redis(unix_socket_path=server.path) as client:
         stream = queue.ops.keys.key("jobs")
         rows: list[dict[str, Any]] = client.xinfo_consumers(stream, "workers") if client.exists(stream) else []
-    return {row["name"].decode() for row in rows} - {"parked", "bell"}
+    return {row["name"].decode() for row in rows} - {"parked", "idle"}
 
 
 def payloads(queue: Queue, number: int) -> list[tuple[bytes, int]]:

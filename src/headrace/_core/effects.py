@@ -269,7 +269,7 @@ class Log(Immediate):
 
 
 @frozen
-class Bury(Effect):
+class NoteDead(Effect):
     """Log, and count, jobs that have become dead letters, each with its queue."""
 
     died: Iterable[tuple[str, Died]]
@@ -311,8 +311,8 @@ def settle(op: Op[Verdicts]) -> Call[Verdicts]:
         verdicts = yield from send(op)
     except NotDurable as error:  # it happened
         for answer in error.answers:
-            yield Bury(answer.buried.values())
+            yield NoteDead(answer.letters.values())
         raise
-    if verdicts.buried:
-        yield Bury(verdicts.buried.values())
+    if verdicts.letters:
+        yield NoteDead(verdicts.letters.values())
     return verdicts

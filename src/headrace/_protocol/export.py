@@ -29,7 +29,7 @@ def protocol() -> dict[str, Any]:
         "shards": template.shards,
         "group": keys.GROUP,
         "parked": keys.PARKED,
-        "bell": keys.BELL,
+        "idle": keys.IDLE,
         "fields": [*ENTRY_FIELDS, *KEPT_FIELDS],
         "names": {
             "namespace": f"^{keys.NAMESPACE.pattern}$",

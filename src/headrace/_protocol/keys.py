@@ -17,7 +17,7 @@ JOB_HEADER_PREFIX = "headrace-"  # prefix of headers that describe one job, and 
 FLOW = "headrace-flow"  # the header of a flow's job: the key of its run
 LIMITED = "limited"  # reserved consumer: entries that a rate limit holds back
 BEHIND = "behind"  # reserved consumer: entries that wait behind another of their key
-BELL = "bell"  # reserved consumer: entries that woke a blocked reader, until a lease takes them
+IDLE = "idle"  # reserved consumer: entries that woke a blocked reader, until a lease takes them
 QUEUE = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)?")
 NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 WORKER = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -119,10 +119,10 @@ def wire_id(name: str) -> str | bytes:
 def worker_name(value: object) -> str:
     """Return *value* if it may be a worker's name. Raises `TypeError` or `ValueError`."""
     name = text("name", value)
-    if not WORKER.fullmatch(name) or name in (PARKED, BELL, LIMITED, BEHIND):
+    if not WORKER.fullmatch(name) or name in (PARKED, IDLE, LIMITED, BEHIND):
         raise ValueError(
             f"worker name {value!r}: use 1-200 letters, digits, '.', '_', '-'; "
-            f"{PARKED!r}, {BELL!r}, {LIMITED!r} and {BEHIND!r} are reserved"
+            f"{PARKED!r}, {IDLE!r}, {LIMITED!r} and {BEHIND!r} are reserved"
         )
     return name
 

@@ -33,7 +33,7 @@ from headrace._protocol import replies
 from headrace._protocol.features import history, schedules
 from headrace._protocol.features.schedules import DueSchedules, SchedulePlan
 from headrace._protocol.jobs import Jobs
-from headrace._protocol.keys import BELL, GROUP, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
+from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
 from headrace._protocol.limits import (
     BYTES_PER_SCRIPT,
     CLAIMS_PER_SCRIPT,
@@ -715,7 +715,7 @@ def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) 
         return ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *wakes, *["$"] * len(wakes))
     streams = [keys.key("jobs") for keys in queues]
     fresh = [">"] * (2 * len(wakes))
-    return ("XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *wakes, *fresh)
+    return ("XREADGROUP", "GROUP", GROUP, IDLE, "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *wakes, *fresh)
 
 
 def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
@@ -724,7 +724,7 @@ def forgotten_read(queues: Sequence[Keys]) -> tuple[Arg, ...]:
     This raises the entry's delivery count, which does not matter: the lease sets the count that matters.
     """
     streams = [keys.key(key) for key in ("jobs", "wake") for keys in queues]
-    return ("XREADGROUP", "GROUP", GROUP, BELL, "COUNT", 1, "STREAMS", *streams, *["0"] * len(streams))
+    return ("XREADGROUP", "GROUP", GROUP, IDLE, "COUNT", 1, "STREAMS", *streams, *["0"] * len(streams))
 
 
 def woken_keys(reply: Any, keys: Collection[str]) -> list[str]:

@@ -44,11 +44,11 @@ class Died:
 
 
 class Verdicts(list[bool]):
-    """One bool per job to settle. *buried*: new dead letters, each with its queue, by their positions in this list, or
+    """One bool per job to settle. *letters*: new dead letters, each with its queue, by their positions in this list, or
     by -1, -2, … if other jobs died because of the settlement.
     """
 
-    buried: Mapping[int, tuple[str, Died]] = MappingProxyType({})
+    letters: Mapping[int, tuple[str, Died]] = MappingProxyType({})
 
 
 @frozen
@@ -160,13 +160,13 @@ def verdicts(items: Sequence[tuple[Claim, str | Cause]], dead: int) -> Callable[
 
     def decode(reply: Any) -> Verdicts:
         made = Verdicts(bools(reply))
-        made.buried = {at: _buried(*items[at]) for at, verdict in enumerate(reply) if verdict == dead}
+        made.letters = {at: _letter(*items[at]) for at, verdict in enumerate(reply) if verdict == dead}
         return made
 
     return decode
 
 
-def _buried(claim: Claim, reason: str | Cause) -> tuple[str, Died]:
+def _letter(claim: Claim, reason: str | Cause) -> tuple[str, Died]:
     job = claim.job
     why = kept_reason(reason.reason if isinstance(reason, Cause) else reason)
     return job.queue, Died(job.id, job.attempt, why, job.headers.get(KIND, ""))

@@ -98,7 +98,7 @@ class Instruments:
         self.died = meter.create_counter(
             "headrace.jobs.dead_lettered",
             "{job}",
-            "Jobs that became dead letters, each once, by the client whose call buried it.",
+            "Jobs that became dead letters, each once, by the client whose call ended it.",
         )
         self.dropped = meter.create_counter(
             "headrace.results.dropped", "{result}", "Results that could not be kept; their jobs are complete."

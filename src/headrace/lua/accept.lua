@@ -26,11 +26,11 @@ local info = redis.pcall('INFO', 'replication')
 info = type(info) == 'string' and info or ''
 local replicas = tonumber(string.match(info, 'connected_slaves:(%d+)') or 0)
 if replicas == 0 and string.find(info, 'repl_backlog_active:1', 1, true) then replicas = -1 end
-local heard = listeners(stats, events, 'added')
+local listening = listeners(stats, events, 'added')
 require_streams(jobs, wake)
 require_hashes(ids, bodies, stats)
 require_sorted_sets(delayed, handed)
-local noted = heard.cancels and cancellations.present(cancels)
+local noted = listening.cancels and cancellations.present(cancels)
 local at, some = items, {}
 while at <= #ARGV do -- if one item is bad, no job is added
   due_at(ARGV[at + 2], 0)
@@ -43,7 +43,7 @@ if now - since > READ_WITHIN then return {0, now, replicas, {}} end
 local fresh, tombs, refused, open = {}, {}, {}, string.format('%.0f', now + OPEN)
 for place, job in ipairs(some) do
   local new = not tombs[job.nonce] and not redis.call('ZSCORE', handed, job.nonce)
-  if new and heard.sealed then
+  if new and listening.sealed then
     refused[#refused + 1] = place
   elseif new then
     fresh[#fresh + 1] = job
@@ -72,5 +72,5 @@ for _, job in ipairs(fresh) do
 end
 for _, queue in pairs(queues) do count_added(queue) end
 forget_handed(handed, now) -- always writes: a caller that waits for replicas also waits for the first call
-if heard.added then publish(events, 'added', ids_added) end
+if listening.added then publish(events, 'added', ids_added) end
 return {1, now, replicas, refused}

@@ -20,5 +20,5 @@ if deadline < now or type(redis.pcall('ZADD', workers, until_when, worker)) ~= '
   if deadline < now then redis.call('HSET', registered, worker, known_as(now, lease, kinds, redis.call('HGET', registered, worker))) end
   redis.call('ZADD', workers, until_when, worker)
 end
-if deadline < now or deadline % 1 > 0 then tell_holders(control, 'stir') end
+if deadline < now or deadline % 1 > 0 then tell_holders(control, 'active') end
 return 1

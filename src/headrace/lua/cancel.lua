@@ -27,11 +27,11 @@ level_streams(stats, levels)
 require_streams(jobs, wake)
 require_hashes(ids, released, bodies, blocked, turns, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind, asleep, cancels)
-local heard = listeners(stats, events, 'cancelled')
-require_history(heard.history, ends, ended)
+local listening = listeners(stats, events, 'cancelled')
+require_history(listening.history, ends, ended)
 local q = {
   -- @queue
-  levels = levels, traces = heard.history and runs.room(),
+  levels = levels, traces = listening.history and runs.room(),
 }
 holds.check(q)
 -- The fields of the job, for the history, nil if it is not there; and its entry, if it has one.
@@ -52,13 +52,13 @@ local function own_fields()
   return level and prioritised(fields, level) or tried.fields(turns, entry, fields), entry
 end
 local kept, since
-if heard.history then kept, since = own_fields() end
+if listening.history then kept, since = own_fields() end
 local gone, leased = remove_by_id(q, id)
 if leased then tell_holders(control, leased) end
 if gone > 0 then mark(flows, id, REMOVED) end
 if gone > 0 then cancellations.note(cancels, {id}, ttl) end
-if heard.history and gone == 1 then
-  keep_ends(heard.history, ends, ended, 'cancelled', {id}, {jobs = {kept}, entries = {since}, runs = {q.traces[id]}})
+if listening.history and gone == 1 then
+  keep_ends(listening.history, ends, ended, 'cancelled', {id}, {jobs = {kept}, entries = {since}, runs = {q.traces[id]}})
 end
-if heard.cancelled and gone == 1 then publish(events, 'cancelled', {id}) end
+if listening.cancelled and gone == 1 then publish(events, 'cancelled', {id}) end
 return answer(gone)

@@ -38,9 +38,9 @@ require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind, asleep, cancels)
 holds.check(q)
-local heard = listeners(stats, events, 'cancelled')
-require_history(heard.history, ends, ended)
-q.traces = heard.history and runs.room()
+local listening = listeners(stats, events, 'cancelled')
+require_history(listening.history, ends, ended)
+q.traces = listening.history and runs.room()
 local gone, lost, ids_gone, jobs_gone, entries_gone, budget = 0, {}, {}, {}, {}, new_budget()
 local level = place == 'jobs' and 0 or tonumber(string.match(place, '^level:(%d)$'))
 if level and level > levels.n then error('ARGUMENT ' .. place .. ': no such level', 0) end
@@ -52,7 +52,7 @@ if level then
     if own.data == payload then
       if level > 0 then entry = entry .. '.' .. level end
       local fields = level > 0 and prioritised(page[i][2], level) or page[i][2]
-      if heard.history then fields = tried.fields(turns, entry, fields, budget) end
+      if listening.history then fields = tried.fields(turns, entry, fields, budget) end
       local removed, leased = retire(q, entry, own.id, REMOVED)
       gone, lost[#lost + 1] = gone + removed, leased and entry or nil
       ids_gone[#ids_gone + 1] = own.id or entry
@@ -81,9 +81,9 @@ else
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'cancelled', gone) end
 cancellations.note(cancels, ids_gone, ttl)
-keep_ends(heard.history, ends, ended, 'cancelled', ids_gone, {
+keep_ends(listening.history, ends, ended, 'cancelled', ids_gone, {
   jobs = jobs_gone, entries = entries_gone, runs = runs.traces(q, ids_gone),
 })
 tell_holders(control, table.concat(lost, ' '))
-if heard.cancelled then publish(events, 'cancelled', ids_gone) end
+if listening.cancelled then publish(events, 'cancelled', ids_gone) end
 return answer({gone, place, cursor})

@@ -36,8 +36,8 @@ if worker == '' and results + follows == 0 and items + (with_ids and 2 or 1) * l
     redis.call('XLEN', wake) -- they fail if these are of other types
     there = 0
   end
-  local told = there == 0 and redis.call('HMGET', stats, 'heard', 'history')
-  if told and not (told[1] or told[2]) then
+  local kept = there == 0 and redis.call('HMGET', stats, 'listening', 'history')
+  if kept and not (kept[1] or kept[2]) then
     local of = with_ids and redis.call('HMGET', ids, unpack(ARGV, items + limit))
     local won, reply = 0, {}
     if redis.call('XACK', jobs, 'workers', unpack(ARGV, items, items + limit - 1)) == limit then
@@ -85,7 +85,7 @@ end
 -- @include wake_one
 -- 2. Everything is checked before the first write.
 require_hashes(ids, steps)
-local heard = listeners(stats, events, 'completed')
+local listening = listeners(stats, events, 'completed')
 local q = {
   -- @queue without asleep, stats
   unnoted = redis.call('EXISTS', leases, released, limited, turns, held) == 0,
@@ -97,7 +97,7 @@ if not q.unnoted then
   holds.check(q)
 end
 if with_ids then require_sorted_sets(flows) end
-require_history(heard.history, ends, ended)
+require_history(listening.history, ends, ended)
 -- Positions in ARGV, after the entries.
 local counts = items + limit
 local names = counts + (worker ~= '' and limit or 0)
@@ -147,12 +147,12 @@ if #away > 0 then
 end
 local entries = {unpack(ARGV, items, counts - 1)}
 local holders = {} -- if the caller does not name itself
-if heard.history and at > #ARGV then
+if listening.history and at > #ARGV then
   local first, last = ends_of(entries)
   for _, row in ipairs(pending(jobs, 'workers', first, last, limit + 100)) do holders[row[1]] = row[4] .. ' ' .. row[2] end
 end
 local read, bytes = {}, 0 -- the jobs for the history, 1 MiB of them
-for i = 1, heard.history and limit or 0 do
+for i = 1, listening.history and limit or 0 do
   if bytes >= 1048576 then break end
   read[i] = (redis.call('XRANGE', jobs, entries[i], entries[i])[1] or {})[2]
   if read[i] then read[i] = tried.fields(turns, entries[i], read[i]) end
@@ -183,7 +183,7 @@ else
   end
 end
 if won > 0 then redis.call('HINCRBY', stats, 'completed', won) end
-if heard.completed then
+if listening.completed then
   local done = {}
   for i = 1, limit do
     local id = with_ids and ARGV[names + i - 1] or ''
@@ -207,12 +207,12 @@ if won > 0 and redis.call('EXISTS', steps) == 1 then
     local id = with_ids and ARGV[names + i - 1] or ''
     if id == '' then id = entries[i] end
     if reply[i] == 1 then
-      runs_kept[i] = heard.history and runs.kept(steps, id, room) or nil
+      runs_kept[i] = listening.history and runs.kept(steps, id, room) or nil
       runs.forget(steps, id)
     end
   end
 end
-if heard.history and won > 0 then
+if listening.history and won > 0 then
   local done, attempts, with, workers, jobs_kept, began, ending = {}, {}, {}, {}, {}, {}, clock()
   local traces, deliveries, of = {}, {}, {}
   for i = 1, full and 0 or results do with[tonumber(ARGV[kept + 3 * i - 3])] = true end
@@ -229,7 +229,7 @@ if heard.history and won > 0 then
       of[n] = entries[i]
     end
   end
-  keep_ends(heard.history, ends, ended, 'completed', done, {
+  keep_ends(listening.history, ends, ended, 'completed', done, {
     attempts = attempts, results = with, workers = workers, jobs = jobs_kept, entries = of, began = began,
     runs = traces, deliveries = deliveries,
   })

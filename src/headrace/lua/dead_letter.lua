@@ -31,9 +31,9 @@ require_hashes(ids, released, stats, turns, steps)
 require_sorted_sets(leases, flows, limited, behind)
 require_streams(dead, wake)
 holds.check(q)
-local heard = listeners(stats, events, 'dead')
-require_history(heard.history, ends, ended)
-local entries, counts, reasons, reply, buried, why, attempts, letters = {}, {}, {}, {}, {}, {}, {}, {}
+local listening = listeners(stats, events, 'dead')
+require_history(listening.history, ends, ended)
+local entries, counts, reasons, reply, dead_ids, why, attempts, letters = {}, {}, {}, {}, {}, {}, {}, {}
 local now, room, traces, deliveries = clock(), runs.room(), {}, {}
 for i = items, #ARGV, 3 do
   entries[#entries + 1], counts[#counts + 1], reasons[#reasons + 1] = unpack(ARGV, i, i + 2)
@@ -50,20 +50,20 @@ for i, entry in ipairs(entries) do
     fields.attempt = string.format('%.0f', tonumber(fields.attempt or 0) + tonumber(counts[i]))
     fields.id, fields.enq = fields.id or entry, fields.enq or string.match(entry, '^%d+')
     local reason = failures.set_reason(fields, reasons[i])
-    reply[i], buried[#buried + 1], why[#buried + 1] = 1, fields.id, fields.reason or ''
-    attempts[#buried] = string.format('%.0f', math.max(1, fields.attempt - releases))
-    if heard.history then
+    reply[i], dead_ids[#dead_ids + 1], why[#dead_ids + 1] = 1, fields.id, fields.reason or ''
+    attempts[#dead_ids] = string.format('%.0f', math.max(1, fields.attempt - releases))
+    if listening.history then
       local ran = runs.of_job(steps, fields) and runs.delivered(steps, fields.id, failures.began(reasons[i], now), now)
-      failures.add_attempt(fields, reasons[i], ran and fields.attempt or attempts[#buried], worker, now, ran)
-      traces[#buried] = ran and runs.kept(steps, fields.id, room) or nil
-      deliveries[#buried] = ran and fields.attempt or nil
-      letters[#buried] = compose(fields, headers)
+      failures.add_attempt(fields, reasons[i], ran and fields.attempt or attempts[#dead_ids], worker, now, ran)
+      traces[#dead_ids] = ran and runs.kept(steps, fields.id, room) or nil
+      deliveries[#dead_ids] = ran and fields.attempt or nil
+      letters[#dead_ids] = compose(fields, headers)
     end
     keep_dead(q, dead_limit, reason, worker, releases, fields, headers)
   end
 end
-keep_ends(heard.history, ends, ended, 'dead', buried, {
+keep_ends(listening.history, ends, ended, 'dead', dead_ids, {
   attempts = attempts, workers = worker, reasons = why, jobs = letters, runs = traces, deliveries = deliveries,
 })
-if heard.dead then publish(events, 'dead', buried, worker, why) end
+if listening.dead then publish(events, 'dead', dead_ids, worker, why) end
 return answer(reply)

@@ -26,7 +26,7 @@
 local known = recorded()
 if known then return known end
 level_streams(stats, levels)
-local heard = listeners(stats, events, 'deleted')
+local listening = listeners(stats, events, 'deleted')
 require_streams(jobs, wake, dead)
 require_hashes(ids, released, bodies, blocked, outbox, turns, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind, asleep)
@@ -54,7 +54,7 @@ if #listed > 250 then
     mark(flows, listed[i], REMOVED)
   end
   tell_holders(control, table.concat(lost, ' '))
-  if heard.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end
+  if listening.deleted then publish(events, 'deleted', {unpack(listed, 1, 250)}) end
   return answer({gone, 1})
 end
 local away = redis.call('HLEN', outbox) -- under way to other shards, and not enqueued yet
@@ -92,5 +92,5 @@ for _, id in ipairs(listed) do mark(flows, id, REMOVED) end
 redis.call('HDEL', stats, 'paused', 'declared', 'gate', 'trends', 'turns', 'levels', 'terms')
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
 tell_holders(control, '*')
-if heard.deleted then publish(events, 'deleted') end
+if listening.deleted then publish(events, 'deleted') end
 return answer({gone + away, 0})

@@ -18,14 +18,14 @@ local counts = count_states({
 local left = redis.call('HLEN', schedules) + redis.call('ZCARD', ended) + redis.call('HLEN', outbox)
 left = left + redis.call('ZCARD', closing) + redis.call('EXISTS', taken)
 for i = 1, 6 do left = left + counts[i] end
-local told, now, since = redis.call('HMGET', stats, 'shards', 'drained'), clock(), -1
+local kept, now, since = redis.call('HMGET', stats, 'shards', 'drained'), clock(), -1
 left = left + redis.call('ZCOUNT', handed, string.format('%.0f', now), '+inf') -- jobs that may be sent here again
 redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes
-if left > 0 or not told[1] then
+if left > 0 or not kept[1] then
   redis.call('HDEL', stats, 'drained')
 else
-  since = math.max(0, now - tonumber(told[2] or now))
-  if not told[2] or since == 0 then redis.call('HSET', stats, 'drained', string.format('%.0f', now)) end
+  since = math.max(0, now - tonumber(kept[2] or now))
+  if not kept[2] or since == 0 then redis.call('HSET', stats, 'drained', string.format('%.0f', now)) end
 end
 local entries = redis.call('XLEN', jobs)
 for _, stream in ipairs(levels) do entries = entries + redis.call('XLEN', stream) end

@@ -23,8 +23,8 @@
 local known = recorded()
 if known then return known end
 local reply = {}
-local heard = listeners(stats, events, 'added')
-if heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
+local listening = listeners(stats, events, 'added')
+if listening.sealed then error('SHARDS ' .. listening.sealed, 0) end
 if form == 'plain' then
   -- pcall: an error of the first write (OOM, READONLY, WRONGTYPE) comes out with its own code on 6.2 too
   local first = redis.pcall('XADD', jobs, '*', 'data', ARGV[items])
@@ -38,7 +38,7 @@ if form == 'plain' then
   keep_max_job_size(stats, largest)
   redis.call('HINCRBY', stats, 'added', #reply)
   redis.call('HINCRBY', stats, 'enqueued', #reply)
-  if heard.added then publish(events, 'added', reply) end
+  if listening.added then publish(events, 'added', reply) end
   -- The ids are nearly always consecutive: 20 bytes to record and to send instead of 20,000.
   local ms, number = string.match(first, '(%d+)-(%d+)')
   local last = ms .. '-' .. string.format('%.0f', number + #reply - 1)
@@ -61,7 +61,7 @@ while at <= #ARGV do -- if one item is bad, no job is added
 end
 whole(at - #ARGV, 1, 1)
 many_of(q, named)
-if #named > 0 and heard.cancels then q.cancels = cancellations.present(cancels) end
+if #named > 0 and listening.cancels then q.cancels = cancellations.present(cancels) end
 local now = clock()
 at = items
 while at <= #ARGV do
@@ -72,7 +72,7 @@ while at <= #ARGV do
   at = last + 1
 end
 if count_added(q) then wake_one(wake) end
-if heard.added then
+if listening.added then
   local ids_added = {}
   for i = 1, #reply, 2 do
     if reply[i + 1] == 1 then ids_added[#ids_added + 1] = reply[i] end

@@ -40,16 +40,16 @@ local known = recorded()
 if known then return known end
 
 -- 1. Everything is checked before the first write.
-local heard = listeners(stats, events, 'added')
+local listening = listeners(stats, events, 'added')
 require_streams(jobs, wake, gate)
 require_hashes(ids, bodies, released, stats, turns, steps)
 require_sorted_sets(delayed, leases, limited, flows, taken, behind)
 local q = {
   -- @queue without asleep, cancels, held, settled, slots, stopped
   levels = level_streams(stats, levels), added = 0, enqueued = 0,
-  cancels = heard.cancels and cancellations.present(cancels),
+  cancels = listening.cancels and cancellations.present(cancels),
 }
-if together and heard.sealed then error('SHARDS ' .. heard.sealed, 0) end
+if together and listening.sealed then error('SHARDS ' .. listening.sealed, 0) end
 local now, wanted, at = clock(), {}, items
 while at <= #ARGV do
   local job = {id = ARGV[at], delay = ARGV[at + 1], fields = {}}
@@ -117,7 +117,7 @@ for i, job in ipairs(wanted) do
       if entry then outcome = change(job, entry) end
     end
   end
-  if not outcome and heard.sealed then id, outcome = heard.sealed, SEALED end
+  if not outcome and listening.sealed then id, outcome = listening.sealed, SEALED end
   if not outcome and room < 1 then outcome = REFUSED end
   if not outcome then
     local new, soonest
@@ -136,7 +136,7 @@ for i, job in ipairs(wanted) do
 end
 count_added(q)
 if first then wake_one(wake) end
-if heard.added then publish(events, 'added', ids_added) end
+if listening.added then publish(events, 'added', ids_added) end
 
 -- 4. Notify a waiting producer when there is room.
 if refused == 0 then

@@ -10,16 +10,16 @@ if kept and string.sub(kept, 1, #call + 1) == call .. ' ' then
   redis.call('PEXPIRE', lane, '600000')
   return string.sub(kept, #call + 2)
 end
-local heard = redis.call('HGET', stats, 'heard')
+local listening = redis.call('HGET', stats, 'listening')
 local id = redis.pcall('XADD', jobs, '*', 'data', payload)
 if type(id) == 'table' then return id end -- an error, which comes out with its own code on 6.2 too
 redis.call('HINCRBY', stats, 'added', '1')
 redis.call('HINCRBY', stats, 'enqueued', '1')
 if call ~= '' then redis.call('SET', lane, call .. ' ' .. id, 'PX', '600000') end
-if not heard and #payload <= 4096 then return id end
+if not listening and #payload <= 4096 then return id end
 
 -- @include events
 -- @include max_job_size
 keep_max_job_size(stats, #payload)
-if heard and listeners(stats, events, 'added').added then publish(events, 'added', {id}) end
+if listening and listeners(stats, events, 'added').added then publish(events, 'added', {id}) end
 return id

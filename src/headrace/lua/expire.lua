@@ -29,7 +29,7 @@ require_streams(jobs, wake)
 require_hashes(ids, deaths)
 require_sorted_sets(leases)
 holds.check(q)
-local heard = listeners(stats, events, 'reclaimed')
+local listening = listeners(stats, events, 'reclaimed')
 local rows, next_cursor, last = {}, '', nil
 if wanted > #ARGV then
   local from, upto = string.match(cursor, '^(%S+) (%S+)$')
@@ -58,11 +58,11 @@ for i = 1, #rows do
   if not is_reserved(rows[i][2]) then leased[#leased + 1] = rows[i][1] end
 end
 for i = 1, #leased do expired[i] = leased[i] end
-local ids_expired = finish(q, expired, {budget = new_budget(), heard = heard.reclaimed})
+local ids_expired = finish(q, expired, {budget = new_budget(), listening = listening.reclaimed})
 if #expired < #leased then
   next_cursor = number_of[leased[#expired + 1]] or '(' .. expired[#expired] .. ' ' .. last
 end
 tell_holders(control, table.concat(expired, ' '))
-if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
+if listening.reclaimed then publish(events, 'reclaimed', ids_expired) end
 wake_many(wake, #expired)
 return answer({#expired, next_cursor})

@@ -26,7 +26,7 @@ local q = {
   -- @queue
 }
 holds.check(q)
-local heard = listeners(stats, events, 'reclaimed')
+local listening = listeners(stats, events, 'reclaimed')
 redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
 local failed, moved, more, budget = {}, 0, 0, new_budget()
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
@@ -45,10 +45,10 @@ for _, worker in ipairs(failed) do
     redis.call('ZREM', workers, worker)
     redis.call('HDEL', registered, worker)
   elseif moved < limit then
-    local number, entries, ids_moved = take_over(q, worker, limit - moved, budget, heard.reclaimed)
+    local number, entries, ids_moved = take_over(q, worker, limit - moved, budget, listening.reclaimed)
     moved = moved + number
     tell_holders(control, table.concat(entries, ' '))
-    if heard.reclaimed then publish(events, 'reclaimed', ids_moved, worker) end
+    if listening.reclaimed then publish(events, 'reclaimed', ids_moved, worker) end
   end
   if not summary.err and redis.call('XPENDING', jobs, 'workers', '-', '+', 1, worker)[1] then more = 1 end
 end

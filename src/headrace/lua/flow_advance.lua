@@ -47,7 +47,7 @@ local function argument()
   at = at + 1
   return ARGV[at - 1]
 end
-local names, queues, states, foreign, now, budget, buried = {}, {}, {}, {}, clock(), new_budget(), {}
+local names, queues, states, foreign, now, budget, dead_ids = {}, {}, {}, {}, clock(), new_budget(), {}
 require_sorted_sets(index)
 for i = 1, stages do
   names[i] = argument()
@@ -94,7 +94,7 @@ local reasons = {REMOVED = 'its job was removed from its queue: cancelled, purge
 function reasons.keep(run, id, why)
   if why then redis.call('HSET', run, 'why:' .. id, shortened(why, REASON_BYTES)) else redis.call('HDEL', run, 'why:' .. id) end
 end
--- Why a job died outside of the flow, as the script said that buried it. It is removed.
+-- Why a job died outside of the flow, as that script said. It is removed.
 function reasons.of_death(q, id)
   local why = redis.call('HGET', q.steps, runs.why(id))
   if why then redis.call('HDEL', q.steps, runs.why(id)) end
@@ -253,7 +253,7 @@ function jobs_kept.lose(run, id, job)
   redis.call('ZREM', q.cancels, id)
   redis.call('HINCRBY', q.stats, 'enqueued', 1)
   local fields = q.history and compose(own, headers)
-  buried[#buried + 1] = {job.stage, unpack(keep_dead(q, dead_limit, why, '', 0, own, headers))}
+  dead_ids[#dead_ids + 1] = {job.stage, unpack(keep_dead(q, dead_limit, why, '', 0, own, headers))}
   histories.note(q, 'dead', id, {reason = why, fields = fields})
   reasons.keep(run, id, why)
 end
@@ -375,7 +375,7 @@ function ended(run, id, job)
       own.attempt = own.attempt or '1'
       own.id = parent
       fields = q.history and histories.add_children(q, run, compose(own, headers), children)
-      buried[#buried + 1] = {at.stage, unpack(keep_dead(q, dead_limit, reason, '', math.max(0, own.attempt - 1), own, headers))}
+      dead_ids[#dead_ids + 1] = {at.stage, unpack(keep_dead(q, dead_limit, reason, '', math.max(0, own.attempt - 1), own, headers))}
       histories.note(q, 'dead', parent, {attempt = own.attempt, reason = reason, fields = fields})
       reasons.keep(run, parent, reason)
       set(run, parent, at, 'dead')
@@ -558,7 +558,7 @@ local function set_aside(run, item)
   own.attempt = string.format('%.0f', tonumber(own.attempt or 0) + (row and row[4] or 0))
   own.id, own.enq = own.id or entry, own.enq or string.match(entry, '^%d+')
   local reason = 'the key of its run is no hash: remove ' .. run .. ', then redrive'
-  buried[#buried + 1] = {item.stage, unpack(keep_dead(q, dead_limit, reason, worker, releases, own, headers))}
+  dead_ids[#dead_ids + 1] = {item.stage, unpack(keep_dead(q, dead_limit, reason, worker, releases, own, headers))}
   more.reason = reason
   histories.note(q, 'dead', id, more)
   return 0
@@ -669,5 +669,5 @@ for i = 1, stages do
   for _, state in ipairs(histories.STATES) do histories.write(queues[names[i]], state) end
   publish_noted(queues[names[i]], worker)
 end
-if #buried > 0 then reply[#reply + 1] = buried end
+if #dead_ids > 0 then reply[#reply + 1] = dead_ids end
 return answer(reply)

@@ -2,7 +2,7 @@
 -- KEYS   flow (hash), others...
 -- ARGV   stages int, cursor, timed flag, items...
 -- REPLY  one per item, as far as it goes: {} no such job · {'foreign', key} of another type · {position, stage, state,
---        started, ended, attributes, pending, results, children, cursor, told, fan, times, why}
+--        started, ended, attributes, pending, results, children, cursor, shown, fan, times, why}
 -- COST   10 us per item + 4 us per child, at most 500 children, or 1 MiB of results
 -- Keys: flow:<id> for each item. Items: `stages` names, then ids. position: active, blocked, done, dead or cancelled.
 -- state, started, ended: of the run. results: {stage, bytes, ...}, of its parents' stages and its own. children: of
@@ -10,7 +10,7 @@
 -- number of that fan-out. times, if `timed`: ms when it began, when it fanned out, and when it left each stage; left:
 -- the stage of a child. why: the reason of a job that is dead, or was cancelled. '' is unknown.
 -- A reply may end within an item: then the item has a cursor, with which the next call begins at that item, and answers
--- the results and children that follow. told: how many earlier replies had, 0 at the first part of an item.
+-- the results and children that follow. shown: how many earlier replies had, 0 at the first part of an item.
 -- @include page
 -- @include strings_of
 local reply, budget, room, begun = {}, new_budget(), 500, false
@@ -41,14 +41,14 @@ local function read(id, from)
   local how, stage = string.match(head[1] or '', '^(%a+) (%S+)')
   if not how then return {} end
   weigh(budget, {head[5] or ''})
-  local told, fanout = string.match(from, '^(%d+) (%S*)$')
-  told = fanout == (head[8] or '') and tonumber(told) or 0 -- otherwise it has other children by now
+  local shown, fanout = string.match(from, '^(%d+) (%S*)$')
+  shown = fanout == (head[8] or '') and tonumber(shown) or 0 -- otherwise it has other children by now
   local results, children, path, node, passed = {}, {}, {}, id, 0
   local all = strings_of(head[7]) or {}
   local fan = string.match(all[1] or '', '/(%d+)/[^/]*$') or ''
   local function row(following)
     return {how, stage, head[2] or '', head[3] or '', head[4] or '', head[5] or '', head[6] or '0', results, children,
-            following and following .. ' ' .. (head[8] or '') or '', told, fan, times(id, all),
+            following and following .. ' ' .. (head[8] or '') or '', shown, fan, times(id, all),
             (how == 'dead' or how == 'cancelled') and head[9] or ''}
   end
   while node do
@@ -58,14 +58,14 @@ local function read(id, from)
   for j = #path, 1, -1 do
     for k = items, names do
       passed = passed + 1
-      local kept = passed > told and result(ARGV[k], path[j])
-      if passed > told and kept == false then return row(passed - 1) end
+      local kept = passed > shown and result(ARGV[k], path[j])
+      if passed > shown and kept == false then return row(passed - 1) end
       if kept then results[#results + 1], results[#results + 2] = ARGV[k], kept end
     end
   end
   for _, child in ipairs(all) do
     passed = passed + 1
-    if passed > told then
+    if passed > shown then
       if room == 0 then return row(passed - 1) end
       local end_of, last = string.match(redis.call('HGET', flow, 'at:' .. child) or '', '^(%a+) (%S+)')
       local kept = end_of == 'done' and result(last, child)

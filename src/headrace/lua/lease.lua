@@ -37,9 +37,9 @@ local known = recorded() -- the call was answered before, but its reply was lost
 -- 1. Entries that woke a reader are with a reserved consumer; an error means that there is no group. A call behind a
 -- blocked read ends here if the read brought nothing.
 whole(lease)
-local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'bell')
-local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') or {}
-local brought = #rung + #tokens > 0 or rung.err or tokens.err
+local woke = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'idle')
+local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'idle') or {}
+local brought = #woke + #tokens > 0 or woke.err or tokens.err
 if woken == '2' and not brought and not known then return {1, -1, {}, {}, 0, -1} end
 
 -- 2. The fast path: no limits, levels or listeners, and no job is parked, postponed, released or due. This is nearly
@@ -48,8 +48,8 @@ if woken == '2' and not brought and not known then return {1, -1, {}, {}, 0, -1}
 -- queue is known. A foreign producer's job may be larger still, so the first reads are short.
 local BUDGET = 1048576 + 4096 -- the last job may be small
 if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_of or '') == ''
-  and not (rung.err or rung[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
-  local state = redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate', 'terms')
+  and not (woke.err or woke[2] or tokens.err or tokens[1]) and redis.call('EXISTS', limited, released, deaths, asleep) == 0 then
+  local state = redis.call('HMGET', stats, 'largest', 'levels', 'listening', 'paused', 'healed', 'gate', 'terms')
   local first, now = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2], clock()
   local deadline = tonumber(redis.call('ZSCORE', workers, worker) or 0)
   first = first and tonumber(first)
@@ -62,11 +62,11 @@ if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_o
     end
     local taken, fresh, entries = {}, {}, {}
     local largest, spent, count, at, flat = math.max(4096, tonumber(state[1] or 0)), 0, 0, 0, true
-    local rows, chunk, carries = rung, 16, false
-    if rung[1] then
-      rows = redis.call('XCLAIM', jobs, 'workers', worker, 0, rung[1][1], 'RETRYCOUNT', 1)
+    local rows, chunk, carries = woke, 16, false
+    if woke[1] then
+      rows = redis.call('XCLAIM', jobs, 'workers', worker, 0, woke[1][1], 'RETRYCOUNT', 1)
       if not rows[1] then -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
-        redis.call('XACK', jobs, 'workers', rung[1][1])
+        redis.call('XACK', jobs, 'workers', woke[1][1])
         rows = {}
       end
       for i = 1, rows[1] and #rows[1][2] or 0, 2 do carries = carries or rows[1][2][i] == 'attempt' end
@@ -105,7 +105,7 @@ if not known and #levels == 0 and buckets > #ARGV and duration == '' and (heir_o
       local next_due = short and 0 or first and first - now or -1
       return answer({1, next_due, taken, fresh, 0, now}, entries, true) -- recorded without the payloads
     end
-    redis.call('XCLAIM', jobs, 'workers', 'bell', 0, rung[1][1], 'RETRYCOUNT', 0, 'JUSTID') -- it may have no attempts left
+    redis.call('XCLAIM', jobs, 'workers', 'idle', 0, woke[1][1], 'RETRYCOUNT', 0, 'JUSTID') -- it may have no attempts left
   end
 end
 
@@ -129,8 +129,8 @@ end
 
 -- 3. The jobs of a lost reply are still in the pending list.
 if known then -- the reply was lost
-  local again, told = leasing.again(known, jobs, worker, released, deaths, max_attempts)
-  return {1, 0, again, {}, 0, clock(), told and 0 or nil, told} -- there may be more jobs
+  local again, died = leasing.again(known, jobs, worker, released, deaths, max_attempts)
+  return {1, 0, again, {}, 0, clock(), died and 0 or nil, died} -- there may be more jobs
 end
 
 -- 4. Arguments; whether this worker gets any job; how many, by the limits of the whole queue.
@@ -139,13 +139,13 @@ local q = {
   -- @queue without held, ready, resting, settled, shares, slots, stopped
   worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
   dead_limit = dead_limit, now = clock(), levels = (ttl > 0 and level_streams or known_streams)(stats, levels),
-  taken = {}, entries = {}, buried = {}, why = {},
+  taken = {}, entries = {}, dead_ids = {}, why = {},
   attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
 }
 local limits = rate_limits(q, buckets)
 local nothing = leasing.begin(q)
 if nothing then return nothing end
-local now, keyed, heard, healed, parked, state = q.now, q.keyed, q.heard, q.healed, q.parked, q.state
+local now, keyed, listening, healed, parked, state = q.now, q.keyed, q.listening, q.healed, q.parked, q.state
 local taken, fresh, entries = q.taken, {}, q.entries
 local exact = #limits > 0 and pace.moment() or now
 local wanted, hold = limit, 0
@@ -176,8 +176,8 @@ if state[3] then
   healing.readopt(q, stats, state[3], math.min(limit, 100), new_budget(262144))
   parked = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'parked')
 end
-local bell = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'bell')
-if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
+local idle = redis.call('XPENDING', jobs, 'workers', '-', '+', 1, 'idle')
+if heir or q.watched or turn[1] or q.awake[1] or idle[1] or #parked > 0 or keyed or q.order or q.levels.n > 0 then
   -- Let a job wait for its turn: no delivery, and no attempt spent. *count*: deliveries so far, nil if it waited
   -- before.
   function q.put_off(some, dues, count)
@@ -208,17 +208,17 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
       leasing.hand_out(q, entry, body[2], count + 1)
     end
   end
-  local function claim(rows, from, to, bell)
+  local function claim(rows, from, to, idle)
     if keyed then
-      for i = from, to do claim_admitted(rows[i], bell and 0 or rows[i][4], false) end
+      for i = from, to do claim_admitted(rows[i], idle and 0 or rows[i][4], false) end
       return
     end
     local list, counts, there = {}, {}, {}
     for i = from, to do
       list[#list + 1] = rows[i][1]
-      counts[rows[i][1]] = bell and 1 or rows[i][4] + 1
+      counts[rows[i][1]] = idle and 1 or rows[i][4] + 1
     end
-    if bell then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
+    if idle then list[#list + 1] = 'RETRYCOUNT'; list[#list + 1] = 1 end
     local got = redis.call('XCLAIM', jobs, 'workers', worker, 0, unpack(list))
     if q.order then turning.read(q, got) end
     for i = 1, #got do
@@ -245,7 +245,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
       end
     end
   end
-  -- Older jobs take the places of removed and buried jobs, or new jobs would overtake them; for a bounded number of
+  -- Older jobs take the places of removed and dead jobs, or new jobs would overtake them; for a bounded number of
   -- rounds.
   function q.front(owner)
     local seen = 0
@@ -256,7 +256,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
       while at <= #rows do
         local number = q.fits(#rows - at + 1)
         if number == 0 then return end
-        claim(rows, at, at + number - 1, owner == 'bell')
+        claim(rows, at, at + number - 1, owner == 'idle')
         at = at + number
       end
       seen = seen + #rows
@@ -275,9 +275,9 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
   end
   if heir then
     redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
-    local most = limit + ((heard.reclaimed or q.levels.n > 0) and 100 or 400) -- jobs that must be read take longer
-    local moved, _, ids_back = take_over(q, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), heard.reclaimed)
-    if heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
+    local most = limit + ((listening.reclaimed or q.levels.n > 0) and 100 or 400) -- jobs that must be read take longer
+    local moved, _, ids_back = take_over(q, heir_of, most, new_budget(math.max(0, BUDGET - q.spent)), listening.reclaimed)
+    if listening.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
     wake_many(wake, moved)
     q.watched = redis.call('EXISTS', deaths) == 1
   end
@@ -311,7 +311,7 @@ if heir or q.watched or turn[1] or q.awake[1] or bell[1] or #parked > 0 or keyed
   end
   if #parked > 0 or heir then q.front('parked') end
   if q.watched and max_attempts == 0 then q.front(SUSPECTS) end -- without an end, none is a suspect
-  q.front('bell')
+  q.front('idle')
 end
 
 -- 7. New jobs, chunk by chunk, until there are no more.

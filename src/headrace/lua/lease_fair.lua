@@ -20,9 +20,9 @@
 -- @include record
 local known = recorded() -- the call was answered before, but its reply was lost
 whole(lease)
-local rung = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'bell')
-local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'bell') or {}
-if woken == '2' and not known and not (rung[1] or rung.err or tokens[1] or tokens.err) then return {1, -1, {}, {}, 0, -1} end
+local woke = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 2, 'idle')
+local tokens = woken ~= '0' and redis.pcall('XPENDING', wake, 'workers', '-', '+', 1, 'idle') or {}
+if woken == '2' and not known and not (woke[1] or woke.err or tokens[1] or tokens.err) then return {1, -1, {}, {}, 0, -1} end
 -- @include agreed
 -- @include filing
 -- @include held
@@ -35,9 +35,9 @@ if woken == '2' and not known and not (rung[1] or rung.err or tokens[1] or token
 -- those of the full way, without its other questions, which take more than half of a call for one job.
 do
   local plain = not known and #levels == 0 and buckets > #ARGV and duration == '' and heir_of == '' and not one_value
-    and not (rung.err or rung[2] or tokens.err or tokens[1])
+    and not (woke.err or woke[2] or tokens.err or tokens[1])
     and redis.call('EXISTS', limited, released, deaths, asleep, stopped, resting) == 0
-  local state = plain and redis.call('HMGET', stats, 'largest', 'levels', 'heard', 'paused', 'healed', 'gate', 'terms')
+  local state = plain and redis.call('HMGET', stats, 'largest', 'levels', 'listening', 'paused', 'healed', 'gate', 'terms')
   local t = state and state[7] and not (state[2] or state[3] or state[4] or state[5] or state[6]) and agreed.read(terms)
   plain = t and t.structure == state[7] and not (t.next or t.most) and t.depth > 0 and t.number == t.depth and #t.slots + #t.rates == 0
     and (limit + 1) * math.max(4096, tonumber(state[1] or 0)) <= 1048576
@@ -65,9 +65,9 @@ do
       picking.context(q, t, now)
       q.mean_before = t.mean
       filing.ends(q)
-      if rung[1] then
-        local body = redis.call('XRANGE', jobs, rung[1][1], rung[1][1])[1]
-        if body then reading.put(q, body, 'bell', 0) else redis.call('XACK', jobs, 'workers', rung[1][1]) end
+      if woke[1] then
+        local body = redis.call('XRANGE', jobs, woke[1][1], woke[1][1])[1]
+        if body then reading.put(q, body, 'idle', 0) else redis.call('XACK', jobs, 'workers', woke[1][1]) end
       end
       reading.at_new(q, q.reader)
       local root = picking.node(q, '0', false)
@@ -107,8 +107,8 @@ end
 -- @include wake_many
 
 if known then -- the jobs of a lost reply are still in the pending list
-  local again, told = leasing.again(known, jobs, worker, released, deaths, max_attempts)
-  return {1, 0, again, {}, 0, clock(), 0, told or {}, 1} -- there may be more jobs
+  local again, died = leasing.again(known, jobs, worker, released, deaths, max_attempts)
+  return {1, 0, again, {}, 0, clock(), 0, died or {}, 1} -- there may be more jobs
 end
 
 -- 2. Arguments and terms; whether this worker gets any job.
@@ -120,7 +120,7 @@ local q = {
   -- @queue
   worker = worker, ttl = ttl, lease = lease, woken = woken, duration = duration, max_attempts = max_attempts,
   dead_limit = dead_limit, now = clock(),
-  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, buried = {}, why = {},
+  levels = (ttl > 0 and level_streams or known_streams)(stats, levels), taken = {}, entries = {}, dead_ids = {}, why = {},
   attempts = {died = {}, jobs = {}, runs = {}, deliveries = {}, room = runs.room()}, spent = 0,
 }
 q.fair, q.chunk, q.left, q.others = true, 16, reading.JOBS, {}
@@ -163,9 +163,9 @@ q.freed = filing.ends(q)
 local budget = new_budget(262144)
 if heir_of ~= '' then
   redis.call('ZADD', workers, 'XX', 0, heir_of) -- if it is alive, its next beat fails
-  local number = (q.heard.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
-  local moved, _, ids_back = take_over(q, heir_of, number, budget, q.heard.reclaimed)
-  if q.heard.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
+  local number = (q.listening.reclaimed or q.levels.n > 0) and 100 or 400 -- jobs that must be read take longer
+  local moved, _, ids_back = take_over(q, heir_of, number, budget, q.listening.reclaimed)
+  if q.listening.reclaimed then publish(events, 'reclaimed', ids_back, heir_of) end
   wake_many(wake, moved)
   q.watched = redis.call('EXISTS', deaths) == 1
 end
@@ -232,7 +232,7 @@ if #q.picks == 0 and not q.further and not q.has_lines and redis.call('EXISTS', 
   redis.call('UNLINK', shares, ready, stopped, resting)
   holds.unshield(q)
 end
-local again = short and left or q.apart or #q.entries < q.limit and (q.further or q.passed) or #q.buried > 0
+local again = short and left or q.apart or #q.entries < q.limit and (q.further or q.passed) or #q.dead_ids > 0
 limit = math.min(limit, wanted)
 return answer(leasing.finish(q, {}, q.limits, q.exact, limit, wanted, again, {
   q.further and 1 or 0, t.structure,

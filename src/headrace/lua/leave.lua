@@ -22,11 +22,11 @@ local q = {
   -- @queue
 }
 holds.check(q)
-local heard = listeners(stats, events, 'released')
+local listening = listeners(stats, events, 'released')
 local entries = {}
 for i = 1, #mine do entries[i] = mine[i][1] end
-local ids_left = finish(q, entries, {released = '+1', budget = new_budget(), heard = heard.released})
-if heard.released then publish(events, 'released', ids_left, worker) end
+local ids_left = finish(q, entries, {released = '+1', budget = new_budget(), listening = listening.released})
+if listening.released then publish(events, 'released', ids_left, worker) end
 if #mine == limit or #entries < #mine then
   wake_many(wake, #entries)
   return {#entries, 1}
@@ -36,7 +36,7 @@ for i = 1, #left do redis.call('XACK', jobs, 'workers', left[i][1]) end -- 6.2: 
 if not mine.err then
   redis.call('XGROUP', 'DELCONSUMER', jobs, 'workers', worker)
   -- A job may have woken this worker just now; then another reader must be woken for it.
-  wake_many(wake, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'bell'))
+  wake_many(wake, #entries + #redis.call('XPENDING', jobs, 'workers', '-', '+', 8, 'idle'))
 end
 if mine.err or not redis.call('XPENDING', jobs, 'workers', '-', '+', 1)[1] then redis.call('DEL', deaths) end
 redis.call('ZREM', workers, worker)

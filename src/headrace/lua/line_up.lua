@@ -24,7 +24,7 @@ require_hashes(terms, shares, held)
 require_sorted_sets(lines, ready, stopped, resting, slots)
 local t = agreed.read(terms)
 if not t or t.next or redis.call('HEXISTS', stats, 'healed') == 1 then return 0 end
-if redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'bell').err then return 0 end -- the next lease makes the group
+if redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, 'idle').err then return 0 end -- the next lease makes the group
 redis.call('XACK', wake, 'workers', '0-0') -- a full server permits this first write
 local q = {
   jobs = jobs, wake = wake, stats = stats, terms = terms, shares = shares, lines = lines, ready = ready, stopped = stopped,

@@ -93,7 +93,7 @@ local function waiting_of_value()
       local owner = row and row[2] or ''
       local parked = is_parked(owner) and not runs.suspended(owner)
       local new = not row and (not handed or redis.call('XRANGE', jobs, '(' .. handed, entry, 'COUNT', 1)[1])
-      if new or parked or owner == 'bell' or owner == 'behind' then
+      if new or parked or owner == 'idle' or owner == 'behind' then
         fields = tried.fields(turns, entry, fields, budget)
         add(entry, fields, parked and not is_lined(owner) and 'parked' or 'waiting', row and row[4] or 0, owner, row and row[3] or 0)
       end

@@ -5,7 +5,7 @@
 -- COST   3 us
 -- sharded: 1 with SSUBSCRIBE, as on a cluster; 0 with SUBSCRIBE. Subscribe first. `reclaim` withdraws the announcement
 -- when no subscribers are left.
-local how = (sharded or redis.call('HGET', stats, 'heard') == '2') and '2' or '1' -- 2: there may be listeners of both kinds
-redis.call('HDEL', stats, 'heard') -- a full server permits it, and then all later writes
-redis.call('HSET', stats, 'heard', how)
+local how = (sharded or redis.call('HGET', stats, 'listening') == '2') and '2' or '1' -- 2: there may be listeners of both kinds
+redis.call('HDEL', stats, 'listening') -- a full server permits it, and then all later writes
+redis.call('HSET', stats, 'listening', how)
 return 1

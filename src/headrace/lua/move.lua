@@ -49,8 +49,8 @@ require_streams(jobs, wake, to_jobs, to_wake, unpack(other.levels))
 require_hashes(ids, released, bodies, stats, turns, steps, to_ids, to_released, to_bodies, to_stats, to_steps)
 require_sorted_sets(delayed, to_delayed, flows, leases, limited, behind, to_cancels)
 holds.check(q)
-local heard, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
-require_history(heard.history, ends, ended)
+local listening, heard_there = listeners(stats, events, 'deleted'), listeners(to_stats, to_events, 'added')
+require_history(listening.history, ends, ended)
 local added, late, ids_moved, budget = 0, 0, {}, new_budget()
 local function stays(id)
   return redis.call('HEXISTS', to_ids, id) == 1 or redis.call('ZSCORE', flows, id) or is_entry_id(other, id)
@@ -184,8 +184,8 @@ if added + late > 0 then
   redis.call('HINCRBY', to_stats, 'enqueued', added + late)
 end
 local whither = 'moved to ' .. name_of(to_jobs)
-keep_ends(heard.history, ends, ended, 'deleted', ids_moved, {reasons = whither})
+keep_ends(listening.history, ends, ended, 'deleted', ids_moved, {reasons = whither})
 if #ids_moved > 0 then redis.call('ZREM', to_cancels, unpack(ids_moved)) end
-if heard.deleted then publish(events, 'deleted', ids_moved) end
+if listening.deleted then publish(events, 'deleted', ids_moved) end
 if heard_there.added then publish(to_events, 'added', ids_moved) end
 return answer({added + late, cursor})

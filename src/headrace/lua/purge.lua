@@ -41,9 +41,9 @@ require_streams(jobs, wake)
 require_hashes(ids, released, bodies, stats, turns, steps)
 require_sorted_sets(leases, delayed, limited, flows, behind, asleep)
 holds.check(q)
-local heard = listeners(stats, events, 'deleted')
-require_history(heard.history, ends, ended)
-q.traces = heard.history and runs.room()
+local listening = listeners(stats, events, 'deleted')
+require_history(listening.history, ends, ended)
+q.traces = listening.history and runs.room()
 local gone, ids_gone, budget = 0, {}, new_budget()
 local function spent() return budget.left <= 0 or fitting(budget, 1) == 0 end
 local function remove(entry, fields, level)
@@ -78,7 +78,7 @@ order[#order + 1] = 'jobs'
 function parts.jobs(last)
   last = last or last_entry_id(budget, jobs)
   if not last then return nil end
-  local owners = {'behind', 'bell', 'limited', 'parked:new', 'parked:front', SUSPECTS, runs.ASLEEP}
+  local owners = {'behind', 'idle', 'limited', 'parked:new', 'parked:front', SUSPECTS, runs.ASLEEP}
   for level = 0, levels.n do owners[#owners + 1] = front_of(level) end
   for _, owner in ipairs(owners) do
     local rows = redis.pcall('XPENDING', jobs, 'workers', '-', last, limit, owner)
@@ -163,6 +163,6 @@ until not order[at] or gone >= limit or looks <= 0 or spent()
 if #places > 0 then redis.call('ZREM', lines, unpack(places)) end
 if not order[at] then tidy_lines(q, 0) end
 if gone > 0 then redis.call('HINCRBY', stats, 'deleted', gone) end
-keep_ends(heard.history, ends, ended, 'deleted', ids_gone, {runs = runs.traces(q, ids_gone)})
-if heard.deleted then publish(events, 'deleted', ids_gone) end
+keep_ends(listening.history, ends, ended, 'deleted', ids_gone, {runs = runs.traces(q, ids_gone)})
+if listening.deleted then publish(events, 'deleted', ids_gone) end
 return answer({gone, order[at] and order[at] .. ' ' .. (from or '-') or ''})

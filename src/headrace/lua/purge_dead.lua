@@ -14,7 +14,7 @@
 local known = recorded()
 if known then return known end
 require_hashes(steps)
-local heard = listeners(stats, events, 'deleted')
+local listening = listeners(stats, events, 'deleted')
 local chosen, gone, ids_gone = {}, 0, {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
 local page, following = page_until_now(new_budget(), dead, cursor, limit)
@@ -27,5 +27,5 @@ for i = 1, #page do
   end
 end
 if gone > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', gone) end
-if heard.deleted then publish(events, 'deleted', ids_gone) end
+if listening.deleted then publish(events, 'deleted', ids_gone) end
 return answer({gone, following})

@@ -53,16 +53,16 @@ local now, rest = clock(), nil
 local function at_rest()
   local first = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
   if first.err or first[1] or redis.call('EXISTS', leases, limited, delayed, ticks, deaths, asleep, steps, held, lines, unpack(levels)) > 0 then return false end
-  local kept = redis.call('HMGET', stats, 'pulse', 'heard', 'largest', 'rewind', 'levels', 'trends')
+  local kept = redis.call('HMGET', stats, 'pulse', 'listening', 'largest', 'rewind', 'levels', 'trends')
   if not kept[1] or kept[2] or kept[3] or kept[4] or kept[5] or trend_due(kept[6], now) then return false end
-  local since, seen, calm, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
+  local since, seen, quiet, before, least, run = string.match(kept[1], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
   local gap = seen and now - tonumber(seen)
   if not gap or gap < 0 or gap > tonumber(least) / 2 or tonumber(least) > timeout then return false end
   local tokens = redis.pcall('XPENDING', wake, 'workers', '-', '+', 1)
   if tokens.err or tokens[1] then return false end
   if redis.call('ZRANGEBYSCORE', workers, '-inf', now, 'LIMIT', 0, 1)[1] then return false end
   rest = math.floor(least / 3) -- shorter than a gap (see death_deadline)
-  local noted = table.concat({since, string.format('%.0f', now), calm, before, least, run}, ' ')
+  local noted = table.concat({since, string.format('%.0f', now), quiet, before, least, run}, ' ')
   return type(redis.pcall('HSET', stats, 'pulse', noted)) == 'number' -- otherwise the server is full
 end
 if at_rest() then return {0, rest, 0, 0, 0, -1, -1, 1} end
@@ -72,7 +72,7 @@ local q = {
   -- @queue
   worker = worker, levels = known_streams(stats, levels),
 }
-local heard = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
+local listening = listeners(stats, events, 'reclaimed', 'promoted', 'added', 'leased', 'completed', 'retried', 'released', 'dead',
                    'cancelled', 'deleted', 'redriven', 'progress') -- all kinds
 local rows, healed = heal_group(jobs, wake, function() return redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1) end)
 if rows.err then return rows end
@@ -97,20 +97,20 @@ for _, name in ipairs(dead) do
       declared = declared + 1
       redis.call('ZADD', workers, 0, name) -- from now on its beats fail, even if the rest takes several calls
     end
-    local number, _, ids_moved = take_over(q, name, limit - moved, budget, heard.reclaimed)
+    local number, _, ids_moved = take_over(q, name, limit - moved, budget, listening.reclaimed)
     moved = moved + number
-    if heard.reclaimed then publish(events, 'reclaimed', ids_moved, name) end
+    if listening.reclaimed then publish(events, 'reclaimed', ids_moved, name) end
   end
 end
 if sure and redis.call('ZRANGEBYSCORE', workers, '-inf', gone, 'LIMIT', 0, 1)[1] then more = 1 end
 
 -- 4. Expired leases of workers that are alive.
 local expired, again, ids_expired = 0, nil, {}
-if moved < limit then expired, again, ids_expired = sweep(q, now, lease, limit - moved, budget, heard.reclaimed) end
-if heard.reclaimed then publish(events, 'reclaimed', ids_expired) end
+if moved < limit then expired, again, ids_expired = sweep(q, now, lease, limit - moved, budget, listening.reclaimed) end
+if listening.reclaimed then publish(events, 'reclaimed', ids_expired) end
 moved = moved + expired
 -- Entries whose reader never came wake another reader.
-local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'bell')
+local forgotten = #redis.call('XPENDING', jobs, 'workers', 'IDLE', 1000, '-', '+', 1, 'idle')
 pass_stale_turns(q, stats, 20)
 local suspected = forget_deaths(q)
 forget_stale_runs(q, 10)
@@ -123,7 +123,7 @@ tidy_lines(q, 20)
 local room = math.max(1, math.floor((limit - moved) / 2))
 local promoted = promote(q, now, room, budget)
 room = room - #promoted
-if heard.promoted then publish(events, 'promoted', promoted) end
+if listening.promoted then publish(events, 'promoted', promoted) end
 -- No job waits for ever behind others: after `ageing` it is parked a level before, or at the back of that.
 for level = 1, ageing > 0 and q.levels.n or 0 do
   local stayed = room > 0 and redis.call('XPENDING', jobs, 'workers', 'IDLE', ageing, '-', '+', room, front_of(level)) or {}
@@ -144,7 +144,7 @@ if not q.levels.beyond and trend_due(recorded_at, now) then
 end
 
 -- 7. Wake readers, and answer the time of the next call.
-if heard.none then redis.call('HDEL', stats, 'heard') end
+if listening.none then redis.call('HDEL', stats, 'listening') end
 local there = redis.call('XLEN', jobs)
 for level = 1, q.levels.n do there = there + redis.call('XLEN', q.levels[level]) end
 if there == 0 and not q.levels.beyond then redis.call('HDEL', stats, 'largest') end

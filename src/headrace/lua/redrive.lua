@@ -51,7 +51,7 @@ local function kept_before(id, run)
 end
 local chosen = {}
 for i = wanted, #ARGV do chosen[ARGV[i]] = true end
-local heard = listeners(stats, events, 'redriven')
+local listening = listeners(stats, events, 'redriven')
 local moved, ids_moved = 0, {}
 local page, following = page_until_now(new_budget(), dead, cursor, limit)
 for i = 1, #page do
@@ -89,5 +89,5 @@ for i = 1, #page do
   end
 end
 if moved > 0 then redis.call('ZREM', cancels, unpack(ids_moved)) end
-if heard.redriven then publish(events, 'redriven', ids_moved) end
+if listening.redriven then publish(events, 'redriven', ids_moved) end
 return answer({moved, following})

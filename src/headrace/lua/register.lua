@@ -27,5 +27,5 @@ local now = clock()
 redis.call('ZREM', workers, '') -- a full server permits it, and then all later writes
 redis.call('HSET', registered, worker, known_as(now, lease, kinds))
 redis.call('ZADD', workers, string.format('%.0f', now + timeout), worker)
-tell_holders(control, 'stir')
+tell_holders(control, 'active')
 return {1, #others > 0 and string.match(others[#others], '^%S+') or ''}

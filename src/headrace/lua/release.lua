@@ -24,7 +24,7 @@ local q = {
   -- @queue
 }
 holds.check(q)
-local heard = listeners(stats, events, 'released')
+local listening = listeners(stats, events, 'released')
 local entries, counts, ended, reply = {}, {}, {}, {}
 for i = items, #ARGV, 2 do entries[#entries + 1], counts[#counts + 1] = ARGV[i], ARGV[i + 1] end
 local mine, seen = held_by(jobs, worker, entries, counts), {}
@@ -36,8 +36,8 @@ for i = 1, #entries do
 end
 local later = pause > 0
 local ids_ended = finish(q, ended, {
-  to = later and 'limited', due = later and clock() + pause, released = '+1', heard = heard.released,
+  to = later and 'limited', due = later and clock() + pause, released = '+1', listening = listening.released,
 })
 if not later then wake_many(wake, #ended) end
-if heard.released then publish(events, 'released', ids_ended, worker) end
+if listening.released then publish(events, 'released', ids_ended, worker) end
 return answer(reply)

@@ -32,7 +32,7 @@ require_streams(jobs, wake)
 require_hashes(ids, released, bodies, turns)
 require_sorted_sets(leases, limited, behind)
 holds.check(q)
-local heard = listeners(stats, events, 'promoted')
+local listening = listeners(stats, events, 'promoted')
 local due = due_at(delay, clock())
 -- A job that a limit holds back leaves its entry, and becomes a delayed job. Memory is freed first: then a full server
 -- permits all later writes.
@@ -58,6 +58,6 @@ if due > 0 then
   if redis.call('ZRANK', delayed, id) == 0 then wake_one(wake) end
 else
   promote_these(q, {id})
-  if heard.promoted then publish(events, 'promoted', {id}) end
+  if listening.promoted then publish(events, 'promoted', {id}) end
 end
 return answer(1)

@@ -15,7 +15,7 @@
 local rows = redis.call('ZRANGE', workers, 0, 100, 'WITHSCORES')
 local pending = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1)
 local there = redis.call('EXISTS', leases, limited, delayed, ticks, outbox, held) > 0
-local kept = redis.call('HMGET', stats, 'heard', 'largest', 'rewind', 'levels', 'trends', 'paused')
+local kept = redis.call('HMGET', stats, 'listening', 'largest', 'rewind', 'levels', 'trends', 'paused')
 local now, mine, verdict = clock(), 0, #rows > 200 and 1 or 2
 for i = 1, #rows, 2 do
   local deadline = tonumber(rows[i + 1])

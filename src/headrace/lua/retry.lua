@@ -47,11 +47,11 @@ require_hashes(ids, released, bodies, stats, turns, deaths, steps)
 require_sorted_sets(leases, delayed, flows, limited, behind)
 require_streams(dead, wake)
 holds.check(q)
-local heard = listeners(stats, events, 'retried', 'dead')
-require_history(heard.history, ends, ended)
+local listening = listeners(stats, events, 'retried', 'dead')
+require_history(listening.history, ends, ended)
 local entries, counts, dues, spends, reasons = {}, {}, {}, {}, {}
-local reply, first, retried, buried, why, room = {}, false, {}, {}, {}, runs.room()
-local dying = {attempts = {}, workers = worker, reasons = {}, jobs = {}, runs = {}, deliveries = {}} -- beside `buried`
+local reply, first, retried, dead_ids, why, room = {}, false, {}, {}, {}, runs.room()
+local dying = {attempts = {}, workers = worker, reasons = {}, jobs = {}, runs = {}, deliveries = {}} -- beside `dead_ids`
 local now, keyed = clock(), redis.call('EXISTS', turns) == 1
 local watched = redis.call('EXISTS', deaths) == 1
 for i = items, #ARGV, 5 do
@@ -92,21 +92,21 @@ for i, entry in ipairs(entries) do
     else
       remove_entry(q, entry)
     end
-    local ran = heard.history and runs.of_job(steps, own_fields)
+    local ran = listening.history and runs.of_job(steps, own_fields)
       and runs.delivered(steps, id, failures.began(reasons[i], now), now)
-    if heard.history and spend == '1' then
+    if listening.history and spend == '1' then
       failures.add_attempt(own_fields, reasons[i], ran and deliveries or deliveries - releases, worker, now, ran)
     end
     if last then
       free_id(q, id, entry, DIED)
-      if heard.history then
-        dying.jobs[#buried + 1] = compose(own_fields, headers)
-        dying.runs[#buried + 1] = ran and runs.kept(steps, id, room) or nil
-        dying.deliveries[#buried + 1] = ran and deliveries or nil
+      if listening.history then
+        dying.jobs[#dead_ids + 1] = compose(own_fields, headers)
+        dying.runs[#dead_ids + 1] = ran and runs.kept(steps, id, room) or nil
+        dying.deliveries[#dead_ids + 1] = ran and deliveries or nil
       end
       keep_dead(q, dead_limit, reason, worker, releases, own_fields, headers)
-      reply[i], buried[#buried + 1], dying.reasons[#buried + 1] = 2, id, short
-      dying.attempts[#buried] = string.format('%.0f', deliveries - releases)
+      reply[i], dead_ids[#dead_ids + 1], dying.reasons[#dead_ids + 1] = 2, id, short
+      dying.attempts[#dead_ids] = string.format('%.0f', deliveries - releases)
     elseif stays then
       tried.keep(turns, entry, own_fields)
       if due == 0 then wake_many(wake, 1) end
@@ -129,7 +129,7 @@ for i, entry in ipairs(entries) do
   end
 end
 if first then wake_one(wake) end
-keep_ends(heard.history, ends, ended, 'dead', buried, dying)
-if heard.retried then publish(events, 'retried', retried, worker, why) end
-if heard.dead then publish(events, 'dead', buried, worker, dying.reasons) end
+keep_ends(listening.history, ends, ended, 'dead', dead_ids, dying)
+if listening.retried then publish(events, 'retried', retried, worker, why) end
+if listening.dead then publish(events, 'dead', dead_ids, worker, dying.reasons) end
 return answer(reply)

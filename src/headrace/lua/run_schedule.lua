@@ -23,7 +23,7 @@ local timing, missed, fields = scheduled(redis.call('HGET', schedules, name) or 
 local due = tonumber(redis.call('ZSCORE', ticks, name) or 1e14)
 -- One that moves to another shard is run there.
 if not timing or due >= 1e14 and due < 2e14 or due >= 3e14 and due < 4e14 then return answer('') end
-local heard, now, job = listeners(stats, events, 'added'), clock(), {}
+local listening, now, job = listeners(stats, events, 'added'), clock(), {}
 local function id() return name .. '@' .. string.format('%.0f', now) .. '-now' end
 while redis.call('HEXISTS', ids, id()) == 1 do now = now + 1 end -- of calls in the same ms
 for i = 1, #fields do job[i] = fields[i] end
@@ -31,5 +31,5 @@ table.insert(job, 3, 'id')
 table.insert(job, 4, id())
 add(q, now, id(), '', job)
 redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, fields, string.format('%.0f ', now) .. id()}))
-if heard.added then publish(events, 'added', {id()}) end
+if listening.added then publish(events, 'added', {id()}) end
 return answer(id())

@@ -20,11 +20,11 @@ local from = rank and rank + 1 or due and redis.call('ZCOUNT', ticks, '-inf', '(
 if which == 'all' then names = redis.call('ZRANGE', ticks, from, from + 499, 'WITHSCORES') end
 if which == 'due' then names = redis.call('ZRANGEBYSCORE', ticks, '-inf', moment, 'WITHSCORES', 'LIMIT', from, 500) end
 if which == 'one' then names = {cursor, redis.call('ZSCORE', ticks, cursor) or nil} end
-local told = #names == 1000 and #names or nil
+local shown = #names == 1000 and #names or nil
 for i = 1, #names - 1, 2 do
   local kept = value_of(budget, schedules, names[i])
   if kept == false then
-    told = i - 1
+    shown = i - 1
     break
   end
   if kept then
@@ -33,4 +33,4 @@ for i = 1, #names - 1, 2 do
   end
 end
 local later = redis.call('ZRANGEBYSCORE', ticks, '(' .. moment, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-return {now, later and tonumber(later) - now or -1, rows, told and names[told] .. ' ' .. names[told - 1] or ''}
+return {now, later and tonumber(later) - now or -1, rows, shown and names[shown] .. ' ' .. names[shown - 1] or ''}

@@ -6,12 +6,12 @@
 -- version: the version of the table that seals the shard; `enqueue` answers it before any write. 0: only return the
 -- settings. A seal is final.
 -- @include number
-local told = redis.call('HMGET', stats, 'shards', 'paused')
-if version > tonumber(told[1] or 0) then
+local kept = redis.call('HMGET', stats, 'shards', 'paused')
+if version > tonumber(kept[1] or 0) then
   redis.call('HDEL', stats, '') -- a full server permits it, and then all later writes
   redis.call('HSET', stats, 'shards', version)
 end
-local reply = {told[2] and 1 or 0}
+local reply = {kept[2] and 1 or 0}
 local names = {'declared', 'declaration', 'history', 'levels', 'trends'}
 for i, value in ipairs(redis.call('HMGET', stats, unpack(names))) do
   if value then reply[#reply + 1], reply[#reply + 2] = names[i], value end

@@ -22,7 +22,7 @@ require_hashes(ids)
 local kept = redis.call('HGET', schedules, name)
 local stored_timing, missed, job = scheduled(kept or '')
 if stored_timing ~= timing or tonumber(redis.call('ZSCORE', ticks, name) or -1) ~= due then return 0 end
-local heard, ids_added = listeners(stats, events, 'added'), {}
+local listening, ids_added = listeners(stats, events, 'added'), {}
 redis.call('ZREM', ticks, name) -- a full server permits it, and then all later writes; otherwise this tick would stop all workers
 local size = 0
 for _, field in ipairs(job) do size = size + #field end
@@ -43,5 +43,5 @@ end
 count_added(q)
 redis.call('ZADD', ticks, next, name)
 if last then redis.call('HSET', schedules, name, cmsgpack.pack({timing, missed, job, last})) end
-if heard.added then publish(events, 'added', ids_added) end
+if listening.added then publish(events, 'added', ids_added) end
 return done

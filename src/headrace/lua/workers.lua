@@ -19,11 +19,11 @@ local said = offers.read(of_queue[3])
 for i = 1, #rows, 2 do
   local kept = redis.call('HGET', registered, rows[i]) or ''
   local since, kinds = string.match(kept, '^%d+'), strings_of(string.match(kept, '^%d+ %d+ (.*)$'))
-  local told = redis.call('HMGET', facts, rows[i], '?' .. rows[i])
+  local reported = redis.call('HMGET', facts, rows[i], '?' .. rows[i])
   local own, differs = offers.own(said[rows[i]]), {}
   if own ~= (of_queue[1] or '') then differs = {own, math.max(tonumber(since or 0), tonumber(of_queue[2] or 0))} end
   reply[#reply + 1] = {
-    rows[i], tonumber(rows[i + 1]), tonumber(since or 0), leased[rows[i]] or 0, told[1] or '', told[2] ~= 'resume' and told[2] or '',
+    rows[i], tonumber(rows[i + 1]), tonumber(since or 0), leased[rows[i]] or 0, reported[1] or '', reported[2] ~= 'resume' and reported[2] or '',
     differs, kinds,
   }
 end

@@ -12,8 +12,8 @@ from headrace._core.effects import (
     AwaitEnds,
     AwaitRoom,
     Block,
-    Bury,
     ForgetEnds,
+    NoteDead,
     Now,
     Overlap,
     Send,
@@ -60,7 +60,7 @@ class Stage:
         self.watched: list[str] = []
         self.told: list[tuple[dict[str, Event], bool]] = []
         self.commands: list[str] = []
-        self.buried: list[tuple[str, Died]] = []
+        self.noted: list[tuple[str, Died]] = []
 
     @property
     def names(self) -> list[str]:
@@ -83,8 +83,8 @@ class Stage:
 
     def _perform(self, effect: Any) -> Any:  # noqa: C901, PLR0911
         match effect:
-            case Bury(died):
-                self.buried += died
+            case NoteDead(died):
+                self.noted += died
                 return None
             case Now():
                 self.now += 0.001
@@ -281,7 +281,7 @@ def test_what_does_not_decode_goes_to_the_dead_letters_and_stops_nobody() -> Non
     stage, leaser = leasing([Grant([], [(bad[0], "why")]), Grant(good)], dead_letter=lambda op: op.decode([1]))
     assert stage.play(leaser.lease(1, 0.0, None, False)) == good
     assert stage.names == ["reclaim", "lease", "dead_letter", "lease"]
-    assert [(one.id, one.reason) for _, one in stage.buried] == [("0-0", "why")]
+    assert [(one.id, one.reason) for _, one in stage.noted] == [("0-0", "why")]
     assert stage.sent[2].args == ["w", 1000, "0-0", 1, "why"]
 
 

@@ -215,7 +215,7 @@ def test_with_limits_no_job_is_leased_ahead_and_with_fair_few() -> None:
 
 def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:
     consumer = make_consumer(concurrency=500, fair="tenant")
-    consumer.leasing.fair.heard = consumer.leasing.fair.told = True  # type: ignore[union-attr]
+    consumer.leasing.fair.known = consumer.leasing.fair.logged = True  # type: ignore[union-attr]
     hand = Hand(fetch(consumer))
     hand.go()
     hand.go([evolve(grant(consumer, *range(1, JOBS_WITHOUT_KEY)), structure="fair=org limits= rates=")])

@@ -14,7 +14,7 @@ from headrace import Retry
 from headrace._core.effects import BlockAmong, Phase, Receive, Role, Sleep
 from headrace._core.notices import Received
 from headrace._core.worker.consumer import Consumer
-from headrace._core.worker.control import STIR, listen
+from headrace._core.worker.control import ACTIVE, listen
 from headrace._core.worker.fetch import fetch
 from headrace._core.worker.heartbeat import beat
 from headrace._core.worker.idle import AGAIN_S, ALL_IDLE, LEAST_S, MOST_S, SLACK_S, duration
@@ -105,7 +105,7 @@ def test_one_read_waits_for_all_that_have_room_and_nothing_to_lease() -> None:
     hand = Hand(wait_for_all(SharedRead(consumers), consumers))
     effect = hand.go()
     assert queues(effect) == ["q0", "q3"]
-    assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "bell", "COUNT")
+    assert effect.command[:5] == ("XREADGROUP", "GROUP", "workers", "idle", "COUNT")
     pause = hand.go([jobs(consumers[3])])
     assert (consumers[3].leasing.available, consumers[3].leasing.woken, consumers[0].leasing.available) == (
         True,
@@ -314,13 +314,13 @@ def test_what_others_tell_ends_the_calm_at_once() -> None:
     assert not consumer.registration.declared  # a message of a deletion may have been missed
     consumer.idle.all_idle = consumer.registration.declared = True
     channel = consumer.ops.keys.key("control")
-    assert names(hearing.go(Received("on", [(channel, STIR), (channel, STIR)]))) == ["reclaim"]
+    assert names(hearing.go(Received("on", [(channel, ACTIVE), (channel, ACTIVE)]))) == ["reclaim"]
     assert isinstance(hearing.go([Reclaimed(0, 2.5, rests=True)]), Receive)
     assert consumer.idle.on
     consumer.idle.asked = 60.0
     fetching = Hand(fetch(consumer))
     fetching.go()
-    assert isinstance(hearing.go(Received("on", [(channel, STIR)])), Receive)
+    assert isinstance(hearing.go(Received("on", [(channel, ACTIVE)])), Receive)
     fetching.go([ALL_IDLE])
     assert not consumer.idle.all_idle
     assert consumer.timers.sweep_at == 0.0

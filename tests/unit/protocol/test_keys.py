@@ -110,7 +110,7 @@ def test_worker_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "parked", "bell", "limited", "behind", "a b", "a:b", "x" * 201, "ä", "w\n", 5, None]
+    "name", ["", "parked", "idle", "limited", "behind", "a b", "a:b", "x" * 201, "ä", "w\n", 5, None]
 )
 def test_what_no_worker_may_be_called(name: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="name"):
@@ -118,4 +118,4 @@ def test_what_no_worker_may_be_called(name: Any) -> None:
 
 
 def test_reserved_names_are_those_of_the_scripts() -> None:
-    assert (keys.GROUP, keys.PARKED, keys.BELL, keys.BEHIND) == ("workers", "parked", "bell", "behind")
+    assert (keys.GROUP, keys.PARKED, keys.IDLE, keys.BEHIND) == ("workers", "parked", "idle", "behind")

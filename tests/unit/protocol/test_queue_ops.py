@@ -147,7 +147,7 @@ def test_no_wait_is_for_ever(block: float, ms: int) -> None:
     """BLOCK 0 would be."""
     command = OPS.wait(block)
     assert command[command.index("BLOCK") + 1] == ms
-    assert command[:4] == ("XREADGROUP", "GROUP", "workers", "bell")
+    assert command[:4] == ("XREADGROUP", "GROUP", "workers", "idle")
 
 
 # -- settling ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from headrace._core.effects import Block, Bury, Call, Now, Sleep, Undo, Undoable, send, settle
+from headrace._core.effects import Block, Call, NoteDead, Now, Sleep, Undo, Undoable, send, settle
 from headrace._core.queue.calls import each, run_due_schedules
 from headrace._core.verdicts import undecoded
 from headrace._model.checks import FOREVER_S
@@ -205,7 +205,7 @@ class DirectLeaser:
                 self.unanswered.append(late)
                 raise
             if grant is not None and grant.died:
-                yield Bury([(self.ops.keys.queue, died) for died in grant.died])
+                yield NoteDead([(self.ops.keys.queue, died) for died in grant.died])
 
     def start_anew(self, claims: list[Claim], times: int) -> Call[int]:
         """Take another name, as this one was declared dead.
@@ -249,7 +249,7 @@ class DirectLeaser:
         jobs that may decode later. Report all of these jobs, and the jobs without attempts left.
         """
         if grant.died:
-            yield Bury([(self.ops.keys.queue, died) for died in grant.died])
+            yield NoteDead([(self.ops.keys.queue, died) for died in grant.died])
         each = [undecoded(claim, reason) for claim, reason in grant.undecodable]
         for some in chunks(each, lambda one: one.claim.size, REWRITES_PER_SCRIPT, BYTES_PER_SCRIPT):
             later = [(one.claim, one.delay, one.spend, one.reason) for one in some if one.kind == "retry"]

@@ -268,9 +268,9 @@ class Consumer:
         """Note which of these jobs are dead letters now. Return all other new dead letters, each with its queue."""
         for number, (verdict, settled) in enumerate(zip(sent, verdicts, strict=False)):
             if settled and verdict.may_bury:
-                kind = "dead" if number in verdicts.buried else "retry"
+                kind = "dead" if number in verdicts.letters else "retry"
                 self.note("settled", cast("HeldJob", verdict.claim), evolve(verdict, kind=kind), verdict.error)
-        return [letter for number, letter in verdicts.buried.items() if number < 0]
+        return [letter for number, letter in verdicts.letters.items() if number < 0]
 
     def encoded(self, held: HeldJob, result: Any) -> bytes | None:
         """Encode a result. Log a failure, and return `None`, as the handler succeeded, and does not run again."""

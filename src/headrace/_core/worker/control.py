@@ -13,7 +13,7 @@ from headrace._core.worker.renewal import check, check_named, declare_again
 from headrace._protocol.limits import BLOCK_S
 
 RETRY_REFUSED_S = 30.0  # seconds between tries if the server refuses subscriptions
-STIR = b"stir"  # a worker has started here, or has left idle mode
+ACTIVE = b"active"  # a worker has started here, or has left idle mode
 ASK = b"ask"  # an operator asks a worker for something
 
 
@@ -41,7 +41,7 @@ def listen(worker: Lifecycle, members: Sequence[Consumer] | None = None) -> Role
             if message == ASK:
                 by_channel[channel].registration.asked = True
                 yield Wake(everyone=True)
-            elif message != STIR:
+            elif message != ACTIVE:
                 yield from check_named(by_channel[channel], message)
             elif note_activity(by_channel[channel]):
                 yield from sweep(worker, [by_channel[channel]])  # from this sweep on we know the live workers

@@ -20,10 +20,10 @@ from headrace._core.effects import (
     Abort,
     Block,
     BlockThen,
-    Bury,
     Call,
     HeldJob,
     Log,
+    NoteDead,
     Now,
     Phase,
     Role,
@@ -146,7 +146,7 @@ def _send(consumer: Consumer, batch: SettlementBatch, ops: Sequence[Op[Any]]) ->
         unsettled = op.items[len(verdicts) :]  # the script had no room for these settlements
         consumer.jobs.done.extendleft(reversed(unsettled))
         if isinstance(verdicts, Verdicts) and (others := consumer.answered(op.items, verdicts)):
-            yield Bury(others)
+            yield NoteDead(others)
     return replies
 
 

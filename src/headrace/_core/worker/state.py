@@ -61,8 +61,8 @@ class FairLeasing:
     said: bool = False  # the server has been told under this name
     queues: Structure = field(init=False)  # the structure of the terms that the queue has
     weights: dict[Any, float] = field(factory=dict[Any, float])  # that this worker declares, by value
-    heard: bool = False  # the server has told which terms the queue has
-    told: bool = False  # the log says that these are not the worker's own
+    known: bool = False  # the server has said which terms the queue has
+    logged: bool = False  # the log says that these are not the worker's own
     unread: bool = False  # the last look at new jobs did not reach their end
     looked_at: float = 0.0  # when a call has looked last
     asked_at: float = 0.0  # when the server was asked last whether the terms change

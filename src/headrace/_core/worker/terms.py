@@ -24,13 +24,13 @@ def heed(consumer: Consumer, structure: str) -> Role:
         fair.obey(structure)
         consumer.leasing.last_piggyback.clear()  # it calls another script
         consumer.leasing.available = True
-        if fair.heard:
+        if fair.known:
             yield Log("terms_changed", f"queue {queue!r} has the terms {in_words(structure)} now")
-    fair.heard = True
+    fair.known = True
     if not fair.differs:
-        fair.told = False
-    elif not fair.told:
-        fair.told = True
+        fair.logged = False
+    elif not fair.logged:
+        fair.logged = True
         if not _told_elsewhere(consumer):
             yield Log("terms_differ", _differ(consumer.ops, fair))
     if changed:
@@ -66,7 +66,7 @@ def note_terms(consumer: Consumer, grant: Grant) -> Role:
 def _told_elsewhere(consumer: Consumer) -> bool:
     """Tell whether the consumer of another shard has said so already."""
     members = () if consumer.shared is None else consumer.shared.members
-    return any(one.leasing.fair is not None and one.leasing.fair.told for one in members if one is not consumer)
+    return any(one.leasing.fair is not None and one.leasing.fair.logged for one in members if one is not consumer)
 
 
 def _differ(ops: Ops, fair: FairLeasing) -> str:

@@ -30,7 +30,7 @@ class KindConsumer(Consumer):
         return self.handler.takes(held.job) or self.handler
 
     def prepare(self, claims: Sequence[Claim]) -> Role:
-        """Ask which kinds the live workers know, if a job would be buried because no handler takes its kind."""
+        """Ask which kinds the live workers know, if a job would be a dead letter because no handler takes its kind."""
         handler = self.handler
         strange = [claim for claim in claims if handler.takes(claim.job) is None]
         if not any(unknown_kind(handler, claim).kind == "dead" for claim in strange):

@@ -11,11 +11,11 @@ from headrace._core.effects import (
     AwaitRoom,
     Block,
     BlockAmong,
-    Bury,
     Call,
     Effect,
     ForgetEnds,
     Inform,
+    NoteDead,
     Now,
     Overlap,
     PassTurn,
@@ -132,7 +132,7 @@ class AsyncDriver(Connected):
                 return await self._executor.scan(cursor, pattern, within)
             case Inform():
                 return await self._executor.info(within)
-            case Bury(died):
+            case NoteDead(died):
                 dead_lettered(self._settings, died)
                 return None
             case _:

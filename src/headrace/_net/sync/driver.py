@@ -12,11 +12,11 @@ from headrace._core.effects import (
     AwaitRoom,
     Block,
     BlockAmong,
-    Bury,
     Call,
     Effect,
     ForgetEnds,
     Inform,
+    NoteDead,
     Now,
     Overlap,
     PassTurn,
@@ -133,7 +133,7 @@ class Driver(Connected):
                 return self._executor.scan(cursor, pattern, within)
             case Inform():
                 return self._executor.info(within)
-            case Bury(died):
+            case NoteDead(died):
                 dead_lettered(self._settings, died)
                 return None
             case _:

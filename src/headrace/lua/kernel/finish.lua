@@ -15,10 +15,10 @@ end
 -- Move leased entries to the front of their level, and suspects to their own consumer. Jobs are read for their level, and
 -- for their id if there are listeners. Answers the ids.
 local function to_front(q, entries, how)
-  local jobs, budget, heard = q.jobs, how.budget, how.heard
+  local jobs, budget, listening = q.jobs, how.budget, how.listening
   local deepest = #entries > 0 and tonumber(redis.call('HGET', q.stats, 'levels') or 0) or 0
   local level_at, ids = {}, {}
-  if deepest > 0 or heard then
+  if deepest > 0 or listening then
     for i = 1, #entries do
       local body = budget and entry_at(budget, jobs, entries[i])
       if body == false then
@@ -27,7 +27,7 @@ local function to_front(q, entries, how)
       end
       if not budget then body = redis.call('XRANGE', jobs, entries[i], entries[i])[1] end
       level_at[i] = body and level_of(body[2], deepest)
-      ids[i] = heard and body and parse(body[2]).id or entries[i]
+      ids[i] = listening and body and parse(body[2]).id or entries[i]
     end
   end
   local apart = suspects.count_deaths(q.deaths, entries, how.died)
@@ -52,7 +52,7 @@ end
 --   itself    true: the jobs ended by themselves, and their process lives, so they are no suspects any more
 --   died      of the front: which jobs count a death, see count_deaths
 --   budget    of the front: *entries* loses the jobs beyond it
---   heard     true: there are listeners, so ids are to be known
+--   listening     true: there are listeners, so ids are to be known
 -- Answers the ids. q: jobs, stats, leases, deaths, and as in holds.
 local function finish(q, entries, how)
   local ids = {}
@@ -74,7 +74,7 @@ local function finish(q, entries, how)
   end
   if how.itself then redis.call('HDEL', q.deaths, unpack(entries)) end
   if q.held then holds.give_back(q, entries) end
-  for i = 1, how.to and how.heard and #entries or 0 do
+  for i = 1, how.to and how.listening and #entries or 0 do
     local body = redis.call('XRANGE', q.jobs, entries[i], entries[i])[1]
     ids[i] = body and parse(body[2]).id or entries[i]
   end

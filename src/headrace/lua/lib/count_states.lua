@@ -5,7 +5,7 @@
 -- @include is_reserved
 -- @include runs
 local function count_states(q)
-  local pending, parked, bell, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
+  local pending, parked, idle, limited, behind, behind_first = 0, 0, 0, 0, 0, 0
   local asleep, waits, lined = 0, 0, 0
   local length = redis.call('XLEN', q.jobs)
   for _, stream in ipairs(q.levels) do behind_first = behind_first + redis.call('XLEN', stream) end
@@ -23,7 +23,7 @@ local function count_states(q)
       elseif is_parked(consumer[1]) then
         parked = parked + consumer[2]
       end
-      if consumer[1] == 'bell' then bell = tonumber(consumer[2]) end
+      if consumer[1] == 'idle' then idle = tonumber(consumer[2]) end
       if consumer[1] == 'limited' then limited = tonumber(consumer[2]) end
       if consumer[1] == 'behind' then behind = tonumber(consumer[2]) end
     end
@@ -31,7 +31,7 @@ local function count_states(q)
   local numbers = redis.call('HMGET', q.stats, 'enqueued', 'completed', 'cancelled', 'deleted', 'dead_trimmed', 'added')
   for i = 1, 6 do numbers[i] = tonumber(numbers[i] or 0) end
   numbers[1] = numbers[1] + math.max(0, (ever_added(q.jobs, q.levels) or 0) - numbers[6])
-  local undelivered = bell + behind + lined
+  local undelivered = idle + behind + lined
   local waiting, leased = length - pending + undelivered, pending - parked - undelivered - limited - asleep - waits
   if waiting < 0 then -- an entry that was removed by XDEL by hand, while in the pending list, is in no state any more
     waiting, leased = 0, leased + waiting

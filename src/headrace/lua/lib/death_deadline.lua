@@ -9,8 +9,8 @@
 -- if the clock went back. A clock that went forward makes every worker very late since the last sweep.
 local function death_deadline(stats, now, timeout)
   local kept = redis.call('HGET', stats, 'pulse') or ''
-  local since, seen, calm, before, least, run = string.match(kept, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
-  since, seen, calm, before = tonumber(since), tonumber(seen), tonumber(calm), tonumber(before)
+  local since, seen, quiet, before, least, run = string.match(kept, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%x*)$')
+  since, seen, quiet, before = tonumber(since), tonumber(seen), tonumber(quiet), tonumber(before)
   least = math.min(timeout, tonumber(least) or timeout)
   local gap, long = seen and now - seen, 0
   if not gap or gap < 0 or gap > least / 2 then
@@ -19,9 +19,9 @@ local function death_deadline(stats, now, timeout)
     if not gap or gap < 0 or gap > least or same ~= run or same == '' then
       since, least, long = now, timeout, math.min(now, seen or now)
     end
-    calm, before, run = now + math.ceil(least / 4), seen or now, same
+    quiet, before, run = now + math.ceil(least / 4), seen or now, same
   end
-  redis.call('HSET', stats, 'pulse', string.format('%.0f %.0f %.0f %.0f %.0f %s', since, now, calm, before, least, run))
-  local late = now - since >= timeout and (now >= calm and now or before) or nil
-  return late, math.max(since + timeout, calm), late and now or long, seen or now
+  redis.call('HSET', stats, 'pulse', string.format('%.0f %.0f %.0f %.0f %.0f %s', since, now, quiet, before, least, run))
+  local late = now - since >= timeout and (now >= quiet and now or before) or nil
+  return late, math.max(since + timeout, quiet), late and now or long, seen or now
 end

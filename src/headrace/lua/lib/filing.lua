@@ -12,7 +12,7 @@ function filing.ends(q)
   local texts, freed, ended, over, busy = redis.call('LPOP', q.settled, 1000) or {}, {}, 0, q.over, {}
   local text, since, costed, charge, number, slots, it
   local each = #texts > 2 * filing.EACH and filing.EACH or 1
-  local told = math.floor(1000 * q.moment) % each
+  local sampled = math.floor(1000 * q.moment) % each
   for i = 1, #texts do
     if string.byte(texts[i]) == 64 then
       ended = tonumber(string.sub(texts[i], 2))
@@ -28,7 +28,7 @@ function filing.ends(q)
       for j = 1, #slots do freed[#freed + 1] = slots[j] end
       local ran, n = math.floor(math.max(0, 1000 * (ended - since) / number) + 0.5), #over
       over[n + 1], over[n + 2], over[n + 3], over[n + 4] = it, ran, charge, costed
-      if i % each == told and #it.key > 1 then busy[it.key] = (busy[it.key] or 0) + each * ran / 1000 end
+      if i % each == sampled and #it.key > 1 then busy[it.key] = (busy[it.key] or 0) + each * ran / 1000 end
     end
   end
   if #texts == 1000 then redis.call('LPUSH', q.settled, string.format('@%.3f', ended)) end
@@ -85,7 +85,7 @@ function filing.lease(q)
       end
     end
   end
-  local bell = {}
+  local idle = {}
   for _, pick in ipairs(q.picks) do
     local job, entry = pick.job, pick.entry
     if type(job) == 'string' then
@@ -99,15 +99,15 @@ function filing.lease(q)
     else
       rows[#rows + 1] = {entry, job[2], (job.count or 0) + 1, 0}
       if job.count == 0 or not job.owner and q.reader ~= q.worker then
-        bell[#bell + 1] = entry
+        idle[#idle + 1] = entry
       elseif job.owner then
         redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, entry, 'RETRYCOUNT', job.count + 1, 'JUSTID')
       end
     end
   end
-  if #bell > 0 then
-    bell[#bell + 1], bell[#bell + 2], bell[#bell + 3] = 'RETRYCOUNT', 1, 'JUSTID'
-    redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, unpack(bell))
+  if #idle > 0 then
+    idle[#idle + 1], idle[#idle + 2], idle[#idle + 3] = 'RETRYCOUNT', 1, 'JUSTID'
+    redis.call('XCLAIM', q.jobs, 'workers', q.worker, 0, unpack(idle))
   end
   return rows
 end

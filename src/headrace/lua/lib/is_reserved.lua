@@ -5,6 +5,6 @@ local function is_lined(owner) return owner == 'parked:new' end
 -- Whether a consumer holds jobs in lines.
 local function is_in_line(owner) return is_lined(owner) or owner == 'parked:front' end
 -- Whether the deliveries of this consumer's jobs are none: waking a reader, or standing in a line, is no delivery.
-local function is_undelivered(owner) return owner == 'bell' or is_lined(owner) end
+local function is_undelivered(owner) return owner == 'idle' or is_lined(owner) end
 -- Whether a consumer is no worker: its entries are not leased.
-local function is_reserved(owner) return is_parked(owner) or owner == 'bell' or owner == 'limited' or owner == 'behind' end
+local function is_reserved(owner) return is_parked(owner) or owner == 'idle' or owner == 'limited' or owner == 'behind' end

@@ -1,6 +1,6 @@
 -- The parts that `lease` and `lease_fair` have in common: a table of functions, as a script has 200 locals at most. q has
 -- the keys and arguments of these scripts by name (as locals of the scripts they would be slow to reach), and what the call
--- finds. taken: the jobs that are handed out, entries: their entries; buried: the ids of jobs that died, and why.
+-- finds. taken: the jobs that are handed out, entries: their entries; dead_ids: the ids of jobs that died, and why.
 -- @feature fair
 -- @feature ordered
 -- @include backlog
@@ -29,9 +29,9 @@ function leasing.begin(q)
   local now = q.now
   local state = redis.call('HMGET', q.stats, 'paused', 'largest', 'healed', 'gate', 'terms')
   if state[5] and not q.fair then return {5, -1, {}, {}, 0, now, 0, {}, 0, state[5]} end
-  q.heard = listeners(q.stats, q.events, 'leased', 'dead', 'promoted', 'reclaimed')
+  q.listening = listeners(q.stats, q.events, 'leased', 'dead', 'promoted', 'reclaimed')
   require_hashes(q.deaths, q.steps)
-  require_history(q.heard.history, q.ends, q.ended)
+  require_history(q.listening.history, q.ends, q.ended)
   q.parked, q.healed = heal_group(q.jobs, q.wake, function() return redis.pcall('XPENDING', q.jobs, 'workers', '-', '+', 1, 'parked') end)
   if q.parked.err then return q.parked end
   -- A full server permits the first write; then it permits all others, too.
@@ -44,7 +44,7 @@ function leasing.begin(q)
   if q.ttl > 0 then
     if q.deadline < now then
       redis.call('HSET', q.registered, q.worker, string.format('%.0f', now) .. ' ' .. q.lease)
-      tell_holders(q.control, 'stir')
+      tell_holders(q.control, 'active')
     end
     if q.deadline < now + q.ttl then redis.call('ZADD', q.workers, string.format('%.0f', now + q.ttl), q.worker) end
   elseif q.deadline == 0 then
@@ -58,7 +58,7 @@ function leasing.begin(q)
     local budget = {left = 262144}
     local promoted = promote(q, now, 100, budget)
     q.promoted = 262144 - budget.left
-    if q.heard.promoted then publish(q.events, 'promoted', promoted) end
+    if q.listening.promoted then publish(q.events, 'promoted', promoted) end
     q.largest = math.max(q.largest, tonumber(redis.call('HGET', q.stats, 'largest') or 0))
     first = redis.call('ZRANGE', q.delayed, 0, 0, 'WITHSCORES')
   end
@@ -71,7 +71,7 @@ end
 -- The jobs of a lost reply, from its record *known*, that the worker still holds; and the jobs that died, nil for none.
 function leasing.again(known, jobs, worker, released, deaths, max_attempts)
   local again = {}
-  local told = type(known[#known]) == 'table' and table.remove(known) or nil
+  local died = type(known[#known]) == 'table' and table.remove(known) or nil
   for _, entry in ipairs(known) do
     local row = redis.pcall('XPENDING', jobs, 'workers', entry, entry, 1, worker)[1] -- none if the group is gone
     local body = row and redis.call('XRANGE', jobs, entry, entry)[1]
@@ -80,9 +80,9 @@ function leasing.again(known, jobs, worker, released, deaths, max_attempts)
       again[#again + 1] = {entry, body[2], row[4], releases, suspects.deaths(deaths, entry, max_attempts)}
     end
   end
-  return again, told
+  return again, died
 end
--- Hand out a job, or bury it after its last attempt. *count*: its deliveries, this one included.
+-- Hand out a job, or keep it as a dead letter after its last attempt. *count*: its deliveries, this one included.
 function leasing.hand_out(q, entry, fields, count)
   weigh_job(q, fields)
   local releases = (tonumber(redis.call('HGET', q.released, entry) or 0) or 0)
@@ -107,11 +107,11 @@ function leasing.hand_out(q, entry, fields, count)
     if own.reason and string.sub(own.reason, 1, 16) ~= 'no attempts left' then -- the reason of a redriven job
       reason = reason .. '; before that: ' .. own.reason
     end
-    local trace = q.heard.history and runs.of_job(q.steps, own) and runs.kept(q.steps, own.id, q.attempts.room)
+    local trace = q.listening.history and runs.of_job(q.steps, own) and runs.kept(q.steps, own.id, q.attempts.room)
     local letter = keep_dead(q, q.dead_limit, reason, q.worker, releases, own, headers)
-    local n = #q.buried + 1
-    q.buried[n], q.why[n], q.attempts[n], q.attempts.died[n] = own.id, reason, string.format('%.0f', attempt - 1), letter
-    q.attempts.jobs[n] = q.heard.history and compose(own, headers)
+    local n = #q.dead_ids + 1
+    q.dead_ids[n], q.why[n], q.attempts[n], q.attempts.died[n] = own.id, reason, string.format('%.0f', attempt - 1), letter
+    q.attempts.jobs[n] = q.listening.history and compose(own, headers)
     q.attempts.runs[n] = trace or nil
     q.attempts.deliveries[n] = trace and tonumber(own.attempt) or nil
   else
@@ -123,16 +123,16 @@ end
 -- *more*: what else the reply has. Answers the
 -- reply, and its record.
 function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
-  local now, entries, heard = q.now, q.entries, q.heard
+  local now, entries, listening = q.now, q.entries, q.listening
   if q.duration ~= '' then
     for i = 1, #entries do redis.call('ZADD', q.leases, string.format('%.0f', now + tonumber(q.duration)), entries[i]) end
   end
-  keep_ends(heard.history, q.ends, q.ended, 'dead', q.buried, {
+  keep_ends(listening.history, q.ends, q.ended, 'dead', q.dead_ids, {
     attempts = q.attempts, reasons = q.why, jobs = q.attempts.jobs, runs = q.attempts.runs,
     deliveries = q.attempts.deliveries,
   })
-  if heard.dead then publish(q.events, 'dead', q.buried, q.worker, q.why) end
-  if heard.leased then
+  if listening.dead then publish(q.events, 'dead', q.dead_ids, q.worker, q.why) end
+  if listening.leased then
     local ids_leased = {}
     for i = 1, #q.taken do ids_leased[i] = parse(q.taken[i][2]).id or q.taken[i][1] end
     for i = 1, #fresh, 2 do ids_leased[#ids_leased + 1] = fresh[i] end
@@ -155,10 +155,10 @@ function leasing.finish(q, fresh, limits, exact, limit, wanted, again, more)
   pace.write_scores(q.rates)
   if q.keyed then redis.call('ZREMRANGEBYSCORE', q.rates, '-inf', math.min(now, pace.unseen and pace.unseen - 1 or now)) end
   local reply = {cut and 2 or 1, next_due, q.taken, fresh, q.healed, now, q.levels.beyond}
-  if #q.buried > 0 or more then
+  if #q.dead_ids > 0 or more then
     reply[7], reply[8] = q.levels.beyond or 0, q.attempts.died
     if more then reply[9], reply[10] = unpack(more) end
   end
-  if #q.buried > 0 then entries[#entries + 1] = q.attempts.died end
+  if #q.dead_ids > 0 then entries[#entries + 1] = q.attempts.died end
   return reply, entries -- recorded without the payloads
 end

@@ -24,7 +24,7 @@ function looking.put_pending(q, row, owner)
   local body = redis.call('XRANGE', q.jobs, entry, entry)[1]
   if body then
     if q.order then turning.read(q, {body}) end
-    reading.put(q, body, owner, owner == 'bell' and 0 or row[4])
+    reading.put(q, body, owner, owner == 'idle' and 0 or row[4])
   else -- removed by XDEL by hand: 7.0 and later remove it from the pending list, 6.2 does not
     redis.call('XACK', q.jobs, 'workers', entry)
     if q.order then
@@ -70,7 +70,7 @@ function looking.at_all(q, consumer, rows)
   for level = 0, q.levels.n do
     if redis.call('XPENDING', q.jobs, 'workers', '-', '+', 1, front_of(level))[1] then looking.at_consumer(q, front_of(level)) end
   end
-  looking.at_consumer(q, 'bell')
+  looking.at_consumer(q, 'idle')
   -- If the group was lost, jobs from before that may not all be in front yet.
   if not (q.healing and redis.call('HEXISTS', q.stats, 'healed') == 1) then reading.at_new(q, consumer, rows) else q.further = true end
 end

@@ -5,8 +5,8 @@ local function note_event(q, kind, id)
   q.noted[kind][#q.noted[kind] + 1] = id
 end
 local function publish_noted(q, worker)
-  local heard = q.noted and listeners(q.stats, q.events, 'completed', 'cancelled', 'dead', 'added') or {}
+  local listening = q.noted and listeners(q.stats, q.events, 'completed', 'cancelled', 'dead', 'added') or {}
   for _, kind in ipairs({'completed', 'cancelled', 'dead', 'added'}) do
-    if heard[kind] then publish(q.events, kind, q.noted[kind], kind == 'completed' and worker or '') end
+    if listening[kind] then publish(q.events, kind, q.noted[kind], kind == 'completed' and worker or '') end
   end
 end

@@ -16,7 +16,7 @@ local function age_of_next(jobs, levels, budget)
     local row = redis.pcall('XPENDING', jobs, 'workers', '-', '+', 1, owner)[1]
     if row then look(jobs, row[1], row[1]) end
   end
-  first('bell')
+  first('idle')
   first(SUSPECTS)
   first('parked:front')
   first('parked:new')

@@ -35,14 +35,14 @@ function healing.beyond(a, b)
 end
 -- Move the next entries from before the group was created again, up to entry *last*, to the front.
 function healing.readopt(q, stats, last, limit, budget)
-  local rung = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'bell')
-  for i = 1, #rung do
-    local body = entry_at(budget, q.jobs, rung[i][1])
+  local woke = redis.call('XPENDING', q.jobs, 'workers', '-', last, limit, 'idle')
+  for i = 1, #woke do
+    local body = entry_at(budget, q.jobs, woke[i][1])
     if body == false then return end
     local own = body and parse(body[2]) or {}
-    healing.requeue_front(q.jobs, front_of(body and level_of(body[2], q.levels.deepest) or 0), q.released, rung[i][1], own)
+    healing.requeue_front(q.jobs, front_of(body and level_of(body[2], q.levels.deepest) or 0), q.released, woke[i][1], own)
   end
-  limit = limit - #rung
+  limit = limit - #woke
   while limit > 0 do
     local count = fitting(budget, limit)
     if count == 0 then return end

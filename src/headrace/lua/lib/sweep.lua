@@ -18,7 +18,7 @@ end
 -- Whether XAUTOCLAIM might take entries that are not leased: it takes from any consumer. Beyond the first many, such
 -- entries are unknown, and so are entries that a limit holds back without a due time: only `page` reads them.
 local function exposed(q, cursor, lease)
-  for _, owner in ipairs({'parked', SUSPECTS, 'bell', 'limited', 'behind'}) do
+  for _, owner in ipairs({'parked', SUSPECTS, 'idle', 'limited', 'behind'}) do
     local rows = redis.call('XPENDING', q.jobs, 'workers', cursor, '+', 100, owner)
     if #rows == 100 or #rows > 0 and owner == 'limited' and redis.call('EXISTS', q.limited) == 0 then return true end
     for i = 1, #rows do
@@ -117,9 +117,9 @@ local function taken_over(q, lease, cursor, limit, died)
 end
 -- Park expired entries, at most *limit*; if they must be read (see finish), at most half of it, and within the *budget*.
 -- Answers their number, the ms until the next step (nil if other callers take it, or the sweep has ended), and their
--- ids if there are listeners (*heard*).
-local function sweep(q, now, lease, limit, budget, heard)
-  local unread = not heard and tonumber(redis.call('HGET', q.stats, 'levels') or 0) == 0
+-- ids if there are listeners (*listening*).
+local function sweep(q, now, lease, limit, budget, listening)
+  local unread = not listening and tonumber(redis.call('HGET', q.stats, 'levels') or 0) == 0
   if not unread then limit = math.ceil(limit / 2) end
   -- Leases with a duration of their own are in the order of their deadlines. They say nothing about their holders.
   local due = redis.call('ZRANGEBYSCORE', q.leases, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
@@ -129,7 +129,7 @@ local function sweep(q, now, lease, limit, budget, heard)
     if row and not is_reserved(row[2]) then expired[#expired + 1] = entry else redis.call('ZREM', q.leases, entry) end
   end
   local found = #expired
-  local ids = finish(q, expired, {budget = budget, heard = heard})
+  local ids = finish(q, expired, {budget = budget, listening = listening})
   local moved, further = #expired, (#due == limit or #expired < found) and STEP or nil
   if moved == limit or moved < found then return moved, further, ids end
   local started, stepped, cursor = string.match(redis.call('HGET', q.stats, 'sweep') or '', '^(%d+) (%d+) (%S+ ?%S*)$')
@@ -150,7 +150,7 @@ local function sweep(q, now, lease, limit, budget, heard)
   else
     expired, cursor, died = (lines and page_of_each or page)(q, now, lease, cursor, limit - moved)
     found = #expired
-    for i, id in ipairs(finish(q, expired, {died = died, budget = budget, heard = heard})) do ids[moved + i] = id end
+    for i, id in ipairs(finish(q, expired, {died = died, budget = budget, listening = listening})) do ids[moved + i] = id end
     cut = #expired < found
     if cut then cursor = lines and from or #expired > 0 and '(' .. expired[#expired] or from end
   end

@@ -4,7 +4,7 @@
 local function waiting_consumers(level)
   if level > 0 then return {{'parked', front_of(level)}} end
   return {
-    {'parked', 'parked'}, {'front', 'parked:front'}, {'suspects', SUSPECTS}, {'bell', 'bell'}, {'behind', 'behind'},
+    {'parked', 'parked'}, {'front', 'parked:front'}, {'suspects', SUSPECTS}, {'idle', 'idle'}, {'behind', 'behind'},
     {'line', 'parked:new'},
   }
 end

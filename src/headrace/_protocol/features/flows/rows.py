@@ -21,7 +21,7 @@ def advanced(flow: str) -> Callable[[Any], Verdicts]:
     def decode(reply: Any) -> Verdicts:
         letters: Any = reply[-1] if reply and isinstance(reply[-1], list) else []
         made = Verdicts(bools(reply[: len(reply) - bool(letters)]))
-        made.buried = {-n: (f"{flow}/{text(stage)}", died(letter)) for n, (stage, *letter) in enumerate(letters, 1)}
+        made.letters = {-n: (f"{flow}/{text(stage)}", died(letter)) for n, (stage, *letter) in enumerate(letters, 1)}
         return made
 
     return decode
