@@ -1,4 +1,4 @@
-"""Helpers of this folder: others who act meanwhile, and the program."""
+"""Helpers of this folder. They start other clients that act meanwhile, and the program."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.support.steps import somebody_waits
 
 @pytest.fixture
 def nowhere(colour: str) -> Iterator[Connect]:
-    """Makes queues on a server that is not there: whatever they send fails with a ConnectionError."""
+    """Return a maker of queues on a server that is not there. Every call of such a queue fails with a ConnectionError."""
     with Connect(colour, SimpleNamespace(url="unix:///nonexistent/socket", binary=binaries()[0])) as connect:
         yield connect
 
 
 @pytest.fixture
 def meanwhile(server: Server) -> Iterator[Callable[[Callable[[Queue], object]], None]]:
-    """Let another client of `q` act once somebody is blocked: `meanwhile(lambda other: other.enqueue(b"a"))`."""
+    """Let another client of `q` act once a client is blocked, as in `meanwhile(lambda other: other.enqueue(b"a"))`."""
     acts: list[Future[object]] = []
     with ThreadPoolExecutor(1) as pool, server.queue("q") as other:
 
@@ -51,7 +51,7 @@ def meanwhile(server: Server) -> Iterator[Callable[[Callable[[Queue], object]], 
 
 @pytest.fixture
 def headrace(newest: Server, tmp_path: Path) -> Program:
-    """Run the program to its end; `at=None` names no server."""
+    """Run the program to its end. `at=None` names no server."""
 
     def run(*arguments: str, given: str | bytes = b"", at: str | None = newest.url, **more: str) -> Any:
         data = given.encode() if isinstance(given, str) else given
@@ -65,13 +65,13 @@ def headrace(newest: Server, tmp_path: Path) -> Program:
 
 @cache
 def command() -> Any:
-    """The program's commands, read from their functions once: that takes most of what a command does."""
+    """Read the program's commands from their functions once, because that takes most of the time of a command."""
     return typer.main.get_command(app)
 
 
 @pytest.fixture
 def inside(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run the program in this process, which takes a fifth of the time, with these streams; its exit code."""
+    """Run the program in this process with these streams, in a fifth of the time, and return its exit code."""
 
     def run(arguments: Sequence[str], more: Mapping[str, str], at: str | None, **streams: Any) -> int:
         with monkeypatch.context() as patch:
@@ -91,7 +91,7 @@ def inside(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.fixture
 def within(newest: Server, inside: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> Program:
-    """Like `headrace`, in this process; standard input is a pipe, or a file."""
+    """Run the program in this process, like `headrace`. Standard input is a pipe or a file."""
 
     def run(*arguments: str, given: bytes | Path = b"", at: str | None = newest.url, **more: str) -> Any:
         with ExitStack() as stack:

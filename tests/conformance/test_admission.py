@@ -1,4 +1,4 @@
-"""Enqueueing under conditions: room in the queue, and what becomes of a job whose id is known."""
+"""Enqueueing under conditions. A queue may be full, and a job's id may be known."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BEGUN = {  # ways to have been begun
 
 @pytest.mark.differs("max_waiting")
 def test_a_queue_that_is_full(connect) -> None:
-    """What waits in whatever way counts; a leased one does not, and a retry is never refused."""
+    """Waiting, delayed and parked jobs count. A leased job does not count, and a retry is never refused."""
     queue = connect("q", max_waiting=4, priorities=2)
     for options in ({}, {"delay": LONG}, {"priority": 1}):
         assert queue.enqueue(b"x", **options).outcome == "added"
@@ -74,7 +74,7 @@ def test_a_job_that_is_known_needs_no_room(connect) -> None:
 
 @pytest.mark.differs("max_waiting")
 def test_a_part_has_room_or_none_of_it_goes_in(connect) -> None:
-    """A part is a tenth of what may wait; the error has the receipts of the parts before it."""
+    """A part has a tenth of the bound. The error has the receipts of the parts before it."""
     queue = connect("q", max_waiting=30)
     with pytest.raises(QueueFull) as full:
         queue.enqueue_many([b"%d" % i for i in range(32)])
@@ -106,7 +106,7 @@ def test_no_room_in_time(connect) -> None:
 
 @pytest.mark.differs("parts")
 def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> None:
-    """By a lease, at once, and not by asking again and again."""
+    """A lease wakes the blocked caller at once, so the caller does not poll."""
     queue = connect("q", max_waiting=1, full="block")
     queue.enqueue(b"a", key="k")
     client.config_resetstat()
@@ -119,7 +119,7 @@ def test_woken_when_there_is_room(connect, meanwhile, client: redis.Redis) -> No
 
 
 def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
-    """Removed otherwise than by a lease: seen within a second."""
+    """A job that was removed without a lease sends no message. The caller sees the room within a second."""
     queue = connect("q", max_waiting=1, full="block")
     queue.enqueue(b"a", id="a", key="k")
     meanwhile(lambda other: other.cancel("a"))
@@ -128,7 +128,7 @@ def test_room_that_nobody_tells_of(connect, meanwhile) -> None:
 
 @pytest.mark.differs("max_waiting")
 def test_a_stream_is_held_back(server: Server) -> None:
-    """Constant memory at both ends: no more wait than may, and all arrive, once, in order."""
+    """Memory is bounded at both ends. Every job arrives once and in order, and the bound is never exceeded."""
     most, total = 60, 1000
     found: list[bytes] = []
     with server.queue("q", max_waiting=most) as queue, server.queue("q") as other:
@@ -149,7 +149,7 @@ def test_a_stream_is_held_back(server: Server) -> None:
 
 @pytest.mark.differs("max_waiting")
 def test_many_producers_wait_together(server: Server) -> None:
-    """Of many coroutines each gets in once there is room; they share a connection to wait on, and take turns to ask."""
+    """Each coroutine enqueues once there is room. They wait on one shared connection and ask by turns."""
     number = 1000 if server.binary == binaries()[0] else 250
 
     async def consume(queue: Any) -> None:
@@ -179,7 +179,7 @@ def test_many_producers_wait_together(server: Server) -> None:
 
 
 def test_follow_ups_and_schedules_are_never_refused(connect) -> None:
-    """What a job leads to was accepted with it."""
+    """A follow-up was accepted together with its job."""
     queue = connect("q", max_waiting=1)
     lease = leased(queue)
     queue.enqueue(b"x")
@@ -194,7 +194,7 @@ def test_follow_ups_and_schedules_are_never_refused(connect) -> None:
 
 @pytest.mark.parametrize("way", NOT_BEGUN)
 def test_replaced_before_it_begins(connect, client: redis.Redis, way: str) -> None:
-    """Payload, headers, level and delay; not its id, nor when it was first enqueued."""
+    """The payload, headers, level and delay are replaced. The id and the time of the first enqueue stay."""
     queue = connect("q", priorities=2)
     NOT_BEGUN[way](queue, client)
     before = queue.find("a").job.enqueued_at
@@ -217,7 +217,7 @@ def test_replaced_before_it_begins(connect, client: redis.Redis, way: str) -> No
 
 @pytest.mark.parametrize("way", NOT_BEGUN)
 def test_moved_before_it_begins(connect, client: redis.Redis, way: str) -> None:
-    """Later, at most to `max_wait` after its first enqueue, and never earlier; its payload stays."""
+    """The job moves later, at most to `max_wait` after its first enqueue, and never earlier. Its payload stays."""
     queue = connect("q", priorities=2)
     NOT_BEGUN[way](queue, client)
     outcome = "present" if way == "delayed" else "moved"  # that is due later as it is
@@ -245,7 +245,7 @@ def test_one_that_has_begun_is_left_alone(connect, way: str, if_exists: Any) -> 
 
 @pytest.mark.differs("rate")
 def test_one_that_a_rate_holds_back(connect) -> None:
-    """It has not begun; moved or replaced, the limit decides anew."""
+    """The job has not begun. After a move or a replacement the limit decides anew."""
     queue = connect("q", rate=Rate(1, per=LONG, key="k"))
     queue.enqueue(b"first", headers={"k": "1"})
     queue.enqueue(b"old", id="a", headers={"k": "1"})
@@ -274,7 +274,7 @@ def test_the_token_goes_on_growing(connect) -> None:
 
 
 def test_debounced(connect) -> None:
-    """One run for all that came in time: the last payload, if it replaces."""
+    """The jobs of one period run once. With `replace`, the last payload is used."""
     queue = connect("q")
     outcomes = [queue.enqueue(b"%d" % i, id="a", if_exists=Debounce(1.0, replace=True)).outcome for i in range(3)]
     assert outcomes == ["added", "replaced", "replaced"]
@@ -302,7 +302,7 @@ def test_debounced_for_no_longer_than_said(connect) -> None:
 
 @pytest.mark.differs("enqueue_many")
 def test_throttled(connect, client: redis.Redis) -> None:
-    """One in a period, whatever has become of it."""
+    """One job is accepted in a period, even if it has ended meanwhile."""
     queue = connect("q")
     assert queue.enqueue(b"1", id="a", if_exists=Throttle(LONG)).outcome == "added"
     assert queue.enqueue(b"2", id="a", if_exists=Throttle(LONG)).outcome == "dropped"
@@ -322,7 +322,7 @@ def test_throttled(connect, client: redis.Redis) -> None:
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("whose", ["queue", "call", "job"])
 def test_an_id_stays_taken_after_its_job(connect, client: redis.Redis, whose: str) -> None:
-    """So that a producer may be repeated; for those that say so."""
+    """An id stays taken for `unique_for`, for the calls that ask for it. A producer can then repeat its call."""
     queue = connect("q", **({"unique_for": LONG} if whose == "queue" else {}))
     other = connect("q")
 
@@ -377,7 +377,7 @@ def test_a_dead_letter_that_is_redriven(connect) -> None:
 @pytest.mark.differs("enqueue_many")
 @pytest.mark.parametrize("many", [False, True])
 def test_a_worker_s_completion(connect, many: bool) -> None:
-    """Of several jobs at once, of which some have nothing of the kind, and with results."""
+    """A worker completes several jobs at once, with results. Some of them have no condition."""
     queue = connect("q")
     queue.enqueue_many([NewJob(b"x", id="a", unique_for=LONG), NewJob(b"x", id="b"), b"x"])
     leases = queue.lease_many(3)
@@ -392,7 +392,7 @@ def test_a_worker_s_completion(connect, many: bool) -> None:
 
 @pytest.mark.differs("enqueue_many")
 def test_many_large_jobs_are_replaced(connect) -> None:
-    """More than one script may read: it goes on where it was."""
+    """The jobs have more bytes than one script may read. The next script goes on at the same place."""
     queue = connect("q")
     size = BYTES_PER_SCRIPT // 2
     names = [f"j{i}" for i in range(8)]
@@ -405,7 +405,7 @@ def test_many_large_jobs_are_replaced(connect) -> None:
 
 
 def test_producers_race(server: Server) -> None:
-    """Threads that replace, move and lease the same job: one job, never two, never none."""
+    """Threads replace, move and lease one job. There is always exactly one."""
     stop = threading.Event()
     with server.queue("q") as queue:
 
@@ -462,7 +462,7 @@ def test_what_takes_no_conditions(nowhere, connect) -> None:
 
 
 def test_who_takes_none_of_it_pays_nothing(newest_connect, newest: Server) -> None:
-    """Two jobs, one with an id, through their whole life: as many commands as before there were conditions."""
+    """Two jobs without conditions send no command for conditions in their whole life. One of them has an id."""
     queue = newest_connect("q")
 
     def story() -> None:

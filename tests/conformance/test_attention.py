@@ -1,4 +1,6 @@
-"""What needs attention is found on the server: new dead letters, unknown kinds, held jobs, the usual wait, INFO."""
+"""The server shows what needs attention. The causes are new dead letters, unknown kinds, held jobs, long waits and
+INFO.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ __all__ = ["look", "plain"]  # fixtures
 
 
 def told(look: Look) -> dict[str, str]:
-    """What needs attention, by its kind."""
+    """Return the sentences about what needs attention, by kind."""
     return {one.kind: f"{one.queue}: {one.text}" for one in look().overview().attention}
 
 
@@ -27,7 +29,7 @@ def test_a_sound_queue_needs_none(look: Look, plain: Queue) -> None:
 
 
 def test_dead_letters_of_the_last_hour(look: Look, plain: Queue, server: Server) -> None:
-    """All of them while none is older; what was purged needs no attention."""
+    """All letters count while none is older than an hour. Purged letters need no attention."""
     plain.enqueue_many([b"x"] * (LETTERS + 2))
     for lease in plain.lease_many(2):
         lease.dead_letter("why")
@@ -43,7 +45,7 @@ def test_dead_letters_of_the_last_hour(look: Look, plain: Queue, server: Server)
 
 @pytest.mark.differs("parts")
 def test_large_dead_letters_beside_an_old_one(look: Look, plain: Queue, server: Server) -> None:
-    """Letters are as large as their payloads and tracebacks; there is a most that is counted by reading."""
+    """Letters are as large as their payloads and tracebacks. The number that is counted by reading is bounded."""
     number = 78
     with server.client() as client:
         hour = int(client.time()[0]) - 3601
@@ -76,7 +78,7 @@ def test_no_worker_and_a_pause(look: Look, plain: Queue, server: Server) -> None
 
 @pytest.mark.differs("parts")
 def test_kinds_that_no_worker_handles(look: Look, plain: Queue, server: Server) -> None:
-    """A kind that waits is told while a worker lives that takes others; one that takes all kinds makes it well."""
+    """A waiting kind is reported while the live workers take only other kinds. A worker that takes all kinds ends that."""
     plain.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in ("a", "b")])
     worker = Worker(url=server.url)
     worker.handler("q", kind="a", grace=LONG)(lambda job: None)
@@ -104,7 +106,7 @@ def test_jobs_that_died_of_their_kind(look: Look, plain: Queue, server: Server) 
 
 @pytest.mark.differs("parts")
 def test_a_rate_limit_that_holds_jobs_back(look: Look, server: Server, colour: str) -> None:
-    """Limits of the whole queue leave jobs where they wait; limits by a header postpone them."""
+    """A limit of the whole queue leaves jobs where they wait. A limit by a header postpones them."""
     name = f"r-{colour}"  # a process declares a queue once
     with Queue(name, url=server.url, rate=Rate(1, per=LONG)) as limited:
         limited.enqueue_many([b"x"] * 3)
@@ -131,7 +133,9 @@ def test_a_rate_limit_of_each_shard_that_holds_jobs_back(look: Look, server: Ser
 
 @pytest.mark.differs("parts")
 def test_the_oldest_waits_over_its_usual(look: Look, server: Server) -> None:
-    """The trends tell the usual wait, 5.5 seconds: a minute is too long then, otherwise five."""
+    """The trends give the usual wait. A minute is too long if 5.5 seconds are usual. Without trends the limit is five
+    minutes.
+    """
     with Queue("t", url=server.url, trends=True) as queue:
         entry = queue.enqueue(b"x")
         queue.lease()
@@ -147,7 +151,7 @@ def test_the_oldest_waits_over_its_usual(look: Look, server: Server) -> None:
 
 
 def test_the_server_s_facts(look: Look, plain: Queue, server: Server) -> None:
-    """Its name, version and address; of a server that refuses INFO nothing, and all else is shown."""
+    """The view has the server's name, version and address. If the server refuses INFO, it shows everything else."""
     plain.enqueue(b"x")
     facts = look().overview().server
     assert facts.memory > 100_000

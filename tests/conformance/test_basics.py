@@ -1,4 +1,4 @@
-"""What everybody does first; names; bad arguments."""
+"""The first calls of a user, names, and bad arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_enqueue_lease_complete(queue):
 
 
 def test_nothing_there(queue):
-    """A queue that never was: everything answers, nothing raises, and nothing is made by looking."""
+    """On a queue that never existed, every verb answers, none raises, and none creates a key."""
     assert queue.counts() == Counts()
     assert queue.admin.peek() is None
     assert [
@@ -54,7 +54,7 @@ def test_nothing_there(queue):
 
 @pytest.mark.differs("order")
 def test_first_in_first_out(queue):
-    """W-6: jobs are leased in the order in which they were enqueued, one by one and many at once."""
+    """Jobs are leased in the order of their enqueues, one by one and many at once (W-6)."""
     jobs = [b"%d" % i for i in range(20)]
     for job in jobs[:5]:
         queue.enqueue(job)
@@ -66,7 +66,7 @@ def test_first_in_first_out(queue):
 
 
 def test_three_queues(connect):
-    """W-1, W-5: jobs enqueued to three queues are listed and counted by their own queue, and leased from it."""
+    """Each of three queues lists, counts and leases its own jobs (W-1, W-5)."""
     jobs = {name: [f"{name}{i}".encode() for i in range(3)] for name in ("a", "b", "c/d")}
     for name, mine in jobs.items():
         connect(name).enqueue_many(mine)
@@ -138,7 +138,7 @@ def test_conservation(queue):
 
 
 def test_context_manager(colour, server):
-    """Leaving the block closes what the queue opened; what it leased stays leased."""
+    """Leaving the block closes the connections that the queue opened. Leased jobs stay leased."""
 
     async def story():
         async with AsyncQueue("q", url=server.url, **server.binary.options) as queue:
@@ -164,7 +164,7 @@ def test_context_manager(colour, server):
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "group/part", "-", ".", "a" * 200, f"{'a' * 99}/{'b' * 100}"])
 def test_names(newest_connect, name):
-    """W-22: every name that is allowed works."""
+    """Every allowed name works (W-22)."""
     queue = newest_connect(name, namespace=name.replace("/", "")[:100])
     assert leased(queue).complete()
     assert queue.name == name
@@ -174,7 +174,7 @@ def test_names(newest_connect, name):
     "name", ["", "a b", "a:b", "{a}", "a*", "ä", "a/b/c", "/a", "a/", "/", "a\n", "a\x00", "a" * 201, "a\udc80"]
 )
 def test_bad_names(nowhere, name):
-    """W-22: a name that is not allowed is refused, and the error says what is."""
+    """A name that is not allowed is refused, and the error lists the allowed characters (W-22)."""
     with pytest.raises(ConfigurationError, match=r"queue name .*: use 1-200 letters, digits") as error:
         nowhere(name)
     assert isinstance(error.value, ValueError)
@@ -184,7 +184,7 @@ def test_bad_names(nowhere, name):
 
 @pytest.mark.differs("parts")
 def test_a_group_shares_a_slot(connect, client):
-    """All keys of queues of one group are in one hash slot; another group's are not."""
+    """All keys of the queues of one group are in one hash slot. The keys of another group are in another."""
     one, two, other = connect("shop/orders"), connect("shop/bills"), connect("else/orders")
     for queue in (one, two, other):
         queue.enqueue(b"late", id="a", delay=LONG)
@@ -398,7 +398,7 @@ def test_bad_arguments(nowhere, verb, args, options, kind, what):
 
 
 def test_what_a_codec_refuses(nowhere):
-    """What the codec can't encode is refused before anything is sent, in a payload and in a result."""
+    """A payload or a result that the codec can't encode is refused before a call is sent."""
     queue = nowhere(codec=JSONCodec())
     with pytest.raises(ValueError, match="payload does not encode as JSON"):
         queue.enqueue(object())

@@ -1,4 +1,4 @@
-"""Bulk actions: all of a state that match and no others, a bounded number a step, on from where the last ended."""
+"""Bulk actions. They take all matching jobs of a state and no others, in bounded steps that continue each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def queue(connect: Any) -> Any:
 
 
 def through(queue: Any, *given: str, **more: str) -> tuple[list[int], int]:
-    """Go through all steps: how many each has looked at, and for how many it was done in all."""
+    """Take all steps. Return how many jobs each step read, and the total number of changed jobs."""
     steps = [queue.admin.bulk(*given, **more)]
     while steps[-1].cursor:
         steps.append(queue.admin.bulk(*given, **more, cursor=steps[-1].cursor))
@@ -26,7 +26,7 @@ def through(queue: Any, *given: str, **more: str) -> tuple[list[int], int]:
 
 
 def dead(queue: Any, number: int) -> None:
-    """So many dead letters: a third late, and of another kind."""
+    """Make so many dead letters. A third are late and of another kind."""
     for start in range(0, number, 500):
         end = min(number, start + 500)
         queue.enqueue_many([NewJob(b"x", id=f"i{n}", headers={"kind": "ab"[n % 3 == 0]}) for n in range(start, end)])

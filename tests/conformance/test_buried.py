@@ -1,4 +1,4 @@
-"""Jobs that become dead letters where no handler has run: each is logged and counted once, with kind and reason."""
+"""Jobs that become dead letters without a run of a handler. Each is logged and counted once, with kind and reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_job_that_does_not_decode(connect: Any, caplog: pytest.LogCaptureFixtu
 
 
 def leased(queue: Any, n: int = 1) -> list[Any]:
-    """Enqueue and lease jobs of kind `bill`, called a, b, …"""
+    """Enqueue and lease so many jobs of kind `bill`, with the ids a, b and so on."""
     queue.enqueue_many([NewJob(b"x", id=name, headers={"kind": "bill"}) for name in "abc"[:n]])
     leases: list[Any] = queue.lease_many(n)
     assert len(leases) == n

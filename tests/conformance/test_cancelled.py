@@ -1,4 +1,4 @@
-"""A job that was cancelled has failed: all who ask for its result within `result_ttl` are told, history or not."""
+"""A cancelled job has failed. Every caller for its result learns it within `result_ttl`, with or without a history."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_all_who_ask_are_told(connect: Connect, way: str, options: dict[str, Any
 
 @pytest.mark.parametrize("options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"])
 def test_a_result_of_an_earlier_job_is_no_answer(connect: Connect, options: dict[str, Any]) -> None:
-    """It is one of a job that was completed; the last job of the id was cancelled."""
+    """The earlier job of the id was completed, and the last one was cancelled. The cancellation is the answer."""
     queue = connect(**options)
     assert leased(queue, id="i").complete(b"old")
     receipt = queue.enqueue(b"x", id="i")
@@ -83,7 +83,7 @@ def test_as_completed_under_asyncio(newest: Server) -> None:
 
 @pytest.mark.parametrize("leased", [False, True])
 def test_a_job_that_was_cancelled_one_by_one(connect: Connect, leased: bool) -> None:
-    """In whichever state it was; its id was its entry."""
+    """The job is cancelled by its entry, in every state."""
     queue = connect()
     receipt = queue.enqueue(b"x")
     lease = queue.lease() if leased else None
@@ -153,7 +153,7 @@ def test_a_follow_up_for_another_shard_was_not_cancelled(connect: Connect) -> No
 
 @pytest.mark.differs("keys")
 def test_it_is_told_for_the_time_of_results(connect: Connect, client: Any) -> None:
-    """Nothing is left after it; nothing more than before where it is told for other jobs yet."""
+    """The record of a cancellation ends after `result_ttl`, and no key is left."""
     queue = connect(result_ttl=0.05)
     queue.enqueue(b"x", id="a")
     assert queue.cancel("a")

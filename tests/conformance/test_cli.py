@@ -1,4 +1,4 @@
-"""The program `headrace`, run as users run it: its output, its exit codes, and what becomes of the jobs."""
+"""The program `headrace`, run as by users. The tests check its output, its exit codes and the jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def waiting(queue: Queue) -> list[bytes]:
 
 @pytest.mark.slow
 def test_arguments(headrace: Program, queue: Queue) -> None:
-    """Each is a job; ids are printed one a line, and what is said besides goes elsewhere."""
+    """Each argument becomes a job. Standard output has one id a line, and messages go elsewhere."""
     done = headrace("enqueue", "q", "--create", "a", "é b", "--header", "tenant=x=y", "--ids")
     jobs = [item.job for item in queue.admin.waiting()]
     assert done.returncode == 0
@@ -69,7 +69,7 @@ def test_an_id_and_a_delay(within: Program, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_lines_from_standard_input(headrace: Program, queue: Queue) -> None:
-    """Any bytes, either line ending, none at the end; an empty line is no job."""
+    """A line has any bytes and either line ending. The last one needs no ending. An empty line is no job."""
     done = headrace("enqueue", "q", "--create", given=b"a\n\nb \r\n\xff\x00\r\r\n\r\nlast")
     assert done.returncode == 0
     assert waiting(queue) == [b"a", b"b ", b"\xff\x00\r", b"last"]
@@ -99,7 +99,7 @@ BYTES = ["text é".encode(), '{"x":[1,2.5,null,"é"]}'.encode(), b"null", b""]
 
 @pytest.mark.parametrize("ascii", [True, False], ids=["escaped", "utf-8"])
 def test_json_lines(within: Program, queue: Queue, ascii: bool) -> None:
-    """A string is its text, any other payload is compact JSON; id, delay and headers are what they say."""
+    """A string becomes its text, and any other payload becomes compact JSON. The fields id, delay and headers are used."""
     done = within(
         "enqueue",
         "q",
@@ -131,7 +131,7 @@ BAD = {
 
 
 def test_what_is_no_json_line() -> None:
-    """Each mistake is said for what it is."""
+    """Each mistake has its own message."""
     with Queue("q", url=NOWHERE) as queue:
         for line, words in BAD.items():
             reader = Reader(BytesIO(f'{{"payload": "x"}}\n\n{line}\n'.encode()), queue, jsonl=True)
@@ -143,7 +143,7 @@ def test_what_is_no_json_line() -> None:
 
 
 def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> None:
-    """Files are checked whole, however long: nothing is enqueued."""
+    """A file is checked as a whole before the first job is enqueued, so a bad line leaves no job."""
     (tmp_path / "jobs").write_text(f'{{"payload": "{"x" * 1000}"}}\n' * 1500 + '{"id": "x"}\n')
     done = within("enqueue", "q", "--create", "--jsonl", "-f", "jobs")
     refused(done, 'jobs, line 1501: no "payload"', "nothing was enqueued")
@@ -154,7 +154,7 @@ def test_a_bad_line_in_a_file(within: Program, queue: Queue, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
-    """Jobs of a slow input are enqueued as they come; the message says how many there were."""
+    """Jobs of a slow input are enqueued as they come. The message has their number."""
     arguments = ("enqueue", "q", "--create", "--jsonl", "-f", "-")
     with started(*arguments, url=newest.url, stdin=PIPE, stdout=PIPE, stderr=PIPE) as program:
         assert program.stdin is not None
@@ -169,7 +169,7 @@ def test_a_bad_line_in_a_stream(newest: Server, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_interrupted(newest: Server, queue: Queue) -> None:
-    """Ctrl-C says what was enqueued."""
+    """After Ctrl-C the program prints how many jobs were enqueued."""
     with started("enqueue", "q", "--create", url=newest.url) as program:
         assert program.stdin is not None
         program.stdin.write(b"a\nb\n")
@@ -182,7 +182,7 @@ def test_interrupted(newest: Server, queue: Queue) -> None:
 
 
 def test_wrong_arguments(within: Program, queue: Queue) -> None:
-    """Each is refused in one line that names it; nothing is enqueued."""
+    """Each wrong argument is refused in one line that names it. No job is enqueued."""
     for arguments, word in {
         ("a queue", "x"): "queue name 'a queue'",
         ("q", "x", "--delay", "-1"): "--delay -1",
@@ -199,7 +199,7 @@ def test_wrong_arguments(within: Program, queue: Queue) -> None:
 
 @pytest.mark.parametrize("command", [["move", "q", "q/other"], ["dead", "redrive", "q"], ["dead", "purge", "q"]])
 def test_what_is_no_id(within: Program, command: list[str]) -> None:
-    """Is refused without a traceback; it does not mean all of them."""
+    """A string that is no id is refused without a traceback. It does not stand for all jobs."""
     ran = within(*command, "")
     assert ran.returncode == 2
     assert "id ''" in ran.stderr
@@ -241,7 +241,7 @@ def test_urls_that_are_none(within: Program) -> None:
 
 
 def bury(queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
-    """Dead letters of these payloads; their ids."""
+    """Make dead letters of these payloads and return their ids."""
     ids = [receipt.id for receipt in queue.enqueue_many(list(payloads))]
     for lease in queue.lease_many(len(payloads)):
         assert lease.dead_letter(reason)
@@ -249,7 +249,7 @@ def bury(queue: Queue, *payloads: bytes, reason: str = "no") -> list[str]:
 
 
 def test_priorities(within: Program, newest: Server) -> None:
-    """The command line finds out how many levels a queue has; a new one has as many as are asked for."""
+    """The command line finds the number of levels of a queue. A new queue has as many as the command asks for."""
     within("enqueue", "q", "--create", "--priority", "1", "low")
     within("enqueue", "q", "--create", "high")
     within(
@@ -271,7 +271,7 @@ def test_priorities(within: Program, newest: Server) -> None:
 
 
 def test_stats(within: Program, queue: Queue, newest: Server) -> None:
-    """All queues of the namespace, or those that are named; tabs for programs, or JSON."""
+    """The command lists all queues of the namespace or the named ones, as fields between tabs or as JSON."""
     bury(queue, b"x")
     queue.enqueue_many([b"a", b"b"])
     queue.lease()
@@ -308,7 +308,7 @@ def test_pause_and_resume(within: Program, queue: Queue) -> None:
 
 
 def test_move(within: Program, newest: Server) -> None:
-    """All, or some; what could not be moved is told, and makes it fail."""
+    """All or some jobs are moved. A job that could not be moved is reported, and the command fails."""
     with Queue("g/a", url=newest.url) as source, Queue("g/b", url=newest.url) as target:
         source.enqueue_many([NewJob(b"x", id=name) for name in "abc"])
         assert within("move", "g/a", "g/b", "a", "--create").stdout == "moved 1\n"
@@ -372,7 +372,7 @@ def test_dead_letters(within: Program, queue: Queue) -> None:
 
 
 def test_kind_and_duration_on_a_terminal(newest: Server, terminal: Terminal) -> None:
-    """Of jobs that have ended; a column that is empty is left out."""
+    """The columns appear for jobs that have ended. An empty column is left out."""
     with Queue("h", url=newest.url, history=10) as queue:
         queue.enqueue(b"a", headers={"kind": "mail"})
         queue.lease().complete()
@@ -386,7 +386,7 @@ def test_kind_and_duration_on_a_terminal(newest: Server, terminal: Terminal) -> 
 
 
 def test_repair_on_a_terminal(queue: Queue, newest: Server, terminal: Terminal) -> None:
-    """It shows the damage, and asks before it changes anything; --yes does not ask."""
+    """The command shows the damage and asks before it changes a key. With --yes it does not ask."""
     for answer, more in ((b"y\n", []), (b"", ["--yes"])):
         queue.enqueue(b"a")
         lease = queue.lease()
@@ -398,7 +398,7 @@ def test_repair_on_a_terminal(queue: Queue, newest: Server, terminal: Terminal) 
 
 
 def test_repair(within: Program, queue: Queue, newest: Server, terminal: Terminal) -> None:
-    """What was mended, by kind, after it was shown; a key of somebody else's is named."""
+    """The command lists the repairs by kind after it showed the damage. It names a foreign key."""
     queue.admin.pause()
     assert (done := within("repair", "q")).stdout == "mended\tnumber\n"
     assert (done.returncode, done.stderr) == (0, "headrace: nothing to mend in q\n")
@@ -534,7 +534,7 @@ class Working:
         return self._log.read_text()
 
     def pids(self) -> list[int]:
-        """Of all the processes that ever worked."""
+        """Return the ids of all processes that ever worked."""
         return [int(pid) for pid in re.findall(r"process (\d+) works", self.said)]
 
     def signal(self, number: int) -> None:
@@ -546,7 +546,7 @@ class Working:
 
 @pytest.fixture
 def working(newest: Server, tmp_path: Path) -> Iterator[Callable[..., Working]]:
-    """Start `headrace work`; whatever it is, it is ended."""
+    """Return a function that starts `headrace work`. Every started program is killed at the end."""
     made: list[Working] = []
 
     def start(*arguments: str, url: str = newest.url, **how: bool) -> Working:
@@ -569,7 +569,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -> None:
-    """The log names the served queues, the failures, and the jobs that the stop gave back; with their numbers."""
+    """The log has the served queues, the failures and the jobs that the stop released, with their numbers."""
     work = working("app:failing", "--processes", "2")
     queue.enqueue(b"x", id="a")
     until(lambda: queue.counts().dead == 1, patience=PATIENCE)
@@ -592,7 +592,7 @@ def test_what_the_processes_log(working: Callable[..., Working], queue: Queue) -
 
 @pytest.mark.slow
 def test_log_lines_as_json(working: Callable[..., Working], queue: Queue) -> None:
-    """Everything, the supervisor's lines and those of other loggers too."""
+    """All lines are JSON, including lines of the supervisor and of other loggers."""
     work = working("app:failing", "--log-format", "json", "--log-level", "warning")
     queue.enqueue(b"x", id="a")
     until(lambda: "job_dead_lettered" in work.said, "the line of its end", PATIENCE)
@@ -609,7 +609,7 @@ def test_log_lines_as_json(working: Callable[..., Working], queue: Queue) -> Non
 
 
 def test_json_lines_have_no_empty_fields(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the program's own lines, and of other loggers."""
+    """Lines of the program and of other loggers leave out empty fields."""
     monkeypatch.setattr(console, "_in_json", True)
     console.say("stops", event="stopping", pid=None)
     console.say("a line of no event")
@@ -677,7 +677,7 @@ def test_processes_have_names_of_their_own(working: Callable[..., Working], queu
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["worker", "awaited"])
 def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Queue, name: str) -> None:
-    """Two processes work; one is killed and another started; SIGTERM ends all, with status 0."""
+    """Two processes work. One is killed, and another is started. SIGTERM ends all of them with status 0."""
     work = working(f"app:{name}", "--processes", "2")
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     first, second = work.pids()
@@ -695,7 +695,7 @@ def test_a_killed_process_is_replaced(working: Callable[..., Working], queue: Qu
 
 @pytest.mark.slow
 def test_the_queue_is_told_of_a_death(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
-    """At once: the job of a process that was killed runs again long before its worker's timeout, in the next one."""
+    """A killed process is reported at once. Its job runs in the next process long before its worker's timeout."""
     work = working("app:slow")
     queue.enqueue(b"hold")
     until(lambda: list(tmp_path.glob("held-*")), "a job under way", PATIENCE)
@@ -735,7 +735,9 @@ def asked(port: str, path: str) -> tuple[int, str]:
 @pytest.mark.ci
 @pytest.mark.slow
 def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) -> None:
-    """Live as long as it runs; ready once all processes are, the server is there, and nobody stops it."""
+    """The program is live while it runs. It is ready once all processes are, while the server answers and no stop was
+    asked.
+    """
     work = working("app:worker", "--processes", "2", "--health-port", "0", url=own.url)
     until(lambda: "health is served on port" in work.said, patience=PATIENCE)
     (port,) = re.findall(r"health is served on port (\d+)", work.said)
@@ -761,7 +763,7 @@ def test_health(working: Callable[..., Working], own: Server, tmp_path: Path) ->
 @pytest.mark.ci
 @pytest.mark.slow
 def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
-    """Each in processes of its own; one that can't be loaded ends all."""
+    """Each worker has its own processes. If one can't be loaded, all of them end."""
     work = working("app:worker", "app:named", "--processes", "2")
     until(lambda: len(work.pids()) == 4, "four processes", PATIENCE)
     assert sorted(re.findall(r"works on (\S+)", work.said)) == ["app:named"] * 2 + ["app:worker"] * 2
@@ -777,7 +779,9 @@ def test_several_workers(working: Callable[..., Working], queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -> None:
-    """A change starts the processes again, once their jobs are done; one that does not load awaits the next change."""
+    """A change restarts the processes once their jobs have ended. A module that does not load waits for the next
+    change.
+    """
     pytest.importorskip("watchfiles")
     work = working("app:worker", "--reload")
     until(lambda: len(work.pids()) == 1, "a process", PATIENCE)
@@ -798,7 +802,7 @@ def test_reload(working: Callable[..., Working], queue: Queue, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_metrics(working: Callable[..., Working], queue: Queue) -> None:
-    """Of each process, as Prometheus reads them."""
+    """Each process serves metrics in the format of Prometheus."""
     pytest.importorskip("opentelemetry.exporter.prometheus")
     work = working("app:worker", "--metrics-port", "0")
     receipt = queue.enqueue(b"x")
@@ -839,7 +843,7 @@ def test_the_second_signal_gives_back(working: Callable[..., Working], queue: Qu
 
 @pytest.mark.slow
 def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> None:
-    """Its processes finish, and end: nobody is left."""
+    """After the supervisor was killed, its processes finish their jobs and end. None is left."""
     work = working("app:worker", "--processes", "2")
     until(lambda: len(work.pids()) == 2, patience=PATIENCE)
     work.process.kill()
@@ -848,7 +852,7 @@ def test_a_killed_supervisor(working: Callable[..., Working], queue: Queue) -> N
 
 
 def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each mistake is said for what it is."""
+    """Each mistake has its own message."""
     (tmp_path / "app_of_none.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_URL", NOWHERE)
@@ -867,7 +871,7 @@ def test_what_is_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_tasks_have_a_worker_made_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On their own server; one of asyncio where they need it."""
+    """The worker uses the tasks' own server. Tasks that need asyncio get an asynchronous worker."""
     (tmp_path / "app_of_tasks.py").write_text(
         "from headrace import AsyncTasks, AsyncWorker, Tasks\n"
         f"plain, mixed, twin, none = (kind('q', {NOWHERE!r}) for kind in (Tasks, Tasks, AsyncTasks, Tasks))\n"
@@ -898,7 +902,9 @@ def test_tasks_are_worked_on(working: Callable[..., Working], queue: Queue, tmp_
 
 
 def test_django_is_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the module is imported, where its settings are named; without Django they mean nothing."""
+    """Django is set up before the module is imported, if the environment names its settings. Without Django nothing is
+    set up.
+    """
     (tmp_path / "app_of_django.py").write_text(APP + "import sys\nassert sys.modules['django'].ready")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADRACE_URL", NOWHERE)
@@ -922,7 +928,7 @@ def test_one_line_for_all_processes(working: Callable[..., Working]) -> None:
 
 @pytest.mark.slow
 def test_a_module_that_fails(working: Callable[..., Working], tmp_path: Path) -> None:
-    """Its own traceback is what helps."""
+    """The module's own traceback is printed, because it shows the cause."""
     (tmp_path / "broken.py").write_text("import absent_too\n")
     work = working("broken:worker")
     assert work.wait() == 2
@@ -951,7 +957,7 @@ def own(newest: Server) -> Iterator[Server]:
 def test_it_stops_without_its_server(
     working: Callable[..., Working], own: Server, tmp_path: Path, away: str, busy: bool
 ) -> None:
-    """It stops in moments, with status 0 if it held nothing; else it names the held jobs."""
+    """The program stops within moments. Its status is 0 if it held no job. Otherwise it names the held jobs."""
     work = working("app:worker", "--processes", "2", url=own.url)
     until(lambda: len(work.pids()) == 2, "two processes", PATIENCE)
     with Queue("q", url=own.url) as queue:

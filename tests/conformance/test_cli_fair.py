@@ -1,4 +1,6 @@
-"""The program `headrace` and fair queues: shares, costs, and queues by whose header no job can be told apart."""
+"""The program `headrace` and fair queues. The tests check shares, costs, and queues without the header that tells jobs
+apart.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def structures(client: redis.Redis) -> set[str]:
 
 
 def test_redeclare(within: Program, newest: Server) -> None:
-    """Terms are declared anew and taken off; jobs wait and run by them."""
+    """Terms are declared anew and removed. The waiting jobs run by the new terms."""
     with Queue[bytes]("q", url=newest.url) as queue:
         queue.enqueue_many([NewJob(b"x", headers={"tenant": "a"})] * 9)
         done = within("redeclare", "q", "--fair", "tenant", "--limit", "tenant=2", "--limit", "5", "--weight", "a=3")
@@ -177,7 +179,7 @@ def test_redeclare_a_sharded_queue(within: Program, newest: Server) -> None:
 def test_bad_terms_are_refused(
     within: Program, queue: Queue[bytes], newest: Server, given: tuple[str, ...], why: str
 ) -> None:
-    """With a sentence, and the queue keeps its own."""
+    """Bad terms are refused with a sentence. The queue keeps its terms."""
     queue.enqueue(b"x")
     assert queue.lease() is not None
     done = within("redeclare", "q", *given)
@@ -188,7 +190,7 @@ def test_bad_terms_are_refused(
 
 
 def test_doctor_names_workers_that_declare_other_terms(within: Program, queue: Queue[bytes], newest: Server) -> None:
-    """And which, and since when; no longer after a `redeclare`."""
+    """The message has the terms and the time of their declaration. It is gone after a `redeclare`."""
     queue.enqueue_many([b"x"] * 5)
     with Queue[bytes]("q", url=newest.url) as plain, redis.Redis(unix_socket_path=newest.path) as client:
         assert plain.lease() is not None

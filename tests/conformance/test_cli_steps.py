@@ -1,4 +1,4 @@
-"""The command line on jobs whose handlers take steps: signals, and the records of a run."""
+"""The command line for jobs with steps. It sends signals and shows the records of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.steps import waiting_run
 
 @pytest.mark.parametrize("codec", [None, JSONCodec()], ids=["bytes", "json"])
 def test_signal(within: Program, newest: Server, codec: Any) -> None:
-    """The data is JSON, or else text, whatever the queue's codec is; the exit code tells whether it was taken."""
+    """The data is JSON or else text, whatever the queue's codec. The exit code tells whether the signal was accepted."""
     with Queue("q", url=newest.url, **({} if codec is None else {"codec": codec})) as queue:
         waiting_run(queue, "w", b"x" if codec is None else 1)
         for words, printed, code in (
@@ -38,7 +38,7 @@ def test_signal(within: Program, newest: Server, codec: Any) -> None:
 
 
 def test_show(within: Program, newest: Server) -> None:
-    """The records of a run, a line each, and its progress; all of it as JSON."""
+    """The records of a run are printed one a line, with its progress. JSON has all fields."""
     with Queue("q", url=newest.url) as queue:
         waiting_run(queue, "w")
         shown = [line.split("\t", 1) for line in within("show", "q", "w").stdout.splitlines()]

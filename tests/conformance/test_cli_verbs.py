@@ -1,4 +1,4 @@
-"""The verbs of the command line that look at a queue or change it: what they print, and their exit codes."""
+"""The verbs of the command line that read or change a queue. The tests check their output and exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.servers import Server
 
 @pytest.fixture
 def queue(newest: Server) -> Iterator[Queue]:
-    """A queue with a job in every state: r runs, w waits, d is delayed, x is dead."""
+    """Make a queue with a job in every state. Job r runs, w waits, d is delayed, and x is dead."""
     with Queue("q", url=newest.url) as queue:
         queue.enqueue(b"X" * 5000, id="x")
         queue.lease().dead_letter("it\nwas wrong")
@@ -32,7 +32,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
-    """The JSON values it printed, one a line; it went well."""
+    """Return the JSON values that the program printed, one a line. It must have succeeded."""
     assert (done.returncode, done.stderr) == (0, ""), done
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -61,7 +61,7 @@ def words(command: str, queue: str) -> list[str]:
 
 
 def test_an_unknown_queue_is_refused(within: Program, queue: Queue) -> None:
-    """By every verb, with the name that was meant; nothing is made."""
+    """Every verb refuses it and suggests the name of a queue that exists. No key is created."""
     for command in OF_A_QUEUE:
         refused(within(*words(command, "qq")), "there is no queue qq, did you mean q?")
     refused(within("move", "q", "other"), "there is no queue other in namespace headrace (--create makes it)")
@@ -83,7 +83,7 @@ def test_create(within: Program, newest: Server) -> None:
 
 
 def test_options_stand_before_or_after(within: Program, queue: Queue, newest: Server) -> None:
-    """Of the program and of a group, too."""
+    """The options are those of the program and of a group of commands."""
     with Queue("q", url=newest.url, namespace="else") as other:
         other.enqueue(b"x", id="elsewhere")
     for command in (
@@ -133,7 +133,7 @@ def test_asked_on_a_terminal(queue: Queue, terminal: Terminal) -> None:
                 ["--help"], ["list", "--help"], ["schedules", "add", "--help"]], ids=" ".join,
 )  # fmt: skip
 def test_it_fits_80_columns(queue: Queue, terminal: Terminal, command: list[str]) -> None:
-    """And shows no large payload whole."""
+    """The output fits and shows no large payload as a whole."""
     _, seen = terminal(*command, COLUMNS="80")
     shown = re.sub(r"\x1b\[[\d;]*m", "", seen).splitlines()
     assert shown
@@ -146,7 +146,7 @@ def test_it_fits_80_columns(queue: Queue, terminal: Terminal, command: list[str]
 
 
 def test_list(within: Program, queue: Queue, newest: Server) -> None:
-    """It lists running, waiting, delayed and dead jobs; JSON has all of each."""
+    """The command lists running, waiting, delayed and dead jobs. JSON has all fields of each."""
     rows = lines(within("list", "q", "--json"))
     assert [(row["id"], row["state"]) for row in rows] == [
         ("r", "leased"), ("w", "waiting"), ("d", "delayed"), ("x", "dead"),
@@ -170,7 +170,7 @@ def test_list(within: Program, queue: Queue, newest: Server) -> None:
 
 
 def test_list_as_fields(within: Program, queue: Queue) -> None:
-    """Between tabs, under their names; of a large payload the beginning."""
+    """Fields stand between tabs under their names. A large payload is cut."""
     head, *rows = (line.split("\t") for line in within("list", "q").stdout.splitlines())
     table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert [table[name]["state"] for name in "rwdx"] == ["leased", "waiting", "delayed", "dead"]
@@ -181,7 +181,7 @@ def test_list_as_fields(within: Program, queue: Queue) -> None:
 
 
 def test_a_long_listing_on_a_terminal(queue: Queue, terminal: Terminal) -> None:
-    """Ends after a hundred, and says so; --limit decides otherwise, and programs get all."""
+    """The list ends after a hundred jobs and says so, unless --limit has another number. A program gets all jobs."""
     queue.enqueue_many([NewJob(b"", id=f"job-{number}") for number in range(150)])
     _, seen = terminal("list", "q")
     assert seen.count("job-") == 98
@@ -217,7 +217,7 @@ def test_show(within: Program, queue: Queue) -> None:
 
 
 def test_result(within: Program, queue: Queue) -> None:
-    """Byte by byte, so that it may be written to a file; waited for, if asked to."""
+    """The result is printed byte by byte, so that it can go to a file. The command can wait for it."""
     refused(within("result", "q", "w"), "job 'w' has not ended; it goes on", code=1)
     queue.complete(queue.lease(), b"done\n")
     assert outcome(within("result", "q", "w")) == (0, "done\n")
@@ -276,7 +276,7 @@ def test_queues_and_workers(within: Program, queue: Queue, newest: Server) -> No
 
 @pytest.mark.slow
 def test_events(newest: Server, queue: Queue) -> None:
-    """As they happen, a line each, until nobody reads any more."""
+    """Each event is printed at once on its own line, until the reader closes the pipe."""
     arguments = ("events", "q", "--follow", "--json", "--kind", "added", "--kind", "cancelled")
     with started(*arguments, url=newest.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
@@ -386,7 +386,7 @@ def test_nothing_done(within: Program, queue: Queue) -> None:
 
 
 def test_mend_a_dead_letter(within: Program, queue: Queue, tmp_path: Path) -> None:
-    """The payload comes from a text or a file; a failed call changes nothing."""
+    """The new payload comes from a text or a file. A failed call changes nothing."""
     (tmp_path / "mended").write_bytes(b"\xff\n")
     queue.admin.redrive()
     queue.admin.purge()
@@ -402,7 +402,7 @@ def test_mend_a_dead_letter(within: Program, queue: Queue, tmp_path: Path) -> No
 
 
 def test_all_that_match(within: Program, queue: Queue) -> None:
-    """By state, reason and kind, in place of ids."""
+    """State, reason and kind select jobs in place of ids."""
     queue.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in "aab"])
     assert within("cancel", "q", "--kind", "a").returncode == 2
     assert within("cancel", "q", "w", "--state", "waiting").returncode == 2
@@ -423,7 +423,7 @@ def test_all_that_match(within: Program, queue: Queue) -> None:
 
 
 def test_schedules_by_hand(within: Program, queue: Queue) -> None:
-    """Run now, pause and resume; one that is not there is an error."""
+    """A schedule is run now, paused and resumed. An unknown schedule is an error."""
     queue.admin.schedule("a", b"tick", every=3600)
     done = within("schedules", "run", "q", "a", "--json")
     assert [state.job.id for state in queue.admin.waiting()][-1] == json.loads(done.stdout)["id"]
@@ -456,7 +456,7 @@ def test_schedules(within: Program, queue: Queue) -> None:
 
 @pytest.fixture(params=[1, 6])
 def shop(newest: Server, request: pytest.FixtureRequest) -> Iterator[Flow]:
-    """Two runs, also over shards: one waits for its children, one has ended."""
+    """Make two runs, with and without shards. One waits for its children, and the other has ended."""
     options: dict[str, Any] = {"url": newest.url, "shards": request.param}
     with Flow("shop", **options) as flow, Queue("shop/pick", **options) as pick:
         flow.stage("pick", next="send", children="pack")
@@ -471,7 +471,7 @@ def shop(newest: Server, request: pytest.FixtureRequest) -> Iterator[Flow]:
 
 
 def test_flows(within: Program, shop: Flow) -> None:
-    """Listed and shown; nothing moves by that."""
+    """Runs are listed and shown. No job moves by that."""
     before = shop.counts()
     rows = {row["id"]: row for row in lines(within("flows", "--json", "list", "shop"))}
     assert {name: (row["state"], row["stage"], row["pending"]) for name, row in rows.items()} == {
@@ -510,7 +510,7 @@ def test_a_flow_that_failed_says_why(within: Program, shop: Flow, newest: Server
 
 
 def test_an_ended_stage_shows_its_children(within: Program, shop: Flow, newest: Server) -> None:
-    """As far as the history of its queue has them."""
+    """The children are shown as far as the history of their queue has them."""
     options: dict[str, Any] = {"url": newest.url, "shards": shop.ops.settings.shards}
     with Queue("shop/pick", history=10, **options) as pick, Queue("shop/pack", **options) as pack:
         assert pick.lease() is None
@@ -526,7 +526,7 @@ def test_an_ended_stage_shows_its_children(within: Program, shop: Flow, newest: 
 
 
 def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
-    """Runs are cancelled with their children; an ended run can't be cancelled."""
+    """Runs are cancelled with their children. An ended run can't be cancelled."""
     assert within("flows", "cancel", "shop", "o-1").stdout == "cancelled 1\n"
     assert shop.state("o-1").state == "cancelled"
     assert shop.counts()["send"].present == 0
@@ -539,14 +539,14 @@ def test_flows_are_cancelled(within: Program, shop: Flow) -> None:
 
 
 def test_completion(within: Program) -> None:
-    """By the shell, which asks the program."""
+    """The shell asks the program for completions."""
     done = within(_HEADRACE_COMPLETE="complete_bash", COMP_WORDS="headrace re", COMP_CWORD="1")
     found = ["relay", "result", "reschedule", "resume", "resume-worker", "repair", "reshard", "redeclare"]
     assert done.stdout.split() == found
 
 
 def test_completion_of_queues(within: Program, newest: Server) -> None:
-    """Where there is a server; else there is nothing, and nothing is said."""
+    """Names of queues come from the server. Without a server there are no completions and no message."""
     with Queue("ada", url=newest.url) as ada, Queue("bob", url=newest.url, namespace="m") as bob:
         ada.enqueue(b"x")
         bob.enqueue(b"x")
@@ -560,7 +560,7 @@ def test_completion_of_queues(within: Program, newest: Server) -> None:
 
 
 def test_enqueue_under_conditions(within: Program, newest: Server) -> None:
-    """Refused, or held back, for lack of room; replaced; taken after it is done."""
+    """The command refuses a job, waits for room, replaces a job, and keeps an id after its job."""
 
     def add(*words: str) -> tuple[int, str]:
         done = within("enqueue", "q", *words)

@@ -1,4 +1,4 @@
-"""What a queue leaves behind when it is closed: nothing, unless it holds jobs."""
+"""A closed queue leaves no key behind, unless it holds jobs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_one_that_goes_on_is_there_again(client, connect):
 
 
 def test_one_that_is_dropped_leaves_no_connection(newest):
-    """It is in no circle: its connections end with it, and wait for no collector."""
+    """The queue is in no cycle of references. Its connections end with it, without the garbage collector."""
     with newest.client() as client:
         gc.disable()
         try:
@@ -82,7 +82,7 @@ def test_one_that_is_dropped_leaves_no_connection(newest):
 
 
 def test_a_later_event_loop_may_have_it(newest):
-    """A queue at the top of a module is entered by each loop in turn: an application's tests run it again and again."""
+    """Several event loops enter a queue of a module in turn, as an application's tests do."""
     emails = AsyncQueue("emails", url=newest.url)
     worker = AsyncWorker(url=newest.url)
 
@@ -139,7 +139,7 @@ def test_a_flow_leaves_no_record(client, server):
 
 @pytest.mark.differs("one server")
 def test_a_server_that_stands_still_is_not_waited_for(server):
-    """Nor is one that is gone."""
+    """A queue is closed without a wait for a server that hangs or is gone."""
 
     async def story(url):
         queue = AsyncQueue("q", url=url)

@@ -1,4 +1,4 @@
-"""Payloads by a codec, and jobs that do not decode: they are put aside with their bytes, and stop nothing."""
+"""Payloads by a codec. Jobs that do not decode are quarantined with their bytes and stop no other job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES = [{"a": [1, 2.5, None, True, "é"]}, [], {}, "", "text", 0, None, False,
 
 @pytest.mark.differs("keys")
 def test_json(connect, client):
-    """M-14: what JSON can hold comes back equal; the stored bytes are compact JSON in UTF-8, and nothing else."""
+    """A JSON value comes back equal. The stored bytes are compact JSON in UTF-8 (M-14)."""
     queue = connect(codec=JSONCodec())
     queue.enqueue({"a": [1, "é"], "b": None})
     queue.enqueue_many([*VALUES, NewJob({"c": 1}, id="c")])
@@ -60,7 +60,7 @@ class Order(msgspec.Struct):
 
 @pytest.mark.differs("order")
 def test_typed_json(connect):
-    """With a type, payloads are built as it, and what does not fit is put aside."""
+    """With a type, payloads are built as this type. A payload that does not fit is quarantined."""
     queue = connect(codec=JSONCodec(Order))
     queue.enqueue(Order(7, ["tea"]))
     connect().enqueue_many([b'{"number": "x", "items": []}', b"{}", b'{"number": 8, "items": []}'])
@@ -73,7 +73,7 @@ def test_typed_json(connect):
 
 @pytest.mark.differs("keys")
 def test_a_codec_of_your_own(connect, client):
-    """Any object with encode and decode is a codec; what it raises passes through, and nothing was sent."""
+    """Any object with encode and decode is a codec. Its exceptions pass through, and no call is sent."""
     queue = connect(codec=Reversed())
     with pytest.raises(LookupError, match="nothing to encode"):
         queue.enqueue_many(["abc", None])
@@ -90,7 +90,7 @@ def test_a_codec_of_your_own(connect, client):
 
 @pytest.mark.differs("order")
 def test_quarantine(connect):
-    """H-7: jobs that do not decode become dead letters once, with their bytes and the reason; the others go on."""
+    """A job that does not decode becomes a dead letter once, with its bytes and the reason. The others go on (H-7)."""
     plain, queue = connect(), connect(codec=JSONCodec())
     broken = plain.enqueue(b"\x00{\xff", id="broken", headers={"a": "b"})
     plain.enqueue_many([b"1", b"[", b"2", b""])
@@ -140,7 +140,7 @@ def test_quarantined_and_redriven(connect):
 
 
 def test_listings_of_what_does_not_decode(connect):
-    """To look at a job that does not decode shows its bytes, and is no error."""
+    """A listing shows the bytes of a job that does not decode, and raises no error."""
     plain, queue = connect(), connect(codec=JSONCodec())
     plain.enqueue_many([b"[", b"["])
     plain.enqueue(b"[", id="a", delay=LONG)
@@ -153,7 +153,7 @@ def test_listings_of_what_does_not_decode(connect):
 
 @pytest.mark.differs("keys")
 def test_entries_without_data(queue, client):
-    """An entry that a foreign producer added without `data` is put aside; so is nothing else."""
+    """An entry that a foreign producer added without `data` is quarantined. Other entries are not."""
     entry = client.xadd(key("jobs"), {"type": "mail", "to": "ada"}).decode()
     client.xadd(key("jobs"), {"data": b"fine", "type": "mail"})
     lease = queue.lease()
@@ -168,7 +168,7 @@ def test_entries_without_data(queue, client):
 
 
 def test_quarantine_respects_the_limit(connect):
-    """Jobs that are put aside are dead letters like others: the newest are kept."""
+    """Quarantined jobs are dead letters like others. The newest are kept."""
     connect().enqueue_many([b"[%d" % i for i in range(5)])
     queue = connect(codec=JSONCodec(), dead_limit=2)
     assert queue.lease_many(9) == []

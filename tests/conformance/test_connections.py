@@ -1,4 +1,4 @@
-"""Where a queue connects to, and how: URLs and clients, their settings, threads, forks."""
+"""The connections of a queue. The tests cover URLs and clients, their settings, threads and forks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BYTES = b"\x00\xff\r\n\xc3\xa9"
 
 
 def tour(queue):
-    """One of everything, with bytes that are not text: the same on whatever connection."""
+    """Use each feature once, with bytes that are not text. The outcome is the same on every connection."""
     with listening(queue, "added") as told:
         receipts = queue.enqueue_many([BYTES, NewJob(BYTES, id="é", headers={"h": "é"}), b"late"])
         assert [event.id for event in told(3)] == [receipt.id for receipt in receipts]
@@ -104,7 +104,7 @@ def test_tcp_and_password(to_locked, locked):
 
 @pytest.mark.parametrize("credentials", ["", ":wrong@", "nobody:se%3Acret%2F%40@"])
 def test_wrong_password(to_locked, locked, credentials):
-    """A wrong password is redis-py's error, at once: it won't heal by asking again."""
+    """A wrong password raises redis-py's error at once, because a retry would not help."""
     queue = to_locked(url=f"redis://{credentials}127.0.0.1:{locked.port}/0")
     with pytest.raises((redis.AuthenticationError, redis.ResponseError), match=r"(?i)auth|password"):
         queue.enqueue(b"x")
@@ -120,7 +120,7 @@ def test_tls(connect, tmp_path):
 
 @pytest.mark.parametrize(("host", "known"), [("localhost", False), ("127.0.0.1", True)])
 def test_tls_is_checked(newest_connect, tmp_path, host, known):
-    """A certificate that nobody vouches for is refused, and so is one of another host."""
+    """A certificate without a known authority is refused, and so is the certificate of another host."""
     with TLSProxy(newest_connect.server.path, tmp_path) as proxy:
         queue = newest_connect(url=f"rediss://{host}:{proxy.port}" + f"?ssl_ca_certs={proxy.ca_path}" * known)
         queue._executor.budget = 0.1
@@ -130,7 +130,7 @@ def test_tls_is_checked(newest_connect, tmp_path, host, known):
 
 
 def test_embedded(colour, tmp_path):
-    """`embedded:` is a private server of a directory, for as long as somebody has a queue on it; the data stay."""
+    """The address `embedded:` starts a private server of a directory while a queue is open. The data stay."""
     for there in ([b"a"], [b"a", b"b"]):
         with Connect(colour, None) as connect:
             first = connect("q", url=f"embedded:{tmp_path}")
@@ -169,7 +169,7 @@ def called(queue):
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
 def test_no_address(kind, monkeypatch):
-    """Without any address the error says what there is to give."""
+    """Without an address, the error lists the possible ones."""
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.delenv("HEADRACE_URL", raising=False)
     queue = kind("q")
@@ -198,7 +198,7 @@ def test_no_password_in_an_error(kind):
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
 def test_bad_combinations(kind):
-    """Not both, not of the wrong kind, nothing that is no client."""
+    """A URL and a client together, a client of the wrong kind, and a value that is no client are refused."""
     plain, awaited = redis.Redis(), redis.asyncio.Redis()
     mine, other = (plain, awaited) if kind is Queue else (awaited, plain)
     with pytest.raises(ValueError, match="give url= or client=, not both"):
@@ -212,7 +212,7 @@ def test_bad_combinations(kind):
 
 @pytest.mark.parametrize("kind", [Queue, AsyncQueue])
 def test_embedded_errors(kind, tmp_path, monkeypatch):
-    """What is wrong with an embedded server's directory is said by the first call, with what to do."""
+    """The first call names the fault of an embedded server's directory, and its remedy."""
     (tmp_path / "file").write_text("")
     queue = kind("q", url=f"embedded:{tmp_path}/file")
     with pytest.raises(ConfigurationError, match="is not a directory: name a directory"):
@@ -245,7 +245,7 @@ CLIENTS = {
 @pytest.mark.differs("one server")
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_clients(connect, kind):
-    """A client's settings lead to the server; what they say about replies and retries is no matter of ours."""
+    """A client's settings lead to the server. Its settings for replies and retries are ignored."""
     options = dict(CLIENTS[kind])
     if connect.colour == "async" and "retry" in options:
         options["retry"] = redis.asyncio.retry.Retry(ExponentialBackoff(), 3)
@@ -254,7 +254,7 @@ def test_clients(connect, kind):
 
 @pytest.mark.differs("one server")
 def test_client_is_left_alone(connect, server):
-    """A client is neither used nor closed nor changed: its pool opens nothing, and its settings stay."""
+    """A client is not used, closed or changed. Its pool opens no connection, and its settings stay."""
     client = connect.client(decode_responses=True, client_name="theirs")
     pool = client.connection_pool
     settings, retry = dict(pool.connection_kwargs), pool.connection_kwargs.get("retry")
@@ -277,7 +277,7 @@ def test_client_is_left_alone(connect, server):
 
 @pytest.mark.differs("one server")
 def test_client_with_a_pool(connect):
-    """A client may have been given a pool, and may share it; we don't take connections from it."""
+    """A client may have a pool and share it. The queue takes no connection from it."""
 
     def busy(module):
         """A client whose only connection is taken."""
@@ -293,7 +293,7 @@ def test_client_with_a_pool(connect):
 
 
 def test_close(connect, client):
-    """Closing ends our connections; it may be repeated, and the queue may be used again."""
+    """Closing ends the queue's connections. It can be repeated, and the queue can be used again."""
     queue = connect()
     assert leased(queue, b"x").complete()
     queue.close()
@@ -314,7 +314,7 @@ def test_addresses_of_a_worker(server):
 
 
 def test_threads(server):
-    """Threads may share a queue: each job is added, leased and completed once."""
+    """Threads may share a queue. Each job is added, leased and completed once."""
     results: list[list[bool]] = []
     with server.queue("q") as queue:
 
@@ -354,7 +354,7 @@ def test_tasks(server):
 
 
 def test_queues_of_a_client_share_round_trips(newest):
-    """Of two hundred calls on as many queues, one fails, one is cancelled, and the others' jobs are added."""
+    """Two hundred queues make a call each. One call fails, one is cancelled, and the jobs of the others are added."""
 
     async def story():
         async with redis.asyncio.Redis.from_url(newest.url) as client, AsyncExitStack() as stack:
@@ -426,8 +426,8 @@ print(mine, theirs)
 
 @pytest.mark.differs("parts")
 def test_fork(server):
-    """A queue survives a fork, and so do those that share connections: parent and child go on at once, each with
-    connections, calls and a name of its own.
+    """A queue survives a fork, and so do queues that share connections. Parent and child go on with their own
+    connections.
     """
     with Script(FORKING, [server.url, str(server.binary.shards)]) as program:
         said, complaints = program.communicate()

@@ -1,4 +1,4 @@
-"""Who may be declared dead, and when: the evidence is kept with the queue, so that a peer which is new knows."""
+"""The evidence for a dead worker. It is kept with the queue, so that a new peer knows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def now(client: Any) -> int:
 
 
 def pulse(client: Any, since: float, seen: float, *, run: str | None = None) -> None:
-    """As if the queue had been looked after since *since* seconds ago, and last *seen* seconds ago."""
+    """Write a record as if the queue had been watched since *since* seconds ago, and last *seen* seconds ago."""
     run = client.info("server")["run_id"] if run is None else run
     at = now(client)
     client.hset(key("stats"), "pulse", f"{at - since * 1000:.0f} {at - seen * 1000:.0f} 0 0 {TERM * 1000:.0f} {run}")
@@ -49,7 +49,7 @@ def test_a_peer_that_has_just_started_knows_the_dead(connect: Any, client: Any) 
 
 
 def test_nobody_knows_after_a_gap(connect: Any, client: Any) -> None:
-    """Longer than a timeout: the server may have stood still, or all who are alive were cut off."""
+    """After a gap of more than a timeout, the server may have been frozen, or all live workers may have been cut off."""
     queue = connect()
     ghost(queue, client)
     pulse(client, since=LONG, seen=TERM + 1)
@@ -64,7 +64,7 @@ def test_nobody_knows_where_nobody_has_looked(connect: Any, client: Any) -> None
 
 
 def test_another_run_of_the_server(connect: Any, client: Any) -> None:
-    """A server that was away for less than a timeout: everybody gets the time to connect again."""
+    """The server was away for less than a timeout. Every worker gets the time to connect again."""
     queue = connect()
     ghost(queue, client)
     pulse(client, since=LONG, seen=TERM * 0.7, run="0123456789abcdef")
@@ -72,7 +72,7 @@ def test_another_run_of_the_server(connect: Any, client: Any) -> None:
 
 
 def test_who_was_late_before_a_short_gap_is_dead(connect: Any, client: Any) -> None:
-    """A server that stood still has the beats of the others before it; those get a moment."""
+    """A frozen server has the heartbeats of the other workers from before. They get a moment."""
     queue = connect()
     ghost(queue, client, late=TERM * 0.7 + 1)
     queue.enqueue(b"y")
@@ -112,7 +112,7 @@ def test_told_when_the_next_deadline_passes(connect: Any, client: Any) -> None:
 
 
 def gone_back(client: Any, seconds: float) -> None:
-    """As if the clock had gone back by so much since the last look, and the queue had been looked after for long."""
+    """Write a record as if the clock had gone back by so many seconds since the last look."""
     pulse(client, since=LONG, seen=-seconds)
 
 
@@ -146,7 +146,7 @@ def test_the_clock_goes_back_before_many(connect: Any, client: Any) -> None:
 
 
 def test_the_clock_goes_forward(connect: Any, client: Any) -> None:
-    """Everybody is late by ten minutes, and may beat before anybody is dead; leases of less are over."""
+    """All workers look late by ten minutes. They may send a heartbeat before one is declared dead. Shorter leases end."""
     queue = connect(lease=60.0)
     queue.enqueue(b"x")
     for name in ("holder", "idle"):
@@ -164,7 +164,7 @@ def test_the_clock_goes_forward(connect: Any, client: Any) -> None:
 
 
 def test_who_was_gone_at_the_last_look_is_removed(connect: Any, client: Any) -> None:
-    """Where all come but for a moment: by the visit after the one at which it had been gone for ten timeouts."""
+    """A worker that was gone for ten timeouts at one visit is removed by the next visit."""
     queue = connect()
     assert queue._run(queue.ops.beat("ghost", TERM, register=True))
     client.zadd(key("workers"), {"ghost": now(client) - 600_000})

@@ -1,4 +1,6 @@
-"""Queues and workers that are declared before there is a server, and what a handler takes from a queue."""
+"""Queues and workers that are declared before there is a server. The tests also check the settings of a handler's
+queue.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.mark.parametrize("make", [Queue, AsyncQueue, Flow, AsyncFlow])
 def test_nothing_is_asked_before_the_first_call(bare: pytest.MonkeyPatch, make: Callable[..., Any]) -> None:
-    """Neither for a server nor for where it is; and what was never used is closed without one."""
+    """A declaration asks for no server and no address. An unused queue is closed without a server."""
     for options in {}, {"url": NOWHERE}:
         made = make("q", **options)
         assert "q" in repr(made)
@@ -118,7 +120,7 @@ def test_a_queue_of_another_namespace_is_refused() -> None:
 
 
 def test_a_worker_is_told_its_server_when_it_runs(bare: pytest.MonkeyPatch, newest: Server) -> None:
-    """By the call, else by its own URL, else by the environment."""
+    """The server comes from the call, else from the worker's own URL, else from the environment."""
     worker = Worker(heartbeat=0.2, timeout=1)
 
     @worker.handler("q")
@@ -164,7 +166,7 @@ def test_a_url_of_the_run_goes_before_a_client(newest: Server) -> None:
 
 @pytest.mark.slow
 def test_where_there_is_no_fcntl() -> None:
-    """As on Windows: all but embedded servers is there, and those say so."""
+    """As on Windows, everything but embedded servers works. An embedded server says that it can't."""
     story = """
 import sys
 sys.modules["fcntl"] = None
@@ -182,7 +184,7 @@ except headrace.ConfigurationError as error:
 
 @pytest.fixture
 def warned(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """What was said of declarations since it was last asked, in a process that has declared nothing yet."""
+    """Return a function for the warnings about declarations since its last call, in a process without earlier ones."""
     monkeypatch.setattr(base_queue, "_DECLARED", set())
 
     def since() -> list[str]:
@@ -234,7 +236,9 @@ def test_lines_as_they_are_for_workers_with_a_codec_are_no_news(
 
 
 def test_what_a_worker_declares_counts(newest: Server, warned: Callable[[], list[str]]) -> None:
-    """It hears once what it replaces; then those hear it that say what was said before."""
+    """A worker is warned once about the declaration that it replaces. Workers of the replaced declaration are warned
+    next.
+    """
     with Queue("q", url=newest.url, max_attempts=3) as queue:
         queue.enqueue(b"x")
         worker = Worker(newest.url, heartbeat=0.2, timeout=1)

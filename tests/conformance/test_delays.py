@@ -13,7 +13,7 @@ from tests.support.steps import LONG, key, leased, payloads, present, promote, s
 
 
 def test_delayed(queue):
-    """A delayed job is not there to be leased; it is listed with when it is due, the first due first."""
+    """A delayed job is not leased. It is listed with its due time, and the earliest comes first."""
     for payload, delay in ((b"3", 3 * LONG), (b"1", LONG), (b"2", timedelta(seconds=2 * LONG))):
         assert queue.enqueue(payload, delay=delay).added
     assert queue.lease() is None
@@ -27,7 +27,7 @@ def test_delayed(queue):
 
 @pytest.mark.differs("order")
 def test_due(queue):
-    """A job that is due goes to the back, and is leased by who waits; its first time, and attempt 1, are its own."""
+    """A due job goes to the back, and a waiting caller leases it. It keeps its first time and attempt 1."""
     late = queue.enqueue(b"late", delay=0.1, headers={"a": "b"})
     enqueued_at = next(queue.admin.delayed()).job.enqueued_at
     queue.enqueue(b"first")
@@ -42,7 +42,7 @@ def test_due(queue):
 
 
 def test_one_after_the_other(queue):
-    """H-14: jobs scheduled one after the other come due one after the other, in the order of their times."""
+    """Jobs with increasing times become due in the order of their times (H-14)."""
     delays = [0.15, 0.05, 0.1, LONG]
     queue.enqueue_many([NewJob(b"%g" % delay, delay=delay) for delay in delays])
     got = [queue.lease(block=PATIENCE).job.payload for _ in range(3)]
@@ -82,7 +82,7 @@ def test_far_away(queue):
 
 
 def test_delays_and_ids(queue):
-    """G-11: a delayed job has its id; cancelled, purged or deleted, it never comes."""
+    """A delayed job has its id. After a cancel, a purge or a delete it never becomes due (G-11)."""
     ends = {"a": queue.cancel, "b": lambda _: queue.admin.cancel_payload(b"b"), "c": lambda _: queue.admin.purge()}
     for name, end in ends.items():
         queue.enqueue(name, id=name, delay=0.05)
@@ -124,7 +124,7 @@ def test_many_due_at_once(queue):
 
 
 def test_attempts_and_delays(queue):
-    """A delay spends what its retry spends: attempts and tokens go on where they were."""
+    """A delayed retry spends an attempt like any retry. Attempts and tokens are counted on."""
     lease = leased(queue)
     assert lease.release()
     for attempt in (1, 2, 3):
@@ -186,7 +186,7 @@ def test_rescheduled_while_somebody_waits(connect, server):
 
 @pytest.mark.differs("keys")
 def test_a_delay_by_another_client_while_a_reader_is_blocked(connect, server):
-    """G-9: it is told at once, whatever made the delay: an enqueue, a retry, or what follows a completion."""
+    """A delay wakes the reader at once, after an enqueue, a retry or a follow-up (G-9)."""
     queue = connect()
     first, second = leased(queue), leased(queue)
     ways = [

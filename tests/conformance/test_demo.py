@@ -1,4 +1,4 @@
-"""`headrace demo`: a few modules of the real thing, and that what is not as promised does not go unnoticed."""
+"""The command `headrace demo`. A few parts run for real, and a broken promise does not go unnoticed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GOOD = Evidence(
 
 
 def run(*arguments: str) -> str:
-    """Run a small demo to its good end, in which a worker was killed; return its output."""
+    """Run a small demo until it ends well after a worker was killed, and return its output."""
     for _ in range(TRIES):
         with started("demo", "--limit", str(LIMIT), *arguments, url=None, stdout=PIPE, stderr=PIPE) as running:
             out, err = running.communicate(timeout=PATIENCE)
@@ -132,7 +132,7 @@ main()
 
 @pytest.mark.slow
 def test_a_difference_is_found(newest: Server) -> None:
-    """One result of a real run is altered: the exit code says so."""
+    """One result of a real run is changed. The exit code shows it."""
     arguments = ["demo", "--url", newest.url, "--limit", "12"]
     with Script(f"result = {ONE!r}\n{ALTERED}", arguments, env=environment(None)) as running:
         out, err = running.communicate(timeout=PATIENCE)

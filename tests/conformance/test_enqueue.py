@@ -1,4 +1,4 @@
-"""Enqueueing: payloads, ids and how long they are taken, headers, and many at once."""
+"""Enqueueing. The tests cover payloads, ids and their lifetime, headers, and many jobs at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAYLOADS = {
 
 
 def test_payloads(queue):
-    """W-16, M-15: any bytes come back as they went, wherever one sees them; text as UTF-8."""
+    """Any bytes come back unchanged wherever a job is shown, and text as UTF-8 (W-16, M-15)."""
     for payload, expected in PAYLOADS.values():
         queue.enqueue(payload)
         queue.enqueue(payload, headers={"a": "b"})
@@ -131,7 +131,7 @@ KEPT = {
 @pytest.mark.differs("ids")
 @pytest.mark.parametrize("step", KEPT)
 def test_id_is_kept(queue, step):
-    """W-15: an id stays taken as long as its job is in the queue, also the id of a job that was given none."""
+    """An id stays taken while its job is in the queue. This includes a generated id (W-15)."""
     assert KEPT[step](queue, leased(queue, b"first", id="a"))
     assert queue.enqueue(b"second", id="a") == Receipt("a", added=False)
     queue.admin.purge()
@@ -172,7 +172,7 @@ FREE = {
 @pytest.mark.differs("ops", "the last attempt")
 @pytest.mark.parametrize("end", FREE)
 def test_id_is_free_again(queue, end):
-    """W-15: an id is free once its job is gone or dead, and taken by the next one."""
+    """An id is free once its job is gone or dead, and the next job can take it (W-15)."""
     assert FREE[end](queue, leased(queue, b"first", id="a"))
     assert queue.enqueue(b"second", id="a") == Receipt("a", added=True)
     assert queue.enqueue(b"third", id="a") == Receipt("a", added=False)
@@ -200,7 +200,7 @@ def test_id_of_an_undecodable_job(connect):
 
 
 def test_an_old_holder_does_not_free_an_id(queue):
-    """The id of a job belongs to the next job of that id; who held the first one can't free it."""
+    """The id belongs to the next job of that id. A holder of the first job can't free it."""
     old = leased(queue, b"first", id="a")
     queue.cancel("a")
     queue.enqueue(b"second", id="a")
@@ -210,7 +210,7 @@ def test_an_old_holder_does_not_free_an_id(queue):
 
 
 def test_ids_of_two_queues(connect):
-    """W-15: an id is taken in one queue only; and jobs without ids may be equal."""
+    """An id is taken in one queue only. Jobs without ids may be equal (W-15)."""
     one, two = connect("g/one"), connect("g/two")
     assert one.enqueue(b"x", id="a").added
     assert two.enqueue(b"x", id="a").added
@@ -220,7 +220,7 @@ def test_ids_of_two_queues(connect):
 
 
 def test_two_producers(connect):
-    """M-3: two clients that enqueue the same ids add each once, and each hears who was first."""
+    """Two clients enqueue the same ids. Each job is added once, and each client learns which it added (M-3)."""
     one, two = connect(), connect()
     jobs = [NewJob(b"x", id=str(i)) for i in range(50)]
     first = one.enqueue_many(jobs[::2])
@@ -233,7 +233,7 @@ def test_two_producers(connect):
 
 @pytest.mark.differs("keys")
 def test_unchecked_adds(queue, client):
-    """M-4: a foreign producer may add an id twice by a bare XADD; both jobs live, and none is lost on its way."""
+    """A foreign producer may add an id twice by a bare XADD. Both jobs live, and none is lost (M-4)."""
     queue.enqueue(b"ours", id="a", delay=LONG)
     client.xadd(key("jobs"), {"data": b"theirs", "id": "a"})
     client.xadd(key("jobs"), {"data": b"theirs again", "id": "a"})
@@ -250,7 +250,7 @@ def test_unchecked_adds(queue, client):
 
 @pytest.mark.differs("keys")
 def test_unchecked_adds_come_back(queue, client):
-    """M-4: a foreign job of a taken id goes round without taking the id from its owner."""
+    """A foreign job of a taken id is retried and released. It never takes the id from its owner (M-4)."""
     queue.enqueue(b"ours", id="a")
     client.xadd(key("jobs"), {"data": b"theirs", "id": "a"})
     ours, theirs = queue.lease_many(2)
@@ -333,7 +333,7 @@ def test_what_one_takes(queue, client):
 
 @pytest.mark.differs("order")
 def test_enqueue_many(queue):
-    """Payloads and jobs of every kind at once: a receipt each, in order, and one that is there twice is added once."""
+    """Payloads and jobs of every kind are enqueued at once. Receipts come in order. A repeated id is added once."""
     jobs = [b"1", "2", NewJob("3", id="c"), NewJob(b"4", headers={"a": "b"}), NewJob(b"x", id="c"), bytearray(b"5")]
     receipts = queue.enqueue_many(iter(jobs))
     assert [receipt.added for receipt in receipts] == [True, True, True, True, False, True]
@@ -355,7 +355,7 @@ def test_ids_that_are_not_consecutive(queue, client):
 
 @pytest.mark.differs("order")
 def test_enqueue_very_many(queue):
-    """More than one script takes: every job is there once, in order, and every receipt is its own."""
+    """The jobs are more than one script takes. Every job is added once and in order, with its own receipt."""
     jobs = [b"%d" % i if i % 7 else NewJob(b"%d" % i, id=f"id-{i}") for i in range(2500)]
     receipts = queue.enqueue_many(jobs)
     leases = queue.lease_many(3000)
@@ -366,7 +366,7 @@ def test_enqueue_very_many(queue):
 
 
 def test_a_script_is_bounded():
-    """Many jobs are split into scripts of at most 1,000 jobs, and of about 1 MiB; a large job goes alone."""
+    """Jobs are split into scripts of at most 1,000 jobs and about 1 MiB. A larger job goes alone."""
     ops = Ops(Keys.of("q"))
 
     def sizes(jobs):
@@ -388,7 +388,7 @@ def test_large_batches(queue):
 
 
 def test_all_or_none(queue, client):
-    """W-23, H-16: a bad job in a batch means that nothing of it was sent, however far behind it is."""
+    """A bad job in a batch means that no job was sent, wherever it stands (W-23, H-16)."""
     for bad in (None, NewJob(b"x", id="\n"), NewJob(b"x", headers={"a": "\ud800"}), "\ud800", NewJob(b"x", delay=-1)):
         with pytest.raises((TypeError, ValueError)):
             queue.enqueue_many([*[b"x"] * 2500, bad])
@@ -399,7 +399,7 @@ def test_all_or_none(queue, client):
 
 @pytest.mark.differs("keys")
 def test_a_later_part_fails(queue, client):
-    """When a later part is refused by the server, the error has the receipts of the parts before it: they are there."""
+    """The server refuses a later part. The error has the receipts of the earlier parts, whose jobs are enqueued."""
     client.set(key("ids"), "not a hash")  # so that ids can't be looked up, and plain jobs can be added
     jobs = [*[b"%d" % i for i in range(2000)], *[NewJob(b"x", id=str(i)) for i in range(1500)]]
     with pytest.raises(redis.ResponseError, match="WRONGTYPE") as error:
@@ -428,7 +428,7 @@ def test_the_first_part_fails(queue, client):
 
 @pytest.mark.differs("keys")
 def test_foreign_producers(queue, client):
-    """A bare XADD is a job; every field but ours is a header, also what is not UTF-8."""
+    """A bare XADD is a job. Its foreign fields are headers, even if they are not UTF-8."""
     entry = client.xadd(key("jobs"), {"data": b"a"}).decode()
     client.xadd(key("jobs"), {"lang": "en", "data": b"b", "raw": b"\xff", "id": "mine"})
     client.xadd(key("jobs"), {"data": b"c", "attempt": "2", "enq": "1500"})

@@ -1,4 +1,4 @@
-"""What happens, told to those who listen, and to nobody else."""
+"""Events. The scripts publish them only while a subscriber listens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def two(queue: Any) -> list[Any]:
 
 
 def ordered(queue: Any, rows: list[Any]) -> list[Any]:
-    """What is told in one order, but where it is of several shards."""
+    """Return the events in their order. Those of several shards are sorted."""
     return rows if queue.ops.settings.shards == 1 else sorted(rows, key=repr)
 
 
@@ -164,7 +164,7 @@ def test_a_worker_that_leaves_gives_back(connect: Any, client: redis.Redis) -> N
 
 
 def test_why_is_told(connect: Any) -> None:
-    """Of a retry and of a death, at most 500 bytes; where no reason was given there is none."""
+    """Events of retries and dead letters have a reason of at most 500 bytes, if the call had one."""
     queue = connect(max_attempts=2)
     leases = two(queue)
     with listening(queue, "retried", "dead") as told:
@@ -190,7 +190,7 @@ def test_only_what_is_asked_for(connect: Any) -> None:
 
 @pytest.mark.differs("ops")
 def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
-    """Nothing is said, and nobody is looked for; nor any more when the last listener has gone."""
+    """Without a listener the scripts publish no message. This holds again after the last listener has left."""
     queue = connect(max_attempts=2)
     assert queue.lease(block=0) is None  # the first of a queue is told to workers that rest
 
@@ -219,7 +219,7 @@ def test_nobody_listens(connect: Any, client: redis.Redis) -> None:
 
 @pytest.mark.differs("ops")
 def test_a_listener_that_was_cut_off(connect: Any, client: redis.Redis) -> None:
-    """It is back by itself; what was told meanwhile is not told again."""
+    """The listener connects again by itself. Events of the meantime are not repeated."""
     queue = connect()
     with listening(queue, "added") as told:
         queue.enqueue(b"x", id="a")
@@ -247,7 +247,7 @@ def _next_in_background(told: Callable[[int], list[Event]], queue: Any, client: 
 
 
 def test_quiet_for_too_long(connect: Any) -> None:
-    """The iteration ends; what came before it is told."""
+    """The iteration ends after the events that came before."""
     queue = connect()
     queue.enqueue(b"x")
     began = time.monotonic()
@@ -262,7 +262,7 @@ def test_quiet_for_too_long(connect: Any) -> None:
 
 @pytest.mark.differs("one server")
 def test_who_may_not_listen_is_told(connect: Any, client: redis.Redis, server: Server) -> None:
-    """Asked outright, it is an error; and who may not publish works on."""
+    """To listen without the right raises an error. A queue without the right to publish works on."""
     client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
     try:
         deaf = connect(url=f"unix://deaf@{server.path}?password=x")
@@ -278,7 +278,7 @@ def test_who_may_not_listen_is_told(connect: Any, client: redis.Redis, server: S
 
 @pytest.mark.differs("keys")
 def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Server) -> None:
-    """Anybody may publish anything: it is passed over."""
+    """Anybody may publish anything on the channel. Foreign messages are skipped."""
     channel = queue.ops.keys.channel("added")
     publish = client.spublish if server.binary.masters else client.publish
     with listening(queue) as told:
@@ -290,7 +290,7 @@ def test_what_is_no_message_of_ours(queue: Any, client: redis.Redis, server: Ser
 
 @pytest.mark.differs("keys")
 def test_a_moment_that_no_calendar_has(queue: Any, client: redis.Redis, server: Server) -> None:
-    """It is a number, as any other; and a job that is due then is told of as any other."""
+    """The time is a number that no calendar date has. The event of a job due then is still delivered."""
     year_10000 = 253_402_300_800_000
     channel = queue.ops.keys.channel("added")
     publish = client.spublish if server.binary.masters else client.publish
@@ -328,8 +328,8 @@ def test_every_kind_is_told_of() -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_break_closes_the_connection(newest: Server, colour: str, shards: int) -> None:
-    """Nobody can read from it any more, so it does not wait for the end of the event loop; and the collector warns of
-    nothing, which is an error here.
+    """Nothing can read from the connection any more, so it is closed at once and the collector finds nothing to warn
+    about.
     """
     name = f"q{shards}"  # a group has one number of shards
     connections: list[int] = []

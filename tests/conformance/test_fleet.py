@@ -1,4 +1,4 @@
-"""What is there on a server: its queues, and their workers."""
+"""The fleet of a server, which is its queues and their workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.steps import LONG, key, leased
 
 
 def test_queues(connect, client):
-    """Every queue of the namespace is listed once, in order, whatever it holds; nothing else is."""
+    """Every queue of the namespace is listed once and in order, whatever it holds. Other keys are not listed."""
     assert headrace.queues(client) == []
     connect("plain").enqueue(b"x")
     connect("shop/orders").enqueue(b"x", id="a")
@@ -39,7 +39,7 @@ def test_queues_by_a_client_that_decodes(connect, server):
 
 @pytest.mark.differs("one server")
 def test_workers(connect, client):
-    """The workers of all queues are listed, by queue and name, with what each holds."""
+    """The workers of all queues are listed by queue and name, with the number of jobs that each holds."""
     assert headrace.workers(client) == []
     one, two, three = connect("a"), connect("a"), connect("b")
     one.enqueue_many([b"x"] * 5)
@@ -62,6 +62,6 @@ def test_workers(connect, client):
 @pytest.mark.parametrize("listing", [headrace.queues, headrace.workers])
 @pytest.mark.parametrize("namespace", ["*", "head*", "", "a b", "[h]eadrace"])
 def test_bad_namespaces(listing, namespace):
-    """A namespace is a name, not a pattern; nothing is sent."""
+    """A namespace is a name and no pattern. No call is sent."""
     with redis.Redis(unix_socket_path="/nonexistent/socket") as client, pytest.raises(ConfigurationError):
         listing(client, namespace=namespace)

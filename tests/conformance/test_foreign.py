@@ -1,4 +1,4 @@
-"""What anybody may write into our streams, hashes and sets: no verb fails of it, all can be seen and removed."""
+"""Foreign data in the streams, hashes and sets of a queue. No verb fails, and all of it can be seen and removed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def states(queue: Any) -> list[Any]:
 
 
 def looked_at(queue: Any) -> list[Any]:
-    """By every verb that reads."""
+    """Read the queue by every verb that reads."""
     for look in (queue.admin.peek, queue.counts, queue.admin.workers, queue.admin.schedules):
         look()
     assert queue.find("nobody") is queue.admin.position("nobody") is None
@@ -72,7 +72,7 @@ def looked_at(queue: Any) -> list[Any]:
 @pytest.mark.differs("position")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Redis, shape: str) -> None:
-    """Leased, released, retried, delayed, expired, moved, dead, redriven, completed; and other jobs come, too."""
+    """The entry is leased, released, retried, delayed, expired, moved, dead, redriven and completed. Other jobs go on."""
     fields = SHAPES[shape]
     for _ in range(4):
         client.xadd(key("jobs"), fields)
@@ -145,7 +145,7 @@ def test_a_dead_letter(queue: Any, client: redis.Redis, shape: str) -> None:
 @pytest.mark.differs("position")
 @pytest.mark.parametrize("body", BODIES)
 def test_a_delayed_body(queue: Any, client: redis.Redis, body: str) -> None:
-    """Listed as the bytes that it is; when it is due it goes its way, and so do all others."""
+    """The body is listed as its bytes. When it is due, it is delivered like all others."""
     far = 4_000_000_000_000
     for name, due in (("late", far), ("due", 1), ("odd", 1.5)):
         client.hset(key("bodies"), name, BODIES[body])

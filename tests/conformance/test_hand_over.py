@@ -1,4 +1,4 @@
-"""Follow-ups of a sharded queue whose key, or id, is in another shard: handed over, each once."""
+"""Follow-ups of a sharded queue that belong to another shard by key or id. Each is handed over once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def after(connect: Any) -> Any:
 
 
 def leave(url: str, *then: NewJob[Any]) -> None:
-    """Complete a job as one does that dies at once: nothing of what it leaves is sent."""
+    """Complete a job as if the worker died right afterwards. Its follow-ups are not sent."""
     with Queue("q/a", url=url, shards=SHARDS) as queue:
         queue.enqueue(b"first", key=HERE)
         lease = queue.lease()
@@ -92,7 +92,7 @@ def test_an_id_that_is_taken_is_left_as_it_is(queue: Any) -> None:
 
 
 def test_the_same_id_again_is_another_job(queue: Any) -> None:
-    """Soon after the first has been done: it is not taken for that."""
+    """A new job has the same id soon after the first was completed. It is not mistaken for the first."""
     for _ in range(3):
         queue.enqueue(b"x", key=HERE)
         assert queue.lease().complete(then=[NewJob(b"y", id=FAR[0])])
@@ -131,7 +131,7 @@ def test_lease_sends_what_others_left(queue: Any, server: Server) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_sends_what_others_left(newest: Server, kind: str) -> None:
-    """To queues at which it does not work, too; and nothing is kept of it for ever."""
+    """A worker also sends follow-ups to queues that it does not serve. No record of them stays for ever."""
     leave(newest.url, *(NewJob(b"%d" % n, key=key, queue=f"q/{'ab'[n % 2]}") for n, key in enumerate(FAR)))
     done: Counter[bytes] = Counter()
     worker = Running(kind, url=newest.url, heartbeat=0.2, timeout=2.0)
@@ -160,7 +160,7 @@ def test_a_worker_sends_what_others_left(newest: Server, kind: str) -> None:
 def test_what_can_not_be_sent_stays(
     newest: Server, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said, and others go on; it comes when it can."""
+    """A follow-up that can't be sent is logged. The others go on, and it is sent when that is possible."""
     monkeypatch.setattr(handing, "SILENT_S", 1.0)
     table = Table.of("q", SHARDS)
     broken = Keys.of("q/a").at(table.shards[table.shard_of(FAR[0])]).key("handed")
@@ -182,7 +182,7 @@ def test_what_can_not_be_sent_stays(
 
 @pytest.mark.parametrize("delete", [False, True], ids=["purge", "delete"])
 def test_purge_and_delete(queue: Any, after: Any, server: Server, delete: bool) -> None:
-    """Waiting jobs go; jobs on their way arrive, unless the whole queue is removed."""
+    """A purge removes waiting jobs. Jobs on their way arrive, unless the whole queue is deleted."""
     leave(server.url, NewJob(b"a", key=FAR[0], queue="q/b"))
     queue.enqueue_many([b"x"] * 3)
     assert (queue.admin.delete() if delete else queue.admin.purge()) == 3 + delete

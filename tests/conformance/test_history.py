@@ -1,4 +1,4 @@
-"""A queue with a history tells how its jobs ended, when, and by whom; also where nothing else of them is left."""
+"""A queue with a history tells how, when and by which worker its jobs ended, even if no other record is left."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_fair_queue_tells_that_a_lease_expired_for_the_last_time(connect: Conn
 
 
 def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
-    """The oldest end first; each id once, with its last end, and as `find` tells it."""
+    """The oldest end comes first. Each id is listed once with its last end, which `find` tells too."""
     assert [*queue.admin.ended()] == []
     for name in ("dead", "cancelled", "purged", "done", "again"):
         queue.enqueue(b"x", id=name)
@@ -88,7 +88,9 @@ def test_what_has_ended_is_listed(queue: Any, connect: Connect) -> None:
 
 
 def test_an_ended_job_is_whole(connect: Connect) -> None:
-    """With its headers, its times, and each attempt: the worker, the class of the error, where it was raised."""
+    """The history has its headers, its times and each attempt. An attempt has the worker, the class and the place of
+    the error.
+    """
     queue = connect(history=10, tracebacks=True)
     receipt = queue.enqueue(b"x", headers={"kind": "mail"})
     for attempt in (1, 2):
@@ -134,7 +136,7 @@ def test_a_dead_job_has_its_last_attempt(connect: Connect) -> None:
 
 
 def test_large_jobs_are_kept_without_their_payloads(queue: Any) -> None:
-    """So a history is bounded in bytes, and so are the attempts of a job that fails again and again."""
+    """A history is bounded in bytes, and so are the attempts of a job that fails again and again."""
     queue.enqueue(b"x" * 70_000, id="large", headers={"kind": "k"})
     assert queue.lease().complete()
     state = queue.find("large")
@@ -170,7 +172,7 @@ def test_ends_are_listed_by_kind_and_state(queue: Any) -> None:
 
 
 def test_more_have_ended_than_a_page(queue: Any) -> None:
-    """Ends that come meanwhile are listed, too; and one that is listed, and goes, takes none of the others with it."""
+    """Ends that come meanwhile are listed too. The removal of a listed end skips no other."""
     names = [receipt.id for receipt in queue.enqueue_many([b"x"] * 450)]
     for lease in queue.lease_many(450):
         assert lease.complete()
@@ -207,7 +209,7 @@ def test_completed_without_a_result_is_told_from_unknown(queue: Any, connect: Co
 
 
 def test_how_it_ended_is_told_afterwards(queue: Any, connect: Connect) -> None:
-    """Also to those that say nothing of a history, and knew nothing while it happened."""
+    """Queues that declare no history also tell how a job ended."""
     names = ["cancelled", "late", "purged", "dead"]
     queue.enqueue(b"x", id="dead")
     assert queue.lease().dead_letter("why")
@@ -230,7 +232,7 @@ def test_how_it_ended_is_told_afterwards(queue: Any, connect: Connect) -> None:
 
 
 def test_a_result_of_an_earlier_job_is_no_answer(queue: Any) -> None:
-    """An id that is used again: what its new job comes to is what counts."""
+    """The id is used again. Only the result of the new job counts."""
     assert leased(queue, id="a").complete(b"old")
     receipt = queue.enqueue(b"x", id="a")
     with pytest.raises(TimeoutError):
@@ -376,7 +378,7 @@ def test_the_first_job_that_is_leased_by_hand_is_kept(connect: Connect) -> None:
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])
 def test_a_run_that_has_ended_keeps_what_it_did(connect: Connect, server: Server, end: str) -> None:
-    """Its steps, its signals, and its progress; also where it ends in a later delivery, and on the page."""
+    """The history keeps the steps, signals and progress of the run, even if it ended in a later delivery."""
     queue = connect(history=10, codec=JSONCodec())
     worker = Worker(url=server.url, heartbeat=0.2, timeout=1.0)
 
@@ -429,7 +431,7 @@ def test_a_large_run_keeps_its_first_values(server: Server) -> None:
 
 @pytest.mark.parametrize("end", ["completed", "dead", "died"])
 def test_the_deliveries_of_a_run_are_numbered_and_summed(server: Server, end: str) -> None:
-    """Also those that were suspended, or failed. Attempts begin again at 1 behind each record. Sleeps do not count."""
+    """Suspended and failed deliveries count too. Attempts begin again at 1 after each record. Sleeps do not count."""
     with server.queue("q", history=10, max_attempts=2) as queue:
 
         def leased_again() -> Any:
@@ -486,7 +488,7 @@ def test_the_deliveries_of_a_run_are_numbered_and_summed(server: Server, end: st
 
 
 def test_a_signal_says_who_sent_it_and_when(server: Server) -> None:
-    """Also one that came before its wait; and after the end of the run."""
+    """The record includes a signal that came before its wait. It lasts after the end of the run."""
     with server.queue("q", history=10) as queue:
         lease = leased(queue, id="i")
         before = time.time()

@@ -1,4 +1,4 @@
-"""Verbs about the whole queue: counts, listings, find, cancel, redrive, purge, delete, results, workers."""
+"""Verbs about the whole queue. They are counts, listings, find, cancel, redrive, purge, delete, results and workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def in_every_state(queue):
 
 
 def test_states(queue):
-    """G-14: find says where a job is; the listings agree with it, and the counts with them."""
+    """`find` tells the state of a job. The listings and the counts agree with it (G-14)."""
     states = in_every_state(queue)
     assert [queue.find(name).state for name in states] == states
     assert [(state.job.id, state.state) for state in queue.admin.waiting()] == [("parked",) * 2, ("waiting",) * 2]
@@ -57,7 +57,7 @@ def test_states(queue):
 
 
 def test_running(queue, client):
-    """H-11: a running job is listed with who has it, since when, and its attempt."""
+    """A running job is listed with its worker, its start and its attempt (H-11)."""
     before = client.time()[0]
     leased(queue, b"x", id="a", headers={"a": "b"}).retry()
     lease = queue.lease()
@@ -94,7 +94,7 @@ class Broken(JSONCodec):
 
 @pytest.mark.differs("ops")
 def test_pages(queue):
-    """H-15: a page has as many jobs as asked for, and its cursor leads on: 45 jobs are 10, 10, 10, 10, 5."""
+    """A page has as many jobs as asked for, and its cursor leads on. 45 jobs make pages of 10, 10, 10, 10 and 5 (H-15)."""
     queue.enqueue_many([b"x"] * 45)
     sizes, cursor, more = [], "", True
     while more:
@@ -105,7 +105,7 @@ def test_pages(queue):
 
 
 def test_peek(queue):
-    """W-10: the job that would be leased next, and it is not leased by looking at it."""
+    """`peek` returns the job that would be leased next and does not lease it (W-10)."""
     assert queue.admin.peek() is None
     queue.enqueue_many([b"a", b"b"])
     assert queue.admin.peek().payload == queue.admin.peek().payload == b"a"
@@ -118,7 +118,7 @@ def test_peek(queue):
 
 
 def test_looking_changes_nothing(queue, client):
-    """Whatever only looks writes nothing."""
+    """Verbs that only read write no key."""
     in_every_state(queue)
 
     def everything():
@@ -171,7 +171,7 @@ def test_a_job_that_woke_a_reader_who_is_gone(queue, client, end):
 
 @pytest.mark.differs("ops")
 def test_first_attempt_of_a_job_that_woke_a_reader(queue, client):
-    """To wake a reader is no attempt: the job's first one is its first lease, whoever has it."""
+    """Waking a reader is no attempt. The first lease is the job's first attempt, whichever client has it."""
     assert queue.lease() is None
     queue.enqueue(b"x")
     assert client.execute_command(*queue.ops.wait(0.01))
@@ -185,7 +185,7 @@ def test_first_attempt_of_a_job_that_woke_a_reader(queue, client):
 
 @pytest.mark.differs("ops")
 def test_find_among_many_dead(queue):
-    """A dead job is found behind many others; of one id that died twice, the last one."""
+    """A dead job is found behind many others. Of one id that died twice, the last one is found."""
     queue.enqueue(b"first", id="a")
     queue.lease().dead_letter("first")
     queue.enqueue(b"second", id="a")
@@ -201,7 +201,7 @@ def test_find_among_many_dead(queue):
 
 
 def test_find_by_receipt(queue):
-    """A job that was given no id is found by that of its receipt, in every state; no other entry's ID finds it."""
+    """A job without an own id is found by the id of its receipt in every state. Another entry's ID does not find it."""
     receipt = queue.enqueue(b"x")
     assert queue.find(receipt.id).state == "waiting"
     lease = queue.lease()
@@ -224,7 +224,7 @@ def test_find_by_receipt(queue):
 
 
 def test_cancel(queue):
-    """W-12: a job is cancelled in every state but dead: its holder finds its lease lost, and it never comes back."""
+    """A job is cancelled in every state but dead. Its holder finds the lease lost, and the job never comes back (W-12)."""
     states = in_every_state(queue)
     (lease,) = queue.admin.running()
     assert [queue.cancel(name) for name in states] == [True, True, True, True, False]
@@ -235,7 +235,7 @@ def test_cancel(queue):
 
 
 def test_cancelled_under_its_holder(queue):
-    """W-12: the holder of a cancelled job settles nothing, and nothing of the job is left."""
+    """The holder of a cancelled job settles nothing, and no record of the job is left (W-12)."""
     lease = leased(queue, id="a")
     assert queue.cancel("a")
     assert (lease.renew(), lease.release(), lease.retry(), lease.retry(LONG)) == (False,) * 4
@@ -246,7 +246,7 @@ def test_cancelled_under_its_holder(queue):
 
 
 def test_cancel_payload(queue):
-    """W-11: every job of a payload is cancelled, in whatever state but dead, and no other."""
+    """Every job of a payload is cancelled in every state but dead, and no other job (W-11)."""
     held = [leased(queue, b"x"), leased(queue, b"x", id="id"), leased(queue, b"x"), leased(queue, b"other")]
     assert held[0].release()
     assert held[2].dead_letter("no")
@@ -290,7 +290,7 @@ def bury(queue, *names):
 
 @pytest.mark.differs("order")
 def test_redrive(queue):
-    """Dead letters go to the back, oldest first, with their id, headers and first time; their attempts start anew."""
+    """Dead letters go to the back, oldest first, with their id, headers and first time. Their attempts start anew."""
     bury(queue, "a", "b", "c")
     died = {state.job.id: state.job for state in queue.admin.dead()}
     queue.enqueue(b"before")
@@ -308,7 +308,7 @@ def test_redrive(queue):
 
 
 def test_a_letter_is_mended_and_sent_again(queue, connect):
-    """In one act, with its id, headers and first time; its attempts start anew."""
+    """The change and the redrive are one step. The job keeps its id, headers and first time. Its attempts start anew."""
     queue.enqueue(b"bad", id="i", headers={"kind": "mail"})
     queue.lease().dead_letter("why")
     (died,) = [state.job for state in queue.admin.dead()]
@@ -369,7 +369,7 @@ def test_redrive_and_purge_many(connect):
 
 
 def test_purge_dead(queue):
-    """Dead letters are removed for good, all or those of some ids."""
+    """Dead letters are removed for good, either all or those with the given ids."""
     bury(queue, "a", "b", "c", "a")
     assert queue.admin.purge_dead("a", "nobody") == 2
     assert [state.job.id for state in queue.admin.dead()] == ["b", "c"]
@@ -383,7 +383,7 @@ def test_purge_dead(queue):
 @pytest.mark.differs("parts")
 @pytest.mark.parametrize("verb", ["redrive", "purge", "purge_dead", "move", "expire"])
 def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkeypatch, verb):
-    """Each page brings as much as it took; it ends all the same, and has done what was there when it began."""
+    """Each page meets as many new jobs as it took. The verb still ends, and has done all that was there at its start."""
     queue, other = connect("g/q", dead_limit=10_000), server.queue("g/q", dead_limit=10_000)
     leases = []
 
@@ -416,7 +416,7 @@ def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkey
 
 
 def test_purge(queue):
-    """It removes waiting, parked and delayed jobs; leased and dead jobs stay."""
+    """A purge removes waiting, parked and delayed jobs. Leased and dead jobs stay."""
     in_every_state(queue)
     assert queue.admin.purge() == 3
     assert queue.admin.purge() == 0
@@ -441,7 +441,7 @@ def test_purge_many(queue):
 
 @pytest.mark.differs("keys")
 def test_delete(queue, client):
-    """W-13: everything goes, in whatever state; holders find their leases lost, and nothing comes back."""
+    """All jobs go in whatever state. Holders find their leases lost, and no job comes back (W-13)."""
     leases = [leased(queue, duration=LONG) for _ in range(6)]
     in_every_state(queue)
     assert queue.admin.delete() == 11
@@ -459,7 +459,7 @@ def test_delete(queue, client):
 
 
 def test_used_again_after_delete(queue):
-    """W-14: a deleted queue comes back on enqueue; old leases mean nothing to the new jobs, whose ids are new."""
+    """A deleted queue is made again by an enqueue. Old leases do not fit the new jobs, whose ids are new (W-14)."""
     queue.enqueue_many([NewJob(b"old", id="a"), b"old"])
     old = queue.lease_many(2)
     queue.admin.delete()
@@ -475,7 +475,7 @@ def test_used_again_after_delete(queue):
 
 @pytest.mark.differs("keys")
 def test_entry_ids_never_repeat(queue, client):
-    """A deleted queue goes on where it was: no later job gets the id of an earlier one, whose lease may be about."""
+    """The IDs of a deleted queue are continued, because a lease of an earlier job may still be in use."""
     client.xadd(key("jobs"), {"data": b"old"}, id="9999999999999-7")
     old = queue.lease()
     assert queue.admin.delete() == 1
@@ -496,7 +496,7 @@ def test_results_outlive_the_queue(queue):
 
 
 def test_waiting_for_a_result(connect):
-    """A result is waited for, and comes as soon as it is there; `TimeoutError` when the time is over."""
+    """A waiting caller gets a result as soon as it is there, and `TimeoutError` when the time is over."""
     queue = connect()
     queue.enqueue(b"x", id="a")
     began = time.monotonic()
@@ -520,7 +520,9 @@ def test_waiting_for_a_result(connect):
 
 @pytest.mark.differs("parts")
 def test_workers(connect, client):
-    """W-4: who leases is listed, with how much it holds and until when it counts as alive; who only looks is not."""
+    """A leasing client is listed with the number of its jobs and the end of its registration. A reading client is not
+    (W-4).
+    """
     one, two, idle = connect(lease=LONG), connect(), connect()
     one.enqueue_many([b"x"] * 5)
     assert idle.admin.workers() == []

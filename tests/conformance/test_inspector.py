@@ -1,4 +1,4 @@
-"""`headrace.inspect`: what is shown is so, of one instant, bounded, and readable."""
+"""The module `headrace.inspect`. Its views are true, of one instant, bounded and readable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def plain(server: Server) -> Iterator[Queue]:
 
 @pytest.mark.differs("order")
 def test_ends_that_the_history_keeps(look: Look, server: Server) -> None:
-    """How, when and by whom, also where no result is kept; a job without an end is not known any more."""
+    """The history tells how, when and by which worker a job ended, even without a result. A job without an end is
+    unknown.
+    """
     with server.queue("q", history=100) as queue:
         for name in ("done", "with result", "cancelled", "waits"):
             queue.enqueue(b"secret", id=name)
@@ -81,7 +83,7 @@ def sharded(server: Server) -> Iterator[Queue]:
 
 @pytest.mark.differs("parts")
 def test_a_sharded_queue_is_one(look: Look, sharded: Queue, plain: Queue) -> None:
-    """Its counts are sums, and its shards are told besides; a plain queue has none."""
+    """The counts of a sharded queue are sums, and its shards are listed too. A plain queue has no shards."""
     plain.enqueue(b"x")
     sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(40)])
     for lease in sharded.lease_many(8):
@@ -104,7 +106,9 @@ def test_a_sharded_queue_is_one(look: Look, sharded: Queue, plain: Queue) -> Non
 
 
 def test_jobs_of_a_sharded_queue(look: Look, sharded: Queue) -> None:
-    """Page by page, shard after shard, each once; one by one, in whichever shard, with an id or without."""
+    """Jobs are listed page by page, shard after shard, each once. Each job is found by its id or its entry in any
+    shard.
+    """
     names = {f"i{n}" for n in range(60)}
     sharded.enqueue_many([NewJob(b"x", id=name) for name in names])
     names.add(sharded.enqueue(b"y").id)
@@ -130,7 +134,7 @@ def test_jobs_of_a_sharded_queue(look: Look, sharded: Queue) -> None:
 
 
 def test_dead_letters_and_schedules_of_a_sharded_queue(look: Look, sharded: Queue) -> None:
-    """Grouped, listed and counted over all shards; what is kept of a job that has ended is found."""
+    """They are grouped, listed and counted over all shards. The record of an ended job is found."""
     sharded.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(20)])
     for lease in sharded.lease_many(20):
         lease.dead_letter(f"broken {lease.job.id[1:]}")
@@ -164,7 +168,7 @@ def test_workers_of_a_sharded_queue(look: Look, server: Server) -> None:
 
 @pytest.mark.differs("one server")
 def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue) -> None:
-    """As docs/how-to/run-in-production.md has it; what changes something is refused, and nothing is changed."""
+    """The user has the rights of docs/how-to/run-in-production.md. Every change is refused and has no effect."""
     in_every_state(plain)
     plain.admin.schedule("nightly", b"x", every=3600)
     client = server.client(username="viewer", password="secret")
@@ -203,7 +207,7 @@ def test_a_user_that_may_only_read_sees_everything(server: Server, plain: Queue)
 
 @pytest.mark.differs("keys")
 def test_trends(look: Look, server: Server) -> None:
-    """What the counts were, from the first sweep on; jobs of a gap are those of the record behind it."""
+    """Trends have the counts from the first sweep on. Jobs of a gap belong to the record after it."""
     with server.queue("q", trends=True) as queue:
         assert look().trends("q").kept is False
         queue.enqueue_many([b"x"] * 3)
@@ -232,7 +236,7 @@ def test_trends(look: Look, server: Server) -> None:
 
 
 def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
-    """Sums of its shards, each with records of its own; one without a record counts with what it had before."""
+    """Trends are the sums of the shards' own records. A shard without a record counts with its previous numbers."""
     with Queue("s", url=server.url, shards=SHARDS, trends=True) as queue:
         assert look().trends("s").kept is False
         queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
@@ -255,7 +259,7 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
 
 
 def test_what_gone_shards_counted_is_shown(look: Look, server: Server) -> None:
-    """As `counts()` has it: nothing is completed less because an old shard leaves the table."""
+    """The views agree with `counts()`. The number of completed jobs does not fall when an old shard leaves the table."""
     with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
         queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
         assert all(queue.complete_many(queue.lease_many(30)))
@@ -296,7 +300,7 @@ def in_every_state(queue: Queue) -> None:
 
 @pytest.mark.differs("parts")
 def test_overview(look: Look, plain: Queue, server: Server) -> None:
-    """All queues of the namespace with their counts, the law, workers; not those of another."""
+    """The overview has all queues of the namespace with their counts, the law and workers, and no others."""
     in_every_state(plain)
     with Queue("other/a", url=server.url, priorities=3) as other, server.queue("q", namespace="n") as far:
         other.enqueue(b"x", priority=2)
@@ -316,7 +320,7 @@ def test_overview(look: Look, plain: Queue, server: Server) -> None:
 
 @pytest.mark.differs("keys")
 def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) -> None:
-    """What a foreign command removed is missing, by its number."""
+    """Jobs that a foreign command removed are shown as lost, by their number."""
     plain.enqueue_many([b"x"] * 3)
     with server.client() as client:
         client.xtrim(plain.ops.keys.key("jobs"), maxlen=1, approximate=False)
@@ -327,7 +331,7 @@ def test_the_law_is_seen_to_be_broken(look: Look, plain: Queue, server: Server) 
 
 @pytest.mark.differs("parts")
 def test_flows_in_their_order(look: Look, server: Server) -> None:
-    """The workers of a flow declare where its stages lead; runs are found by state, stage and id."""
+    """The workers of a flow declare the order of its stages. Runs are found by state, stage and id."""
     flow, worker = Flow("shop", url=server.url), Worker(url=server.url)
     flow.stage("z", next="a")(lambda job: b"z")
     flow.stage("a")(lambda job: b"a")
@@ -355,7 +359,7 @@ def test_flows_in_their_order(look: Look, server: Server) -> None:
 
 
 def test_rates(look: Look, plain: Queue) -> None:
-    """Rates are told of what this reader has seen."""
+    """A reader knows rates from its own earlier looks."""
     one = look()
     assert one.overview().queues == ()
     plain.enqueue(b"x")
@@ -370,7 +374,7 @@ def test_rates(look: Look, plain: Queue) -> None:
 
 
 def test_one_reader_serves_many_viewers(look: Look, plain: Queue) -> None:
-    """What was read is shown again, until it is `fresh` seconds old or was changed from here."""
+    """A read view is shown again until it is `fresh` seconds old or was changed through this reader."""
     one = look(fresh=LONG)
     plain.enqueue(b"x")
     assert one.queue("q").queue.counts.waiting == 1
@@ -395,7 +399,7 @@ def test_queue(look: Look, server: Server, colour: str) -> None:
 
 @pytest.mark.differs("order")
 def test_pages_of_jobs(look: Look, plain: Queue) -> None:
-    """Pages go on where the one before ended; each state has its own."""
+    """A page goes on where the one before ended. Each state has its own pages."""
     in_every_state(plain)
     plain.enqueue_many([b"%d" % i for i in range(5)])
     one = look()
@@ -412,7 +416,7 @@ def test_pages_of_jobs(look: Look, plain: Queue) -> None:
 
 
 def test_a_leased_job_has_a_holder_a_token_and_an_end(look: Look, plain: Queue) -> None:
-    """They are the lease's own: the token of its holder, and its own duration, if it has one."""
+    """The token of its holder and its own duration are shown."""
     one = look()
     plain.enqueue(b"x", id="a", headers={"h": "v"})
     lease = plain.lease()
@@ -456,7 +460,7 @@ def test_a_job_is_found_in_whichever_queue(look: Look, plain: Queue, server: Ser
 
 @pytest.mark.differs("order")
 def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
-    """What times out after 30.1 s and after 31 s has one cause."""
+    """Timeouts after 30.1 s and after 31 s have the same cause."""
     reasons = ["timeout after 30.1 s", "timeout after 31.5 s\nmore", "no such user"]
     for number, reason in enumerate(reasons):
         plain.enqueue(b"x", id=f"i{number}")
@@ -471,7 +475,7 @@ def test_dead_letters_by_reason(look: Look, plain: Queue) -> None:
 
 @pytest.mark.differs("order")
 def test_dead_letters_of_several_queues(look: Look, plain: Queue, server: Server, client: Any) -> None:
-    """By reason and kind over all of them, the newest first, with the numbers of the last hour and day."""
+    """Dead letters are grouped by reason and kind over all queues, newest first. The last hour and day are counted."""
     now = float(client.time()[0])
     for hours in (30, 2):
         fields = {"reason": "old 1", "worker": "w", "released": "0", "data": "x", "id": f"old{hours}", "attempt": "1"}
@@ -509,7 +513,7 @@ def test_workers_and_what_each_runs(look: Look, plain: Queue, server: Server) ->
 
 
 def test_flows(look: Look, server: Server) -> None:
-    """Runs of flows, of which no more is known than what is on the server."""
+    """Runs of flows that are known only from the server."""
     flow = Flow("shop", url=server.url)
     worker = Worker(url=server.url)
 
@@ -535,7 +539,7 @@ def test_flows(look: Look, server: Server) -> None:
 
 
 def test_flows_with_shards(look: Look, server: Server) -> None:
-    """Runs in whatever shard, those that are older than the last change of their number included."""
+    """Runs are found in whatever shard, including runs that are older than the last reshard."""
     names = [f"r{n}" for n in range(24)]
     with Flow("shop", url=server.url, shards=6) as flow, server.queue("shop/order", shards=6) as orders:
         flow.stage("order", children="item")
@@ -592,7 +596,7 @@ def test_payloads_by_the_codec_of_their_queue(look: Look, server: Server) -> Non
 
 
 def test_what_is_redacted_is_shown_nowhere(look: Look, plain: Queue) -> None:
-    """Payload, headers, reason, result: whole texts are handed to the hook; if it fails, nothing is shown."""
+    """The hook gets the whole text of payload, headers, reason and result. If it fails, the text is not shown."""
     secret = "s3cret"
     job = NewJob(b'{"key": "s3cret"}', id="a", headers={"h": secret})
     plain.enqueue_many([job])
@@ -635,7 +639,7 @@ def test_a_server_that_is_away_is_asked_once_by_all_viewers(look: Look) -> None:
 
 
 def test_many_waiting_jobs_cost_no_more(look: Look, plain: Queue, server: Server) -> None:
-    """Views are bounded in what they read, however deep the queue is: a page at 20,000 jobs as at 200."""
+    """The reading of a view is bounded. A page of a queue with 20,000 jobs takes about as long as with 200."""
     one = look()
     views = one.overview, lambda: one.queue("q"), lambda: one.jobs("q", "waiting"), lambda: one.dead("q")
     took: list[list[int]] = []

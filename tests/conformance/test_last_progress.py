@@ -17,7 +17,7 @@ ENDS = ["complete", "complete_many", "retry", "release", "dead_letter"]
 
 
 def end(queue: Any, lease: Any, how: str) -> Any:
-    """End the lease; the answer of that call."""
+    """End the lease and return the answer of that call."""
     return {
         "complete": lease.complete,
         "complete_many": lambda: queue.complete_many([lease]),

@@ -1,4 +1,4 @@
-"""Leasing: how many, for how long, waiting for it, and what comes back."""
+"""Leasing. The tests cover the number of jobs, their duration, the waiting and the returned values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.steps import LONG, expire, key, leased, payloads, present
 
 
 def test_lease_many(queue):
-    """Up to n jobs, in order; less if there are less; none if there is none."""
+    """Up to n jobs are leased in order. The result is shorter if there are fewer."""
     queue.enqueue_many([b"%d" % i for i in range(5)])
     assert [lease.job.payload for lease in queue.lease_many(2)] == [b"0", b"1"]
     assert [lease.job.payload for lease in queue.lease_many(1)] == [b"2"]
@@ -29,7 +29,7 @@ def test_lease_many(queue):
 
 
 def test_a_lease_may_be_as_long_as_any_duration(connect):
-    """Ten years, as a queue's lease, a lease's own, or a renewal's; more is refused alike in each place."""
+    """Ten years are accepted as a lease of a queue, of a call or of a renewal. More is refused everywhere alike."""
     longest = 10 * 365 * 86400.0
     queue = connect(lease=longest)
     queue.enqueue_many([b"a", b"b"])
@@ -42,7 +42,7 @@ def test_a_lease_may_be_as_long_as_any_duration(connect):
 
 
 def test_a_lease_is_not_pickled(queue):
-    """It belongs to the queue that leased it; its job goes anywhere."""
+    """The lease belongs to the queue that made it. Its job can be pickled."""
     queue.enqueue(b"a", id="a")
     lease = bare(queue.lease())
     for take in (pickle.dumps, copy):
@@ -55,7 +55,7 @@ def test_a_lease_is_not_pickled(queue):
 
 
 def test_many_large_ones(queue):
-    """One script hands out about 1 MiB; a call asks until it has as many as it was asked for, or there are no more."""
+    """One script leases about 1 MiB. A call repeats it until it has enough jobs or there are no more."""
     payloads = [b"%02d" % i * 100_000 for i in range(24)]
     queue.enqueue_many(payloads)
     assert [lease.job.payload for lease in queue.lease_many(20)] == payloads[:20]
@@ -75,7 +75,7 @@ def test_one_at_a_time(connect):
 
 
 def test_front_before_new(queue):
-    """Released jobs, then those whose leases ran out, by age, then new ones: in one call."""
+    """One call leases released jobs, then expired ones by age, then new ones."""
     queue.enqueue_many([b"%d" % i for i in range(6)])
     leases = queue.lease_many(4, duration=LONG)
     leases[3].renew(0.001)
@@ -99,7 +99,7 @@ def test_what_a_lease_knows(connect):
 
 
 def test_durations(connect):
-    """Each lease has its own length: the queue's, or that of its call; the shorter ones run out first."""
+    """A lease has the length of its queue or of its call. Shorter leases end first."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(5)])
     queue.lease()
@@ -122,7 +122,7 @@ def test_duration_of_the_queue(connect):
 
 
 def test_a_lease_that_runs_out(connect):
-    """M-7, H-5: a job whose holder is silent comes back to others by itself, with its attempt spent, once."""
+    """A job of a silent holder comes back to others by itself, once and with its attempt spent (M-7, H-5)."""
     silent, queue = connect(lease=0.05), connect()
     silent.enqueue_many([b"%d" % i for i in range(3)])
     held = silent.lease_many(3)
@@ -135,7 +135,7 @@ def test_a_lease_that_runs_out(connect):
 
 
 def test_others_are_left_alone(connect):
-    """W-18: when leases run out, those of other clients, and others of the same client, stay."""
+    """Leases of other clients, and other leases of the same client, stay when some leases expire (W-18)."""
     one, two = connect(), connect()
     one.enqueue_many([b"%d" % i for i in range(4)])
     one.lease()
@@ -148,7 +148,7 @@ def test_others_are_left_alone(connect):
 
 
 def test_many_reapers(connect):
-    """H-5: however many look for leases that ran out, each job comes back once."""
+    """However many clients look for expired leases, each job comes back once (H-5)."""
     connect().enqueue_many([b"x"] * 50)
     assert len(connect(lease=0.05).lease_many(50)) == 50
     others = [connect(lease=LONG) for _ in range(6)]
@@ -167,7 +167,7 @@ def test_many_reapers(connect):
 
 
 def test_renew(queue):
-    """A renewed lease lasts again from now; the attempt, the token and the place of the job stay."""
+    """A renewed lease starts again from now. The attempt, the token and the place of the job stay."""
     queue.enqueue_many([b"renewed", b"not", b"shortened"])
     leases = queue.lease_many(3, duration=0.2)
     assert leases[0].renew(LONG) is True
@@ -205,7 +205,7 @@ def test_renewals_are_seen(queue):
 
 @pytest.mark.differs("order")
 def test_at_most_once(queue, client):
-    """M-6: the job is complete before anybody sees it: it is run at most once, and nothing is left to settle."""
+    """The job is complete before it is handed out. It runs at most once and needs no settlement (M-6)."""
     queue.enqueue_many([NewJob(b"%d" % i, id=str(i)) for i in range(5)])
     leases = [queue.lease(at_most_once=True), *queue.lease_many(9, at_most_once=True, duration=LONG)]
     assert [(lease.job.id, lease.job.payload, lease.job.attempt) for lease in leases] == [
@@ -231,7 +231,7 @@ def test_at_most_once_after_a_release(queue):
 
 @pytest.mark.parametrize("block", [0, 0.0, 0.0001, 0.2, timedelta(milliseconds=50)])
 def test_waiting_in_vain(queue, block):
-    """M-8: no job within that time is None; a time below a millisecond is not for ever."""
+    """Without a job the call returns None in time. A time below a millisecond does not mean for ever (M-8)."""
     began = time.monotonic()
     assert queue.lease(block) is None
     assert queue.lease_many(5, block=block) == []
@@ -241,7 +241,7 @@ def test_waiting_in_vain(queue, block):
 
 @pytest.mark.differs("keys")
 def test_ghosts_do_not_end_the_waiting(queue, client):
-    """M-11: entries that somebody removed by hand are passed over, and the time is waited for to its end."""
+    """Entries that were removed by hand are skipped, and the call waits to the end of its time (M-11)."""
     queue.enqueue_many([b"x"] * 4)
     released, held, *_ = queue.lease_many(3, duration=0.001)
     released.release()
@@ -281,7 +281,7 @@ RETURNS = {
 
 @pytest.mark.parametrize(("arrival", "block"), [*((name, PATIENCE) for name in ARRIVALS), ("enqueue", None)])
 def test_waiting_for_a_job(queue, meanwhile, arrival, block):
-    """M-8: one who waits, also for ever, gets what is enqueued meanwhile."""
+    """A waiting call gets a job that is enqueued meanwhile, also if it waits for ever (M-8)."""
     assert queue.lease() is None
     meanwhile(ARRIVALS[arrival])
     lease = queue.lease(block)
@@ -291,7 +291,7 @@ def test_waiting_for_a_job(queue, meanwhile, arrival, block):
 
 @pytest.mark.parametrize("back", [name for name in RETURNS if name != "run out"])
 def test_waiting_for_a_job_that_comes_back(connect, meanwhile, back):
-    """One who waits gets what comes back meanwhile."""
+    """A waiting call gets a job that comes back meanwhile."""
     with connect.server.queue("q") as other:
         other.enqueue(b"x")
         held = other.lease()
@@ -304,7 +304,7 @@ def test_waiting_for_a_job_that_comes_back(connect, meanwhile, back):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("back", ["enqueue", *RETURNS])
 def test_woken(server, client, meanwhile, back):
-    """What can be leased at once ends the blocked read of one who waits, and does not just come to its next look."""
+    """A job that can be leased ends the blocked read itself. The caller does not wait for its next look."""
     with server.queue("q") as other, server.client(socket_timeout=None) as reader:
         other.enqueue(b"x")
         held = other.lease()
@@ -320,7 +320,7 @@ def test_woken(server, client, meanwhile, back):
 
 
 def test_deleted_under_a_reader(queue, meanwhile):
-    """W-13, W-14: one who waits outlives the deletion of the queue, and gets what is enqueued after it."""
+    """A waiting call survives the deletion of the queue and gets the next job (W-13, W-14)."""
     queue.enqueue(b"before")
     assert queue.lease().complete()
 
@@ -349,7 +349,7 @@ def test_flushed_under_a_reader(queue, client, meanwhile):
 
 
 def test_four_workers(connect):
-    """H-1: a thousand jobs, four clients at once: each job is completed once, by one of them."""
+    """Four clients share a thousand jobs. Each job is completed once by one of them (H-1)."""
     connect().enqueue_many([b"%d" % i for i in range(1000)])
     got, answers = [], []
 
@@ -370,7 +370,7 @@ def test_four_workers(connect):
 
 
 def test_never_a_false_empty(connect):
-    """M-12: waiting and leased are of one instant: while jobs go back and forth, none is counted twice or missed."""
+    """Waiting and leased are counted at one instant. No job is counted twice or missed while jobs move (M-12)."""
     queue, over = connect(), threading.Event()
     queue.enqueue_many([b"x"] * 5)
 

@@ -1,4 +1,4 @@
-"""Lists of jobs in `headrace.inspect`: what is chosen is shown, in its order, and the reading is bounded."""
+"""Lists of jobs in `headrace.inspect`. The selected jobs are shown in order, and the reading is bounded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def mails(number: int) -> list[NewJob[bytes]]:
 
 
 def test_a_choice_in_every_state(look: Look, queue: Queue) -> None:
-    """Kind, header, and texts of payload and reason, together, whatever the size of pages."""
+    """Kind, header, and texts of payload and reason select jobs together, with any size of pages."""
     queue.enqueue_many(mails(60))
     one = look()
     assert listed(one, "waiting", kind="mail", header="tenant=ada", limit=3) == listed(
@@ -123,7 +123,7 @@ def test_time_of_jobs_that_have_not_ended(look: Look, queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_a_search_is_bounded(look: Look, queue: Queue) -> None:
-    """In jobs and in bytes: then it says how many it looked at, and where to go on."""
+    """The search is bounded in jobs and bytes. It then tells how many jobs it read, and where it goes on."""
     number = LOOKED_AT_MOST + 500
     queue.enqueue_many(
         [NewJob(b"x", id=f"i{i}", headers={"kind": "rare" if i == number - 1 else "usual"}) for i in range(number)]
@@ -141,7 +141,7 @@ def test_a_search_is_bounded(look: Look, queue: Queue) -> None:
 
 
 def test_redacted_texts_are_not_found(look: Look, queue: Queue) -> None:
-    """A search tells no more than what is shown."""
+    """A search finds no text that is not shown."""
     queue.enqueue(b'{"key": "s3cret"}', id="a", headers={"kind": "s3cret", "token": "s3cret"})
     queue.lease().dead_letter("bad s3cret")
     one = look(redact=lambda what, text, job: text.replace("s3cret", "***"))
@@ -156,7 +156,7 @@ def test_redacted_texts_are_not_found(look: Look, queue: Queue) -> None:
 
 
 def test_wait_duration_and_end(look: Look, queue: Queue) -> None:
-    """As far as they are known: of a running job since its delivery, of others where the history knows."""
+    """The times are shown if they are known. A running job has its delivery, and an ended one its history."""
     one = look()
     queue.enqueue(b"x", id="a", headers={"kind": "mail"})
     queue.enqueue(b"x", id="late", delay=LONG)

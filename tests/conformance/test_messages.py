@@ -1,4 +1,4 @@
-"""What the command line says, and where it says nothing."""
+"""Messages of the command line, and the cases without one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_schedules_name_options(within: Program, options: list[str], words: str)
     ],
 )  # fmt: skip
 def test_a_password_that_is_not_encoded(url: str) -> None:
-    """What is wrong is said without a part of it."""
+    """The message names the fault and shows no part of the password."""
     with pytest.raises(ConfigurationError, match="percent-encoded") as caught:
         Queue("q", url=url)
     assert "s3" not in str(caught.value)
@@ -75,7 +75,7 @@ def test_urls_that_are_legible() -> None:
 
 
 def test_no_error_of_a_url_has_its_password() -> None:
-    """Nor what a traceback would show of its causes."""
+    """A traceback of its causes does not have it either."""
     for url in (
         "redis+cluster://u:s3cret@h:port", "http://u:s3cret@h", "//h?password=s3cret", "redis://u:s3cret@h:port",
         "redis//u:s3c\nret@h",
@@ -95,7 +95,7 @@ def test_no_error_of_a_url_has_its_password() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("stderr", ["closed", "unread", "full"])
 def test_work_goes_on_without_standard_error(newest: Server, queue: Queue, tmp_path: Path, stderr: str) -> None:
-    """What can't be logged is dropped, and the status is that of the work."""
+    """A line that can't be logged is dropped. The status is the status of the work."""
     if stderr == "full" and not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     (tmp_path / "app.py").write_text(
@@ -127,7 +127,7 @@ def test_work_goes_on_without_standard_error(newest: Server, queue: Queue, tmp_p
 
 @pytest.mark.slow
 def test_modes_of_a_directory(tmp_path: Path) -> None:
-    """For this user alone; for the group's, where the directory is."""
+    """The directory is for this user alone, or for the group of its parent directory."""
     code = """
 import os, sys
 from headrace.codecs import DirectoryStore

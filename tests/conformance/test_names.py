@@ -1,4 +1,4 @@
-"""Names of users may have spaces, brackets, quotes, and any letters: each verb and view takes them as they are."""
+"""Names may have spaces, brackets, quotes and any letters. Each verb and view takes them unchanged."""
 
 from __future__ import annotations
 

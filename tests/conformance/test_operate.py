@@ -1,4 +1,4 @@
-"""What an operator does to a queue: pause and resume, drain, move, expire leases, fail workers."""
+"""The verbs of an operator. They pause and resume, drain, move, expire leases and fail workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY = 450  # more than two pages
 
 @pytest.mark.differs("keys")
 def test_nothing_is_handed_out_while_paused(queue, client):
-    """Neither what waits, nor what is parked, nor what comes due; leased jobs go on, and jobs are enqueued."""
+    """No waiting, parked or due job is leased. Leased jobs go on, and jobs can be enqueued."""
     queue.enqueue_many([b"parked", b"leased", b"waiting"])
     parked, running = queue.lease_many(2)
     parked.release()
@@ -77,7 +77,7 @@ def test_everybody_who_waits_is_woken(newest_connect, newest):
 
 
 def test_a_pause_lasts(queue, connect, client):
-    """It is the server's: other clients know it; only `resume` and `delete` end it; other queues go on."""
+    """The server keeps the pause, so other clients see it. Only `resume` and `delete` end it. Other queues go on."""
     queue.admin.pause()
     queue.enqueue(b"x")
     queue.admin.purge()
@@ -91,7 +91,7 @@ def test_a_pause_lasts(queue, connect, client):
 
 @pytest.mark.differs("ops")
 def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
-    """A sweep rings for jobs that it moves; not while nobody may have them."""
+    """A sweep wakes clients for the jobs that it moves, but not while the queue is paused."""
     leased(queue, b"x", duration=0.01)
     queue.admin.pause()
     moved = 0
@@ -111,7 +111,7 @@ def test_what_comes_back_meanwhile_wakes_nobody(queue, client):
 
 
 def test_drain(queue, server):
-    """Until what waits, runs or is delayed is gone; dead letters stay."""
+    """The call waits until no job waits, runs or is delayed. Dead letters stay."""
     assert queue.admin.drain(0)
     leased(queue).dead_letter("no")
     assert queue.admin.drain(0)
@@ -136,7 +136,9 @@ def test_drain(queue, server):
 
 @pytest.mark.differs("order")
 def test_move_everything_that_waits(connect):
-    """In order, with ids, headers, attempts and times; leased and dead ones stay; both queues add up."""
+    """Jobs move in order with ids, headers, attempts and times. Leased and dead jobs stay. The counts of both queues
+    add up.
+    """
     source, target = connect("g/a"), connect("g/b")
     target.enqueue(b"first")
     leased(source, b"dead").dead_letter("no")
@@ -167,7 +169,7 @@ def test_move_everything_that_waits(connect):
 
 
 def test_attempts_move_along(connect):
-    """Deliveries count on where they were spent, also by a lease that expired; tokens grow."""
+    """Deliveries are counted on, also after an expired lease. Tokens grow."""
     source, target = connect("g/a", max_attempts=2), connect("g/b", max_attempts=2)
     source.enqueue(b"x", id="x")
     first = source.lease()
@@ -183,7 +185,7 @@ def test_attempts_move_along(connect):
 
 @pytest.mark.differs("order")
 def test_move_some(connect):
-    """Those whose ids are given, wherever they wait; others, and those that are unknown, stay."""
+    """Jobs with the given ids move, wherever they wait. Other jobs stay, and unknown ids are ignored."""
     source, target = connect("g/a"), connect("g/b")
     plain = source.enqueue(b"plain").id
     parked = source.lease()
@@ -213,7 +215,7 @@ def test_an_id_that_is_taken_there_stays(connect):
 
 @pytest.mark.slow
 def test_move_many(newest_connect):
-    """Page by page, in order: parked, waiting and delayed ones, and some that stay between them."""
+    """Parked, waiting and delayed jobs move page by page and in order. Some jobs between them stay."""
     source, target = newest_connect("g/a"), newest_connect("g/b")
     target.enqueue_many([NewJob(b"x", id=f"taken-{number}") for number in range(MANY)])
     source.enqueue_many([b"parked %d" % number for number in range(MANY)])
@@ -272,7 +274,7 @@ def test_a_moved_job_wakes_who_waits_there(connect, server):
 
 
 def test_move_to_another_group(newest_connect):
-    """On one primary any two queues will do; the answer to a repeated call is in the first one's slot."""
+    """On one primary a job can move to any queue. The record of the call is in the slot of the source."""
     source, target = newest_connect("g/a"), newest_connect("h/b")
     source.enqueue_many([NewJob(b"x", id="x"), NewJob(b"late", id="l", delay=LONG), b"y"])
     assert source.admin.move("h/b", "x") == 1
@@ -284,7 +286,7 @@ def test_move_to_another_group(newest_connect):
 
 
 def test_move_to_another_group_on_a_cluster(newest, colour):
-    """Is refused by the server, whole; within a group it works there, too."""
+    """The server refuses the whole call. Within a group it works on a cluster too."""
     with Server(newest.binary, extra=["--cluster-enabled", "yes"]) as server:
         with server.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
@@ -301,7 +303,7 @@ def test_move_to_another_group_on_a_cluster(newest, colour):
 
 @pytest.mark.parametrize("to", ["g/a", "a b", ""])
 def test_where_nothing_can_move(newest_connect, to):
-    """This queue itself, what is no name: refused before anything is sent."""
+    """The queue itself and an invalid name are refused before a call is sent."""
     queue = newest_connect("g/a", url="redis://127.0.0.1:1/0")
     with pytest.raises(ConfigurationError, match=r"itself|queue name"):
         queue.admin.move(to)
@@ -320,7 +322,7 @@ def test_bad_ids(newest_connect, ids):
 
 @pytest.mark.differs("order")
 def test_all_leases_expire(queue, connect):
-    """They go to the front, oldest first, the attempt spent; their holders' settlements say False."""
+    """Expired jobs go to the front, oldest first, with the attempt spent. Settlements of their holders return False."""
     ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 3)]
     first = queue.lease_many(2, duration=LONG)
     second = connect().lease()
@@ -361,7 +363,9 @@ def test_more_leases_than_a_page(newest_connect):
 
 @pytest.mark.differs("parts")
 def test_a_worker_is_failed(connect):
-    """What it holds is in front, oldest first, the attempts spent; others keep theirs; it may come back."""
+    """Its jobs go to the front, oldest first, with the attempts spent. Other workers keep theirs. It may register
+    again.
+    """
     failed, other = connect(), connect()
     failed.enqueue_many([b"a", b"b", b"c"])
     held, kept = failed.lease_many(2), other.lease()
@@ -376,7 +380,7 @@ def test_a_worker_is_failed(connect):
 
 @pytest.mark.differs("keys")
 def test_a_foreign_consumer_is_failed(queue, client):
-    """It never registered; what it holds comes back all the same."""
+    """The consumer never registered. Its jobs come back all the same."""
     leased(queue).complete()
     queue.enqueue_many([b"a", b"b"])
     client.xreadgroup("workers", "foreign", {key("jobs"): ">"}, count=1)

@@ -1,4 +1,4 @@
-"""Ordered queues: of the jobs of a key one at a time is handed out, in their order, whatever becomes of it."""
+"""Ordered queues. Jobs of one key are leased one at a time and in order, however they end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_one_of_a_key_at_a_time_in_order(queue: Any, client: redis.Redis) -> Non
 
 @pytest.mark.differs("position")
 def test_jobs_that_wait_for_their_turn_are_waiting_jobs(queue: Any) -> None:
-    """Wherever one looks: they are of no state of their own."""
+    """Jobs that wait for their turn have the state waiting in every view."""
     queue.enqueue_many(of("a", times=4))
     (lease,) = queue.lease_many(10)
     assert [one.job.id for one in queue.admin.waiting()] == ["a1", "a2", "a3"]
@@ -74,7 +74,7 @@ def test_jobs_that_wait_for_their_turn_are_waiting_jobs(queue: Any) -> None:
 @pytest.mark.differs("order")
 @pytest.mark.parametrize("how", ["release", "retry", "later", "expire", "fail"])
 def test_what_comes_back_keeps_its_place(queue: Any, how: str) -> None:
-    """The later ones of its key wait; other keys pass."""
+    """Later jobs of the key wait. Jobs of other keys are leased."""
     queue.enqueue_many(of("a", "b", times=2))
     lease, other = queue.lease_many(10)
     assert {
@@ -332,7 +332,7 @@ def test_one_that_waits_behind_may_be_cancelled(queue: Any, client: redis.Redis)
 
 
 def test_a_former_holder_does_not_end_the_turn(queue: Any) -> None:
-    """Completing is fenced: else the next would run beside the present holder's."""
+    """Completing is fenced. Otherwise the next job would run beside the present holder's."""
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
     assert queue.admin.expire() == 1
@@ -366,7 +366,7 @@ def test_a_redriven_job_goes_to_the_end_of_its_key(queue: Any) -> None:
 
 @pytest.mark.differs("keys")
 def test_a_blocked_reader_is_woken_as_a_turn_is_passed_on(connect: Any, client: redis.Redis) -> None:
-    """By a token: nothing new comes to the stream."""
+    """A token wakes the reader, because the stream gets no new entry."""
     queue = connect(ordered=True)
     queue.enqueue_many(of("a", times=2))
     lease = queue.lease()
@@ -455,7 +455,7 @@ def test_a_group_that_was_lost(queue: Any, client: redis.Redis) -> None:
 
 @pytest.mark.differs("keys")
 def test_any_key_and_any_entry(queue: Any, client: redis.Redis) -> None:
-    """A foreign producer may give a key of any bytes, and entry IDs of any length: their order is that of numbers."""
+    """A foreign producer may use any bytes as a key and entry IDs of any length. IDs are ordered as numbers."""
     jobs = queue.ops.keys.key("jobs")
     for ms in (1, 9, 10, 99, 1000):
         for key in (b"", b"a", b"a:1", b"\x00\xff", "é".encode(), b"1:a"):

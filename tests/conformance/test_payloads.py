@@ -40,7 +40,7 @@ CODECS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("name", CODECS)
 def test_from_the_producer_to_the_result(name: str, newest_connect: Connect, tmp_path: Path) -> None:
-    """Enqueued, delayed, retried, looked at: it is the payload; what is none is refused, and nothing is sent."""
+    """The payload is the same after an enqueue, a delay, a retry and a look. An invalid value is refused before a call."""
     codec = CODECS[name](tmp_path)
     queue = newest_connect(codec=codec)
     with pytest.raises(TypeError, match="payload must be Mail, not bytes"):
@@ -77,7 +77,7 @@ def test_what_is_no_payload_is_put_aside(name: str, newest_connect: Connect, tmp
 
 
 def test_another_key_is_named_and_never_told(newest_connect: Connect) -> None:
-    """Put aside with a reason; redriven to one that has the key, it is as it was."""
+    """Payloads of another key are quarantined with a reason. Redriven to a client with that key, they decode."""
     secret = bytes(range(32))
     mine, theirs = (
         newest_connect(codec=Encrypted(JSONCodec(), keys)) for keys in ({"2026": secret}, {"2025": bytes(32)})
@@ -93,7 +93,7 @@ def test_another_key_is_named_and_never_told(newest_connect: Connect) -> None:
 
 
 def test_a_sealed_payload_opens_in_its_own_queue_and_job(newest_connect: Connect) -> None:
-    """Its bytes in another queue, or under another id, are put aside; `move` is refused."""
+    """Its bytes do not decode in another queue or under another id. They are quarantined, and `move` is refused."""
     codec = Encrypted(JSONCodec(), KEYS)
     queue, other = newest_connect("g/a", codec=codec), newest_connect("g/b", codec=codec)
     plain, raw = newest_connect("g/a"), newest_connect("g/b")
@@ -122,7 +122,9 @@ def test_follow_ups_open_in_the_queue_that_they_go_to(newest_connect: Connect) -
 
 
 def test_what_is_offloaded_goes_with_its_job(newest_connect: Connect, tmp_path: Path) -> None:
-    """Retries, dead letters and redrives keep it; only the completion removes it. What was cancelled is swept."""
+    """Retries, dead letters and redrives keep the stored payload, and the completion removes it. A sweep removes
+    cancelled ones.
+    """
     store = DirectoryStore(tmp_path)
     queue = newest_connect(codec=Offloaded(None, store, over=10), max_attempts=2)
     queue.enqueue(b"x" * 11, id="a")
@@ -183,7 +185,7 @@ def test_a_mended_payload_leaves_no_old_one(
 
 
 def test_a_store_that_is_away_costs_no_job(newest_connect: Connect, tmp_path: Path) -> None:
-    """Its jobs are delayed, no attempt spent; those with small payloads go on. What is gone from it is put aside."""
+    """Its jobs are delayed with no attempt spent. Small payloads go on. A missing payload is quarantined."""
     path = tmp_path / "mounted"
     queue = newest_connect(codec=Offloaded(None, DirectoryStore(path), over=10), dead_limit=1)
     queue.enqueue_many([b"x" * 11, b"small", b"y" * 11])

@@ -1,4 +1,4 @@
-"""Operations as values, in the caller's own MULTI: together with the caller's writes, or not at all."""
+"""Operations as values in the caller's own MULTI. They run together with the caller's writes or not at all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_nothing_happens_without_exec(connect, client):
 
 @pytest.mark.differs("one server")
 def test_a_transaction_twice(connect):
-    """Nothing is recorded: a transaction sent twice acts twice, and an id keeps the job from being there twice."""
+    """No call is recorded, so a transaction that is sent twice acts twice. An id keeps the job from being added twice."""
     queue = connect()
     begin = connect.client().pipeline
     named = queue.ops.enqueue([queue.ops.item(NewJob(b"named", id="a"))])
@@ -97,7 +97,7 @@ def test_every_kind_of_operation(connect, client):
 
 @pytest.mark.differs("one server")
 def test_lease_in_a_transaction(connect):
-    """Leasing is an operation like others: the claims it answers with are settled by the queue's operations."""
+    """Leasing is an operation too. The queue's operations settle the claims that it returns."""
     queue = connect()
     queue.enqueue_many([b"1", b"2", b"3"])
     begin = connect.client().pipeline
@@ -129,7 +129,7 @@ def test_a_client_that_decodes(connect):
 
 
 def test_by_hash(connect, client):
-    """By its hash a script must be there: in a MULTI a missing one is an error, the others are carried out."""
+    """A script that is sent by its hash must be loaded. In a MULTI a missing one is an error, and the others run."""
     queue = connect()
     begin = connect.client().pipeline
     op = queue.ops.enqueue([queue.ops.item(b"x")])
@@ -151,7 +151,7 @@ def test_by_hash(connect, client):
 
 @pytest.mark.differs("ops")
 def test_operations_are_values(connect, client):
-    """To make an operation sends nothing; bad arguments are refused as it is made."""
+    """Making an operation sends nothing. Bad arguments are refused when it is made."""
     queue = connect()
     op = queue.ops.enqueue([queue.ops.item(NewJob(b"x", delay=LONG))])
     queue.ops.cancel("a")

@@ -1,4 +1,4 @@
-"""The connections that we keep: how many, which are used again, and what is asked of redis-py's parsers."""
+"""The kept connections. The tests check their number, their reuse, and the calls to redis-py's parsers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def reads(client: Any) -> int:
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("by", ["url", "client"])
 def test_queues_of_one_address_share_connections(newest: Server, colour: str, by: str) -> None:
-    """Forty take one, and two round trips each for the first job and the declaration; the last closes it."""
+    """Forty queues share one connection, with two round trips each for the first job and the declaration. The last
+    closes it.
+    """
     kind: Any = AsyncQueue if colour == "async" else Queue
 
     async def story() -> None:
@@ -104,7 +106,9 @@ def test_queues_of_one_address_share_connections(newest: Server, colour: str, by
 
 
 def test_clients_and_event_loops_share_nothing(newest: Server) -> None:
-    """Neither two clients, nor a client whose settings have changed; nor is an event loop that has ended used again."""
+    """Two clients share no connection, nor do two settings of one client. An ended event loop's connection is not
+    reused.
+    """
     theirs, other = (redis.Redis(unix_socket_path=newest.path) for _ in range(2))
     with Queue("a", client=theirs) as one, Queue("b", client=theirs) as two, Queue("c", client=other) as three:
         shared = one._executor.connections
@@ -123,7 +127,7 @@ def test_clients_and_event_loops_share_nothing(newest: Server) -> None:
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("idle", [0.0, 2 * LOOK_AFTER_S], ids=["at once", "after a while"])
 def test_a_connection_that_was_closed(newest, colour, caplog, idle):
-    """Another takes its place; where that was some time ago, it is no outage, and nothing is said of it."""
+    """Another connection takes its place. An idle one that the server closed is no outage and causes no log line."""
 
     async def story() -> None:
         queue: Any = (AsyncQueue if colour == "async" else Queue)("q", url=newest.url)
@@ -141,7 +145,7 @@ def test_a_connection_that_was_closed(newest, colour, caplog, idle):
 
 @define
 class Primary:
-    """What is asked of Sentinel: where the primary is."""
+    """The calls to Sentinel, which ask for the primary."""
 
     address: tuple[str, int]
 

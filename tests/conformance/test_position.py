@@ -13,7 +13,7 @@ from tests.support.steps import key
 
 @pytest.mark.differs("position")
 def test_the_position_is_that_of_the_next_leases(queue: Any, client: redis.Redis) -> None:
-    """Parked ones first, then those that rang for somebody, then new ones."""
+    """Parked jobs come first, then jobs that woke a reader, then new ones."""
     ids = [queue.enqueue(b"%d" % i, id=f"i{i}" if i % 2 else None).id for i in range(10)]
     assert [queue.admin.position(name) for name in ids] == list(range(10))
     leases = queue.lease_many(4)

@@ -1,4 +1,4 @@
-"""Priority levels: strict, in order within each, whatever becomes of a job; and ageing, so that none waits for ever."""
+"""Priority levels. They are strict, each keeps its order, and ageing lets no job wait for ever."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lease_all(queue: Any, limit: int = 100) -> list[bytes]:
 
 
 def mixed(queue: Any, number: int = 3) -> list[bytes]:
-    """So many jobs of each level, the last level first; answers their payloads in the order of their leases."""
+    """Enqueue so many jobs of each level, the last level first. Return their payloads in the order of their leases."""
     for turn in range(number):
         queue.enqueue_many(NewJob(b"%d.%d" % (level, turn), priority=level) for level in (2, 1, 0))
     return [b"%d.%d" % (level, turn) for level in range(3) for turn in range(number)]
@@ -80,7 +80,7 @@ def test_a_job_knows_its_level(levels: Any) -> None:
 
 @pytest.mark.differs("order")
 def test_released_and_reclaimed_ones_are_first_in_their_level(levels: Any) -> None:
-    """Not before a level that comes first: the level is strict."""
+    """They do not come before a higher level, because levels are strict."""
     order = mixed(levels)
     leases = levels.lease_many(9, duration=LONG)
     assert levels.counts() == Counts(leased=9, enqueued=9)
@@ -122,7 +122,7 @@ def test_a_retry_goes_to_the_back_of_its_level(levels: Any) -> None:
 
 @pytest.mark.differs("ops")
 def test_a_retry_without_an_attempt_keeps_that(levels: Any) -> None:
-    """What was not spent goes with the job through the stream of its level."""
+    """The number of spent attempts goes with the job through the stream of its level."""
     levels.enqueue(b"x", priority=2)
     for _ in range(3):
         (lease,) = levels.lease_many(1)
@@ -470,7 +470,7 @@ def test_workers_take_levels(newest: Server, worker_of: Any) -> None:
 
 
 def later(client: redis.Redis, level: int) -> None:
-    """As if the jobs of a level had waited for an hour: the same, under IDs of an hour ago."""
+    """Replace the jobs of a level by equal ones with IDs of an hour ago, as if they had waited for an hour."""
     stream = key(f"jobs:{level}")
     rows = client.xrange(stream)
     client.xtrim(stream, maxlen=0)
@@ -547,7 +547,7 @@ def test_without_ageing_it_waits(levels: Any, client: redis.Redis) -> None:
 
 
 def test_a_producer_adds_no_levels_by_knowing_them(connect: Connect) -> None:
-    """Only its jobs do, and what a worker declares."""
+    """A new level comes from a job of that level, or from the declaration of a worker."""
     more = connect(priorities=4)
     more.enqueue(b"a")
     more.enqueue(b"b", priority=1)

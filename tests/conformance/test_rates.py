@@ -1,4 +1,4 @@
-"""Rate limits: of the whole queue and of the values of a header, by the server's clock, exact under many workers."""
+"""Rate limits of the whole queue and of the values of a header. They use the server's clock and are exact."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def jobs(number, groups):
 
 
 def pass_by(client, queue, seconds):
-    """As if so much time had passed for every bucket and whatever waits for one."""
+    """Age every bucket, and the jobs that wait for one, by so many seconds."""
     for part in ("rates", "limited"):
         key = queue.ops.keys.key(part)
         scores = client.zrange(key, 0, -1, withscores=True)
@@ -46,7 +46,7 @@ def payloads(leases):
 
 
 def test_no_more_than_the_burst_at_once(connect, client):
-    """What the limit does not admit stays where it is, in its order; a token later one more is handed out."""
+    """Jobs above the limit stay in place and in order. A token later one more is leased."""
     queue = connect(rate=SLOW)
     queue.enqueue_many(b"%d" % i for i in range(6))
     assert payloads(queue.lease_many(10)) == [b"0", b"1", b"2"]
@@ -112,7 +112,7 @@ def test_a_reader_waits_for_the_token_and_does_not_spin(connect, client):
 
 
 def test_many_workers_share_one_limit(newest):
-    """Eight threads, each a client of its own: together they get what the bucket holds."""
+    """Eight threads with their own clients together get as many jobs as the bucket holds."""
     with Queue("q", url=newest.url) as queue:
         queue.enqueue_many([b"x"] * 200)
     got = []
@@ -135,7 +135,7 @@ def test_many_workers_share_one_limit(newest):
 
 @pytest.mark.parametrize(("number", "groups", "delayed"), [(10, 2, 4), (60, 4, 48)])
 def test_each_value_has_a_limit_of_its_own(connect, number, groups, delayed):
-    """G-10: what is beyond the limit of its group waits as delayed, and does not stop the others."""
+    """Jobs above the limit of their group wait as delayed and do not stop the others (G-10)."""
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many(jobs(number, groups))
     leases = queue.lease_many(1000)
@@ -173,7 +173,7 @@ def test_they_come_in_their_order_one_step_apart_with_no_attempt_spent(connect, 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("burst", [1, 3])
 def test_takers_that_come_late_change_no_order(server, client, seed, burst):
-    """Two takers, asking for one or several at any time: a value's jobs come in the order of the queue."""
+    """Two clients lease one or several jobs at any time. The jobs of a value come in the order of the queue."""
     chance = random.Random(seed)
     rate, names = Rate(1, per=600, burst=burst, key="group"), "ab"
     with server.queue("q", rate=rate) as one, server.queue("q", rate=rate) as two:
@@ -200,7 +200,7 @@ def test_a_new_job_waits_behind_all_that_are_due(connect, client):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_so_many_may_be_due_at_once_that_a_call_does_not_see_them_all(newest, seed):
-    """As after hours without workers, again and again: their order is kept all the same."""
+    """The order is kept again and again, as after hours without workers."""
     chance, got = random.Random(seed), []
     with Queue("q", url=newest.url, rate=Rate(1, per=600, key="group")) as queue, redis.from_url(newest.url) as client:
         queue.enqueue_many(jobs(300, 1))
@@ -276,7 +276,7 @@ def test_a_new_job_waits_behind_nobody_who_was_cancelled(connect, client):
 
 
 def test_what_waits_has_no_lease_to_end(connect):
-    """`expire()` is for leases: what waits for its turn goes on waiting."""
+    """`expire()` ends leases. A job that waits for its turn goes on waiting."""
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many(jobs(5, 1))
     queue.lease_many(100)
@@ -369,7 +369,7 @@ def test_without_the_limit_what_waits_is_handed_out_when_it_is_due(connect, clie
 
 
 def test_a_lost_due_time_loses_no_job(connect, client):
-    """Somebody deletes the key by hand: a sweep finds who has waited for a second."""
+    """The key is deleted by hand. A sweep finds the jobs that have waited for a second."""
     queue = connect(rate=BY_GROUP)
     queue.enqueue_many(jobs(5, 1))
     queue.lease_many(100)
@@ -392,7 +392,7 @@ def test_full_buckets_are_forgotten(connect, client):
 
 
 def test_no_window_has_more_than_burst_and_rate_admit(newest):
-    """Jobs of three groups taken by three clients as fast as it goes: no window of any group exceeds the limit."""
+    """Three clients lease jobs of three groups as fast as they can. No window of any group exceeds the limit."""
     rate, groups, number = Rate(200, burst=4, key="group"), "abc", 25
     with Queue("q", url=newest.url) as queue:
         names = list(groups * number)
@@ -464,7 +464,9 @@ redis.call('ZADD', KEYS[1], time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1
 
 
 def test_a_job_put_off_for_an_instant_stays_before_those_behind_it(connect, client):
-    """A token may be 1 ms early, and a moment is rounded up: a call just before it does not prefer one that is due."""
+    """A token may come 1 ms early, and times are rounded up. A call right before that does not lease the later job
+    first.
+    """
     queue = connect(rate=Rate(20, burst=2, key="group"), lease=600)
     queue.enqueue_many(jobs(4, 1))
     assert len(queue.lease_many(4)) == 2
@@ -481,7 +483,7 @@ def test_a_job_put_off_for_an_instant_stays_before_those_behind_it(connect, clie
 
 
 def test_the_clock_goes_back_for_a_key(connect, client):
-    """What waits for its key's bucket is due as much earlier, and what comes then waits behind it."""
+    """A job that waits for its key's bucket becomes due earlier by the same time. Later jobs wait behind it."""
     queue = connect(rate=Rate(20, burst=2, key="group"), lease=600)
     queue.enqueue_many(jobs(8, 1))
     assert len(queue.lease_many(8)) == 2

@@ -1,4 +1,4 @@
-"""Why a job failed stays with it: through all that becomes of it, until it is retried once more."""
+"""The reason of a failure stays with the job through all states until it is retried again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def failed(queue, delay=0.0, reason="why", name="a"):
 
 
 def shown(queue, name="a"):
-    """The state and the reason that `find` tells, which listings tell alike; the user's headers are as they were."""
+    """Return the state and the reason of `find`. The listings agree, and the user's headers are unchanged."""
     state = queue.find(name)
     listed = [
         one
@@ -54,7 +54,7 @@ def test_the_last_reason_stays(queue, delay):
 
 @pytest.mark.differs("keys")
 def test_it_ends_with_the_job(queue, client):
-    """Nothing is left of it; and the job that is enqueued next has none, although it was copied with its fields."""
+    """No key of it is left. The next job has none, although it was enqueued with the first one's fields."""
     failed(queue)
     lease = queue.lease()
     assert lease.complete(then=[NewJob(b"next", id="a", headers={**lease.job.headers, REASON: "x", TRACEBACK: "y"})])
@@ -65,7 +65,7 @@ def test_it_ends_with_the_job(queue, client):
 
 @pytest.mark.differs("keys")
 def test_a_dead_letter_has_its_own(queue, client):
-    """Not that of the failure before; and when it goes back it was retried for what it had died of."""
+    """The letter does not have the reason of the failure before. After a redrive the reason is the letter's."""
     failed(queue)
     assert queue.lease().dead_letter("enough")
     assert shown(queue) == ("dead", "enough")
@@ -79,7 +79,7 @@ def test_a_dead_letter_has_its_own(queue, client):
 
 
 def test_the_last_attempt(connect):
-    """Of a job whose worker died in the last one, both reasons are told; those do not add up."""
+    """The worker died in the job's last attempt. The letter has both reasons once, even after further deaths."""
     queue = connect(max_attempts=2)
     failed(queue)
     queue.lease(duration=0.001)
@@ -120,7 +120,9 @@ def test_of_a_level(connect):
     [("x" * 501, "x" * 500), ("ä" * 250, "ä" * 250), ("xä" + "ä" * 249, "x" + "ä" * 249), ("€" * 200, "€" * 166)],
 )
 def test_it_is_short(queue, reason, kept):
-    """At most 500 bytes, and no half characters: it is read with the job. A dead letter keeps the whole."""
+    """A reason has at most 500 bytes and whole characters, because it is read with the job. A dead letter keeps all of
+    it.
+    """
     failed(queue, LONG, reason)
     assert shown(queue) == ("delayed", kept)
     assert queue.admin.reschedule("a", None)
@@ -160,7 +162,7 @@ def raised(text="no"):
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_an_exception_for_a_reason(connect, keeps):
-    """It is described; and where the queue keeps them, its traceback stays, too."""
+    """The exception is described. If the queue keeps tracebacks, its traceback is kept too."""
     queue = connect(tracebacks=keeps)
     failed(queue, LONG, raised())
     assert shown(queue) == ("delayed", "ValueError: no")
@@ -187,7 +189,7 @@ def test_an_exception_that_was_not_raised_has_no_traceback(connect):
 
 
 def test_a_traceback_is_bounded(connect):
-    """4 KiB of it: the end says where, the beginning what was called."""
+    """A traceback keeps 4 KiB. Its end shows the place, its beginning the call."""
     queue = connect(tracebacks=True)
     failed(queue, LONG, raised("ä" * 9000))
     traceback = queue.find("a").traceback
@@ -199,7 +201,7 @@ def test_a_traceback_is_bounded(connect):
 
 @pytest.mark.differs("ops")
 def test_tracebacks_count_as_bytes(connect, client):
-    """A script reads about 1 MiB of jobs, whatever they consist of."""
+    """A script reads about 1 MiB of jobs, and tracebacks count."""
     queue = connect(tracebacks=True)
     queue.enqueue_many([b"x"] * 400)
     error = raised("x" * 9000)

@@ -1,4 +1,4 @@
-"""Receipts ask for the results of their jobs: one by one, all together, and as they come; in both colours."""
+"""Receipts return the results of their jobs, one by one, together or as they end. Both colours do."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_it_waits_until_its_job_has_ended(queue: Any, other: Queue, server: Serv
 
 
 def test_it_does_not_wait_where_there_is_nothing_to_wait_for(queue: Any, client: redis.Redis) -> None:
-    """It was enqueued; if it is gone, it has ended."""
+    """The job was enqueued and is gone, so it has ended."""
     receipt = queue.enqueue(b"x")
     assert queue.lease().complete()
     assert receipt.result() is None
@@ -127,7 +127,7 @@ def test_it_decodes(connect: Connect) -> None:
 
 
 def test_it_is_a_value(queue: Any) -> None:
-    """Equal to one of the other colour; its queue is not compared, shown, copied to another process or hashed."""
+    """A receipt equals one of the other colour. Its queue is not compared, shown, pickled or hashed."""
     receipt = bare(queue.enqueue(b"x", id="i"))
     again = Receipt("i", True)
     assert receipt == again == AsyncReceipt("i", True) != Receipt("i", False)
@@ -150,7 +150,7 @@ def _asked(receipt: Any) -> Any:
 
 
 def test_as_they_end(newest: Server) -> None:
-    """What has ended comes first, then what ends, in whatever way; and their results are there."""
+    """Ended jobs come first, then the others as they end in any way. Their results are there."""
     with newest.client() as client, Queue("q", url=newest.url) as queue:
         first, *rest = queue.enqueue_many([b"a", b"b", b"c", b"d"])
         lease = queue.lease()
@@ -240,7 +240,7 @@ def test_of_several_queues(newest: Server) -> None:
 
 
 def test_of_sharded_queues(newest: Server) -> None:
-    """Beside others; of any shard, by whatever names."""
+    """Receipts of any shard and of other queues are mixed, with any names."""
     with Queue("s", url=newest.url, shards=6) as sharded, Queue("q", url=newest.url) as whole:
         jobs: list[Any] = [b"0", NewJob(b"1", id="i"), NewJob(b"2", id="j", key="k"), b"3", NewJob(b"4", key="l")]
         receipts = [*sharded.enqueue_many(jobs), whole.enqueue(b"5")]

@@ -1,5 +1,5 @@
-"""How jobs come back, without a worker process: expired leases, the dead, what a lost reply left behind, and what
-others do to a queue by hand.
+"""The return of jobs without a worker process. Causes are expired leases, dead workers, lost replies and foreign
+commands.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ring(queue, client):
 
 
 def works(queue, name, jobs, **options):
-    """A worker of this name leases so many jobs, and is heard of no more; their entries."""
+    """Lease so many jobs as a worker of this name that is silent from then on. Return their entries."""
     assert queue._run(queue.ops.beat(name, 0.001, register=True))
     held = []
     while len(held) < jobs:
@@ -127,7 +127,7 @@ def test_one_who_waits_is_given_what_is_due(connect):
 
 
 def test_mixed_durations(connect):
-    """Each lease ends by its own duration, its last renewal's, or that of the queue it was leased by; in order."""
+    """Each lease ends after its own duration, its last renewal's, or its queue's. Jobs come back in that order."""
     brief, long = connect(lease=0.001), connect(lease=LONG)
     long.enqueue_many([b"%d" % i for i in range(8)])
     kept = [brief.lease(duration=LONG), long.lease(), brief.lease(), long.lease(duration=0.2)]
@@ -146,7 +146,7 @@ def test_mixed_durations(connect):
 
 @pytest.mark.differs("keys")
 def test_a_deadline_ends_with_its_lease(connect, client):
-    """The duration of one lease says nothing about the next: not when it expired, was settled, or lost its group."""
+    """The duration of a lease does not affect the next one, after it expired, was settled, or lost its group."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(6)])
     leases = [queue.lease(duration=LONG) for _ in range(5)]
@@ -170,7 +170,7 @@ def test_a_deadline_ends_with_its_lease(connect, client):
 
 
 def test_a_long_pending_list(connect):
-    """An expired lease is found behind many that have not: the sweep goes on where the last call of it stopped."""
+    """An expired lease is found behind many live ones. Each sweep goes on where the last one stopped."""
     one, two = connect(lease=LONG), connect(lease=LONG)
     one.enqueue_many([b"x"] * 1100)
     one.lease_many(1100)
@@ -185,7 +185,7 @@ def test_a_long_pending_list(connect):
 
 @pytest.mark.differs("keys")
 def test_consumers_that_nobody_registered(connect, client):
-    """What a foreign consumer read by hand comes back after the lease of whoever looks."""
+    """Jobs that a foreign consumer read by hand come back after the lease of the client that looks."""
     queue = connect(lease=0.001)
     queue.enqueue(b"a")
     queue.counts()
@@ -201,7 +201,7 @@ def test_consumers_that_nobody_registered(connect, client):
 
 @pytest.mark.differs("ops")
 def test_the_dead_and_only_the_dead(connect, client):
-    """A dead worker's jobs are in front in their first order, with an attempt spent; other workers keep theirs."""
+    """A dead worker's jobs go to the front in their order, with an attempt spent. Other workers keep theirs."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(8)])
     assert queue._run(queue.ops.beat("alive", LONG, register=True))
@@ -228,7 +228,7 @@ def test_the_dead_and_only_the_dead(connect, client):
 
 @pytest.mark.differs("ops")
 def test_the_dead_hold_many(connect, client):
-    """More jobs than one call moves: the dead worker is told so at once, and is removed when it holds no more."""
+    """One call can't move all of its jobs. The worker is told at once, and is removed when it holds none."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(1100)])
     held = works(queue, "ghost", 2 * CLAIMS_PER_SCRIPT)
@@ -260,8 +260,8 @@ def test_nobody_is_declared_dead_by_a_newcomer(connect):
 
 @pytest.mark.differs("ops")
 def test_poison(connect):
-    """A job whose leases run out is dead after max_attempts of them; the next one is not. Releases and the death of a
-    worker do not count.
+    """A job is dead after max_attempts expired leases, and the next job is not. Releases and a dead worker do not
+    count.
     """
     queue = connect(lease=LONG, max_attempts=3)
     assert queue.enqueue(b"poison", id="p", headers={"a": "b"}).added
@@ -282,7 +282,7 @@ def test_poison(connect):
 
 
 def test_poison_lets_nothing_new_ahead(connect):
-    """However many have no attempts left: what waits in front behind them is handed out before what is new."""
+    """However many jobs have no attempts left, parked jobs behind them are leased before new ones."""
     queue = connect(lease=LONG, max_attempts=1)
     queue.enqueue_many([b"%d" % i for i in range(30)])
     leases = [*queue.lease_many(20, duration=0.001), *queue.lease_many(5)]
@@ -317,7 +317,7 @@ def test_the_dead_of_long_ago(connect, client):
 
 @pytest.mark.differs("ops")
 def test_parked_before_new(connect):
-    """What came back in whatever way is in front of everything new, oldest first."""
+    """Parked jobs of every cause come before all new ones, oldest first."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(6)])
     leases = [queue.lease(duration=LONG), queue.lease(duration=LONG), queue.lease(duration=0.001)]
@@ -412,7 +412,7 @@ def test_wake_tokens_do_not_pile_up(queue, client):
 
 @pytest.mark.differs("ops")
 def test_a_lost_reply(connect, client):
-    """What a read brought whose reply was lost still waits, for whoever leases next, and is on its first attempt."""
+    """Jobs of a read whose reply was lost still wait for the next lease, with their first attempt."""
     one, two = connect(), connect()
     assert one.lease() is None
     one.enqueue_many([b"a", b"b", b"c"])
@@ -453,7 +453,7 @@ def test_what_rang_may_be_removed(queue, client):
 
 @pytest.mark.differs("ops")
 def test_a_lease_call_asked_again(queue, client):
-    """The reply of a lease call that was lost is given again: the same jobs, delivered once."""
+    """The repeated call returns the same jobs, which were delivered once."""
     queue.enqueue_many([b"a", b"b"])
     op = queue.ops.lease("w", 2, ttl=LONG)
     first, again = (op.decode(client.execute_command(*op.wire("EVAL", "lane", "1"))) for _ in range(2))
@@ -530,7 +530,7 @@ class Scene:
         return listed
 
     def drain(self):
-        """Lease what there is, complete it; the payloads of what was completed."""
+        """Lease all jobs, complete them, and return their payloads."""
         tidy(self.queue)
         leases = self.queue.lease_many(20)  # after a SETID, some come twice
         won = self.queue.complete_many(leases)
@@ -605,7 +605,7 @@ BY_HAND = [
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize(("act", "left", "won", "lost"), BY_HAND, ids=[row[0].__name__ for row in BY_HAND])
 def test_by_hand(connect, client, act, left, won, lost):
-    """Commands that nobody should send stop nothing: what is still there is leased, what is missing is counted."""
+    """Foreign commands stop no job. Jobs that still exist are leased, and missing ones are counted."""
     scene = Scene(connect, client)
     act(scene)
     scene.look()
@@ -623,8 +623,8 @@ def test_by_hand(connect, client, act, left, won, lost):
 
 @pytest.mark.differs("keys")
 def test_deleted_while_it_was_leased(connect, client):
-    """Entries that somebody removed by XDEL are never handed out; they show as leased or parked, at the cost of those
-    that wait, until their leases end; the sum is right at once, and no count is below 0.
+    """Entries that were removed by XDEL are never leased. Until their leases end they show as leased or parked, and
+    fewer jobs show as waiting. The sum is right at once, and no count is below 0.
     """
     queue = connect(lease=LONG)
     queue.enqueue_many([b"%d" % i for i in range(6)])
@@ -661,7 +661,7 @@ def test_a_registration_that_was_removed(connect, client):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("how", ["lease", "reclaim", "repair", "idle"])
 def test_tokens_grow_though_the_group_is_lost(connect, client, how):
-    """A failover, or XGROUP DESTROY: the counts are lost with it. No token repeats, no stale claim fits the fence."""
+    """The counts are lost with a group, after a failover or XGROUP DESTROY. No token repeats, and no stale claim fits."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     stale = queue.lease_many(2)
@@ -693,7 +693,7 @@ def test_tokens_grow_though_the_group_is_lost(connect, client, how):
 
 
 def test_the_first_group_is_none_that_was_lost(connect):
-    """What waits before anybody has looked after a queue is delivered for the first time."""
+    """Jobs that wait before the queue was first looked at are delivered for the first time."""
     queue = connect()
     queue.enqueue_many([b"a", b"b"])
     assert [lease.token for lease in queue.lease_many(2)] == [1, 1]
@@ -702,7 +702,7 @@ def test_the_first_group_is_none_that_was_lost(connect):
 @pytest.mark.differs("keys", "removed")
 @pytest.mark.parametrize("gone", ["declared", "removed", "no registration"])
 def test_a_queue_that_was_declared_dead_leases_on(queue, connect, client, gone):
-    """Whoever leases without a worker hears nothing of it: what it held runs elsewhere, and it goes on."""
+    """A client that leases without a worker hears nothing of it. Its jobs run elsewhere, and it goes on."""
     queue.enqueue_many([b"a", b"b", b"c"])
     before = queue.lease()
     name = queue._leaser.name

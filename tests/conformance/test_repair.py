@@ -1,4 +1,4 @@
-"""Repair: what foreign commands break in a queue, kind by kind, is found, mended and reported; and nothing else is."""
+"""Repair. Each kind of damage by foreign commands is found, mended and reported, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NOTHING = Repairs()
 
 
 def old(client):
-    """Whether the server's streams do not count what was added (6.2)."""
+    """Tell whether the server's streams lack the count of added entries, as on 6.2."""
     return client.info("server")["redis_version"].startswith("6.")
 
 
 def pending(client):
-    """Who has what, and how often it was delivered: {entry: (consumer, deliveries)}."""
+    """Return the pending entries as {entry: (consumer, deliveries)}."""
     rows = client.xpending_range(JOBS, "workers", "-", "+", 10_000)
     return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
 
 
 def drained(queue):
-    """Lease and complete all there is; the payloads, in order."""
+    """Lease and complete all jobs. Return their payloads in order."""
     leases = queue.lease_many(1000)
     assert queue.complete_many(leases) == [True] * len(leases)
     return [lease.job.payload for lease in leases]
@@ -58,7 +58,7 @@ def mended(queue, client, **expected):
 
 @pytest.mark.parametrize("how", ["XDEL", "XTRIM"])
 def test_pending_entries_without_a_job(queue, client, how):
-    """Leased, parked, or rung: the claim on an entry that somebody removed is dropped with all that was kept of it."""
+    """The entry was removed while it was leased, parked or a wake token. Its claim is dropped with all its records."""
     queue.lease()
     names = ["leased", "parked", "idle", "waiting"]
     queue.enqueue_many([NewJob(name.encode(), id=name) for name in names])
@@ -85,7 +85,7 @@ def test_pending_entries_without_a_job(queue, client, how):
 
 @pytest.mark.parametrize("how", ["XACK", "XGROUP DELCONSUMER", "XGROUP SETID", "made again at its end"])
 def test_stranded_jobs_go_to_the_front(queue, client, how):
-    """Delivered by what the group says, and in no pending list: parked, in their old order, before what is new."""
+    """The group counts them as delivered, but no pending list has them. They are parked in order before new jobs."""
     queue.enqueue_many([b"%d" % i for i in range(5)])
     leases = [] if how == "XGROUP SETID" else queue.lease_many(3, duration=LONG)
     entries = [entry for entry, _ in client.xrange(JOBS)]
@@ -117,7 +117,7 @@ def test_stranded_jobs_go_to_the_front(queue, client, how):
 
 
 def test_a_group_that_was_set_beyond_the_end(queue, client):
-    """What is added then would be handed out to nobody: the group is set to the end, and the jobs to the front."""
+    """New jobs would never be delivered. The group is set to the end, and the jobs go to the front."""
     queue.lease()
     client.xgroup_setid(JOBS, "workers", "9999999999999-0")
     queue.enqueue_many([b"a", b"b"])
@@ -128,7 +128,7 @@ def test_a_group_that_was_set_beyond_the_end(queue, client):
 
 
 def test_a_group_that_was_set_back(queue, client):
-    """What is leased would be handed out again, to others, from count 1: it is not."""
+    """Leased jobs are not delivered again to others with count 1."""
     queue.enqueue_many([b"a", b"b", b"c"])
     a, b = queue.lease_many(2)
     client.xgroup_setid(JOBS, "workers", "0")
@@ -139,7 +139,7 @@ def test_a_group_that_was_set_back(queue, client):
 
 
 def test_a_group_that_was_destroyed(queue, client):
-    """It is made again, from the start; what was leased is handed out again, once, and may be completed meanwhile."""
+    """The group is made again from the start. Leased jobs are delivered again once, and may be completed meanwhile."""
     queue.enqueue_many([b"a", b"b", b"c"])
     a, _ = queue.lease_many(2, duration=LONG)
     client.xgroup_destroy(JOBS, "workers")
@@ -150,7 +150,7 @@ def test_a_group_that_was_destroyed(queue, client):
 
 
 def test_a_stream_that_was_deleted(queue, client):
-    """All that was in it is gone, and counted; what foreign producers add later is counted, too."""
+    """All its jobs are gone and counted as lost. Later jobs of foreign producers are counted too."""
     queue.enqueue_many([b"x"] * 5)
     drained(queue)
     queue.enqueue_many([b"a", NewJob(b"b", id="b")])
@@ -164,7 +164,7 @@ def test_a_stream_that_was_deleted(queue, client):
 
 
 def test_a_wake_stream_that_was_deleted(queue, client, meanwhile):
-    """The stream is made again: parked jobs wake waiting clients."""
+    """The stream is made again. Parked jobs wake waiting clients."""
     lease = leased(queue)
     client.delete(key("wake"))
     mended(queue, client, groups=1)
@@ -181,7 +181,7 @@ def test_a_stranded_job_wakes_who_waits(queue, client, meanwhile):
 
 
 def test_attempts_of_a_stranded_job(connect, client):
-    """Those of earlier rounds stay spent, those of this one are forgotten; the token grows each time."""
+    """Attempts of earlier rounds stay spent, and the attempt of this round is forgotten. The token grows each time."""
     queue = connect(max_attempts=2)
     leased(queue, b"a", id="a").retry()
     tokens, attempts = [], []
@@ -211,7 +211,7 @@ def test_attempts_of_a_stranded_job(connect, client):
 
 
 def test_ids_of_jobs_that_are_gone_are_released(queue, client):
-    """Also those that point to another's entry, to nothing, or to a delayed job that is none."""
+    """Markers that point to another job's entry, to nothing, or to a missing delayed job are removed too."""
     one = queue.enqueue(b"a")
     named = queue.enqueue(b"b", id="b")
     wrong = {"gone": "5-0", "other": one.id, "another": client.hget(IDS, "b"), "none": "x", "late": "delayed", "x": ""}
@@ -222,7 +222,7 @@ def test_ids_of_jobs_that_are_gone_are_released(queue, client):
 
 
 def test_jobs_take_their_ids(queue, client):
-    """Jobs whose marker was removed or points elsewhere, in every state; but not one that another job has."""
+    """A job whose marker is missing or wrong gets its id back in every state, unless another job has that id."""
     late = NewJob(b"d", id="late", delay=LONG)
     queue.enqueue_many([NewJob(b"a", id="a"), NewJob(b"b", id="b"), NewJob(b"c", id="c"), late])
     queue.lease()
@@ -242,7 +242,7 @@ def test_jobs_take_their_ids(queue, client):
 
 
 def test_a_delayed_job_without_its_body(queue, client):
-    """It is gone: so are its due time, its id, and what was kept of its releases."""
+    """The job is lost. Its due time, its id and the record of its releases are removed."""
     queue.enqueue(b"a", id="a", delay=LONG)
     queue.enqueue(b"b", id="b", delay=LONG)
     client.hset(key("released"), "a", 1)
@@ -255,7 +255,7 @@ def test_a_delayed_job_without_its_body(queue, client):
 
 
 def test_a_delayed_job_without_its_due_time(queue, client):
-    """When it was due is not known any more: it is due now."""
+    """The due time is unknown, so the job is due now."""
     queue.enqueue(b"a", id="a", delay=LONG)
     client.zrem(DELAYED, "a")
     client.hdel(IDS, "a")
@@ -295,7 +295,7 @@ def test_leftovers(queue, client):
 
 
 def test_workers_that_are_known_by_half(queue, client):
-    """A registration without a heartbeat goes; a heartbeat without a registration has one again."""
+    """A registration without a heartbeat is removed. A heartbeat without a registration gets one."""
     lease = leased(queue)
     client.hset(key("registered"), "gone", "1000 60000")
     client.hdel(key("registered"), lease.worker)
@@ -309,7 +309,7 @@ def test_workers_that_are_known_by_half(queue, client):
 
 
 def test_the_law_holds_again(queue, client):
-    """What somebody took out counts as deleted, what somebody put in uncounted as enqueued; once."""
+    """Entries that were removed by hand count as deleted, and uncounted ones as enqueued. Each is counted once."""
     queue.enqueue_many([b"x"] * 6)
     client.xdel(JOBS, *(entry for entry, _ in client.xrange(JOBS, count=2)))
     assert queue.counts().lost == 2
@@ -324,7 +324,7 @@ def test_the_law_holds_again(queue, client):
 
 
 def test_lost_counters(queue, client):
-    """They begin anew with what is there, and what the stream knows to have been added."""
+    """The counters start again from the entries that are there and the stream's count of added ones."""
     queue.enqueue_many([b"x"] * 5)
     assert queue.lease().complete()
     client.delete(key("stats"))
@@ -356,7 +356,7 @@ class Life:
             self.client.execute_command(*self.queue.ops.wait(0.001))
 
     def step(self) -> None:
-        """One thing happens; what removes much, seldom."""
+        """Do one random thing. Things that remove many jobs are rare."""
         choose, queue = self.random.choice, self.queue
         name = choose([None, *"abcdef"])
         happenings = [
@@ -407,7 +407,7 @@ def test_our_own_operations_break_nothing(connect, client):
 
 
 def running(kind: str, server: Server, handled: list[bytes]) -> Running:
-    """A worker that defers each third job once, and takes note of what it has done."""
+    """Start a worker that defers each third job once and records its jobs."""
     worker = Running(kind, url=server.url)
     deferred: set[bytes] = set()
 
@@ -433,7 +433,7 @@ COLOURS = {"sync": "threads", "async": "tasks"}
 
 @pytest.mark.differs(None)
 def test_a_worker_at_work_breaks_nothing(connect, server, colour):
-    """At no moment, whoever looks, and though several do at once."""
+    """The repair finds no damage at any moment, even if several repairs run at once."""
     queue = connect()
     handled: list[bytes] = []
     with running(COLOURS[colour], server, handled), server.queue("q") as other, ThreadPoolExecutor(1) as pool:
@@ -507,7 +507,7 @@ class Corruptor:
         return True
 
     def dismiss(self) -> bool:
-        """XGROUP DELCONSUMER, whatever it holds: workers, parked, bell."""
+        """Run XGROUP DELCONSUMER on the consumers of workers, of parked jobs and of wake tokens, whatever they hold."""
         names = [consumer["name"] for consumer in self.client.xinfo_consumers(JOBS, "workers")]
         return bool(names and self.client.xgroup_delconsumer(JOBS, "workers", self.random.choice(names)))
 
@@ -560,7 +560,7 @@ def test_corruption_while_workers_run(connect, client, server, colour):
 
 
 def test_several_repairs_at_once_mend_each_damage_once(connect, client, server):
-    """The reports add up to the damage; the law holds."""
+    """The reports add up to the damage, and the law holds."""
     queue = connect()
     queue.enqueue_many([NewJob(b"%d" % n, id=f"i{n}") for n in range(2000)])
     entries = [entry for entry, _ in client.xrange(JOBS)]
@@ -630,7 +630,7 @@ def test_a_dry_run_that_writes_is_found(connect, client, monkeypatch, written):
 
 
 def test_a_key_of_another_type(connect, client):
-    """An error that names it; nothing is done."""
+    """The error names the key, and nothing is changed."""
     queue = connect()
     client.xack(JOBS, "workers", leased(queue).claim.entry)
     kept = client.dump(key("workers"))

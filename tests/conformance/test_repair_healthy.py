@@ -1,4 +1,4 @@
-"""A queue in good order has nothing to repair, whatever features it has: a table of them."""
+"""A queue in good order has nothing to repair, with any features. The cases are a table."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ FEATURES: dict[str, tuple[Callable[[Any], None], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("fill", "options"), FEATURES.values(), ids=FEATURES.keys())
 def test_a_healthy_queue_repairs_to_nothing(connect: Any, fill: Callable[[Any], None], options: dict[str, Any]) -> None:
-    """Also when it is asked again; and no job loses its place."""
+    """A second repair finds nothing either. No job loses its place."""
     if fill is steps and connect.colour != "sync":
         pytest.skip("steps of leases are the same in both colours")
     queue = connect(**options)

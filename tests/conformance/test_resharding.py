@@ -1,4 +1,4 @@
-"""Changing the number of shards while the queue is used: what becomes of jobs, ids, delays, dead letters, schedules."""
+"""A change of the number of shards while the queue is used. Jobs, ids, delays, dead letters and schedules are followed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG_AGO_MS = 700_000  # longer than calls are known by their records
 
 @pytest.fixture
 def queue(connect: Any) -> Any:
-    """With four shards."""
+    """Make a queue with four shards."""
     return connect("q", shards=OLD)
 
 
@@ -35,14 +35,14 @@ def table_of(client: Any, group: str = "q") -> Table:
 
 
 def age(client: Any, group: str = "q") -> None:
-    """Let what was found empty be so for long."""
+    """Make the record old that says that a shard was found empty."""
     for key in client.scan_iter(f"headrace:{{{group}~*:stats"):
         if client.hexists(key, "drained"):
             client.hincrby(key, "drained", -LONG_AGO_MS)
 
 
 def gone(queue: Any, client: Any, group: str = "q") -> Any:
-    """Take what is empty out of the table."""
+    """Remove empty shards from the table."""
     queue.admin.reshard()
     age(client, group)
     return queue.admin.reshard()
@@ -127,7 +127,7 @@ def die(queue: Any) -> None:
 
 @pytest.mark.parametrize("way", ["ids", "all", "bulk"])
 def test_a_dead_letter_whose_id_another_shard_has_stays(queue: Any, client: redis.Redis, way: str) -> None:
-    """In the old shard as in the new one; others are redriven meanwhile, those without an id or of another key too."""
+    """The letter stays in its shard. Letters without an id or of another key are redriven meanwhile."""
 
     def redrive() -> int:
         if way != "bulk":
@@ -170,7 +170,7 @@ def test_conditions_reach_the_job_where_it_is(queue: Any) -> None:
 
 
 def test_concurrent_calls_reach_the_jobs_where_they_are(server: Server) -> None:
-    """They travel as one to a shard that takes nothing new: it changes those that it has, and leaves the others."""
+    """The calls travel together to a shard that takes no new job. They change its jobs and leave the others."""
 
     async def story() -> None:
         options = {**server.binary.options, "shards": OLD}
@@ -330,7 +330,7 @@ def test_a_late_call_to_a_shard_that_is_gone(connect: Any, client: redis.Redis, 
 
 
 def test_a_change_that_stopped_is_gone_on_with(connect: Any, client: redis.Redis, queue: Any) -> None:
-    """By whoever calls next; until then jobs go on as before."""
+    """The next caller continues the change. Until then jobs go on as before."""
     queue.enqueue(b"x", id="i")
     table = table_of(client)
     opening = table.divided(NEW)
@@ -358,7 +358,7 @@ def test_a_lost_table_is_written_anew_by_whoever_knows_it(connect: Any, client: 
 def test_a_lost_table_is_not_made_up_by_a_client_that_never_knew_it(
     connect: Any, client: redis.Redis, queue: Any
 ) -> None:
-    """It would name other shards than those that have the jobs; it goes on as soon as the table is back."""
+    """A new table would name other shards than those with the jobs. The client goes on when the table is back."""
     queue.enqueue(b"x")
     queue.admin.reshard(NEW)
     rows = client.hgetall(Keys.of("q").shards)
@@ -384,7 +384,7 @@ def test_a_lost_table_that_nothing_has_changed_is_made_anew(connect: Any, client
 
 
 def test_a_table_that_another_client_made_up_is_put_right(connect: Any, client: redis.Redis, queue: Any) -> None:
-    """By whoever knows the one that was lost."""
+    """A client that knows the lost table puts it right."""
     queue.enqueue(b"x")
     queue.admin.reshard(NEW)
     key, rows = Keys.of("q").shards, client.hgetall(Keys.of("q").shards)
@@ -420,7 +420,7 @@ def test_leases_of_an_ordered_queue_come_from_old_shards_first(connect: Any) -> 
 def test_a_follow_up_on_its_way_goes_to_the_new_shard(
     connect: Any, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, wherever it was sent before: its old shard is asked first."""
+    """The follow-up is sent once. Its old shard is asked first, because it may have received it."""
     monkeypatch.setattr(handing, "SILENT_S", 0.5)
     queue = connect("q", shards=OLD)
     old = table_of_group(queue)

@@ -1,4 +1,4 @@
-"""Waiting for results: told of, not polled for; and by many on one connection."""
+"""Waiting for results. The server tells of them without polling, and many waiters share one connection."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def listeners(client: redis.Redis) -> int:
 
 
 def heard(client: redis.Redis) -> bool:
-    """Somebody listens, and has said so: from then on the scripts tell."""
+    """Tell whether a subscriber has registered. From then on the scripts publish results."""
     return listeners(client) > 0 and bool(client.hexists("headrace:{q}:q:stats", "listening"))
 
 
 def somebody_listens(server: Server) -> None:
-    """Wait until somebody does; for a sharded queue, until somebody asks again and again."""
+    """Wait until a subscriber listens. For a sharded queue, wait until it asks repeatedly."""
     if server.binary.shards > 1:
         somebody_waits(server)
     else:
@@ -75,7 +75,7 @@ def test_the_waiter_is_first(queue: Any, once_awaited: Then, unhurried: None) ->
 
 
 def test_the_completer_is_first(queue: Any, client: redis.Redis) -> None:
-    """And nobody needs to be asked to say anything."""
+    """The completer publishes the result without a request."""
     name = queue.enqueue(b"x").id
     queue.lease().complete(b"r")
     assert queue.result(name, timeout=PATIENCE) == b"r"
@@ -147,7 +147,7 @@ def test_a_job_that_will_have_no_result(connect: Connect, server: Server, unhurr
 def test_an_id_that_is_used_again_is_waited_for(
     queue: Any, server: Server, once_awaited: Then, unhurried: None
 ) -> None:
-    """What was told is of the former job of that name."""
+    """A message about an earlier job of the id does not count."""
     queue.enqueue(b"x", id="i")
 
     def act(other: Queue) -> None:
@@ -165,7 +165,7 @@ def test_an_id_that_is_used_again_is_waited_for(
 
 
 def test_results_of_many(queue: Any, once_awaited: Then, unhurried: None) -> None:
-    """What there is, then what comes, and without those that can't come any more."""
+    """Results that exist come first, then new ones. Jobs that can't have one any more are left out."""
     ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 250)]
     for lease in queue.lease_many(50):
         lease.complete(lease.job.id)
@@ -193,7 +193,7 @@ def test_time_is_over(queue: Any, client: redis.Redis) -> None:
 
 @pytest.mark.differs("elsewhere")
 def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unhurried: None) -> None:
-    """What is told while nobody listens is looked for when somebody does again."""
+    """A result that was published during the cut is looked up when the subscriber is back."""
     name = queue.enqueue(b"x").id
 
     def act(other: Queue) -> None:
@@ -210,7 +210,7 @@ def test_a_cut_while_waiting(queue: Any, once_awaited: Then, server: Server, unh
 
 @pytest.mark.differs("one server")
 def test_who_may_not_listen_looks(connect: Connect, client: redis.Redis, server: Server) -> None:
-    """And who may not publish completes."""
+    """A client without the right to listen polls. A client without the right to publish completes jobs."""
     client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
     url = f"unix://deaf@{server.path}?password=x"
     try:
@@ -232,7 +232,9 @@ def test_who_may_not_listen_looks(connect: Connect, client: redis.Redis, server:
 
 
 def test_a_thousand_who_wait(newest: Server) -> None:
-    """One subscription, a few connections, and each gets its own; a cancelled one disturbs nobody."""
+    """A thousand callers share one subscription and a few connections. Each gets its result, and a cancelled one
+    disturbs no other.
+    """
 
     async def story() -> tuple[list[str], list[bytes | None], int]:
         async with AsyncQueue("q", url=newest.url) as queue:
@@ -256,7 +258,7 @@ def test_a_thousand_who_wait(newest: Server) -> None:
 
 
 def test_threads_share_a_subscription(newest: Server) -> None:
-    """And it ends some time after the last of them."""
+    """The subscription ends some time after the last thread."""
     with newest.client() as client, Queue("q", url=newest.url) as queue:
         ids = [receipt.id for receipt in queue.enqueue_many([b"x"] * 20)]
         with ThreadPoolExecutor(20) as pool:
@@ -280,7 +282,7 @@ def test_threads_share_a_subscription(newest: Server) -> None:
 def test_the_subscription_ends_when_nobody_waits(
     newest_connect: Connect, monkeypatch: pytest.MonkeyPatch, linger: float
 ) -> None:
-    """After a while: the next is likely to come soon."""
+    """The subscription ends after a pause, because the next caller is likely to come soon."""
     for colour in ("aio", "sync"):
         monkeypatch.setattr(f"headrace._net.{colour}.waiters.LINGER_S", linger)
     queue = newest_connect()

@@ -1,4 +1,4 @@
-"""Jobs that recur: by the server's clock, one for each tick, however many look after them."""
+"""Recurring jobs. The server's clock decides, and each tick makes one job, however many clients look."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def tick(job):
 
 
 def turn(queue):
-    """Put in the jobs of what is due, as whoever leases does."""
+    """Enqueue the jobs of due schedules, as a leasing client does."""
     for op in queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops:
         queue._run(op)
 
 
 def overdue(queue, client, hours, **options):
-    """A schedule whose next tick was due so many hours ago; when that was."""
+    """Make a schedule whose next tick was due so many hours ago. Return the time of that tick."""
     queue.admin.schedule("s", b"x", every=3600, **options)
     due = now(client) - round(hours * HOUR)
     client.zadd(key("ticks"), {"s": due})
@@ -66,7 +66,7 @@ def test_schedules(queue, client):
 
 
 def test_an_interval(queue, client):
-    """One job a tick, with the tick in its id; none too early, and no drift."""
+    """Each tick makes one job with the tick in its id. None is early, and there is no drift."""
     assert queue.admin.schedule("s", b"x", every=0.15, missed="all", headers={"a": "b"})
     leases = []
     for _ in range(4):
@@ -83,7 +83,7 @@ def test_an_interval(queue, client):
 
 
 def test_a_cron_expression(connect, client):
-    """With seconds, in a time zone, and a codec."""
+    """The schedule has seconds, a time zone and a codec."""
     queue = connect(codec=JSONCodec())
     assert queue.admin.schedule("s", {"a": 1}, cron="*/1 * * * * *", timezone=ZoneInfo("Asia/Kolkata"), missed="all")
     first, second = queue.lease(block=PATIENCE).job, queue.lease(block=PATIENCE).job
@@ -92,7 +92,9 @@ def test_a_cron_expression(connect, client):
 
 @pytest.mark.differs("keys")
 def test_replaced(queue, client):
-    """By one of the same timing it goes on as it was, however often a program that starts says so; by another, anew."""
+    """A schedule with the same timing goes on unchanged, however often a program declares it. Another timing starts
+    anew.
+    """
     due = overdue(queue, client, -0.5)
     assert not queue.admin.schedule("s", b"new", every=3600, missed="all", headers={"h": "1"})
     (schedule,) = queue.admin.schedules()
@@ -128,7 +130,7 @@ def test_the_last_run(queue, client):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize(("missed", "ran"), [("skip", 0), ("once", 1), ("all", 3)])
 def test_paused_and_resumed(queue, client, missed, ran):
-    """It fires nowhere, however it is replaced; then its policy decides about the ticks of the pause."""
+    """A paused schedule makes no job, even if it is replaced. Its policy then decides about the ticks of the pause."""
     due = overdue(queue, client, 2.5, missed=missed)
     late = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
     assert [queue.admin.pause_schedule(name) for name in ("s", "s", "nobody")] == [True, False, False]
@@ -163,7 +165,7 @@ def test_a_resumed_one_goes_on(queue, client):
 
 @pytest.mark.differs("keys")
 def test_run_now(queue, client):
-    """Each call enqueues a job with an id of its own, of a paused schedule too; the next tick stays."""
+    """Each call enqueues a job with its own id, of a paused schedule too. The next tick stays."""
     due = overdue(queue, client, -1, headers={"kind": "k"})
     assert queue.admin.run_schedule("nobody") is None
     first = queue.admin.run_schedule("s")
@@ -194,7 +196,7 @@ def test_replaced_while_somebody_decides(queue, client):
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize(("missed", "hours"), [("skip", []), ("once", [3]), ("all", [0, 1, 2, 3])])
 def test_missed(queue, client, missed, hours):
-    """Ticks for which nobody was there, for three and a half hours; then it goes on in its old rhythm."""
+    """No client was there for three and a half hours. The schedule then goes on in its old rhythm."""
     due = overdue(queue, client, 3.5, missed=missed)
     turn(queue)
     turn(queue)
@@ -206,7 +208,7 @@ def test_missed(queue, client, missed, hours):
 
 @pytest.mark.differs("ops")
 def test_missed_for_very_long(queue, client):
-    """Of `all`, the latest thousand, 250 a script."""
+    """With `all`, the latest thousand ticks are enqueued, 250 a script."""
     due = overdue(queue, client, 5000.5, missed="all")
     for waiting in (250, 500, 750, 1000, 1000):
         turn(queue)
@@ -236,7 +238,7 @@ def test_one_job_a_tick_however_many_look(server, client):
 
 @pytest.mark.differs("keys")
 def test_an_id_that_is_taken(queue, client):
-    """Somebody's job with the id of a tick stands for it; the schedule goes on."""
+    """A foreign job with the id of a tick stands for the tick, and the schedule goes on."""
     due = overdue(queue, client, 1.5, missed="all")
     assert queue.enqueue(b"mine", id=f"s@{due}").added
     turn(queue)
@@ -248,7 +250,9 @@ def test_an_id_that_is_taken(queue, client):
 
 @pytest.mark.differs("ops")
 def test_schedules_and_the_whole_queue(queue, client, server):
-    """Purging leaves them, deleting does not; until then the queue is there. Jobs that are in can be cancelled."""
+    """Purging keeps schedules and deleting removes them. A queue with a schedule exists. Its enqueued jobs can be
+    cancelled.
+    """
     due = overdue(queue, client, 0.5)
     assert headrace.queues(client) == ["q"]
     turn(queue)
@@ -268,7 +272,7 @@ def test_schedules_and_the_whole_queue(queue, client, server):
 
 @pytest.mark.differs("keys")
 def test_what_somebody_else_wrote_stops_nobody(queue, client):
-    """A schedule that can't be read here, a tick without a schedule: others go on."""
+    """An unreadable schedule and a tick without a schedule do not stop the others."""
     due = overdue(queue, client, 0.5)
     record = client.hget(key("schedules"), "s")
     client.hset(key("schedules"), "bad", record.replace(b"every 3600000", b"wrong 360000x"))
@@ -282,7 +286,7 @@ def test_what_somebody_else_wrote_stops_nobody(queue, client):
 
 @pytest.mark.differs("parts")
 def test_too_many(queue, client):
-    """A queue has at most a thousand; those that are there can be replaced."""
+    """A queue has at most a thousand schedules. Existing ones can be replaced."""
     queue.admin.schedule("s", b"x", every=LONG)
     client.hset(key("schedules"), mapping={f"s{i}": b"" for i in range(999)})
     with pytest.raises(TooManySchedules, match="1000 schedules"):

@@ -1,4 +1,4 @@
-"""Payloads that are bound to their queue and job, wherever the server or a worker takes them: they open there."""
+"""Payloads that are bound to their queue and job. They open wherever the server or a worker moves them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDS = [f"i{n}" for n in range(12)]
 
 @pytest.fixture(params=["plain", "offloaded"])
 def codec(request: Any, tmp_path: Path) -> Any:
-    """Around JSON: sealed as it is, and a sealed ticket of a store."""
+    """Return a codec around JSON that seals the payload, or seals the ticket of a store."""
     if request.param == "plain":
         return Encrypted(JSONCodec(), KEYS)
     return Encrypted(Offloaded(JSONCodec(), DirectoryStore(tmp_path), over=1), KEYS)
@@ -39,7 +39,7 @@ def shards(request: Any) -> int:
 
 
 def taken(queue: Any) -> list[Any]:
-    """The payloads of a queue's jobs, each completed; none is put aside."""
+    """Complete each job of a queue and return the payloads. None may be quarantined."""
     found: list[Any] = []
     while leases := queue.lease_many(100):
         found += [lease.job.payload for lease in leases]
@@ -49,7 +49,7 @@ def taken(queue: Any) -> list[Any]:
 
 
 def test_it_is_read_wherever_its_job_is(newest_connect: Connect, codec: Any, shards: int) -> None:
-    """Waiting, delayed, retried, released, dead and redriven: with an id and without."""
+    """The job is waiting, delayed, retried, released, dead and redriven, with an id and without."""
     queue = newest_connect("g/a", codec=codec, shards=shards, max_attempts=2)
     queue.enqueue_many([[0], NewJob([1], id="a"), NewJob([2], id="b", delay=LONG), NewJob([3], delay=LONG)])
     assert sorted(payloads(queue.admin.waiting())) == [[0], [1]]
@@ -80,7 +80,7 @@ def test_what_takes_the_place_of_a_job(newest_connect: Connect, codec: Any) -> N
 
 
 def test_a_reshard_takes_it_along(newest_connect: Connect, newest: Server, codec: Any) -> None:
-    """What goes to another shard is read there: delayed jobs, dead letters, schedules; and what stays is read, too."""
+    """Delayed jobs, dead letters and schedules are read in their new shard. The jobs that stay are read too."""
     queue = newest_connect("g/a", codec=codec, shards=SHARDS)
     jobs = [NewJob([n], id=name, delay=LONG if n % 3 == 0 else None) for n, name in enumerate(IDS)]
     queue.enqueue_many([*jobs, [len(IDS)]])

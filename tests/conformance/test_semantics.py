@@ -1,4 +1,4 @@
-"""What is easy to get wrong, one test each: who finishes a job, what a delivery counts, what may be written first."""
+"""Traps of the semantics, one test each. They concern completion, the count of deliveries, and checks before writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FENCED = {
 
 
 def everything(client):
-    """All keys and what they hold, but records of calls, registrations, and how long leases have lasted."""
+    """Return all keys with their values, except records of calls, registrations and ages of leases."""
     held = {}
     for name in sorted(client.scan_iter()):
         part = name.decode().rpartition(":")[2]
@@ -39,8 +39,8 @@ def everything(client):
 @pytest.mark.parametrize("many", [1, 3], ids=["one", "many"])
 @pytest.mark.parametrize("present_holder", ["another", "the same", "nobody"])
 def test_a_stale_lease_decides_nothing(connect, client, many, present_holder):
-    """Who lost a lease, to another or to itself, moves nothing by any verb, one by one or many at once; nor does a
-    fenced completion.
+    """A lost lease moves no job by any verb, one by one or in bulk, even if its owner holds the job again. A fenced
+    completion fails too.
     """
     one, two = connect(lease=LONG), connect(lease=LONG)
     one.enqueue_many([b"%d" % i for i in range(many)])
@@ -61,7 +61,7 @@ def test_a_stale_lease_decides_nothing(connect, client, many, present_holder):
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize("verb", FENCED)
 def test_a_batch_of_all_sorts(connect, verb):
-    """Of many leases in one call, those that are held are settled, and of the others nothing is."""
+    """One call settles the held leases among many and changes nothing about the others."""
     one, two = connect(lease=LONG), connect(lease=LONG)
     one.enqueue_many([b"%d" % i for i in range(6)])
     leases = one.lease_many(6)
@@ -87,7 +87,7 @@ def test_a_batch_of_all_sorts(connect, verb):
 
 
 def test_the_first_completer_wins(connect):
-    """A stale holder may complete what nobody else has, wherever the job is meanwhile, but not in a later entry."""
+    """A stale holder may complete a job that is not complete, in any state, but not its later entry."""
     one, two = connect(lease=LONG), connect(lease=LONG)
     one.enqueue_many([b"leased", b"parked", b"retried", b"delayed", b"dead"])
     stale = one.lease_many(5, duration=0.001)
@@ -103,7 +103,7 @@ def test_the_first_completer_wins(connect):
 
 
 def test_the_fence_of_a_queue(connect):
-    """fenced=True of a queue is what its completions ask for, and a call may say otherwise."""
+    """fenced=True of a queue applies to its completions, and a call may override it."""
     one, two = connect(lease=LONG, fenced=True), connect(lease=LONG)
     one.enqueue_many([b"a", b"b"])
     stale = one.lease_many(2, duration=0.001)
@@ -159,14 +159,14 @@ def test_our_connections_send_nothing_again(queue):
 
 @pytest.fixture
 def full(client):
-    """Fill the server: from here on it takes nothing new."""
+    """Fill the server. From then on it accepts no new job."""
     yield lambda: client.config_set("maxmemory", 1)
     client.config_set("maxmemory", 0)
 
 
 @pytest.mark.differs("ops")
 def test_a_full_server_is_drained(connect, client, full):
-    """A server out of memory takes no new job, and lets go of those it has, in every way; nobody looks dead."""
+    """A server out of memory refuses new jobs. Its jobs can be settled in every way, and no worker looks dead."""
     queue = connect(lease=LONG, dead_limit=5)
     queue.enqueue_many([NewJob(b"%d" % i, id=f"j{i}") for i in range(9)])
     queue.enqueue(b"late", delay=0.001)
@@ -203,7 +203,7 @@ def promote_soon(queue):
 
 @pytest.mark.differs("keys")
 def test_fields_in_one_order(queue, client):
-    """Whatever order a producer wrote, a job that goes round has its fields in ours, headers in theirs."""
+    """A job that goes back has its fields in the order of the queue, and its headers in the producer's order."""
     client.xadd(key("jobs"), {"b": b"1", "enq": b"5000", "attempt": b"2", "a": b"2", "id": b"x", "data": b"odd"})
     lease = queue.lease()
     assert (lease.job.attempt, lease.job.enqueued_at, dict(lease.job.headers)) == (3, 5.0, {"b": "1", "a": "2"})
@@ -224,7 +224,7 @@ def test_fields_in_one_order(queue, client):
 
 @pytest.mark.differs("keys")
 def test_an_empty_queue_keeps_little(queue, client):
-    """When all jobs are gone, so is what was known of them; records and results end by themselves."""
+    """When all jobs are gone, no record of them is left. Records of calls and results expire by themselves."""
     for i in range(20):
         lease = leased(queue, b"x", id=f"j{i}", duration=LONG)
         assert lease.release()
@@ -257,7 +257,7 @@ def test_an_empty_queue_keeps_little(queue, client):
 
 @pytest.mark.differs("order")
 def test_more_than_one_script_takes(queue):
-    """Far more jobs than one script moves, by every verb that takes many: all of them, in order."""
+    """Verbs for many jobs take all of them in order, even if one script can't."""
     many = 2500
     jobs = [b"%d" % i for i in range(many)]
     queue.enqueue_many(jobs)
@@ -280,7 +280,7 @@ def test_more_than_one_script_takes(queue):
 
 
 def test_many_headers(queue):
-    """As many headers as a job may have go every way it can go."""
+    """A job with the maximum number of headers goes every way."""
     headers = {f"header {i}": f"value {i}" for i in range(1000)}
     queue.enqueue(b"x", headers=headers)
     ways = [lambda lease: lease.release(), lambda lease: lease.retry(), lambda lease: lease.retry(0.001)]
@@ -318,7 +318,7 @@ def test_many_headers(queue):
     ids=lambda fields: str(fields)[:30],
 )
 def test_a_foreign_entry_stops_nothing(queue, client, fields):
-    """Whatever a bare XADD wrote where numbers are meant: the job goes round, by every way, and the next one too."""
+    """A bare XADD may write anything in place of a number. The job and the next one still go every way."""
     client.xadd(key("jobs"), {"data": b"odd", **fields})
     queue.enqueue(b"next")
     assert payloads(queue.admin.waiting()) == [b"odd", b"next"]

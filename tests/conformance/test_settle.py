@@ -1,4 +1,6 @@
-"""The ends of a lease: complete, release, retry, dead_letter; who may, and what becomes of the job."""
+"""The ends of a lease, which are complete, release, retry and dead_letter. The tests check the holder's right and the
+job.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SETTLE = {
 
 @pytest.mark.parametrize("how", SETTLE)
 def test_settled_once(queue, how):
-    """A lease ends once: whatever comes after answers False and changes nothing."""
+    """A lease ends once. Later settlements return False and change nothing."""
     lease = leased(queue)
     assert SETTLE[how](lease) is True
     before = queue.counts()
@@ -32,7 +34,7 @@ def test_settled_once(queue, how):
 
 
 def test_settled_by_the_queue(queue):
-    """The queue's own verbs do the same as the lease's, also those of another client."""
+    """The queue's verbs do the same as the lease's verbs, also from another client."""
     queue.enqueue_many([b"%d" % i for i in range(5)])
     leases = queue.lease_many(5)
     assert queue.renew(leases[0]) is True
@@ -45,7 +47,7 @@ def test_settled_by_the_queue(queue):
 
 
 def test_a_lease_settled_by_another_client(connect):
-    """A lease is a value: who has it may settle it, whoever leased it."""
+    """A lease is a value that any client can settle."""
     lease = leased(connect())
     assert connect().complete(lease, fenced=True)
 
@@ -54,7 +56,7 @@ def test_a_lease_settled_by_another_client(connect):
 
 
 def test_complete_once_whoever_calls(connect):
-    """M-5, W-7: of all who complete a job one hears True, and the counter moves once."""
+    """Of all callers that complete a job one gets True, and the counter moves once (M-5, W-7)."""
     queue, other = connect(), connect()
     lease = leased(queue)
     answers = [queue.complete(lease), other.complete(lease), lease.complete(), queue.complete_many([lease, lease])[0]]
@@ -64,7 +66,7 @@ def test_complete_once_whoever_calls(connect):
 
 @pytest.mark.differs("order")
 def test_complete_many(queue):
-    """A verdict each, in order; one named twice, or gone meanwhile, is completed once."""
+    """Each lease has a verdict in order. A job that is named twice or is gone is completed at most once."""
     queue.enqueue_many([NewJob(b"x", id=str(i)) if i % 2 else b"x" for i in range(10)])
     leases = queue.lease_many(10)
     assert leases[3].complete()
@@ -82,7 +84,7 @@ def many_completed(queue, results, jobs=("a", "b", "c")):
 
 
 def test_complete_many_with_results(queue):
-    """As many as leases, in their order; or some, by id; each is kept as `complete` keeps it."""
+    """Results come as a list in the order of the leases, or by id for some. Each is kept as by `complete`."""
     assert many_completed(queue, [b"1", "2", None]) == {"a": b"1", "b": b"2"}
     assert many_completed(queue, {"d": b"4", "f": b""}, ("d", "e", "f")) == {"d": b"4", "f": b""}
     assert many_completed(queue, None, ("g",)) == many_completed(queue, {}, ("h",)) == {}
@@ -128,7 +130,7 @@ def test_results_that_do_not_fit_are_refused_before_anything_is_sent(connect):
 
 
 def test_complete_many_fenced(queue):
-    """Fenced, only those that the leases still hold."""
+    """With `fenced`, only leases that are still held complete their jobs."""
     queue.enqueue_many([b"x"] * 5)
     leases = queue.lease_many(5)
     leases[1].renew(0.001)
@@ -138,7 +140,7 @@ def test_complete_many_fenced(queue):
 
 
 def test_complete_many_of_several_workers(connect):
-    """Leases of several clients may be mixed; the order of the verdicts is theirs."""
+    """Leases of several clients may be mixed. The verdicts are in the order of the leases."""
     one, two = connect(), connect()
     one.enqueue_many([b"x"] * 6)
     mixed = [lease for pair in zip(one.lease_many(3), two.lease_many(3), strict=True) for lease in pair]
@@ -147,7 +149,7 @@ def test_complete_many_of_several_workers(connect):
 
 
 def test_first_completer_wins(connect):
-    """M-7: a lease that ran out may still complete the job, if nobody else has; then the present holder hears False."""
+    """The first completer wins even with an expired lease. The present holder then gets False (M-7)."""
     queue = connect()
     old = leased(queue, duration=0.001)
     expire(queue)
@@ -160,7 +162,7 @@ def test_first_completer_wins(connect):
 
 @pytest.mark.parametrize("of_the_queue", [True, False])
 def test_fenced(connect, of_the_queue):
-    """M-7: fenced, only the present holder completes. The call's word goes before the queue's."""
+    """Only the present holder completes a fenced job. The option of the call goes before the queue's (M-7)."""
     queue = connect(fenced=of_the_queue)
     word = {} if of_the_queue else {"fenced": True}
     old = leased(queue, duration=0.001)
@@ -214,7 +216,7 @@ def test_result(queue, result):
 
 
 def test_result_of_the_loser(queue):
-    """Who loses keeps no result and enqueues nothing; M-13."""
+    """A caller that loses keeps no result and enqueues nothing (M-13)."""
     lease = leased(queue, id="a")
     queue.cancel("a")
     assert lease.complete(b"late", then=[NewJob(b"next")]) is False
@@ -225,7 +227,7 @@ def test_result_of_the_loser(queue):
 
 @pytest.mark.differs("keys")
 def test_result_expires(connect, client):
-    """A result has the TTL of the queue's settings; no result leaves no key."""
+    """A result lives for the TTL of the queue's settings. Without a result there is no key."""
     queue = connect(result_ttl=timedelta(minutes=5))
     assert leased(queue, id="a").complete(b"x")
     assert 0 < client.pttl(key("result:a")) <= 300_000
@@ -247,7 +249,7 @@ def test_result_of_an_unnamed_job(queue):
 
 
 def test_follow_ups(connect):
-    """M-13: the winner's follow-ups are enqueued, in its queue or others of the group, with all that a job may have."""
+    """The winner's follow-ups are enqueued in its queue or others of the group, with all options of a job (M-13)."""
     orders, bills = connect("shop/orders"), connect("shop/bills")
     lease = leased(orders, id="7")
     then = [
@@ -271,7 +273,7 @@ def test_follow_ups(connect):
 
 
 def test_follow_up_in_another_group(connect):
-    """One script reaches one group: a follow-up for another is refused, and the job is still leased."""
+    """One script reaches one group. A follow-up for another group is refused, and the job stays leased."""
     queue = connect("shop/orders")
     lease = leased(queue)
     for name in ("else/orders", "shopping", "orders"):
@@ -300,7 +302,7 @@ def test_many_follow_ups(queue):
 
 
 def test_release(queue):
-    """W-8, W-19: released jobs are the next ones, in their first order, with no attempt spent."""
+    """Released jobs are leased next in their first order, with no attempt spent (W-8, W-19)."""
     queue.enqueue_many([b"%d" % i for i in range(6)])
     leases = queue.lease_many(4)
     for i in (2, 0, 3):
@@ -314,7 +316,7 @@ def test_release(queue):
 
 
 def test_release_again_and_again(queue):
-    """However often a job is released, its attempt stays what it was, and its token grows."""
+    """However often a job is released, its attempt stays and its token grows."""
     queue.enqueue(b"x")
     assert queue.lease().retry()
     seen = []
@@ -329,7 +331,7 @@ def test_release_again_and_again(queue):
 
 
 def test_retry_goes_to_the_back(queue):
-    """H-3: a job that is retried goes to the back; one whose lease ran out, to the front."""
+    """A retried job goes to the back. A job with an expired lease goes to the front (H-3)."""
     queue.enqueue_many([b"a", b"b", b"c"])
     a = queue.lease()
     assert a.retry() is True
@@ -347,7 +349,7 @@ def test_retry_goes_to_the_back(queue):
 
 @pytest.mark.parametrize("kind", ["seconds", "timedelta", "datetime"])
 def test_retry_after_a_delay(queue, client, kind):
-    """G-9: a retried job is delayed by the server's clock, and then at the back, with its attempt spent."""
+    """A retried job is delayed by the server's clock. It then goes to the back with its attempt spent (G-9)."""
     now = client.time()[0]
     moment = datetime.fromtimestamp(now + LONG, UTC)
     delay = {"seconds": LONG, "timedelta": timedelta(seconds=LONG), "datetime": moment}[kind]
@@ -376,7 +378,7 @@ def test_retry_is_woken(queue):
 
 
 def test_max_attempts(connect):
-    """H-2, G-7: so many deliveries in all; the last failure goes to the dead letters, with its reason."""
+    """A job has so many deliveries in all. Its last failure makes it a dead letter with a reason (H-2, G-7)."""
     queue = connect(max_attempts=3)
     queue.enqueue(b"x", id="a", headers={"h": "1"})
     for attempt in (1, 2, 3):
@@ -403,7 +405,7 @@ def test_max_attempts_with_a_delay(connect):
 
 @pytest.mark.differs("order")
 def test_leases_that_run_out_are_attempts(connect):
-    """B-5: a job that nobody ever settles, because it kills who takes it, is dead after its last attempt."""
+    """A job that kills its holders is dead after its last attempt (B-5)."""
     queue = connect(max_attempts=3)
     receipt = queue.enqueue(b"poison")
     queue.enqueue(b"fine")
@@ -421,7 +423,7 @@ def test_leases_that_run_out_are_attempts(connect):
 
 @pytest.mark.parametrize("options", [{}, {"max_attempts": None}], ids=["20 attempts", "no end"])
 def test_max_attempts_unless_said_otherwise(connect, options):
-    """It ends by default: after 20 attempts the job is a dead letter. `None` is endless."""
+    """By default a job is a dead letter after 20 attempts. `None` means no limit."""
     queue = connect(**options)
     queue.enqueue(b"x")
     for attempt in range(1, 21):
@@ -453,7 +455,7 @@ def test_dead_letter(queue, client):
 
 
 def test_long_reasons(queue):
-    """A reason is cut at 10,000 characters; half a surrogate in it is no reason to lose it."""
+    """A reason is cut at 10,000 characters. A lone surrogate does not lose the job."""
     assert leased(queue).dead_letter("x" * 20_000)
     assert leased(queue).dead_letter("\ud800!")
     assert leased(queue).dead_letter("")
@@ -462,7 +464,7 @@ def test_long_reasons(queue):
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 4, 9])
 def test_dead_limit(connect, limit):
-    """H-4: exactly so many dead letters are kept, the newest; the others are counted as trimmed."""
+    """Exactly so many dead letters are kept, the newest ones. The others are counted as trimmed (H-4)."""
     queue = connect(dead_limit=limit, max_attempts=1)
     queue.enqueue_many([b"%d" % i for i in range(5)])
     for number, lease in enumerate(queue.lease_many(5)):
@@ -487,7 +489,7 @@ DECIDE = {
 
 @pytest.mark.parametrize("who", ["nobody", "another", "the same", "a third"])
 def test_stale_holders_decide_nothing(connect, who):
-    """W-20: who lost a lease can't move the job, whoever holds it now, also if that is the same client again."""
+    """A client that lost a lease can't move the job, even if it holds the job again itself (W-20)."""
     queue = connect()
     lease = leased(queue, duration=0.001)
     expire(queue)
@@ -507,7 +509,7 @@ def test_stale_holders_decide_nothing(connect, who):
 
 @pytest.mark.differs("ops")
 def test_tokens_grow(queue):
-    """The token of a job grows with every delivery, whatever lies between two of them."""
+    """The token of a job grows with every delivery."""
     queue.enqueue(b"x", id="a")
     between = {
         "release": lambda lease: lease.release(),
@@ -532,7 +534,7 @@ def test_tokens_grow(queue):
 
 @pytest.mark.differs("ops")
 def test_attempts(queue):
-    """The attempt is 1 the first time, and counts deliveries less releases; redriven, it starts anew."""
+    """The attempt starts at 1 and counts deliveries without releases. It starts anew after a redrive."""
     queue.enqueue(b"x")
     steps = [
         ("release", 1, lambda lease: lease.release()),
@@ -558,7 +560,7 @@ def test_attempts(queue):
 
 @pytest.mark.differs("ops")
 def test_release_of_one_lease_given_twice(connect):
-    """One script, the same lease twice: it is released once, and its next attempts count."""
+    """One call releases the same lease twice. The job is released once, and its later attempts count."""
     queue = connect(max_attempts=1)
     lease = leased(queue)
     assert queue._run(queue.ops.release([lease.claim, lease.claim])) == [True, False]

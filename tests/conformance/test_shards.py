@@ -1,4 +1,4 @@
-"""Sharded queues: each job in the shard of its key, all verbs of the whole queue, and what is refused."""
+"""Sharded queues. Each job is in the shard of its key. All verbs of the queue work, and some calls are refused."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_closing_leaves_no_registration(connect: Any, queue: Any) -> None:
 
 
 def test_who_waits_for_a_result_learns_that_there_is_none(queue: Any, server: Server) -> None:
-    """A job that was there, and then is not, has ended: nobody waits for the rest of the time."""
+    """A job that existed and is gone has ended, so the waiter returns early."""
     queue.enqueue(b"x", id="i")
     with ThreadPoolExecutor(1) as pool, server.queue("q", shards=SHARDS) as other:
 
@@ -346,7 +346,9 @@ def test_jobs_of_a_key_keep_their_order(queue: Any) -> None:
 
 
 def test_follow_ups_in_their_shard(connect: Any) -> None:
-    """With the same key, or neither key nor id: in the same script. Others are handed over: see test_hand_over."""
+    """A follow-up with the same key, or with neither key nor id, is enqueued by the same script. For others see
+    test_hand_over.
+    """
     queue, after = connect("q/a", shards=SHARDS), connect("q/b", shards=SHARDS)
     queue.enqueue(b"x", key="k")
     lease = queue.lease()
@@ -403,7 +405,7 @@ def test_a_rate_of_each_key_is_exact(queue: Any, connect: Any) -> None:
 
 
 def test_a_rate_per_shard_admits_its_share_in_each(queue: Any, connect: Any, client: redis.Redis) -> None:
-    """The burst is divided, and is one at least; a token comes back after S times as long."""
+    """The burst is divided and is at least one. A token comes back after S times as long."""
     limited = connect(shards=SHARDS, rate=Rate(2 * SHARDS, per=600, per_shard=True))
     queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(200)])
     assert Counter(lease.job.shard for lease in limited.lease_many(200)) == dict.fromkeys(range(SHARDS), 2)

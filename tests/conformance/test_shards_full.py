@@ -1,4 +1,4 @@
-"""A bound for what waits in a sharded queue: each shard has its share, which the script of that shard keeps."""
+"""The bound of waiting jobs in a sharded queue. Each shard has its share, which its script enforces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def keys_of(number: int) -> list[str]:
 
 
 def test_a_shard_that_is_full(connect: Any) -> None:
-    """A job of its key is refused, and the error names it; one without a key goes to a shard that has room."""
+    """A job of a full shard's key is refused, and the error names the shard. A job without a key goes to another one."""
     queue = connect(shards=SHARDS, max_waiting=11)  # two a shard
     key, *_ = keys_of(3)
     queue.enqueue(b"x", key=key)
@@ -64,7 +64,9 @@ def test_a_job_that_is_known_needs_no_room(connect: Any) -> None:
 
 
 def test_parts_go_where_there_is_room(connect: Any) -> None:
-    """Each wholly or not at all; the error has the receipts of all jobs, `None` of those that are not in."""
+    """Each part is enqueued as a whole or not at all. The error has the receipts of all jobs, with `None` for missing
+    ones.
+    """
     queue = connect(shards=SHARDS, max_waiting=SHARDS * 30)  # parts of three
     (key, *_), jobs = keys_of(2), [b"%d" % n for n in range(SHARDS * 30)]
     assert all(receipt.added for receipt in queue.enqueue_many([NewJob(b"x", key=key)] * 28))
@@ -85,7 +87,7 @@ def test_parts_go_where_there_is_room(connect: Any) -> None:
 
 
 def test_no_room_in_time(connect: Any) -> None:
-    """`block` waits as long as the call may take, or the queue's: for the shard of a key, or for any."""
+    """`block` bounds the wait of a call or of a queue's calls, for the shard of a key or for any shard."""
     queue = connect(shards=SHARDS, max_waiting=1, full="block", timeout=0.2)
     queue.enqueue_many([b"x"] * SHARDS)
     for call in (
@@ -102,7 +104,7 @@ def test_no_room_in_time(connect: Any) -> None:
 @pytest.mark.parametrize("named", ["key", "neither"])
 @pytest.mark.parametrize("many", [False, True])
 def test_woken_when_there_is_room(connect: Any, server: Server, meanwhile: Any, named: str, many: bool) -> None:
-    """Of the shard of a key by a lease there, at once; of any shard, though another one is waited for."""
+    """A lease in the shard of the key wakes the caller at once. Without a key, a lease in any shard does."""
     queue = connect(shards=SHARDS, max_waiting=1, full="block")
     queue.enqueue_many([b"a"] * SHARDS)
     (key, *_), moment = keys_of(4), list[float]()
@@ -121,7 +123,7 @@ def test_woken_when_there_is_room(connect: Any, server: Server, meanwhile: Any, 
 
 @pytest.mark.slow
 def test_no_number_of_producers_gets_more_in(server: Server, large: bool) -> None:
-    """Threads that add one by one, and parts, with keys and without, while others lease: no shard ever has more."""
+    """Threads add single jobs and parts, with keys and without, while others lease. No shard exceeds its share."""
     share, total = 20, 2400 if large else 800
     stop = threading.Event()
     with server.queue("q", shards=SHARDS, max_waiting=SHARDS * share, full="block", timeout=PATIENCE) as queue:
@@ -155,7 +157,7 @@ def test_no_number_of_producers_gets_more_in(server: Server, large: bool) -> Non
 
 @pytest.mark.slow
 def test_many_coroutines_wait_for_several_shards(server: Server, large: bool) -> None:
-    """Those that wait for a shard that stays full do not keep those of others waiting."""
+    """Coroutines that wait for a full shard do not keep those of other shards waiting."""
     number = 200 if large else 60
 
     async def story() -> None:
@@ -184,7 +186,7 @@ def test_many_coroutines_wait_for_several_shards(server: Server, large: bool) ->
 
 
 def test_the_share_follows_the_number_of_shards(connect: Any) -> None:
-    """Of fewer shards each may have more; what old ones have stays, and counts in none of the new ones."""
+    """With fewer shards each may have more jobs. Jobs in old shards stay and do not count in the new ones."""
     queue, old = (connect(shards=SHARDS, max_waiting=12) for _ in range(2))
     old.enqueue_many([NewJob(b"x", id=f"i{n}") for n in range(4)])
     queue.enqueue_many([b"x"] * 8)
@@ -200,7 +202,7 @@ def test_the_share_follows_the_number_of_shards(connect: Any) -> None:
 
 
 def test_the_command_line_keeps_to_it(server: Server, connect: Any, within: Program) -> None:
-    """And says how many are in, with what it was told of each shard."""
+    """The command tells how many jobs were enqueued, and the message of each shard."""
     queue = connect(shards=SHARDS)
     queue.enqueue(b"there is such a queue")
     assert queue.lease(block=PATIENCE).complete()

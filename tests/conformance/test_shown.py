@@ -1,4 +1,4 @@
-"""Texts of the server on their way to a terminal: none is obeyed there."""
+"""Foreign texts on a terminal. The terminal obeys none of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMANDS = [["workers"], ["workers", "--json"], ["list", "q"], ["list", "q", "--
 
 
 def _copied(client: Any, key: bytes, name: bytes) -> None:
-    """Copy what a key has of a name under a hostile one."""
+    """Copy the keys of a name under a hostile name."""
     sorted_by = client.type(key) == b"zset"
     found = dict(client.zrange(key, 0, -1, withscores=True)) if sorted_by else client.hgetall(key)
     for member, value in found.items():
@@ -53,7 +53,7 @@ def hostile(newest: Server) -> str:
 
 
 def test_no_command_writes_what_a_terminal_obeys(within: Program, hostile: str) -> None:
-    """Elsewhere neither: JSON has escapes of its own, which mean the same."""
+    """Pipes and JSON get no control characters either. JSON has its own escapes, which mean the same."""
     seen = ""
     for command in COMMANDS:
         done = within(*command)
@@ -92,7 +92,7 @@ def test_json_means_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_log_lines() -> None:
-    """Ours; the lines of an application are its own."""
+    """Lines of the library are escaped. Lines of an application are not."""
     for name, expected in {"headrace": False, "app": True}.items():
         stream = io.StringIO()
         handler = logging.StreamHandler(stream)

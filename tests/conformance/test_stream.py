@@ -1,4 +1,4 @@
-"""`enqueue_stream`: any number of jobs, a bounded number of them in memory, and how far it came."""
+"""`enqueue_stream` enqueues any number of jobs with bounded memory, and tells its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.servers import Server
 
 @pytest.mark.slow
 def test_in_order_and_in_constant_memory(connect: Any, large: bool) -> None:
-    """What has been taken from the iterable and is not in the queue is a part at most."""
+    """At most one part has been taken from the iterable and is not enqueued."""
     parts = 2 if large else 1
     queue, total, ahead, seen = connect("q"), parts * JOBS_AT_ONCE + 7, [], []
 
@@ -77,7 +77,7 @@ def test_a_bad_job_stops_it_before_its_part(connect: Any) -> None:
 
 
 def test_a_server_that_is_full_stops_it(server: Server, client: redis.Redis) -> None:
-    """In the middle of a part: what is in of it counts."""
+    """The server fills up in the middle of a part. The enqueued jobs of the part count."""
     with server.queue("q") as queue:
         queue.enqueue(b"x")
         used = int(client.info("memory")["used_memory"])

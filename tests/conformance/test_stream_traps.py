@@ -1,4 +1,5 @@
-"""The traps of Redis Streams, one test each: what a naive queue does there, and that this one does not.
+"""The traps of Redis Streams, one test each. The docstring says what a naive queue does, and the test that headrace
+does not.
 
 Each was measured on servers first, and has a number since. Where the trap is a foreign command, it is sent by hand.
 """
@@ -18,7 +19,7 @@ from tests.support.steps import LONG, expire, key, leased, payloads, present
 
 
 def pending(client, queue="q"):
-    """Who has what, and how often it was delivered: {entry: (consumer, deliveries)}."""
+    """Return the pending entries as {entry: (consumer, deliveries)}."""
     rows = client.xpending_range(key("jobs", queue), "workers", "-", "+", 10_000)
     return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
 
@@ -32,7 +33,7 @@ def entries(leases):
 
 @pytest.mark.differs("keys")
 def test_t1_a_deleted_job_is_not_completed(queue, client):
-    """T1. Naive: completed is what XACK says, which is still 1 after the running job was deleted.
+    """T1. A naive queue trusts XACK, which still returns 1 after the running job was deleted.
 
     Here XDEL decides: what was cancelled, or deleted by hand, completes for nobody, and nothing of it is left.
     """
@@ -47,7 +48,7 @@ def test_t1_a_deleted_job_is_not_completed(queue, client):
 
 @pytest.mark.differs("order")
 def test_t1_a_deleted_job_is_not_handed_out(queue, client):
-    """T1. Naive: what is pending is handed out, though XCLAIM brings nothing of a deleted entry, or (6.2) nil.
+    """T1. A naive queue hands out pending entries, although XCLAIM returns nothing (or nil on 6.2) for a deleted one.
 
     Here the next job is handed out instead, in the same call, and nothing dangles.
     """
@@ -75,7 +76,7 @@ def test_t1_a_deleted_job_that_rang_is_not_handed_out(queue, client):
 
 @pytest.mark.differs("keys")
 def test_t6_a_renewal_does_not_steal(connect, client):
-    """T6. Naive: XCLAIM JUSTID renews, and takes the job back from whoever has it now.
+    """T6. A naive queue renews by XCLAIM JUSTID, which also takes the job back from its present holder.
 
     Here it is asked first whose it is, for one and for many.
     """
@@ -92,7 +93,7 @@ def test_t6_a_renewal_does_not_steal(connect, client):
 
 
 def test_t6_a_renewal_does_not_revive(queue, client):
-    """T6. Naive: XCLAIM takes what waits in front, too.
+    """T6. A naive queue's XCLAIM also takes jobs that wait in front.
 
     Here a lease that was given up can't be renewed: by its worker neither before, nor after it leased the job again.
     """
@@ -109,7 +110,7 @@ def test_t6_a_renewal_does_not_revive(queue, client):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("way", ["cancelled", "completed", "deleted"])
 def test_t12_an_emptied_queue_goes_on_counting(queue, client, way):
-    """T12. An emptied stream keeps its key, its group and its last ID. Naive: a key that exists means work.
+    """T12. An emptied stream keeps its key, its group and its last ID. A naive queue takes an existing key for work.
 
     Here the queue is empty, and the next entry comes after every one there was.
     """
@@ -130,7 +131,7 @@ def test_t12_an_emptied_queue_goes_on_counting(queue, client, way):
 
 
 def test_t21_races_have_one_winner(connect, server):
-    """T21. Naive: read, decide, then delete: two may have read before either deletes.
+    """T21. A naive queue reads, decides and then deletes. Two clients may have read before either deletes.
 
     Here of two who complete the same 300 jobs at the same time, each job has one winner.
     """
@@ -163,7 +164,7 @@ def test_t21_races_have_one_winner(connect, server):
 
 @pytest.mark.differs("keys")
 def test_t3_coming_back_is_no_delivery(queue, client):
-    """T3. Naive: XAUTOCLAIM moves what has expired, and counts a delivery; handing it out counts another.
+    """T3. A naive queue moves expired jobs by XAUTOCLAIM, which counts a delivery. Handing them out counts another.
 
     Here only handing out counts: an attempt for each, and none for what was released.
     """
@@ -181,8 +182,8 @@ def test_t3_coming_back_is_no_delivery(queue, client):
 
 @pytest.mark.differs("ops")
 def test_t4_what_expired_is_found_behind_what_did_not(queue):
-    """T4. Naive: XAUTOCLAIM from the start each time. It looks at ten entries for each one asked for, so it never
-    comes by the one that expired behind many that did not.
+    """T4. A naive queue calls XAUTOCLAIM from the start each time. It looks at ten entries for each one asked for, so
+    it never reaches an expired entry behind many live ones.
 
     Here a sweep goes on where the last call stopped, and a call looks at so many entries at most.
     """
@@ -195,7 +196,7 @@ def test_t4_what_expired_is_found_behind_what_did_not(queue):
 
 
 def test_t5_the_front_keeps_its_order(queue):
-    """T5. Naive: what comes back is pushed to the front, the last to come back first.
+    """T5. A naive queue pushes returned jobs to the front, so the last to return comes first.
 
     Here it is handed out in its first order, in whatever order it came back.
     """
@@ -210,8 +211,7 @@ def test_t5_the_front_keeps_its_order(queue):
 
 @pytest.mark.differs("ops")
 def test_t14_a_release_wakes(connect, server, client):
-    """T14. Naive: one who blocks on the stream sleeps on when a job comes back to the pending list, until its time
-    is over.
+    """T14. A naive queue's blocked reader sleeps on until its time is over when a job returns to the pending list.
 
     Here it is woken: the read that blocks, which would last far longer than this test may, has an answer.
     """
@@ -230,7 +230,7 @@ def test_t14_a_release_wakes(connect, server, client):
 
 @pytest.mark.differs("order")
 def test_t15_the_front_is_no_new_entry(queue, client):
-    """T15. Naive: XADD under the old ID, which a stream refuses; or under a new one, which is the back.
+    """T15. A naive queue uses XADD with the old ID, which a stream refuses, or with a new one, which is the back.
 
     Here a released job keeps its entry, and is next; a retried one goes to the back, and keeps its id and time.
     """
@@ -247,7 +247,7 @@ def test_t15_the_front_is_no_new_entry(queue, client):
 
 
 def test_t16_giving_back_one_gives_back_one(connect):
-    """T16. Naive: XGROUP SETID moves the group back to the released entry, and whatever runs behind it runs twice.
+    """T16. A naive queue moves the group back to the released entry by XGROUP SETID. All jobs behind it then run twice.
 
     Here nothing but what was released is handed out again.
     """
@@ -262,8 +262,8 @@ def test_t16_giving_back_one_gives_back_one(connect):
 
 @pytest.mark.differs("keys")
 def test_t16_set_back_by_hand(connect, client):
-    """T16. Once somebody has set the group back, jobs run twice: yet each completes once, and only who was delivered
-    to last may do anything else.
+    """T16. After a foreign XGROUP SETID jobs run twice. Each still completes once, and only the last holder may do
+    anything else.
     """
     one, two = connect(), connect()
     one.enqueue_many([b"%d" % i for i in range(4)])
@@ -284,7 +284,7 @@ def test_t16_set_back_by_hand(connect, client):
 
 @pytest.mark.differs("ops")
 def test_t7_a_consumer_is_removed_empty(connect, client):
-    """T7. Naive: XGROUP DELCONSUMER for a worker that goes, or has died: what it held is in no list, and lost.
+    """T7. A naive queue uses XGROUP DELCONSUMER for a worker that leaves or is dead. Its jobs are then lost.
 
     Here its jobs move first, and it is removed when it holds none.
     """
@@ -329,7 +329,7 @@ def by_us(_, other):
 @pytest.mark.differs("keys", "by_destroy")
 @pytest.mark.parametrize("act", [by_del, by_destroy, by_both, by_us])
 def test_t8_the_queue_vanishes_under_a_reader(queue, client, meanwhile, act):
-    """T8. Naive: UNBLOCKED or NOGROUP, worded by each server in its own way, ends the worker; or it sleeps on.
+    """T8. A naive worker ends at UNBLOCKED or NOGROUP, whose text differs by server, or sleeps on.
 
     Here it goes on waiting, and is given what is enqueued next.
     """
@@ -346,7 +346,7 @@ def test_t8_the_queue_vanishes_under_a_reader(queue, client, meanwhile, act):
 
 @pytest.mark.differs("keys")
 def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
-    """T9. Naive: XTRIM MAXLEN 0 empties the stream, and leaves what is leased in the pending list for ever.
+    """T9. A naive queue empties the stream by XTRIM MAXLEN 0. Leased entries then stay pending for ever.
 
     Here that goes too: holders find their leases lost, and the next job is the only one.
     """
@@ -367,7 +367,8 @@ def test_t9_a_deleted_queue_has_nothing_pending(queue, client):
 
 @pytest.mark.differs("keys")
 def test_t10_entry_ids_never_repeat(queue):
-    """T10. Naive: DEL. The stream begins anew within a millisecond, an old handle names a new job, and completes it.
+    """T10. A naive queue uses DEL. The stream may begin anew within a millisecond, and an old handle then completes a
+    new job.
 
     Here the key stays: of 100 jobs, each deleted with its queue, no two have the same entry.
     """
@@ -387,7 +388,7 @@ def test_t10_entry_ids_never_repeat(queue):
 
 @pytest.mark.differs("keys")
 def test_t11_what_was_added_before_the_group(queue, client):
-    """T11. Naive: NOGROUP; or the group is made at `$`, and what was added before it is never delivered.
+    """T11. A naive queue fails with NOGROUP, or makes the group at `$` and never delivers earlier entries.
 
     Here the group begins at the beginning, again after the key was deleted by hand; XACK's 0 and XPENDING's error on a
     missing group are a lost lease, and no exception.
@@ -406,7 +407,7 @@ def test_t11_what_was_added_before_the_group(queue, client):
 
 
 def test_t13_waiting_holds_nobody_up(queue, client, meanwhile):
-    """T13. Naive: BLOCK in a script is an error, or is ignored, by the server's version.
+    """T13. A naive queue uses BLOCK in a script, which is an error or is ignored, depending on the server's version.
 
     Here the wait is a command of its own: it lasts, and the server answers others meanwhile.
     """
@@ -420,7 +421,7 @@ def test_t13_waiting_holds_nobody_up(queue, client, meanwhile):
 
 @pytest.mark.differs("keys")
 def test_t2_counts_need_no_lag(queue, client):
-    """T2. Naive: `lag` is what waits; it is null once anything ahead of the group was deleted, and missing on 6.2.
+    """T2. A naive queue counts by `lag`, which is null after a deletion ahead of the group and is missing on 6.2.
 
     Here counts and order are right after every step.
     """
@@ -439,8 +440,8 @@ def test_t2_counts_need_no_lag(queue, client):
 
 @pytest.mark.differs("ops")
 def test_t17_only_handing_out_counts(queue, client):
-    """T17. Naive: a worker reads its own history to see what it has; each look counts a delivery, begins the lease
-    anew, and is on no replica.
+    """T17. A naive worker reads its own history to see its jobs. Each look counts a delivery, restarts the lease, and
+    is not replicated.
 
     Here looking, renewing and asking again for a lost reply count nothing, so that the fence of the holder stays shut.
     """
@@ -460,7 +461,8 @@ def test_t17_only_handing_out_counts(queue, client):
 @pytest.mark.differs("ops")
 @pytest.mark.parametrize("fields", [{}, {"id": "job"}, {"headers": {"a": "b"}}], ids=["plain", "id", "header"])
 def test_t17_attempts_are_deliveries_less_releases(queue, fields):
-    """T17. Naive: the delivery count is the attempt: a release spends one, and a new entry begins at 1.
+    """T17. A naive queue takes the delivery count for the attempt. A release then spends one, and a new entry begins at
+    1.
 
     Here an attempt is spent by a retry and by a lease that ran out; the token grows with every delivery.
     """
@@ -493,7 +495,7 @@ def test_t17_attempts_are_deliveries_less_releases(queue, fields):
 
 @pytest.mark.differs("keys")
 def test_t18_nothing_dangles(queue, client):
-    """T18. Naive: what waits is XLEN less what is pending, and too few by each deleted entry that is still pending.
+    """T18. A naive queue counts waiting jobs as XLEN less pending ones, which is too few by each deleted pending entry.
 
     Here nothing that removes a leased or parked job leaves it pending.
     """
@@ -516,7 +518,7 @@ def test_t18_nothing_dangles(queue, client):
 
 
 def test_t19_nothing_is_told_from_something(queue):
-    """T19. Naive: `x ~= nil` in Lua, which is true of what Redis did not find: that is `false`.
+    """T19. A naive Lua script tests `x ~= nil`, which is true of a missing value, because that is `false`.
 
     Here what is not there is not there, for each verb, also when the call is asked again, and with empty values about.
     """
@@ -543,7 +545,7 @@ def test_t19_nothing_is_told_from_something(queue):
 @pytest.mark.parametrize("decode", [False, True], ids=["bytes", "text"])
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_t20_ids_are_not_taken_for_entries(connect, server, decode, protocol):
-    """T20. Naive: the client library parses a raw XCLAIM … JUSTID as entries, and decodes what is no text.
+    """T20. A naive client parses a raw XCLAIM … JUSTID as entries, and decodes bytes that are no text.
 
     Here replies are those of scripts, of one shape, on connections of our own, whatever the user's client is set to.
     """

@@ -1,4 +1,4 @@
-"""`headrace work` as users start it: what it makes of processes that end, and of what happens around them."""
+"""The program `headrace work` as users start it. The tests end its processes and change its surroundings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ WORKERS = pytest.mark.parametrize("worker", ["threads", "tasks"])
 
 
 class Work:
-    """The program at work; *said* is all that it has written."""
+    """The running program. *said* is everything that it has written."""
 
     def __init__(
         self, folder: Path, url: str, arguments: Sequence[str], app: str = APP, program: Sequence[str] = PROGRAM
@@ -74,7 +74,7 @@ class Work:
         return self._log.read_text()
 
     def pids(self) -> list[int]:
-        """Of all the processes that ever worked."""
+        """Return the ids of all processes that ever worked."""
         return [int(pid) for pid in re.findall(r"process (\d+) works", self.said)]
 
     def await_pids(self, number: int) -> list[int]:
@@ -83,7 +83,7 @@ class Work:
         return self.pids()
 
     def stop(self) -> int:
-        """Tell it to stop; its exit code."""
+        """Tell the program to stop and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
@@ -99,7 +99,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 @pytest.fixture
 def working(newest: Server, tmp_path: Path) -> Iterator[Working]:
-    """Start `headrace work`; whatever it is, it is ended."""
+    """Return a function that starts `headrace work`. Every started program is killed at the end."""
     made: list[Work] = []
 
     def start(*arguments: str, **how: Any) -> Work:
@@ -155,7 +155,7 @@ def test_a_signal_to_one_process(
 @pytest.mark.slow
 @WORKERS
 def test_a_program_that_stops_its_worker(working: Working, queue: Queue, worker: str) -> None:
-    """It was told to: nothing is started again, and all is well."""
+    """The program stopped its worker itself, so no process is started again and the status is 0."""
     queue.enqueue(b"stop")
     work = working(f"app:{worker}")
     assert work.process.wait(PATIENCE) == 0
@@ -165,7 +165,7 @@ def test_a_program_that_stops_its_worker(working: Working, queue: Queue, worker:
 
 @pytest.mark.slow
 def test_an_end_while_it_is_told_to_stop(working: Working, queue: Queue, tmp_path: Path) -> None:
-    """A handler that ends its process then has died, too: that is said, and its job is back at once."""
+    """A handler ends its process during a stop. The death is logged, and its job is back at once."""
     app = APP.replace('if word == "exit"', 'if word == "hold"')
     work = working("app:threads", app=app)
     queue.enqueue(b"hold")
@@ -222,7 +222,7 @@ def _ask(port: int, path: str) -> tuple[int, str]:
 
 
 def test_silent_connections_keep_no_probe_waiting() -> None:
-    """However many there are: one thread, and a bound on descriptors."""
+    """One thread serves any number of silent connections, with a bound on descriptors."""
     with closing(Health(0, lambda: "not yet")) as health, ExitStack() as stack:
         threads = threading.active_count()
         silent = [
@@ -239,7 +239,7 @@ def test_silent_connections_keep_no_probe_waiting() -> None:
 
 
 def test_liveness_does_not_wait_for_readiness() -> None:
-    """Which may ask a server that stands still; whoever asks meanwhile is given one answer."""
+    """Readiness may wait for a server that hangs. Callers that ask meanwhile share one answer."""
     gate, asked = threading.Event(), []
 
     def reason() -> str:

@@ -1,4 +1,4 @@
-"""Jobs whose holder has died twice are handed out alone, whoever leases; those that are innocent complete."""
+"""A job whose holder died twice is a suspect and is leased alone by every client. Innocent jobs complete."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_deaths_spend_no_attempt(connect):
 
 
 def test_a_job_that_had_not_begun(connect):
-    """It reached a worker in the instant of its death: the only attempt is not spent."""
+    """The job reached a worker at the moment of its death. The only attempt is not spent."""
     queue = connect(lease=LONG, max_attempts=1)
     queue.enqueue(b"x")
     dies(queue, 1)
@@ -115,7 +115,7 @@ def test_a_job_that_had_not_begun(connect):
 
 
 def test_a_worker_asks_for_no_second_suspect(connect):
-    """Its calls say whether a suspect may come; one that does says how often its holders died."""
+    """A lease call says whether it accepts a suspect. A suspect comes with its number of deaths."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
@@ -140,7 +140,7 @@ def test_without_an_end_there_are_none(connect):
 
 
 def test_given_back_it_stays_one(connect):
-    """A release says nothing of what a job does."""
+    """A release does not show what a job does, so it stays a suspect."""
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     dies(queue, 2, times=2)
@@ -150,7 +150,7 @@ def test_given_back_it_stays_one(connect):
 
 
 def test_a_lease_that_runs_out_alone(connect):
-    """Its holder lives, and held nothing else: the job spent an attempt."""
+    """The holder lives and held no other job, so the job spent an attempt."""
     queue = connect(lease=0.05, max_attempts=2)
     queue.enqueue(b"hangs")
     for _ in range(2):
@@ -161,7 +161,7 @@ def test_a_lease_that_runs_out_alone(connect):
 
 
 def test_leases_that_run_out(connect):
-    """Their holder may have died where no peer saw it: leases beside each other count as deaths."""
+    """The holder may have died without a peer that saw it. Expired leases beside each other count as deaths."""
     queue = connect(lease=0.05, max_attempts=1)
     queue.enqueue_many([b"a", b"b"])
     for _ in range(2):

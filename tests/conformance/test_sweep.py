@@ -1,5 +1,5 @@
-"""The sweep for expired leases: by XAUTOCLAIM where all leases last alike, by pages where they differ; never what is
-parked, held back, or leased for longer; found soon behind however many others.
+"""The sweep for expired leases. It uses XAUTOCLAIM where all leases have one duration, and pages where they differ. It
+never takes parked or postponed jobs or longer leases, and it soon finds an expired lease behind many others.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def calls(client: Any, command: str) -> int:
 
 
 def older(client: Any, *leases: Any, idle: float = LONG) -> None:
-    """As if these jobs of one worker had been leased so long ago."""
+    """Make the leases of these jobs of one worker so old."""
     entries = [lease.claim.entry for lease in leases]
     client.xclaim(key("jobs"), "workers", leases[0].worker, 0, entries, idle=round(idle * 1000), justid=True)
 
 
 @pytest.mark.differs("keys")
 def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, client: Any) -> None:
-    """In order, with their counts: one that was delivered twice is delivered a third time."""
+    """Jobs come back in order with their counts. A job that was delivered twice is delivered a third time."""
     queue, *others = (connect(lease=60.0) for _ in range(4))
     queue.enqueue_many([b"%d" % i for i in range(6)])
     leases = [one.lease() for one in (queue, *others)]  # alone: leases beside others that run out are deaths
@@ -65,7 +65,7 @@ def test_leases_that_last_alike_are_taken_back_by_xautoclaim(connect: Any, clien
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("held", ["parked", "limited", "idle", "longer", "other"])
 def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, held: str) -> None:
-    """However long it has been idle: neither who has it nor since when, nor how often it was delivered, changes."""
+    """However long such an entry has been idle, its holder, its time and its count do not change."""
     queue = connect(lease=60.0, rate=Rate(1, per=LONG, key="k") if held == "limited" else None)
     headers = {"k": "a"} if held == "limited" else {}
     queue.enqueue_many([NewJob(b"x", headers=headers) for _ in range(2)])
@@ -102,7 +102,7 @@ def test_what_is_not_an_expired_lease_is_not_touched(connect: Any, client: Any, 
 
 @pytest.mark.differs("keys")
 def test_the_sweep_of_a_queue_with_priorities(connect: Any, client: Any) -> None:
-    """What it takes goes to the front of its level."""
+    """Reclaimed jobs go to the front of their level."""
     queue = connect(lease=60.0, priorities=2)
     queue.enqueue(b"late", priority=1)
     queue.enqueue(b"soon")
@@ -116,7 +116,7 @@ def test_the_sweep_of_a_queue_with_priorities(connect: Any, client: Any) -> None
 
 @pytest.mark.differs("ops")
 def test_one_cursor_for_all(connect: Any, client: Any) -> None:
-    """Callers do not repeat each other: who comes while another sweeps goes on where that one is, or takes no step."""
+    """Callers do not repeat each other. A caller during another sweep goes on at its cursor or takes no step."""
     queue = connect(lease=60.0)
     queue.enqueue_many([b"x"] * 12_000)
     queue.lease_many(12_000)
@@ -143,7 +143,7 @@ def test_one_cursor_for_all(connect: Any, client: Any) -> None:
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
 def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any, differ: bool) -> None:
-    """By steps of bounded length: so many of them that, one every 15 ms, it takes less than two seconds at 100,000."""
+    """A sweep takes steps of bounded length. At 100,000 leases and a step every 15 ms, it takes less than two seconds."""
     depth = 20_000
     with server.queue("q", lease=600.0) as queue, server.queue("q", lease=300.0) as other:
         queue.enqueue_many([b"x"] * (depth + 1))

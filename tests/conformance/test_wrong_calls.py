@@ -1,4 +1,4 @@
-"""Calls that can't work: each names the way out, and does nothing."""
+"""Calls that can't work. Each error names the way out, and the call has no effect."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_names_of_a_lease(queue: Any) -> None:
 
 @BOTH
 def test_the_wrong_with(kinds: Kinds) -> None:
-    """Of the other colour."""
+    """The `with` statement of the other colour is refused."""
     things = [kinds.queue("q", NOWHERE), kinds.worker(NOWHERE), kinds.flow("f", NOWHERE), kinds.tasks("q", NOWHERE)]
 
     async def enter(one: Any) -> None:
@@ -214,7 +214,7 @@ def test_the_wrong_with(kinds: Kinds) -> None:
 
 @BOTH
 def test_urls_by_place(kinds: Kinds) -> None:
-    """Of all that connect, alike."""
+    """Every function that connects treats a URL alike."""
     things = [kinds.queue("q", NOWHERE), kinds.flow("f", NOWHERE), kinds.tasks("q", NOWHERE).queue]
     assert {one._address.url for one in [*things, kinds.worker(NOWHERE)]} == {NOWHERE}
     refused(lambda: kinds.queue("q", redis.Redis()), "url must be a str, not Redis; a client is client=")

@@ -1,4 +1,4 @@
-"""Slots by scripts: each as a user who may touch its declared keys only, on every server of the ring."""
+"""Slots by scripts. Each script may touch only its declared keys, on every server of the ring."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(entry: str) -> str:
 
 @define
 class Slots:
-    """Jobs of the queue `q` that workers lease, and their slots: of the limit `tenant`, and of the whole queue."""
+    """Jobs of the queue `q` that workers lease, with slots of the limit `tenant` and of the whole queue."""
 
     lua: Lua
     terms: dict[str, Any] = field(factory=lambda: {"path": ["tenant"], "keys": [], "limits": [["tenant", 5], ["", 50]]})
@@ -37,21 +37,21 @@ class Slots:
         return self.lua(name, *args, **more)
 
     def add(self, *tenants: str, ids: bool = True, fields: tuple[str, ...] = ()) -> None:
-        """Enqueue a job of each tenant; ids: `ada0`, `bob1`."""
+        """Enqueue a job of each tenant, with ids such as `ada0` and `bob1`."""
         for number, tenant in enumerate(tenants):
             name = f"{tenant}{number}" if ids else ""
             own = ["data", tenant, *(["id", name] if ids else []), "tenant", tenant, *fields]
             self.lua("enqueue", "full", name, "", len(own), *own)
 
     def lease(self, limit: int = 10, worker: str = "w", *, ordered: bool = False) -> list[str]:
-        """Lease jobs; their entries."""
+        """Lease jobs and return their entries."""
         self.lua("declare_terms", "force", "", STRUCTURE, json.dumps({**self.terms, "rates": [], "words": {}}))
         order = ["headrace-key", 0, 1] if ordered else []
         args = ["", TERM, 70_000, 3, 1000, 0, "", 1, 1, 0, *order]
         return [row[0] for row in self.lua("lease_fair", worker, limit, *args)[2]]
 
     def leased(self, *tenants: str, worker: str = "w", ids: bool = True, fields: tuple[str, ...] = ()) -> list[str]:
-        """Enqueue a job of each tenant, and lease them; the entries, in their order."""
+        """Enqueue a job of each tenant, lease them, and return the entries in order."""
         self.add(*tenants, ids=ids, fields=fields)
         entries = self.lease(len(tenants), worker, ordered="headrace-key" in fields)
         assert len(entries) == len(tenants)

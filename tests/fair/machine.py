@@ -164,7 +164,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=st.integers(2, 4), most=st.integers(1, 3))
     def drain(self, number: int, most: int) -> None:
-        """Each of three tenants has several jobs; a few are leased, and the oldest leases end, a few at a time."""
+        """Give each of three tenants several jobs, then lease a few and end the oldest leases several times."""
         for tenant in "abc":
             self.enqueue(number, "x", tenant, "", 0, None)
         for _ in range(6):
@@ -292,7 +292,7 @@ class Machine(RuleBasedStateMachine):
     # -- the model -------------------------------------------------------------------------------------------------
 
     def follow(self, *, settle: bool = True) -> None:
-        """Give the model the events that the script has seen: ends, then jobs that came."""
+        """Give the model the events of the script. They are first ends, then new jobs."""
         for entry, state, when in self.gone_by if settle else ():
             job = self.jobs[entry]
             self.queue.end(job, when, state)
@@ -325,7 +325,7 @@ class Machine(RuleBasedStateMachine):
         assert found == wanted, "slots are not the leased jobs"
 
     def shares(self) -> dict[str, str]:
-        """The records: texts, and bytes as characters."""
+        """Return the records as texts, with bytes as characters."""
         rows = self.client.execute_command("HGETALL", self.key("shares"), NEVER_DECODE=True)
         pairs = rows.items() if isinstance(rows, dict) else zip(rows[::2], rows[1::2], strict=True)
         return {name.decode(): text.decode("latin-1") for name, text in pairs}
@@ -372,7 +372,7 @@ class Machine(RuleBasedStateMachine):
 
     @staticmethod
     def shown(child: Child) -> tuple[Any, ...]:
-        """What must be equal of a value, or organisation."""
+        """Return the fields of a value or an organisation that must be equal."""
         return (child.credit, child.mean, child.running, child.ring, child.round * (child.ring != "new"))
 
     @staticmethod
@@ -414,7 +414,7 @@ class Machine(RuleBasedStateMachine):
         return found
 
     def adopt(self, kept: dict[str, str]) -> None:
-        """Let the model have what is stored."""
+        """Load the stored state into the model."""
         queue = self.queue
         queue.children = self.stored(kept)
         queue.rings.clear()
@@ -469,7 +469,7 @@ class Machine(RuleBasedStateMachine):
         return f"{chr(96 + len(ms))}{ms}{chr(96 + len(number))}{number}"
 
     def calm(self) -> None:
-        """Lease and complete all: nothing is left behind."""
+        """Lease and complete all jobs, and check that no state is left."""
         if not hasattr(self, "ops"):
             return
         for _ in range(400):  # a limit of the queue may be one

@@ -1,4 +1,4 @@
-"""The order of a queue that is fair between values, in plain Python: no server, no clock, no scripts.
+"""The order of a fair queue in plain Python, without a server, a clock or scripts.
 
 `docs/explanation/fairness.md` has the rule. A *node* is a value, or a part of its path: `(0, "acme")` in level 0, with
 two levels also `(0, "acme", "ada")`; the root of a level is `(0,)`. A *line* has the waiting jobs of a value with the
@@ -36,7 +36,9 @@ def lp(value: str | None) -> str:
 
 @frozen
 class Limit:
-    """At most *most* leased jobs: of each value of the header *key*, or of the queue. *each*: of some values others."""
+    """A bound of *most* leased jobs for each value of the header *key*, or for the queue. *each* has other bounds by
+    value.
+    """
 
     most: int
     key: str | None = None
@@ -45,7 +47,7 @@ class Limit:
 
 @define(eq=False)
 class Job:
-    """A job. *cost*: in mean run times, `None` for the measured time."""
+    """A job. *cost* is in mean run times, and `None` stands for the measured time."""
 
     headers: Mapping[str, str]
     level: int = 0
@@ -75,7 +77,7 @@ class Child:
 
 @define(eq=False)
 class Rings:
-    """The rings of a node: of values that came, and of all others."""
+    """The rings of a node. One has the new values, and the other the old ones."""
 
     new: list[Child] = field(factory=list)
     old: list[Child] = field(factory=list)
@@ -83,7 +85,7 @@ class Rings:
     turn: str = "new"
 
     def first(self) -> Child | None:
-        """Return the child to visit: of each ring by turns, while both have some."""
+        """Return the child to visit next. The rings take turns while both have children."""
         ring = self.turn if getattr(self, self.turn) else self.other(self.turn)
         children: list[Child] = getattr(self, ring)
         if not children:
@@ -150,7 +152,7 @@ class FairQueue:
         return job
 
     def lease(self, now: float, limit: int = 1, *, same: bool = False, batch: bool = False) -> list[Job]:
-        """Lease up to *limit* jobs. *same*: of one value. *batch*: their time is divided by their number."""
+        """Lease up to *limit* jobs. *same* asks for one value. With *batch* their time is divided by their number."""
         self._settle()
         room = min([limit, *(each.most - len(self.held) for each in self.limits if each.key is None)])
         self._look()
@@ -176,8 +178,9 @@ class FairQueue:
         self._forget([])
 
     def end(self, job: Job, now: float, state: str = "gone") -> None:
-        """End a lease: the job is gone (completed, cancelled, dead), waits in front (`front`: released, reclaimed,
-        expired), waits at the back (`back`: retried), or is held back (`later`: delayed, suspended).
+        """End a lease. The job is gone (completed, cancelled or dead), waits in front (`front`, after a release, a
+        reclaim or an expiry), waits at the back (`back`, after a retry), or is held back (`later`, delayed or
+        suspended).
         """
         self.held.remove(job)
         for slot in self.line_of(job).slots:
@@ -188,7 +191,7 @@ class FairQueue:
             self.come_back(job, front=state == "front")
 
     def come_back(self, job: Job, *, front: bool) -> None:
-        """Put a job into its line: by the place that it had, or at the back."""
+        """Put a job into its line, at its former place or at the back."""
         job.state = "waiting"
         if front:
             insort(self.fronts, job, key=_place)
@@ -334,8 +337,8 @@ class FairQueue:
         self.coming = later
 
     def _join(self, node: Node) -> None:
-        """Enter the rings: a value of which no job waited or was leased is new; others are old, when they may be
-        visited again.
+        """Enter the rings. A value without waiting and leased jobs is new. Other values are old, from the round in
+        which they may be visited again.
         """
         while len(node) > 1:
             rings, child = self.rings[node[:-1]], self.children.get(node)
@@ -357,7 +360,7 @@ class FairQueue:
         insort(rings.old, child, key=_turn)
 
     def _turn_away(self, line: Line) -> None:
-        """No job of this line may run: it goes to the line of its limit, and others take the slots that it had."""
+        """Move a line whose jobs may not run to the line of its limit. Its slots go to other lines."""
         line.ready = False
         stop = self._full(line)
         if line.jobs and stop is not None:
@@ -425,7 +428,7 @@ class FairQueue:
         return job
 
     def _end_visit(self, node: Node, *, gone: bool) -> None:
-        """Let a value that was leased from leave its ring, or go to the end of the old one; the same above it."""
+        """Remove a visited value from its ring, or move it to the end of the old one. Do the same above it."""
         while len(node) > 1:
             child = self.children[node]
             if gone:
@@ -443,8 +446,8 @@ class FairQueue:
                 return
 
     def _over(self, child: Child, *, ring: str, had: bool) -> None:
-        """A visit is over: the rounds that pay the debt are passed over, and the next visit's credit is given. *had*: a
-        job was taken; if not, the child keeps its credit and its round.
+        """End a visit. Rounds that pay the debt are skipped, and the credit of the next visit is given. *had* tells
+        that a job was taken. Otherwise the child keeps its credit and its round.
         """
         rings, quantum = self.rings[child.node[:-1]], self.quantum(child.node)
         getattr(rings, child.ring).pop(0)

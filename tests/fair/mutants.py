@@ -1,4 +1,6 @@
-"""Bugs planted in the scripts of queues with terms: for the storm with its complaint, and for the tests of slots."""
+"""Bugs planted in the scripts of queues with terms. The storm has a complaint for each, and the tests of slots find
+them.
+"""
 
 from __future__ import annotations
 

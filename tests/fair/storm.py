@@ -1,4 +1,4 @@
-"""A storm over a queue with terms: workers killed, suspended and cut off, the server killed.
+"""A storm over a queue with terms. It kills, suspends and cuts off workers, and kills the server.
 
 Two judges, neither of which trusts a slot. The ledger, outside Redis, has a line as each handler begins and ends:
 
@@ -48,7 +48,7 @@ class Handler(Writer):
         super().write(*words, f"{time.monotonic():.3f}")
 
     def fate(self) -> None:
-        """Some jobs come back before they end: by every way in which a handler can end."""
+        """Choose how a handler ends. Some jobs come back in every way before they end."""
         number = self.dice.random()
         if number < 0.04:
             raise RetryLater(0.2 * self.dice.random())
@@ -106,13 +106,13 @@ class Storm(storm.Storm):
     # -- the operator ------------------------------------------------------------------------------------
 
     def enqueue(self) -> None:
-        """The flood keeps its backlog; others have a job now and then."""
+        """Enqueue jobs. The flood keeps its backlog, and the other tenants have a job now and then."""
         new = [self.named("flood") for _ in range(max(0, BACKLOG - self.queue.counts().waiting))]
         new += [self.named(tenant) for tenant in TENANTS[1:] if self.dice.random() < 0.4]
         self.queue.enqueue_many(new)
 
     def named(self, tenant: str) -> Any:
-        """A new job of a tenant; its name says whose it is, and is its payload."""
+        """Return a new job of a tenant. Its name has the tenant and is its payload."""
         self.jobs[tenant] += 1
         name = f"{tenant}-{self.jobs[tenant]}"
         with self.ledger.open("a") as file:
@@ -132,7 +132,7 @@ class Storm(storm.Storm):
         self.did["redriven"] += self.queue.admin.redrive()
 
     def watch(self) -> None:
-        """Count the leased jobs of each tenant at one instant, by the pending list alone; and all slots."""
+        """Count the leased jobs of each tenant at one instant from the pending list, and all slots."""
         key = f"headrace:{{{QUEUE}}}:{QUEUE}:"
         with self.client.pipeline() as pipe:
             pipe.xpending_range(f"{key}jobs", "workers", "-", "+", 10_000)
@@ -205,7 +205,8 @@ def is_worker(owner: str) -> bool:
 
 
 def judged(lines: list[list[str]], cancelled: int, jobs: int) -> list[str]:
-    """List complaints about a ledger: every job ran to its end, unless it was cancelled; and the flood delays no other.
+    """Return complaints about a ledger. Every job must run to its end unless it was cancelled, and the flood must delay
+    no other.
 
     The flood has 200 jobs in front of each job that comes, so in a queue that is not fair all wait for as long.
     """

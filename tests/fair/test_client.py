@@ -1,4 +1,4 @@
-"""Queues with `fair=` and `limits=`, as programs use them: both colours, hand leases and every verb."""
+"""Queues with `fair=` and `limits=` in programs. The tests run both colours, leases by hand and every verb."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_two_levels(connect: Any) -> None:
 
 
 def test_foreign_producers_are_served(connect: Any, client: redis.Redis) -> None:
-    """A bare XADD with the header as a field is a whole job; jobs without it are one value."""
+    """A bare XADD with the header as a field is a complete job. Jobs without the header share one value."""
     queue = connect(**FAIR)
     for at in range(20):
         client.xadd(queue.ops.keys.key("jobs"), {"data": f"{at}", "tenant": "x"} if at % 2 else {"data": f"{at}"})
@@ -113,7 +113,7 @@ def test_at_most_n_of_a_key_and_in_all(connect: Any) -> None:
 
 
 def test_a_value_has_a_limit_of_its_own(connect: Any) -> None:
-    """Others have the limit of all; the number is the latest declared one, and a higher one lets its line in."""
+    """Other values have the common limit. The latest declared number counts, and a higher one lets its line in."""
     queue = connect(fair="tenant", limits=Limit(3, key="tenant", each={"free": 1, "é:": 4}))
     queue.enqueue_many(of("free", 5) + of("a", 5) + of("é:", 5))
     assert tenants(queue.lease_many(15)) == {"free": 1, "a": 3, "é:": 4}
@@ -129,7 +129,7 @@ def test_a_value_has_a_limit_of_its_own(connect: Any) -> None:
 
 
 def test_limits_of_values_are_not_of_other_keys(connect: Any) -> None:
-    """Both limits count; a limit with weights keeps them."""
+    """The limits of both keys count. A value with a weight keeps its limit."""
     limits = [Limit(2, key="api", each={"a": 1}), Limit(9, key="tenant", each={"a": 3})]
     queue = connect(fair="tenant", weights={"a": 2.0}, limits=limits)
     queue.enqueue_many([NewJob(b"x", headers={"tenant": "a", "api": api}) for api in "abc" * 3])
@@ -284,7 +284,7 @@ def test_a_queue_that_was_deleted_gets_its_terms_again(connect: Any, client: red
 
 
 def test_an_operator_changes_the_structure(connect: Any) -> None:
-    """Jobs in lines get new lines; running jobs keep their slots until they end."""
+    """Jobs in lines get new lines. Running jobs keep their slots until they end."""
     queue = connect(**FAIR)
     queue.enqueue_many([NewJob(b"x", headers={"tenant": f"{at}", "org": "big" if at else "small"}) for at in range(9)])
     (lease,) = queue.lease_many(1)

@@ -1,4 +1,4 @@
-"""A connection that breaks at any byte of a lease, or of a completion: each job has its slot once, or not at all."""
+"""A connection that breaks at any byte of a lease or a completion. Each job has its slot once or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lines(queue: Queue) -> None:
 
 
 def leased(queue: Queue) -> Any:
-    """The first of them is leased; the other waits for the slot."""
+    """Lease the first job. The other one waits for the slot."""
     lines(queue)
     return queue.lease()
 
@@ -68,5 +68,5 @@ def bench(server: Server, large: bool) -> Iterator[Bench]:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte(bench: Bench, case: Case) -> None:
-    """On other servers than the newest at every seventeenth."""
+    """Every byte is tried on the newest server, and every seventeenth on the others."""
     cut_everywhere(bench, case, **TERMS)

@@ -1,4 +1,4 @@
-"""Inputs that an order by virtual time got wrong, and that rings must get right: the model, and the real scripts.
+"""Inputs that an order by virtual time got wrong. Rings get them right in the model and in the scripts.
 
 Both run through one set of calls: `Modelled` and `Real` have `add`, `lease` and `end`. Times are ms.
 """
@@ -77,7 +77,7 @@ class Real:
 
 @pytest.fixture(params=["model", "scripts"])
 def make(request: Any) -> Iterator[Any]:
-    """Make a queue: the model's, or one of the newest server."""
+    """Make a queue of the model or of the newest server."""
     if request.param == "model":
         yield Modelled
         return
@@ -122,7 +122,7 @@ def test_a_weight_counts_among_newcomers(make: Any) -> None:
 
 
 def test_nobody_pays_for_an_hour_ago(make: Any) -> None:
-    """A job of a second, then 2,000 jobs of others of 1 ms: its owner's next job is among the next 8."""
+    """A job ran for a second, then 2,000 jobs of others for 1 ms each. The next job of its tenant is among the next 8."""
     queue = make()
     queue.add("ada")
     queue.end(queue.lease(1), 1000.0)
@@ -215,7 +215,7 @@ def test_an_end_costs_as_much_with_2000_stopped_lines(newest: Server) -> None:
 
 
 def test_credits_are_numbers_to_the_end(make: Any) -> None:
-    """Weight 0.001 and cost 1e6: 10,000 jobs of two equal tenants are shared equally."""
+    """The weight is 0.001 and the cost 1e6. Two equal tenants get equal shares of 10,000 jobs."""
     queue = make(weights={"a": 0.001, "b": 0.001})
     queue.add(*["a", "b"] * 5000, cost=1e6)
     counted: Counter[str] = Counter()
@@ -227,7 +227,7 @@ def test_credits_are_numbers_to_the_end(make: Any) -> None:
 
 
 def test_weights_of_slow_handlers(make: Any) -> None:
-    """3:2:1 over 3,000 leases of handlers of 30 ms, 20 at once; also in each 600 of them."""
+    """The shares are 3:2:1 over 3,000 leases and over each 600. 20 handlers take 30 ms each."""
     weights = {"gold": 3.0, "silver": 2.0, "tin": 1.0}
     queue = make(weights=weights)
     queue.add(*list(weights) * 30)

@@ -1,4 +1,4 @@
-"""The laws of the model itself: shares by weight, no credit, no starvation, no idle slot, nothing left behind."""
+"""The laws of the model. They are shares by weight, no credit, no starvation, no idle slot, and no state left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEIGHTS: dict[tuple[str, ...], float] = {("ada",): 3.0, ("bob",): 2.0, ("cyd",):
 
 
 class Run:
-    """Handlers that work on a queue, in simulated time. *durations*: of a job of each tenant, in ms."""
+    """Handlers that work on a queue in simulated time. *durations* are the ms of a job of each tenant."""
 
     def __init__(self, queue: FairQueue, handlers: int, durations: dict[str, tuple[float, float]], seed: int) -> None:
         self.queue, self.free, self.durations = queue, handlers, durations
@@ -54,7 +54,7 @@ class Run:
     seed=st.integers(0, 1000),
 )
 def test_the_workers_time_is_shared_by_weight(handlers, means, spread, seed):
-    """Each tenant always waits. Over 3,000 leases, the time is shared 3:2:1 within 5 %.
+    """Each tenant always waits. Over 3,000 leases the time is shared 3:2:1 within 5 %.
 
     A run that is longer than a visit is not made up for in full. So chance stays in the sum of the times, here four
     standard deviations.
@@ -122,9 +122,7 @@ def test_an_idle_value_gets_no_credit():
 
 
 def test_a_correction_is_one_visit_at_most():
-    """A run that took a hundred times its charge costs one visit, and one that took none brings one: nobody pays for
-    an hour ago.
-    """
+    """A run of a hundred times its charge costs one visit, and a run without time gains one. Old runs cost nothing."""
     queue = FairQueue()
     for _ in range(60):
         queue.enqueue({"tenant": "ada"})
@@ -168,7 +166,7 @@ def test_a_value_that_comes_back_while_its_job_runs_is_old():
 
 
 def test_the_line_of_a_limit_lets_in_one():
-    """Four users wait for two slots of their organisation: each end lets the first in, who comes in its order."""
+    """Four users wait for two slots of their organisation. Each end lets in the first user that waits."""
     queue = FairQueue(path=("org", "user"), limits=[Limit(2, "org")])
     for name in "abcdef":
         queue.enqueue({"org": "x", "user": name})
@@ -202,7 +200,7 @@ def test_a_batch_shares_its_time():
 
 @pytest.mark.parametrize("path", [("tenant",), ("org", "tenant")])
 def test_many_values_of_one_organisation(path):
-    """With two levels, thirty users of one organisation have one share; with one level, thirty."""
+    """With two levels, thirty users of one organisation have one share. With one level they have thirty."""
     queue = FairQueue(path=path)
     for n in range(30):
         queue.enqueue({"org": "many", "tenant": f"u{n}"})
@@ -214,7 +212,9 @@ def test_many_values_of_one_organisation(path):
 
 @pytest.mark.slow
 def test_a_flood_does_not_delay_others():
-    """A flood of one tenant, and jobs of ten others now and then: these jobs wait for one job, not for the flood."""
+    """A tenant floods the queue, and ten others have a job now and then. Their jobs wait for one job and not for the
+    flood.
+    """
     queue = FairQueue()
     run = Run(queue, 2, defaultdict(lambda: (10.0, 10.0)), 1)
     for _ in range(800):

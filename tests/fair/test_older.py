@@ -1,4 +1,4 @@
-"""A worker of the version before terms, beside a queue with limits: nothing is lost or runs twice, slots are mended."""
+"""A worker of the version before terms, beside a queue with limits. No job is lost or runs twice, and slots are mended."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran_by(program: Any) -> list[str]:
-    """End the older worker; the jobs that it ran."""
+    """End the older worker and return the jobs that it ran."""
     lines = older.end(program).split("\n")
     return [line.removeprefix("ran ") for line in lines if line.startswith("ran ")]
 
 
 @pytest.mark.slow
 def test_an_older_worker_beside_lines(old: Path, newest: Server) -> None:
-    """It takes no job of a line, however long that waits; it takes others beside the limits. Each job runs once."""
+    """The older worker takes no job from a line, however long it waits. It leases others beside the limits. Each runs
+    once.
+    """
     beside_lines(old, newest)
 
 

@@ -1,4 +1,4 @@
-"""The picks keep more than the rule: rates by key, suspects alone, one caller at a time, and nothing left behind."""
+"""The picks obey other rules too. They are rates by key, suspects that run alone, and one caller at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_line_rests_until_its_rate_has_a_token(connect: Any) -> None:
 
 
 def test_a_rate_of_two_values_is_shared(connect: Any) -> None:
-    """Both tenants wait for the token of their api: the one that had less gets it."""
+    """Both tenants wait for a token of their api. The tenant that had less gets it."""
     queue = connect(fair="tenant", rate=Rate(1, per=0.1, key="api"))
     for tenant in "ab":
         queue.enqueue_many([NewJob(b"x", headers={"tenant": tenant, "api": "m"}, cost=1.0) for _ in range(3)])

@@ -1,4 +1,4 @@
-"""Terms never stop a queue: fleets that differ go on by the queue's terms, and these change when all declare others."""
+"""Changed terms never stop a queue. Different workers go on by the queue's terms, which change when all declare others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def of(tenant: str, number: int) -> list[NewJob[bytes]]:
 
 
 def sent(client: redis.Redis, op: Op[Any]) -> Any:
-    """Send an operation; return its answer."""
+    """Send an operation and return its answer."""
     return op.decode(client.execute_command(*op.wire("EVAL", "l", "1"), NEVER_DECODE=True))
 
 
@@ -150,7 +150,7 @@ def test_workers_obey_the_terms_that_the_queue_has(newest: Server, work: Work) -
 
 
 def test_terms_change_under_running_workers(newest: Server, work: Work, caplog: pytest.LogCaptureFixture) -> None:
-    """When the last old worker leaves, the new ones have their terms within a moment; jobs that run go on."""
+    """When the last old worker leaves, the terms of the new ones apply within a moment. Running jobs go on."""
     caplog.set_level(logging.INFO, "headrace")
     fleet = Fleet(work)
     with Queue[bytes]("q", url=newest.url) as queue, newest.client() as client:
@@ -285,7 +285,7 @@ def test_an_operator_who_does_not_know_all_rates_is_refused(connect: Any) -> Non
 
 
 def test_names_of_headers_are_kept_whatever_they_have(connect: Any) -> None:
-    """A structure is text: its separators are escaped in names."""
+    """A structure is text in which separators inside names are escaped."""
     queue = connect(fair="a b/c=d", limits=[Limit(1, key="x,*/y"), Limit(9)])
     queue.enqueue_many([NewJob(b"x", headers={"x,*/y": "1"}) for _ in range(3)])
     assert len(queue.lease_many(3)) == 1

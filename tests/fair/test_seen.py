@@ -1,4 +1,4 @@
-"""Jobs in lines, as listings, counts and verbs see them: they wait, or are parked, as anywhere else."""
+"""Jobs in lines, as listings, counts and verbs show them. They are waiting or parked like other jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TERMS: Any = {"fair": "tenant", "limits": Limit(1, key="tenant")}
 
 @pytest.fixture
 def queue(connect: Any) -> Any:
-    """One job of `ada` is leased, one came back, two wait in her line; nobody has looked at the job of `bob`."""
+    """Lease one job of `ada`, park one and put two into her line. The job of `bob` has not been looked at."""
     queue = connect("q", **TERMS)
     queue.enqueue_many([NewJob(b"x", id=f"a{n}", headers={"tenant": "ada"}) for n in range(4)])
     assert [lease.job.id for lease in queue.lease_many(5)] == ["a0"]
@@ -33,7 +33,7 @@ def test_counts(queue: Any) -> None:
 
 
 def test_listings(queue: Any) -> None:
-    """In the order of their entries; jobs in front first."""
+    """Jobs are listed in the order of their entries, and parked ones first."""
     assert [(item.job.id, item.state) for item in queue.admin.waiting()] == [
         ("a0", "parked"), ("a1", "waiting"), ("a2", "waiting"), ("a3", "waiting"), ("b", "waiting"),
     ]  # fmt: skip
@@ -45,7 +45,7 @@ def test_listings(queue: Any) -> None:
 
 
 def test_a_job_is_found(queue: Any) -> None:
-    """An attempt is a delivery; standing in a line is none."""
+    """An attempt is a delivery. A job in a line was not delivered."""
     for name, state, attempt, position in (("a0", "parked", 1, 0), ("a1", "waiting", 1, 1), ("b", "waiting", 1, 4)):
         found = queue.find(name)
         assert (found.state, found.job.attempt) == (state, attempt), name

@@ -1,4 +1,4 @@
-"""Sharded queues with terms: each shard is fair, limits hold as they say, and shares are sums."""
+"""Sharded queues with terms. Each shard is fair, limits hold as documented, and shares are sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slot ends with its lease: in every way that a lease ends, once, and a line that waits for it wakes a reader."""
+"""A slot ends once with its lease in every way. A line that waits for it wakes a reader."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def suspends(slots: Slots, entry: str, kind: str = "sleep") -> Any:
 
 
 def moves_on(slots: Slots, entry: str) -> Any:
-    """A job of a flow, or of none: the flow's script completes it."""
+    """Complete a job with the script of flows. The job may belong to no flow."""
     parts = [
         "jobs", "wake", "ids", "leases", "released", "delayed", "bodies", "blocked", "dead", "stats", "flows", "events",
         "control", "limited", "asleep", "steps", "held", "slots", "settled", "stopped",
@@ -199,7 +199,7 @@ def ends_ordered(slots: Slots) -> None:
 
 @pytest.mark.parametrize("way", ["completed", "dead", "retried later", "released", "cancelled"])
 def test_a_slot_is_given_back_once(slots: Slots, way: str) -> None:
-    """By whoever ends a lease that has ended, or that another worker has by now."""
+    """The lease has ended, or another worker has it by now. A second end frees no slot."""
     first, *others = slots.leased("ada", "bob", "ada")
     for _ in range(2):
         ONE[way](slots, first)
@@ -281,7 +281,7 @@ def finds_a_line(slots: Slots) -> None:
 
 
 def test_what_is_lost_is_mended(slots: Slots) -> None:
-    """A repair gives leases their slots, and jobs their lines; nothing else changes."""
+    """A repair gives leases their slots and jobs their lines, and changes nothing else."""
     slots.add("ada", "ada", "bob", "cyd")
     slots.terms["limits"] = [["tenant", 1]]
     slots.lease(2)
@@ -312,7 +312,7 @@ def test_what_is_left_is_mended(slots: Slots) -> None:
 
 
 def repaired(slots: Slots) -> dict[str, int]:
-    """Repair the queue; return the counts of repairs."""
+    """Repair the queue and return the counts of repairs."""
     place, cursor, *found = slots("repair", "jobs", "-", 500, TERM)
     assert (place, cursor) == ("", "0")
     names = "groups dangling stranded undated hollow ids_released ids_taken leftovers workers deleted enqueued slots"

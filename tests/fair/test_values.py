@@ -1,4 +1,4 @@
-"""The verbs for one value of a queue with terms: its waiting jobs are listed, and removed."""
+"""The verbs for one value of a queue with terms. They list and remove its waiting jobs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_values_over_shards(connect: Any) -> None:
 
 
 def test_values_before_any_worker_has_declared_the_terms(connect: Any) -> None:
-    """By the terms of the program that asks; a program without terms cannot know them."""
+    """The terms of the calling program are used. A program without terms can't know them."""
     queue = connect(fair="tenant")
     queue.enqueue_many(mixed(3))
     assert waiting(queue, "acme") == named("acme", 0, 1, 2)

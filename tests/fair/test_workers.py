@@ -1,4 +1,4 @@
-"""Workers of queues with `fair=` and `limits=`: threads and asyncio, batches, tasks, flows, and their log events."""
+"""Workers of queues with `fair=` and `limits=`. The tests cover threads, asyncio, batches, tasks, flows and log events."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_run_that_sleeps_has_no_slot(newest_queue: Queue[bytes], work: Work) -
 
 
 def test_terms_of_a_deployment_that_changes_them(newest_queue: Queue[bytes], newest: Server) -> None:
-    """With no worker alive a new one brings its own structure, also while thousands of jobs are in lines."""
+    """Without live workers a new one brings its structure, even while thousands of jobs are in lines."""
     with Queue[bytes]("q", url=newest.url, fair="tenant", weights={"a": 2.0}) as old:
         old.enqueue_many(of("a", 1500))
         assert old.lease().release()  # type: ignore[union-attr]

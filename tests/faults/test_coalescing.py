@@ -1,4 +1,4 @@
-"""Awaited calls of one operation at the same time travel as one: each hears its own answer, and none acts twice."""
+"""Awaited calls of one operation at the same time travel as one. Each gets its own answer and acts once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def calls_of(server: Server, command: str) -> int:
 
 
 def test_few_round_trips(server: Server) -> None:
-    """Hundreds of enqueues at the same time are a handful of calls, in order; and so are their completions."""
+    """Hundreds of concurrent enqueues need a few calls and stay in order. Their completions do too."""
 
     async def story() -> None:
         async with AsyncQueue("joined", url=server.url) as queue:
@@ -41,7 +41,7 @@ def test_few_round_trips(server: Server) -> None:
 
 
 def test_parts_of_a_thousand(server: Server) -> None:
-    """Of 1,000 enqueues at the same time two go at once, and the others in two parts: four round trips, no more."""
+    """1,000 concurrent enqueues need four round trips. Two go at once, and the others in two parts."""
 
     async def story() -> None:
         async with AsyncQueue("thousand", url=server.url) as queue:
@@ -79,7 +79,7 @@ def test_callers_that_go_on(server: Server) -> None:
 
 
 def test_own_answers(server: Server) -> None:
-    """With ids, headers and delays mixed in, each caller hears about its own job."""
+    """Jobs with ids, headers and delays are mixed. Each caller gets the answer about its own job."""
 
     async def story() -> None:
         async with AsyncQueue("own", url=server.url) as queue:
@@ -126,7 +126,7 @@ def test_one_gives_up(server: Server) -> None:
 
 
 def test_cancelled_is_cancelled(server: Server) -> None:
-    """Whenever a call is cancelled, its task ends as cancelled: no layer below takes that for its own."""
+    """The task of a cancelled call always ends as cancelled. No layer below takes the cancellation as its own."""
 
     async def story() -> None:
         for steps in range(12):
@@ -157,7 +157,7 @@ def test_large_ones_stay_apart(server: Server) -> None:
 
 
 def test_everybody_hears_of_an_error(server: Server) -> None:
-    """What fails the joint call fails each of its callers, and the next call is a new one."""
+    """An error of the joint call is raised to each caller, and the next call is a new one."""
 
     async def story() -> None:
         async with AsyncQueue("wrong", url=server.url) as queue:
@@ -173,7 +173,7 @@ def test_everybody_hears_of_an_error(server: Server) -> None:
 
 @pytest.mark.parametrize("side", ["requests", "replies"])
 def test_cut(own: Server, proxy: Proxy, side: str) -> None:
-    """The connection of a joint call breaks, anywhere: every caller gets its answer, every job is there once."""
+    """The connection of a joint call breaks at any byte. Every caller gets its answer, and every job is added once."""
 
     async def story(after: int) -> None:
         async with AsyncQueue("q", url=proxy.url) as queue:

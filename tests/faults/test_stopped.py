@@ -64,7 +64,7 @@ def admin(own: Server) -> Iterator[redis.Redis]:
 
 
 def stopped(colour: str, own: Server, proxy: Proxy, admin: redis.Redis, record: float, *, forget: bool) -> str:
-    """Stop a process after its call was carried out and before that was answered: what it says when it goes on."""
+    """Stop a process after its call was carried out and before the answer. Return its output after it goes on."""
     with Queue("other", url=own.url) as other:
         other.enqueue(b"so that the script is known")
     with Script(CHILD, [colour, proxy.url, str(record)], stderr=None) as child:
@@ -87,7 +87,7 @@ def stopped(colour: str, own: Server, proxy: Proxy, admin: redis.Redis, record: 
 
 
 def test_a_call_that_is_too_old_is_not_sent_again(colour: str, own: Server, proxy: Proxy, admin: redis.Redis) -> None:
-    """The server may have forgotten that it did it: whether it did is unknown, and it happens once."""
+    """The server may have forgotten the call. Its outcome is unknown, and it happens once."""
     said = stopped(colour, own, proxy, admin, 2.0, forget=True)
     assert said.startswith("OutcomeUnknown unknown whether enqueue happened"), said
     with Queue("q", url=own.url) as queue:
@@ -95,7 +95,7 @@ def test_a_call_that_is_too_old_is_not_sent_again(colour: str, own: Server, prox
 
 
 def test_a_call_of_before_is_sent_again(colour: str, own: Server, proxy: Proxy, admin: redis.Redis) -> None:
-    """As long as the server knows what it answered, it answers the same."""
+    """While the server keeps the record of the call, it returns the same answer."""
     assert stopped(colour, own, proxy, admin, limits.RECORD_S, forget=False) == "True\n"
     with Queue("q", url=own.url) as queue:
         assert queue.counts() == Counts(waiting=1, enqueued=1)

@@ -1,4 +1,4 @@
-"""`timeout=` of a queue and of a call: it bounds the call, retries and all, and the error says what is known."""
+"""`timeout=` of a queue and of a call. It bounds the call with its retries, and the error has the outcome if known."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def late(asked: Asked, call: Callable[[Any], Any], outcome: str, kind: type[Exce
 
 
 def outcome_of(error: Any) -> str:
-    """What an error says is known of the call."""
+    """Return the outcome of the call that an error has."""
     return str((error.__cause__ if isinstance(error, StreamStopped) else error).outcome)
 
 
@@ -77,7 +77,7 @@ def leased(asked: Asked) -> Iterator[Any]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_server_that_is_silent(asked: Asked, leased: Any, proxy: Proxy, verb: str) -> None:
-    """It takes what is sent, and never answers: unknown."""
+    """The server reads the call and never answers, so the outcome is unknown."""
     proxy.mute()
     error = late(asked, lambda q: VERBS[verb](q, leased), "unknown")
     assert isinstance(error, redis.TimeoutError)
@@ -91,7 +91,7 @@ def test_a_server_that_is_gone(asked: Asked, leased: Any, proxy: Proxy, verb: st
 
 
 def test_a_server_that_is_full(asked: Asked, admin: redis.Redis) -> None:
-    """Its answer is an answer: nothing has happened."""
+    """An answer that the server is full means that nothing has happened."""
     asked(enqueue)
     admin.config_set("maxmemory", 1)
     refused(asked, lambda q: q.enqueue(b"x", timeout=SHORT_S), redis.ResponseError)  # its own class, but on 6.2
@@ -101,7 +101,7 @@ def test_a_server_that_is_full(asked: Asked, admin: redis.Redis) -> None:
 
 
 def refused(asked: Asked, call: Callable[[Any], Any], kind: type[Exception]) -> None:
-    """Call until it is said to be refused: a machine may be too busy for the last attempt to be answered in time."""
+    """Call until the outcome is refused. On a busy machine the last attempt may get no answer in time."""
     for _ in range(20):
         error = late(asked, call, "refused|unknown", Exception)
         if outcome_of(error) == "refused":
@@ -153,7 +153,7 @@ def timeout_of(sock: socket.socket) -> float:
 
 
 def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
-    """No error of a broken connection: reading, and writing more than fits between a client and a frozen server."""
+    """It is not an error of a broken connection. Both a read and a write to a frozen server time out."""
     with Queue("q", url=newest.url) as queue:
         queue.enqueue(b"x")
         connection = queue._executor.connections.take()
@@ -170,7 +170,7 @@ def test_what_the_kernel_ends_is_a_timeout(newest: Server) -> None:
 
 
 class Alarm:
-    """A request's time limit, as web servers set it: a signal whose handler raises, wherever the program is."""
+    """A request's time limit as web servers set it, by a signal whose handler raises at any place."""
 
     def __init__(self, raises: type[Exception]) -> None:
         self.raises = raises
@@ -260,7 +260,7 @@ print(interrupted, longest, number)
 
 
 def test_calls_that_are_interrupted_again_and_again_end(newest: Server) -> None:
-    """At whatever instruction: no call hangs, none acts twice, and none gets the reply of another."""
+    """Interruptions come at any instruction. No call hangs or acts twice, and none gets the reply of another."""
     with Script(INTERRUPTED, [newest.url]) as program:
         said, complaints = program.communicate(timeout=PATIENCE)
     assert program.returncode == 0, complaints
@@ -272,7 +272,7 @@ def test_calls_that_are_interrupted_again_and_again_end(newest: Server) -> None:
 
 
 def test_an_awaited_call_is_bounded_too(proxy: Proxy) -> None:
-    """By the one timer of all calls: those of two connections, begun one after the other, and again later."""
+    """One timer serves all calls, on two connections, one after the other and again later."""
 
     async def story() -> None:
         async with AsyncQueue("q", url=proxy.url) as queue:
@@ -311,7 +311,7 @@ def test_a_new_connection_has_the_usual_timeouts(asked: Asked) -> None:
 
 
 def test_all_who_wait_together(proxy: Proxy) -> None:
-    """A thousand coalesced calls end in time, whatever they wait for: a turn, the others, the server."""
+    """A thousand coalesced calls end in time, while they wait for a turn, for others, or for the server."""
 
     async def story() -> None:
         async with AsyncQueue("q", url=proxy.url) as queue:
@@ -330,7 +330,7 @@ def test_all_who_wait_together(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", True])
 def test_a_timeout_that_is_none(timeout: Any) -> None:
-    """Refused before anything is sent: there is no server."""
+    """An invalid timeout is refused without a server."""
     with pytest.raises((TypeError, ValueError), match="timeout"):
         Queue("q", url="redis://localhost:1", timeout=timeout)
     with pytest.raises((TypeError, ValueError), match="timeout"):
@@ -352,7 +352,7 @@ def test_a_time_out_while_a_socket_s_path_is_opened(own: Server, monkeypatch: py
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_a_lease_waits_for_a_frozen_server(newest: Server, newest_connect: Connect, shards: int) -> None:
-    """Until its time is over, with and without shards: longer than one shard is waited for while others answer."""
+    """The call waits until its time is over, with and without shards. A shard is waited for less while others answer."""
     queue = newest_connect("q", shards=shards)
     queue.enqueue(b"x")
     os.kill(newest.pid, signal.SIGSTOP)

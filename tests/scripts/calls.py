@@ -1,4 +1,4 @@
-"""Calls of each script, for the tests that try all scripts: a new script has its row here."""
+"""Calls of each script, for the tests that try all scripts. A new script needs a row here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Call = tuple[list[Any], Any]
 
 @frozen
 class Calls:
-    """A script: an operation that sends it, and calls with their replies, as `(arguments, reply)`."""
+    """A script with an operation that sends it, and calls with their replies, as `(arguments, reply)`."""
 
     sample: Op[object]
     """An operation on the queue `shop/orders`: its arguments are compared with the header, and set to extremes."""
@@ -47,7 +47,7 @@ class Calls:
 
 
 def fill(lua: Lua) -> str:
-    """Add jobs in every state: worker `w` has leased `i`, with a duration of its own. Return the entry of `i`."""
+    """Add jobs in every state. Worker `w` has leased `i` with its own duration. Return the entry of `i`."""
     lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i", "late", "+60000", 4, "data", "z", "id", "late")
     lua.lease(limit=1, duration=TERM)
     (entry,) = lua.holders()

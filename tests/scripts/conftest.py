@@ -25,7 +25,7 @@ TERM = 60_000  # ms of a lease, where it does not matter
 
 
 def declared(name: str) -> list[str]:
-    """The parts that are a script's keys, in their order; those of its items come behind them."""
+    """Return the parts that are a script's keys, in their order. The keys of its items come after them."""
     return fixed(script(name).keys)
 
 
@@ -43,7 +43,7 @@ class Lua:
         )
 
     def __call__(self, name: str, *args: Any, call: int | str = "", lane: str = "l", extra: Sequence[str] = ()) -> Any:
-        """The reply of a script, bytes as text. *extra*: keys after the declared ones, in full."""
+        """Return the reply of a script with bytes as text. *extra* are whole names of keys after the declared ones."""
         parts = [f"lane:{lane}" if part == "lane" else part for part in declared(name)]
         if name == "move" and not extra:
             extra = [f"headrace:{{q}}:q/to:{part}" for part in ["wake", *parts[1:7], "events", "steps", "cancels"]]
@@ -74,16 +74,16 @@ class Lua:
     # -- what tests say often ----------------------------------------------------------------------------
 
     def add(self, *payloads: str) -> list[str]:
-        """Enqueue plain payloads; their ids."""
+        """Enqueue plain payloads and return their ids."""
         return [receipt.id for receipt in plain_receipts(self("enqueue", "plain", *payloads))]
 
     def lease(self, worker: str = "w", limit: int = 100, *, most: int = 0, ttl: int = 70_000, **options: Any) -> Any:
-        """The reply of `lease`. *most*: max_attempts."""
+        """Return the reply of `lease`. *most* is max_attempts."""
         args = [options.pop(name, default) for name, default in (("duration", ""), ("dead_limit", 1000), ("woken", 0))]
         return self("lease", worker, limit, args[0], TERM, ttl, most, args[1], args[2], **options)
 
     def leased(self, *payloads: str, worker: str = "w", **options: Any) -> list[str]:
-        """Enqueue and lease; the entries."""
+        """Enqueue and lease jobs, and return the entries."""
         entries = self.add(*payloads)
         self.lease(worker, **options)
         return entries
@@ -98,7 +98,7 @@ class Lua:
         return {name: number for name, number in zip(names.split(), self("counts"), strict=True) if number}
 
     def holders(self) -> dict[str, tuple[str, int]]:
-        """Who holds what, with the delivery count."""
+        """Return the holder and the delivery count of each pending entry."""
         if not self.redis.exists(self.key("jobs")) or not self.redis.xinfo_groups(self.key("jobs")):
             return {}
         rows = self.redis.xpending_range(self.key("jobs"), "workers", "-", "+", 10_000)
@@ -159,7 +159,7 @@ def text(reply: Any) -> Any:
 
 @pytest.fixture(params=[2, 3], ids=["RESP2", "RESP3"])
 def protocol(request: pytest.FixtureRequest) -> int:
-    """Both protocols: a script's replies have one shape."""
+    """Run with both protocols, in which a script's replies have one shape."""
     return int(request.param)
 
 

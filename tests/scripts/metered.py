@@ -1,4 +1,4 @@
-"""A script that counts what it asks of the server: bytes and commands, which are the same on any machine."""
+"""A script that counts the bytes and commands that it sends to the server. They are the same on any machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ return {reply, cost.read, cost.written, cost.commands, cost.elements}
 
 @frozen
 class Cost:
-    """What one run of a script has moved inside the server, and what it answered."""
+    """The amounts that one run of a script moved inside the server, and its answer."""
 
     script: str
     read: int
@@ -57,7 +57,7 @@ def metered(source: str) -> str:
 
 
 def cost(script: str, reply: Any) -> tuple[Any, Cost]:
-    """What a script that was made by `metered` answered, apart."""
+    """Split the answer of a script made by `metered` into the script's own and its cost."""
     answer, *numbers = reply
     return answer, Cost(script, *map(int, numbers), weight(answer))
 

@@ -1,4 +1,4 @@
-"""What `test_bytes` holds against the limits: each script of the package, called as often as it takes.
+"""The calls that `test_bytes` holds against the limits. Each script of the package is called as often as it needs.
 
 A stand fills the queue with what is large and calls its script by `lua`.
 
@@ -32,12 +32,12 @@ def stand(script: str) -> Callable[[Stand], Stand]:
 
 
 def large(lua: Lua, number: int = MANY) -> list[str]:
-    """Enqueue large jobs, one a call; their entries."""
+    """Enqueue large jobs, one a call, and return their entries."""
     return [lua.add(PAYLOAD)[0] for _ in range(number)]
 
 
 def large_leased(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
-    """Enqueue large jobs and lease them, one a call; their entries."""
+    """Enqueue large jobs, lease them one a call, and return their entries."""
     entries = large(lua)
     for _ in entries:
         lua.lease(worker, 1, **options)
@@ -45,7 +45,7 @@ def large_leased(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
 
 
 def large_delayed(lua: Lua, number: int = MANY, **options: Any) -> list[str]:
-    """Enqueue large jobs that are due in a minute; their ids."""
+    """Enqueue large jobs that are due in a minute, and return their ids."""
     ids = [f"late{i}" for i in range(number)]
     for name in ids:
         lua("enqueue", "full", name, "+60000", 4, "data", PAYLOAD, "id", name, **options)
@@ -53,7 +53,7 @@ def large_delayed(lua: Lua, number: int = MANY, **options: Any) -> list[str]:
 
 
 def large_dead(lua: Lua) -> list[str]:
-    """Dead letters of large jobs; their ids."""
+    """Make dead letters of large jobs, and return their ids."""
     entries = large_leased(lua)
     for entry in entries:
         lua("dead_letter", "w", 1000, entry, 1, "why")
@@ -61,7 +61,7 @@ def large_dead(lua: Lua) -> list[str]:
 
 
 def large_waiting(lua: Lua) -> list[str]:
-    """Large jobs that are parked, new and delayed, `MANY` each; their ids."""
+    """Make `MANY` large jobs of each kind, which are parked, new and delayed. Return their ids."""
     parked = large_leased(lua)
     for entry in parked:
         lua("release", "w", 0, entry, 1)
@@ -69,12 +69,12 @@ def large_waiting(lua: Lua) -> list[str]:
 
 
 def with_levels(lua: Lua) -> None:
-    """Whose jobs have to be read to know where they are parked."""
+    """Declare levels, so that a script reads a job to know its stream."""
     lua.redis.hset(lua.key("stats"), "levels", 2)
 
 
 def paged(lua: Lua, script: str, limit: int, *more: str, extra: Sequence[str] = ()) -> int:
-    """Call *script* until its cursor is at the end; how many it has done in all, a few at a time."""
+    """Call *script* until its cursor is at the end, and return the sum of its replies. It takes a few jobs at a time."""
     done, cursor = 0, "-"
     while cursor:
         some, cursor = lua(script, cursor, limit, *more, extra=extra)
@@ -95,7 +95,9 @@ def listened(lua: Lua) -> Iterator[None]:
 
 
 def each_way(lua: Lua) -> Iterator[list[str]]:
-    """Plain, with levels, heard, and both, as it differs what has to be read of jobs; the streams of the levels."""
+    """Yield the streams of the levels for four queues, with and without levels and listeners. The scripts read
+    different fields.
+    """
     for levels in ([], [lua.key("jobs:1"), lua.key("jobs:2")]):
         for heard in (False, True):
             lua.redis.flushall()

@@ -17,7 +17,7 @@ def run(number: int) -> str:
 
 
 def begin(lua: Lua, number: int, payload: str = PAYLOAD) -> str:
-    """Start a run, and lease its job; the entry."""
+    """Start a run, lease its job and return the entry."""
     name, keys = f"r{number}", [run(number), *(lua.key(part) for part in BEGIN)]
     fields = ("data", payload, "id", name, "headrace-flow", run(number))
     assert lua("flow_start", name, "a", "", "{}", 0, *fields, extra=keys) == 1
@@ -25,7 +25,7 @@ def begin(lua: Lua, number: int, payload: str = PAYLOAD) -> str:
 
 
 def advance(lua: Lua, runs: list[int], *items: Any) -> list[int]:
-    """What a call of `flow_advance` answers."""
+    """Return the reply of a call of `flow_advance`."""
     stages = [lua.key(part) for part in PARTS] + [f"headrace:{{q}}:q/b:{part}" for part in PARTS]
     extra = [*stages, *map(run, runs)]
     reply: list[Any] = lua("flow_advance", "", 60_000, 1000, 2, "a", "b", "b", "", *items, extra=extra)
@@ -33,7 +33,7 @@ def advance(lua: Lua, runs: list[int], *items: Any) -> list[int]:
 
 
 def all_of_them(lua: Lua, items: list[tuple[int, list[Any]]]) -> None:
-    """Advance by all *items*, of (run, item) each; a call takes as many as it has room for."""
+    """Advance by all *items*, each a pair of run and item. A call takes as many as it has room for."""
     calls = 0
     while items:
         reply = advance(lua, [number for number, _ in items], *(x for _, item in items for x in item))
@@ -93,7 +93,7 @@ def _(lua: Lua) -> None:
 
 @stand("flow_read")
 def _(lua: Lua) -> None:
-    """A parent whose children have large results, and so has its first stage; it is read as often as it takes."""
+    """A parent and its first stage have large results of children. It is read until all of them came."""
     assert advance(lua, [0], *fan(0, begin(lua, 0, "x"), 700, "x")) == [1]
     for at, (name, entry) in enumerate(leased_of_b(lua)[: 3 * MANY]):
         large = PAYLOAD if at % 3 == 0 else "small"

@@ -21,7 +21,7 @@ from tests.support.steps import looked_after
 
 @stand("enqueue")
 def _(lua: Lua) -> None:
-    """A call's payloads are its own arguments; an id that is the name of an entry is looked up there."""
+    """A call's payloads are its own arguments. An id that looks like an entry is looked up as one."""
     for entry in large(lua):
         assert lua("enqueue", "full", entry, "", 4, "data", "x", "id", entry) == [entry, 0]
     large_delayed(lua)
@@ -29,7 +29,7 @@ def _(lua: Lua) -> None:
 
 @stand("enqueue_if")
 def _(lua: Lua) -> None:
-    """Old jobs are read; what does not fit is to be asked again."""
+    """Old jobs are read. The caller asks again for jobs that do not fit."""
     fields = (6, "data", "x", "id", "i", "h", "1")
     names = [*large_delayed(lua)]
     for number in range(MANY):
@@ -52,7 +52,7 @@ def _(lua: Lua) -> None:
 
 @stand("hand")
 def _(lua: Lua) -> None:
-    """What is to go to other shards, a page after the other."""
+    """The jobs for other shards are read page by page."""
     (entry,) = lua.leased("a")
     for number in range(MANY):
         name = f"00c0ffee q/b n{number}"
@@ -66,7 +66,7 @@ def _(lua: Lua) -> None:
 
 @stand("accept")
 def _(lua: Lua) -> None:
-    """Its jobs are its own arguments; an id that is the name of an entry is looked up there."""
+    """Its jobs are its own arguments. An id that looks like an entry is looked up as one."""
     _, now, *_ = lua("accept", 0)
     for number, entry in enumerate(large(lua)):
         assert lua("accept", now, f"n{number}", entry, "", 2, "data", "x")[0] == 1
@@ -117,7 +117,7 @@ def _(lua: Lua) -> None:
 
 
 def an_heritage(lua: Lua, levels: list[str]) -> int:
-    """What somebody held, and what is due."""
+    """Make jobs that a predecessor held, and jobs that are due."""
     large_leased(lua, "old", extra=levels)
     lua.redis.zadd(lua.key("delayed"), dict.fromkeys(large_delayed(lua, 3, extra=levels), 1))
     return MANY + 3
@@ -160,7 +160,7 @@ def _(lua: Lua) -> None:
 
 
 def reclaimed(lua: Lua, levels: list[str]) -> int:
-    """Look after the queue; how many are parked."""
+    """Run `reclaim` and return the number of parked jobs."""
     lua("reclaim", "v", 10_000, TERM, 500, 1, extra=levels)
     return len(lua.redis.xpending_range(lua.key("jobs"), "workers", "-", "+", 99, "parked"))
 

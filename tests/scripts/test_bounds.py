@@ -1,4 +1,4 @@
-"""Every script is bounded: full batches and long listings pass, page by page, within what Lua can unpack."""
+"""Every script is bounded. Full batches and long listings pass page by page, within the limit of Lua's unpack."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def protocol() -> int:
 
 
 def flat(entries: list[str], *rest: Any) -> list[Any]:
-    """Items of a settlement: each entry, its delivery count, and *rest*."""
+    """Return the items of a settlement. An item is an entry, its delivery count, and *rest*."""
     return [x for entry in entries for x in (entry, 1, *rest)]
 
 
 def batch(lua: Lua, worker: str = "w", **options: Any) -> list[str]:
-    """A full batch, leased; the entries."""
+    """Lease a full batch and return the entries."""
     entries = lua.add(*["x"] * JOBS_PER_SCRIPT)
     assert len(lua.lease(worker, JOBS_PER_SCRIPT, **options)[3]) == 2 * JOBS_PER_SCRIPT
     return entries
@@ -48,7 +48,7 @@ def test_the_page_is_the_client_s() -> None:
 
 @pytest.mark.parametrize("number", [100, MANY])
 def test_blocked_jobs_are_listed_page_by_page(lua: Lua, number: int) -> None:
-    """No page has more jobs than were asked for, and none is left out; Redis keeps few of them in another form."""
+    """No page has more jobs than were asked for, and none is left out. Redis stores small sets in another form."""
     lua.redis.hset(lua.key("blocked"), mapping={f"i {i}": "x" for i in range(number)})
     names, cursor, pages = list[str](), "", 0
     while cursor or not pages:
@@ -62,7 +62,7 @@ def test_blocked_jobs_are_listed_page_by_page(lua: Lua, number: int) -> None:
 
 
 def test_full_batches_with_everything(lua: Lua) -> None:
-    """With ids, headers, delays, durations and fences: 1,000 jobs a call, from enqueue to the end."""
+    """The jobs have ids, headers, delays, durations and fences. Each call takes 1,000 of them."""
     items: list[Any] = []
     for i in range(JOBS_PER_SCRIPT):
         items += (f"i{i}", "+60000" if i % 2 else "", 6, "data", "x", "id", f"i{i}", "h", "1")
@@ -205,7 +205,7 @@ def test_more_dead_letters_than_a_page(lua: Lua, name: str) -> None:
 
 
 def test_more_to_repair_than_a_page(lua: Lua) -> None:
-    """Pending, in the stream, in hashes and sorted sets; what comes meanwhile does not prolong it."""
+    """The damage is in pending lists, streams, hashes and sorted sets. New damage does not prolong the repair."""
     lua.add(*["x"] * JOBS_PER_SCRIPT)
     items = [x for i in range(JOBS_PER_SCRIPT) for x in (f"i{i}", "", 4, "data", "x", "id", f"i{i}")]
     lua("enqueue", "full", *items)
@@ -236,7 +236,7 @@ def test_more_to_repair_than_a_page(lua: Lua) -> None:
 
 @pytest.mark.parametrize("how", ["retry", "retry, delayed", "retry, the last", "dead_letter", "lease"])
 def test_a_foreign_job_with_more_headers_than_lua_can_pass_on(lua: Lua, how: str) -> None:
-    """It keeps as many as it can: every way to move it would lose it otherwise."""
+    """The job keeps as many headers as possible. Otherwise it would be lost when it moves."""
     headers = {f"h{i}": "x" for i in range(5000)}
     lua.redis.xadd(lua.key("jobs"), {"data": "a", **headers})
     ((entry, fields, _, _),) = lua.lease()[2]
@@ -261,7 +261,7 @@ def test_a_foreign_job_with_more_headers_than_lua_can_pass_on(lua: Lua, how: str
 
 @pytest.mark.parametrize("verb", ["renew", "release", "dead_letter"])
 def test_a_batch_in_the_middle_is_looked_up_at_once(lua: Lua, verb: str) -> None:
-    """Whichever of a worker's many leases are asked for, and in whatever order: not one question for each."""
+    """Leases of a worker are looked up in bulk, in any order, without a command for each."""
     every = [entry for _ in range(4) for entry in batch(lua)]
     some = every[-JOBS_PER_SCRIPT // 2 :][::-1]
     args = {"renew": (TERM, 0, *flat(some)), "release": (0, *flat(some)), "dead_letter": (1000, *flat(some, "why"))}

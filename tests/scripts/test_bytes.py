@@ -31,12 +31,12 @@ def protocol() -> int:
 
 
 def mixed(lua: Lua) -> list[str]:
-    """Enqueue small jobs, and large ones behind them; their entries."""
+    """Enqueue small jobs with large ones behind them, and return their entries."""
     return [*lua.add(*["x"] * 20), *large(lua, 12)]
 
 
 def test_small_jobs_say_nothing_of_the_large_ones_behind_them(lua: Lua) -> None:
-    """At most eight are read that are not shown to fit."""
+    """At most eight jobs are read that are not known to fit."""
     mixed(lua)
     lua.costs = []
     lua("list", "waiting", "", 200)
@@ -49,7 +49,7 @@ def test_every_script_has_its_stand(script_names: list[str]) -> None:
 
 
 def problems(costs: list[Cost]) -> list[str]:
-    """What is over the limits."""
+    """Return the costs that are over the limits."""
     return [
         f"{noted.script}: {name} {number:,}, at most {most:,}"
         for noted in costs
@@ -76,7 +76,9 @@ def test_a_script_is_bounded_by_bytes(lua: Lua, name: str) -> None:
 
 @pytest.mark.parametrize(("stage", "times"), [("a", 2), ("b", 1)])
 def test_a_full_fan_out_is_bounded(lua: Lua, stage: str, times: int) -> None:
-    """A command a child, and its payload once; twice where it goes on to a next stage. `b` is a last one."""
+    """There is a command for each child with its payload, which is sent twice before a further stage. `b` is a last
+    stage.
+    """
     payload = "x" * 900
     item = stands_flows.fan(0, stands_flows.begin(lua, 0, "x"), CHILDREN_AT_MOST, payload, stage)
     lua.costs = []

@@ -1,4 +1,4 @@
-"""Every argument of every script at its extremes: it is taken, or refused while nothing has been written yet."""
+"""Each argument of every script at its extremes. The value is accepted, or refused before the first write."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ RATED = Ops(OPS.keys, QueueSettings(rate=(Rate(1), Rate(5, key="k"))))
 
 
 def contents(client: Any) -> dict[Any, Any]:
-    """The answer of `dumps`, without the order of large hashes and sets: a server changes that by itself."""
+    """Return the answer of `dumps` without the order of large hashes and sets, because a server changes that by itself."""
     read = {b"hash": client.hgetall, b"set": client.smembers}
     dumped = dumps(client)
     return {key: read.get(client.type(key), lambda _, dump=dump: dump)(key) for key, dump in dumped.items()}
@@ -64,19 +64,19 @@ def contents(client: Any) -> dict[Any, Any]:
 
 @pytest.fixture(params=[binaries()[0], binaries()[-1]], ids=lambda one: one.name)
 def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
-    """The first and the last server of the matrix: numbers are the scripts' own affair."""
+    """The first and the last server of the matrix. The scripts alone handle numbers."""
     return servers(request.param)
 
 
 @pytest.fixture
 def queue(server: Server) -> Iterator[Queue]:
-    """With jobs in every state, three of them leased by `w`."""
+    """Make a queue with jobs in every state. Worker `w` has leased three of them."""
     with Queue("shop/orders", url=server.url, dead_limit=5) as queue:
         yield queue
 
 
 def prepare(queue: Queue) -> list[Claim]:
-    """An empty server filled: the claims of `w`."""
+    """Fill an empty server and return the claims of `w`."""
     claims = []
     queue.enqueue_many([*(NewJob(b"x", id=f"i{n}", headers={"k": "v"}) for n in range(4)), *[b"x"] * 6])
     for number, lease in enumerate(queue.lease_many(6)):
@@ -125,7 +125,7 @@ class Sender:
         self._filled = dumps(client)
 
     def error(self, value: str) -> str:
-        """The error that comes of *value*, and nothing else; or none, and the queue is sound."""
+        """Return the error that *value* causes without a change, or an empty text if the queue is sound."""
         restore(self._client, self._filled)
         self._words[self._place] = value
         before = contents(self._client)
@@ -138,7 +138,7 @@ class Sender:
         return ""
 
     def _is_sound(self, value: str) -> None:
-        """No job is lost, or in two places; and there is nothing to mend."""
+        """Check that no job is lost or in two places, and that a repair finds nothing."""
         assert self._queue.counts().lost == 0, value
         repairs = self._queue.admin.repair()
         assert evolve(repairs, slots=0) == Repairs(), value  # jobs that were leased before there were terms

@@ -1,4 +1,4 @@
-"""The scripts of flows: with nothing there, asked again, on a full server, with a key of another type."""
+"""The scripts of flows on an empty server, repeated, on a full server, and with a key of another type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = "headrace:{q}:q:flow:o"
 
 @pytest.fixture
 def protocol() -> int:
-    """Not the one that others use."""
+    """Use a protocol that the other tests do not."""
     return 3
 
 
@@ -36,7 +36,7 @@ def flow(lua: Lua) -> Iterator[Flow]:
 
 
 class Flow:
-    """Two stages: `a`, whose keys are those of the queue `q`, and `b`."""
+    """A flow of two stages. The keys of `a` are the keys of the queue `q`."""
 
     def __init__(self, lua: Lua) -> None:
         self.lua = lua
@@ -49,7 +49,7 @@ class Flow:
         return int(self.lua("flow_start", *args, extra=extra, call=call))
 
     def leased(self) -> str:
-        """Start a run, and lease its job; the entry."""
+        """Start a run, lease its job and return the entry."""
         assert self.start() == 1
         return str(self.lua.lease()[2][0][0])
 
@@ -181,7 +181,7 @@ def test_a_full_server_lets_flows_go_on(flow: Flow, case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_half_done(flow: Flow, case: str) -> None:
-    """With any of the keys somebody else's, of another type; the run's is for `tests/flows/test_foreign.py`."""
+    """Any of the keys may have another type. The key of the run is tested in `tests/flows/test_foreign.py`."""
     refused = 0
     stages = [key for key in flow.stages if not key.endswith((*CHANNELS, *UNHELD, *KEPT))]
     keys = [*stages, flow.lua.key("index"), *([RUN] if case == "cancel" else [])]
@@ -224,7 +224,7 @@ def test_a_start_is_not_half_done(flow: Flow) -> None:
 
 
 def test_when_a_job_left_its_stages_and_fanned_out(flow: Flow) -> None:
-    """Times come only where they are asked for; a child tells its stage, and when it left that."""
+    """Times are sent only to callers that ask for them. A child tells its stage and the time when it left the stage."""
     before = int(flow.lua.redis.time()[0]) * 1000
     flow.advance(*fan(flow.leased(), 2))
     entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], "o/1/c0")
@@ -252,7 +252,7 @@ def test_the_fence(flow: Flow, worker: str) -> None:
     ("children", "size", "told"), [(1000, 0, [500]), (300, 0, [300, 200]), (2, 600_000, [1]), (2, 10, [2] * 6)]
 )
 def test_a_read_is_bounded_in_children_and_bytes(flow: Flow, children: int, size: int, told: list[int]) -> None:
-    """It stops where it reaches the bound; those that ask go on from there, unless there are other children by now."""
+    """A read stops at the bound, and the caller goes on from there. If the children have changed, it starts again."""
     flow.advance(*fan(flow.leased(), children))
     for i in range(children if size else 0):
         entry = flow.lua.redis.hget(flow.stages[2 + len(PARTS)], f"o/1/c{i}")

@@ -1,4 +1,4 @@
-"""The scripts by which jobs go to other shards, step by step: each may be left out, repeated, or come late."""
+"""The scripts that move jobs to other shards. Each step may be left out, repeated or late."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_has_come_is_closing_until_it_is_over(lua: Lua) -> None:
 
 
 def test_a_job_comes_once(lua: Lua) -> None:
-    """While it is there, and when it has gone; and though its id is free again, or taken by another."""
+    """A repeated message adds no job, even after the job has gone and its id is free or taken by another."""
     assert [accept(lua), accept(lua)] == [1, 1]
     assert lua.counts() == {"waiting": 1, "enqueued": 1}
     (entry,) = [row[0] for row in lua.lease()[2]]
@@ -107,7 +107,7 @@ def test_what_was_read_too_long_ago_is_not_taken(lua: Lua) -> None:
 
 
 def test_what_has_come_is_forgotten_later(lua: Lua) -> None:
-    """Ten minutes after it was closed; what nobody closes, after 30 days."""
+    """The record of a closed message ends after ten minutes, and of an open one after 30 days."""
     accept(lua)
     accept(lua, "n2", name="j")
     now, handed = now_of(lua), lua.key("handed")
@@ -216,7 +216,7 @@ def test_what_has_lost_its_time_goes(lua: Lua, number: int) -> None:
 
 
 def test_a_full_server(lua: Lua) -> None:
-    """What completes and what frees goes on; what would add is refused whole."""
+    """Completing and freeing work. A script that would add jobs is refused as a whole."""
     hand_over(lua, NAME)
     (entry,) = lua.leased("a")
     since = now_of(lua)

@@ -1,4 +1,4 @@
-"""The history of a queue: each script that ends jobs keeps how, bounded; without one nothing is kept."""
+"""The history of a queue. Each script that ends a job records how, within bounds. Without a history it records nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def history(lua: Lua, most: int = 100, ttl: int = 86_400) -> None:
 
 
 def ends(lua: Lua) -> dict[str, str]:
-    """The history: how each job ended, without when, and without the job, which is packed."""
+    """Return how each job ended, without its time and its packed job."""
     whole = "local all = redis.call('HGETALL', KEYS[1]) for i = 2, #all, 2 do "
     flat = lua.redis.eval(whole + "all[i] = string.match(all[i], '^[^\\255]*') end return all", 1, lua.key("ends"))
     found = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -137,7 +137,7 @@ def test_a_dead_one_s_end_outlives_its_letter(lua: Lua) -> None:
 
 
 def test_a_job_that_is_there_has_not_ended(lua: Lua) -> None:
-    """Whatever became of an earlier one of its id."""
+    """The end of an earlier job of the id does not count."""
     history(lua)
     enqueue(lua, "i")
     lua("cancel", "i", TERM)
@@ -166,7 +166,7 @@ def test_it_is_bounded_in_number(lua: Lua) -> None:
 
 
 def test_it_is_bounded_in_time(lua: Lua) -> None:
-    """What is too old is not answered, and goes with the next that comes."""
+    """Old ends are not returned. The next end removes them."""
     history(lua, 1000)
     lua.redis.zadd(lua.key("ended"), {"old": 5})
     lua.redis.hset(lua.key("ends"), "old", KEPT)
@@ -193,7 +193,7 @@ def test_a_repeated_call_keeps_one_end(lua: Lua) -> None:
 
 
 def test_a_full_server_keeps_ends(lua: Lua) -> None:
-    """Jobs go first: what is freed has room for how they ended."""
+    """The jobs are removed first, which makes room for their ends."""
     history(lua)
     entry, *_ = held(lua, "i", "j", "k", "l")
     fill(lua)

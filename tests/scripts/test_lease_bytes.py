@@ -1,4 +1,4 @@
-"""A lease call reads about 1 MiB, or one job that alone is more, wherever it waits; what it read it hands out."""
+"""A lease call reads about 1 MiB, or one larger job, wherever the jobs wait. It hands out all jobs that it read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def protocol() -> int:
 
 
 def fill(lua: Lua, place: str, sizes: list[int]) -> list[str]:
-    """Jobs of *sizes* in *place*; the extra keys of a lease call."""
+    """Put jobs of *sizes* into *place*. Return the extra keys of a lease call."""
     payloads = [f"{i:06d}".ljust(size, "x") for i, size in enumerate(sizes)]
     levels = [lua.key("jobs:1")] if "level" in place else []
     headers = ["headrace-priority", "1"] if levels else ["k", "a"] if place == "held back" else []
@@ -60,7 +60,7 @@ def fill(lua: Lua, place: str, sizes: list[int]) -> list[str]:
 
 
 def handed_out(lua: Lua, levels: list[str], *rates: Any, heir: str = "") -> list[int]:
-    """The sizes of what lease calls hand out until there is no more, each of them bounded."""
+    """Lease until there are no more jobs, each call bounded. Return their sizes."""
     found: list[int] = []
     while True:
         known, due, taken, fresh, *_ = lua(
@@ -92,7 +92,7 @@ def test_a_call_is_bounded_by_bytes(lua: Lua, place: str, sizes: list[int]) -> N
 
 
 def test_large_foreign_jobs_are_noticed(lua: Lua) -> None:
-    """Nobody told of them: the first read brings 16 at most, and from then on calls are bounded, until all are gone."""
+    """No one announced their size. The first read returns at most 16 jobs, and later calls are bounded."""
     for _ in range(40):
         lua.redis.xadd(lua.key("jobs"), {"data": "x" * 300_000})
     assert len(lua.lease("w", 250)[3]) == 2 * 16

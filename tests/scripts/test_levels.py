@@ -1,4 +1,4 @@
-"""Scripts of a queue with priority levels touch declared keys only, on a full server too; foreign ones stop them."""
+"""Scripts of a queue with priority levels touch declared keys only, also on a full server. Foreign keys stop them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Levels:
         return self.lua(name, *args, extra=self.streams if script(name).levelled else (), **options)
 
     def add(self, *levels: int, delay: str = "", call: int | str = "") -> list[str]:
-        """A job at each of these levels; their ids."""
+        """Add a job at each of these levels and return their ids."""
         items: list[Any] = []
         for number, level in enumerate(levels):
             name = f"{delay}{number}" if delay else ""
@@ -46,20 +46,20 @@ class Levels:
         return list(reply[::2])
 
     def lease(self, limit: int = 100, call: int | str = "") -> list[list[Any]]:
-        """What a lease hands out, in order: entry, fields, count, releases."""
+        """Return the leased jobs in order as entry, fields, count and releases."""
         _, _, taken, fresh, _, _ = self("lease", "w", limit, "", TERM, 70_000, 0, 1000, 0, "", call=call)
         return [*taken, *([entry, ["data", data], 1, 0] for entry, data in zip(fresh[::2], fresh[1::2], strict=True))]
 
 
 @pytest.fixture
 def levels(lua: Lua) -> Iterator[Levels]:
-    """With room again afterwards, for the tests that share this server."""
+    """Restore the memory limit afterwards for the tests that share this server."""
     yield Levels(lua)
     lua.redis.config_set("maxmemory", 0)
 
 
 def story(levels: Levels) -> list[list[Any]]:
-    """Jobs at every level: waiting, parked, delayed and dead; those that are leased."""
+    """Make waiting, parked, delayed and dead jobs at every level. Return the rows of the leased ones."""
     levels.add(0, 1, 2, 0, 1, 2, 0, 1, 2)
     taken = levels.lease()
     assert [row[1][1] for row in taken] == list("000111222")
@@ -147,7 +147,7 @@ def test_a_worker_that_knows_of_fewer_serves_these(levels: Levels) -> None:
 
 
 def test_a_queue_has_the_levels_of_its_jobs(levels: Levels) -> None:
-    """No more, whatever those who enqueue know of; a deleted one has one."""
+    """A queue has only the levels of its jobs, whatever its producers know. A deleted queue has one."""
     levels.add(0, 1)
     assert levels.lua("levels") == 1
     levels.add(2, 0)
@@ -174,7 +174,7 @@ def test_a_full_server_lets_all_go_on(levels: Levels) -> None:
 
 
 def test_a_lease_of_many(levels: Levels) -> None:
-    """In their order, 150 a call, as each takes longer; and none is left pending in a stream of a level."""
+    """Each call takes 150 jobs in order, because they take longer. No entry is left pending in a stream of a level."""
     levels.add(*[2] * 500)
     levels.add(*[1] * 500)
     calls = [levels.lease(1000) for _ in range(7)]
@@ -207,7 +207,9 @@ return both(unpack(ARGV))
 
 
 def test_what_moves_is_as_if_taken_apart(lua: Lua) -> None:
-    """Fields in any order, twice, empty, or a number that is none, come out as those that are taken apart."""
+    """Fields may come in any order, twice, empty, or with a wrong number. The fast way returns the same as the slow
+    one.
+    """
     source = (files("headrace") / "lua" / "lib" / "fields.lua").read_text() + CARRIED
     sha = lua.redis.script_load(source)
     apart = 0

@@ -1,4 +1,4 @@
-"""Lua allows 200 locals a function: each script compiles on each server, and has some left for those who change it."""
+"""Lua allows 200 locals a function. Each script compiles on each server and has some left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def left(client: redis.Redis, source: str) -> int:
 
 
 def test_locals_are_left(client: redis.Redis) -> None:
-    """One that lacks some says so before it can't be compiled: then move locals into a table, or a function."""
+    """The test fails before a script can't be compiled. If it does, move locals into a table or a function."""
     found = {name: left(client, script(name).source) for name in CALLS}
     assert {name: n for name, n in found.items() if n < LEFT_AT_LEAST} == {}
 

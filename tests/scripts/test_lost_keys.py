@@ -1,4 +1,4 @@
-"""Nothing there, or a part of it lost: every script copes, and the two that read the group heal it."""
+"""Missing keys. Every script works with some or all keys lost. The two scripts that read the group restore it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_listing_what_waits_when_there_is_nothing(lua: Lua) -> None:
 
 
 def test_lease_heals_the_group(lua: Lua) -> None:
-    """From the start of the stream: what was leased before is handed out again, or it would be lost."""
+    """The group begins at the start of the stream, so leased jobs are delivered again and not lost."""
     a, b = lua.add("a", "b")
     lua.lease(limit=1)
     lua.redis.xgroup_destroy(lua.key("jobs"), "workers")
@@ -76,7 +76,7 @@ def test_reclaim_heals_the_group(lua: Lua) -> None:
 
 @pytest.mark.parametrize("lost", ["the stream", "its group"])
 def test_lease_heals_the_wake_stream(lua: Lua, lost: str) -> None:
-    """A woken reader finds its loss: without it nobody would be woken."""
+    """A reader that was woken restores the stream. Without it no reader would be woken."""
     lua.leased("a")
     if lost == "the stream":
         lua.redis.delete(lua.key("wake"))
@@ -88,7 +88,7 @@ def test_lease_heals_the_wake_stream(lua: Lua, lost: str) -> None:
 
 @pytest.mark.parametrize("part", ["ids", "leases", "released", "stats", "workers", "registered", "wake"])
 def test_a_lost_key_loses_no_job(lua: Lua, part: str) -> None:
-    """Whatever a failover has lost of the rest: what is in the stream can be leased and settled."""
+    """Jobs in the stream can be leased and settled, whichever other key a failover has lost."""
     lua("enqueue", "full", "i", "", 4, "data", "a", "id", "i", "", "", 2, "data", "b")
     lua.lease(duration=5000, limit=1)
     (released,) = lua.holders()

@@ -1,4 +1,4 @@
-"""What a queue holds is bounded by what is in it: used and drained, it keeps its streams, its counters, and no more."""
+"""The keys of a queue are bounded by its jobs. A drained queue keeps only its streams and counters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Story:
         return self.lua(name, *arguments, call=self.calls, lane=f"{self.calls % LANES}", **options)
 
     def lease(self, worker: str, **options: Any) -> list[tuple[str, int, str]]:
-        """Lease all there is: entry, count and id of each."""
+        """Lease all jobs and return the entry, count and id of each."""
         self.calls += 1
         reply = self.lua.lease(worker, 1000, call=self.calls, **options)
         rows = [(row[0], row[2], dict(zip(row[1][::2], row[1][1::2], strict=True)).get("id", "")) for row in reply[2]]
@@ -55,7 +55,7 @@ class Story:
 
 
 def use(story: Story, jobs: int) -> None:
-    """Each of *jobs* goes through every state that it can come back from; then all are completed."""
+    """Move each of *jobs* through every state that it can leave again, and complete all."""
     items: list[Any] = []
     for i in range(jobs):
         delay = "+60000" if i % 3 == 0 else ""
@@ -194,7 +194,7 @@ def test_the_wake_stream_is_short(lua: Lua) -> None:
 
 
 def test_the_record_outlives_every_repetition() -> None:
-    """A call is asked again for a while; its record is there for longer."""
+    """A call is repeated for a bounded time, and its record lives longer."""
     assert f"'PX', '{LANE}')" in script("enqueue").source
     assert limits.RETRY_BUDGET_S * 1000 * 10 < LANE
 
@@ -222,7 +222,7 @@ def test_what_leaves_is_held_back_no_more(lua: Lua, way: str) -> None:
 
 
 def test_conditions_leave_nothing(lua: Lua) -> None:
-    """Ids that stay taken go when their time is over, and with the queue; a producer that waited leaves nothing."""
+    """Taken ids end after their time or with the queue. A waiting producer leaves no key."""
     assert lua("enqueue_if", 1, 5000, 1, "i", "", "throttle=50 unique=50", 4, "data", "a", "id", "i")[2:] == ["i", 1]
     assert lua("enqueue_if", 1, 5000, 1, "", "", "", 2, "data", "a")[3] == 5
     assert lua.redis.hexists(lua.key("stats"), "gate")

@@ -1,4 +1,4 @@
-"""Scripts that operators and named workers call: what they answer, in pages, and on a full server."""
+"""Scripts for operators and named workers. The tests check replies, pages and a full server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT = 10_000
 
 @pytest.fixture
 def lua(lua: Lua) -> Iterator[Lua]:
-    """With room again afterwards, for the tests that share this server."""
+    """Restore the memory limit afterwards for the tests that share this server."""
     yield lua
     lua.redis.config_set("maxmemory", 0)
 
@@ -89,7 +89,7 @@ def test_what_was_leased_between_two_pages_stays(lua: Lua) -> None:
 
 
 def test_register(lua: Lua) -> None:
-    """Free; perhaps taken; dead, after a time without a beat; alive."""
+    """The name is free, perhaps taken, dead without a heartbeat, or alive."""
     assert lua("register", "w.1", "w", TIMEOUT, TERM, "", 0) == [1, ""]
     assert lua("register", "w.1", "w", TIMEOUT, TERM, "", 0) == [1, ""]  # its reply was lost
     lua("beat", "w.x.1", TIMEOUT, TERM, 1)  # those have other names
@@ -107,7 +107,7 @@ def test_register(lua: Lua) -> None:
 
 
 def test_rest(lua: Lua) -> None:
-    """Registered for long, where nothing is to be done; who does not rest is seen by all."""
+    """An idle worker is registered for long. All workers see one that is not idle."""
     workers = lua.key("workers")
     lua("beat", "w", TIMEOUT, TERM, 1)
     assert lua("rest", "w", 600_000) == 0  # there is no group that could say what is leased
@@ -154,7 +154,7 @@ def test_none_rests_where_something_is_to_be_done(lua: Lua, what: str) -> None:
 
 
 def test_a_worker_tells_of_itself_as_it_begins_and_as_it_rests_no_more(lua: Lua) -> None:
-    """To all, on the channel of losses; a beat otherwise does not."""
+    """The message goes to all workers on the channel for lost jobs. Other heartbeats send none."""
     with lua.redis.pubsub() as heard:
         heard.subscribe(lua.key("control"))
         assert heard.get_message(timeout=5.0)["type"] == "subscribe"
@@ -183,7 +183,7 @@ def test_a_worker_tells_of_itself_as_it_begins_and_as_it_rests_no_more(lua: Lua)
 
 
 def test_an_heir(lua: Lua) -> None:
-    """What its predecessor held goes to the front, and the heir has the first of that."""
+    """The jobs of its predecessor go to the front, and the heir leases the first of them."""
     lua("beat", "w.1", TIMEOUT, TERM, 1)
     lua("beat", "w.2", TIMEOUT, TERM, 1)
     (parked,) = lua.leased("parked")
@@ -226,7 +226,7 @@ def test_a_paused_queue_has_no_heirs_yet(lua: Lua) -> None:
 
 
 def test_a_shard_that_is_gone_keeps_no_turns(lua: Lua) -> None:
-    """Of jobs that foreign commands removed."""
+    """The turns belonged to jobs that foreign commands removed."""
     lua.redis.hset(lua.key("stats"), "shards", 2)
     lua.redis.hset(lua.key("turns"), "ka", "1-0")
     lua.redis.zadd(lua.key("behind"), {"1:aa1a0": 0})
@@ -235,7 +235,9 @@ def test_a_shard_that_is_gone_keeps_no_turns(lua: Lua) -> None:
 
 
 def test_kinds_of_a_worker_are_told_once(lua: Lua) -> None:
-    """With its first beat, or as it registers under a name; a late beat keeps them, a new registration has its own."""
+    """The kinds come with the first heartbeat or with a registration. Late heartbeats keep them, and a new registration
+    replaces them.
+    """
     lua("beat", "v.1", 1, TERM, 1, "a", "b c")
     until(lambda: lua("beat", "v.1", 1, TERM, 0) == 1 and lua("workers")[0] > lua("workers")[1][1])
     lua("beat", "v.1", TIMEOUT, TERM, 0)

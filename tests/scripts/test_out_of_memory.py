@@ -1,4 +1,4 @@
-"""On a server that is out of memory and evicts nothing: adding is refused whole, everything else goes on."""
+"""A server that is out of memory and evicts nothing. Adding is refused as a whole, and everything else works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def protocol() -> int:
 
 @pytest.fixture
 def lua(lua: Lua) -> Iterator[Lua]:
-    """With room again afterwards, for the tests that share this server."""
+    """Restore the memory limit afterwards for the tests that share this server."""
     yield lua
     lua.redis.config_set("maxmemory", 0)
 
@@ -75,7 +75,7 @@ def test_enqueue_one_is_refused_whole(lua: Lua, call: int | str) -> None:
 
 @pytest.mark.parametrize("history", [False, True])
 def test_a_full_server_keeps_jobs_and_drops_results(lua: Lua, history: bool) -> None:
-    """The winner learns it, also when it asks again; the loser keeps nothing, as ever; follow-ups are jobs."""
+    """The winner's answer is the same when the call is repeated. The loser keeps nothing. Follow-ups are jobs."""
     a, b, c = lua.leased("a", "b", "c")
     if history:
         lua.redis.hset(lua.key("stats"), "history", "10 60000")
@@ -186,7 +186,7 @@ def test_what_has_come_due_is_promoted(lua: Lua) -> None:
 
 
 def test_what_recurs_goes_on(lua: Lua) -> None:
-    """A tick is taken in, or all workers would fail of it; a schedule can be ended, but no other be made."""
+    """A tick is enqueued, because its refusal would stop all workers. A schedule can be removed, but not added."""
     lua("schedule", "s", "every 1000", "once", 5, 10, "data", "a")
     fill(lua)
     assert lua("tick", "s", "every 1000", 5, 1005, 5) == 1

@@ -1,4 +1,4 @@
-"""Schedules that code declares: they end with the last live worker whose code has them, and no other does."""
+"""Schedules that code declares. They end with the last live worker of that code, and no other schedule ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def take(lua: Lua, name: str, due: str, kept: str, *sets: str) -> Any:
 
 
 def test_what_left_the_code_ends_with_its_last_worker(lua: Lua) -> None:
-    """Not before, in a rolling restart; and again the same when it is said again."""
+    """The schedule stays during a rolling restart. Declared again, it is the same."""
     for worker in ("a1", "a2", "b1"):
         come(lua, worker)
     make(lua, "by hand", "t/kept", "t/old", "t/new")
@@ -65,7 +65,7 @@ def test_while_nobody_works_nothing_ends(lua: Lua) -> None:
 
 
 def test_a_silent_worker_lives_until_it_is_declared_dead(lua: Lua) -> None:
-    """After an outage of the server all are late; who is declared dead and comes back says it anew."""
+    """After an outage all workers are late. A worker that was declared dead declares its schedules again."""
     come(lua, "a1")
     come(lua, "b1")
     make(lua, "t/x")
@@ -123,7 +123,7 @@ def test_a_thousand_schedules_and_many_workers(lua: Lua, large: bool) -> None:
 
 
 def test_one_that_moved_to_another_shard_ends_there(lua: Lua) -> None:
-    """Although no worker of the code that declared it was ever there; what was made by hand goes on."""
+    """No worker of the declaring code was ever in the new shard. Schedules that were made by hand stay."""
     come(lua, "a1")
     make(lua, "by hand", "t/kept", "t/old")
     recur(lua, "a1", "A", "t/kept", "t/old")
@@ -141,7 +141,7 @@ def test_one_that_moved_to_another_shard_ends_there(lua: Lua) -> None:
 
 
 def test_a_paused_one_moves(lua: Lua) -> None:
-    """It stays paused in the other shard, and its last run stays known; it fires in neither."""
+    """The schedule stays paused in the new shard and keeps its last run. It fires in neither shard."""
     make(lua, "t/x")
     assert lua("tick", "t/x", "every 1000", 5, 1005, 5) == 1
     assert lua("pause_schedule", "t/x", 1, call=5) == 1

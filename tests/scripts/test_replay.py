@@ -1,4 +1,4 @@
-"""A call that is sent again, under its lane and number, answers the same and acts once; the next number acts."""
+"""A call that is sent again with the same lane and number acts once with the same answer. The next number acts anew."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def protocol() -> int:
 
 @frozen
 class Case:
-    """A call that finds a queue of its own, and what the next call of the same arguments answers."""
+    """A call that makes its own queue, and the reply of the next call with the same arguments."""
 
     arguments: Callable[[Lua], list[Any]]
     following: Any
@@ -122,7 +122,7 @@ def test_a_repeated_call_acts_once_whatever_it_finds(lua: Lua, case: str) -> Non
 
 
 def repeated(lua: Lua, name: str, given: list[Any]) -> Any:
-    """Send a call three times, which must act once; return its reply."""
+    """Send a call three times, check that it acts once, and return its reply."""
     first = lua(name, *given, call=7)
     after = lua.state()
     assert [lua(name, *given, call=7) for _ in range(2)] == [first] * 2
@@ -142,7 +142,7 @@ def test_a_repeated_plain_enqueue_adds_once(lua: Lua) -> None:
 
 
 def test_a_repeated_lease_hands_out_what_the_first_did(lua: Lua) -> None:
-    """Read anew, with counts and releases as they are; no delivery more."""
+    """The jobs are read again with their present counts and releases, without a further delivery."""
     a, b = lua.leased("a", "b")
     lua("release", "w", 0, a, 1)
     c = lua("enqueue", "full", "c", "", 4, "data", "c", "id", "c")[0]
@@ -159,14 +159,14 @@ def test_a_repeated_lease_hands_out_what_the_first_did(lua: Lua) -> None:
 
 
 def test_a_repeated_lease_of_plain_jobs(lua: Lua) -> None:
-    """What came flat the first time comes with its fields the second."""
+    """A first reply has jobs in a flat form, and a repeated one has them with fields."""
     ids = lua.add("a", "b")
     assert lua.lease(call=1)[3] == [ids[0], "a", ids[1], "b"]
     assert lua.lease(call=1)[2:4] == [[[ids[0], ["data", "a"], 1, 0], [ids[1], ["data", "b"], 1, 0]], []]
 
 
 def test_a_repeated_lease_hands_out_nothing_that_was_lost(lua: Lua) -> None:
-    """Completed, or another's by then: it is not ours any more. Nor is anything when the group is gone."""
+    """Jobs that are complete or belong to another worker are left out. Without the group there are none."""
     a, b, c = lua.add("a", "b", "c")
     lua.lease(call=1)
     lua("complete", "", 1, 0, 0, 0, a)

@@ -1,4 +1,4 @@
-"""What every script answers, under both protocols and on every server: its REPLY line, case by case."""
+"""Replies of every script on every server and with both protocols, for each case of its REPLY line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def near(moment: int) -> bool:
 
 
 def full(*items: tuple[str, str, dict[str, str]]) -> list[Any]:
-    """Items of form "full": id, delay, fields."""
+    """Return items of the form "full", with id, delay and fields."""
     args: list[Any] = ["full"]
     for name, delay, fields in items:
         flat = [x for pair in fields.items() for x in pair]
@@ -55,7 +55,7 @@ def test_enqueue_plain_into_the_next_millisecond(lua: Lua) -> None:
 
 
 def test_enqueue_one(lua: Lua) -> None:
-    """The same entry as that of a plain item; how large it is, is kept for `lease`."""
+    """The entry equals the entry of a plain item. Its size is recorded for `lease`."""
     ids = [lua("enqueue_one", "a"), lua("enqueue_one", "b" * 5000)]
     assert lua.redis.xrange(lua.key("jobs")) == [(ids[0], {"data": "a"}), (ids[1], {"data": "b" * 5000})]
     assert lua.redis.hget(lua.key("stats"), "largest") == "5000"
@@ -63,7 +63,7 @@ def test_enqueue_one(lua: Lua) -> None:
 
 
 def test_enqueue_full(lua: Lua) -> None:
-    """Ids and whether they were added, in turn; without an id of its own a job has its entry's."""
+    """Ids alternate with whether they were added. A job without an id has the id of its entry."""
     items = full(("i", "", {"data": "a", "id": "i", "h": "1"}), ("", "", {"data": "b"}), ("i", "", {"data": "c"}))
     reply = lua("enqueue", *items)
     (first, fields), (second, _) = lua.redis.xrange(lua.key("jobs"))
@@ -98,7 +98,7 @@ def test_lease_fresh(lua: Lua) -> None:
 
 
 def test_lease_taken(lua: Lua) -> None:
-    """Parked jobs come first, with their counts and releases; then those that a blocked reader was woken for."""
+    """Parked jobs come first with their counts and releases, then the jobs that woke a reader."""
     parked, rung, new = lua.add("a", "b", "c")
     lua.lease(limit=1)
     lua("release", "w", 0, parked, 1)
@@ -123,7 +123,7 @@ def test_lease_limit(lua: Lua) -> None:
 
 
 def test_lease_unknown_worker(lua: Lua) -> None:
-    """Without ttl a worker must be registered: a heartbeat does that. It is handed nothing."""
+    """Without ttl a worker must be registered by a heartbeat. An unregistered one gets no job."""
     lua.add("a")
     assert lua.lease(ttl=0)[:4] == [0, -1, [], []]
     assert lua.counts() == {"waiting": 1, "enqueued": 1}
@@ -143,7 +143,7 @@ def test_lease_next_due(lua: Lua) -> None:
 
 
 def test_lease_promotes(lua: Lua) -> None:
-    """What has come due is handed out, with its id and the time of its enqueue."""
+    """A due job is handed out with its id and the time of its enqueue."""
     lua("enqueue", *full(("a", "+5", {"data": "a", "id": "a", "h": "1"})))
     until(lambda: (lua.lease()[2] or [None])[0])
     (entry, fields), *_ = lua.redis.xrange(lua.key("jobs"))
@@ -164,7 +164,7 @@ def test_lease_no_attempts_left(lua: Lua) -> None:
 
 
 def _park(lua: Lua, *entries: str) -> None:
-    """What a reclaim does."""
+    """Park entries as `reclaim` does."""
     lua.redis.xclaim(lua.key("jobs"), "workers", "parked", 0, entries, justid=True)
 
 
@@ -200,7 +200,7 @@ def test_complete(lua: Lua) -> None:
 
 
 def test_complete_first_wins(lua: Lua) -> None:
-    """Unfenced: whoever comes first, also with a job that is parked or leased to another."""
+    """Without a fence, the first caller completes the job, even a parked or foreign one."""
     a, b = lua.leased("a", "b")
     _park(lua, a, b)
     assert complete(lua, a) == [1]
@@ -210,7 +210,7 @@ def test_complete_first_wins(lua: Lua) -> None:
 
 
 def test_complete_fenced(lua: Lua) -> None:
-    """Fenced: worker and delivery count must be the present ones."""
+    """With a fence, worker and delivery count must be the present ones."""
     a, b = lua.leased("a", "b")
     assert complete(lua, a, fence="other", counts=(1,)) == [0]
     assert complete(lua, a, b, fence="w", counts=(2, 1)) == [0, 1]
@@ -219,7 +219,7 @@ def test_complete_fenced(lua: Lua) -> None:
 
 
 def test_complete_removed_by_hand(lua: Lua) -> None:
-    """What somebody took out with XDEL was not completed by us."""
+    """A job that was removed by XDEL does not count as completed."""
     (a,) = lua.leased("a")
     lua.redis.xdel(lua.key("jobs"), a)
     assert complete(lua, a) == [0]
@@ -269,7 +269,7 @@ def test_renew_duration(lua: Lua) -> None:
 
 
 def test_renew_keeps_its_worker_alive(lua: Lua) -> None:
-    """With ttl it counts as alive for longer, but one that is dead stays so."""
+    """With ttl the worker's registration is prolonged. A dead worker stays dead."""
     (a,) = lua.leased("a")
     before = lua.redis.zscore(lua.key("workers"), "w")
     lua("renew", "w", "", 900_000, a, 1)
@@ -290,7 +290,7 @@ def test_release(lua: Lua) -> None:
 
 
 def test_release_after_a_pause(lua: Lua) -> None:
-    """Until it is over nobody is given the job; then it comes before all others, also before what is parked."""
+    """The job is not leased during the pause. It then comes before all others, including parked ones."""
     a, b, c = lua.leased("a", "b", "c", duration=5000)
     assert lua("release", "w", 0, a, 1) == [1]
     assert lua("release", "w", 60_000, b, 1, c, 2) == [1, 0]
@@ -310,7 +310,7 @@ def test_release_after_a_pause(lua: Lua) -> None:
 
 
 def test_retry(lua: Lua) -> None:
-    """To the back, with all deliveries so far, and the order of fields that costs least."""
+    """The job goes to the back with all its deliveries. Its fields have the cheapest order."""
     a, b, c = lua.leased("a", "b", "c")
     spend = [(a, 1, "", 1, "why"), (b, 1, LATER, 0, ""), (c, 2, "", 1, "")]
     assert lua("retry", "w", 0, 1000, *[x for item in spend for x in item]) == [1, 1, 0]
@@ -324,7 +324,7 @@ def test_retry(lua: Lua) -> None:
 
 
 def test_a_reason_and_a_traceback_are_bounded_and_replaced(lua: Lua) -> None:
-    """Behind the byte 255, here written 0, is the traceback; both end between two characters."""
+    """The traceback follows the byte 255, which is written as 0 here. Both texts end between two characters."""
     (entry,) = lua.leased("a")
     story = [
         ("why\0where", "why", "where"),
@@ -350,7 +350,7 @@ def test_a_reason_and_a_traceback_are_bounded_and_replaced(lua: Lua) -> None:
 
 
 def test_retry_gives_attempts_back(lua: Lua) -> None:
-    """The attempt starts anew while the token goes on growing; nothing of it is limited by max_attempts."""
+    """The attempt starts anew while the token grows. No delivery counts against max_attempts."""
     (a,) = lua.leased("a")
     assert lua("retry", "w", 9, 1000, a, 1, "", 1, "why") == [1]
     ((entry, again),) = lua.redis.xrange(lua.key("jobs"))
@@ -363,7 +363,7 @@ def test_retry_gives_attempts_back(lua: Lua) -> None:
 
 
 def test_retry_tells_where_an_attempt_is_traced(lua: Lua) -> None:
-    """One header, of the latest attempt, also of what is delayed or dies."""
+    """One header has the latest attempt's span, also for delayed and dead jobs."""
     (entry,) = lua.leased("a")
     for spend, delay, header in (("1 00-a", "", "00-a"), ("0 00-b", "", "00-b"), ("-1", "", "00-b")):
         assert lua("retry", "w", 0, 1000, entry, 1, delay, spend, "") == [1]
@@ -461,7 +461,7 @@ def test_reclaim_of_the_dead(lua: Lua) -> None:
 
 
 def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
-    """Whoever has not been alive for a timeout declares nobody dead; nor does one that is not registered."""
+    """A worker that is younger than a timeout declares none dead. An unregistered one does not either."""
     lua.leased("a")
     lua.redis.zadd(lua.key("workers"), {"w": 1})
     lua("beat", "v", 600_000, TERM, 1)
@@ -470,7 +470,7 @@ def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
 
 
 def test_reclaim_of_expired_leases(lua: Lua) -> None:
-    """Own deadlines, and the idle time of those without; consumers that never registered have `lease`."""
+    """Leases have their own deadlines or end by idle time. Consumers that never registered have the duration `lease`."""
     a, b = lua.add("a", "b")
     lua.lease(limit=1, duration=1)
     lua.redis.xreadgroup("workers", "foreign", {lua.key("jobs"): ">"})
@@ -482,7 +482,7 @@ def test_reclaim_of_expired_leases(lua: Lua) -> None:
 
 
 def test_reclaim_goes_on_where_it_stopped(lua: Lua) -> None:
-    """Whoever takes the next step; who comes too soon takes none, and is asked for none."""
+    """Any worker takes the next step. A worker that comes too soon takes none and is not asked to."""
     lua.leased(*["x"] * 600, limit=600)
     found, ends = [], []
 
@@ -519,7 +519,7 @@ def test_leave(lua: Lua) -> None:
 
 
 def test_facts_leave_with_their_worker(lua: Lua) -> None:
-    """The last worker takes all facts with it: also what a killed one has left."""
+    """The last worker's facts are removed, and so are the facts of a killed one."""
     for worker in ("v.1", "w.1"):
         lua("beat", worker, 10_000, TERM, 1)
         lua("report", worker, 0, "{}")
@@ -585,7 +585,7 @@ def test_cancel_leaves_others_alone(lua: Lua) -> None:
 
 
 def test_cancel_payload(lua: Lua) -> None:
-    """Page by page: first the stream, then what is delayed."""
+    """The stream comes first page by page, then the delayed jobs."""
     lua("enqueue", *full(("i", "", {"data": "x", "id": "i"}), ("late", LATER, {"data": "x", "id": "late"})))
     lua.leased("x", "y")
     gone, place, cursor = lua("cancel_payload", "x", "jobs", "-", 2, TERM)
@@ -596,7 +596,7 @@ def test_cancel_payload(lua: Lua) -> None:
 
 
 def test_purge(lua: Lua) -> None:
-    """What waits, page by page; not what comes meanwhile."""
+    """Waiting jobs are removed page by page. Jobs that arrive meanwhile stay."""
     parked, _ = lua.leased("a", "b")
     lua("release", "w", 0, parked, 1)
     lua("enqueue", *full(("i", "", {"data": "c", "id": "i"}), ("late", LATER, {"data": "d", "id": "late"})))
@@ -613,7 +613,7 @@ def test_purge(lua: Lua) -> None:
 
 
 def test_delete(lua: Lua) -> None:
-    """Everything; the stream stays, so that its entry IDs do not repeat."""
+    """All keys go but the stream, which stays so that its entry IDs do not repeat."""
     a, b, _ = lua.leased("a", "b", "c")
     lua("dead_letter", "w", 1000, a, 1, "why")
     lua("enqueue", *full(("late", LATER, {"data": "d", "id": "late"})))
@@ -627,14 +627,14 @@ def test_delete(lua: Lua) -> None:
 
 
 def dead(lua: Lua, *payloads: str) -> list[str]:
-    """Make dead letters; their ids."""
+    """Make dead letters and return their ids."""
     entries = lua.leased(*payloads)
     lua("dead_letter", "w", 1000, *[x for entry in entries for x in (entry, 1, "why")])
     return entries
 
 
 def test_redrive(lua: Lua) -> None:
-    """Page by page; the attempts start anew, the token does not."""
+    """Letters are moved page by page. The attempts start anew, and the token does not."""
     a, b, c = dead(lua, "a", "b", "c")
     moved, cursor = lua("redrive", "-", 2, "", "")
     assert moved == 2
@@ -655,7 +655,7 @@ def test_redrive_wanted(lua: Lua) -> None:
 
 
 def test_redrive_with_another_payload(lua: Lua) -> None:
-    """The other letters keep theirs; the queue knows how large its jobs are."""
+    """Other letters keep their payloads. The queue records the size of the job."""
     _, b = dead(lua, "a", "b")
     assert lua("redrive", "-", 500, "", "=" + 5000 * "=", b) == [1, ""]
     ((_, fields, _, _),) = lua.lease()[2]
@@ -675,7 +675,7 @@ def test_purge_dead(lua: Lua) -> None:
 
 
 def test_counts(lua: Lua) -> None:
-    """What a blocked reader was woken for counts as waiting; what was added by hand, as enqueued (7.0 and later)."""
+    """Jobs that woke a reader count as waiting. Foreign entries count as enqueued from 7.0 on."""
     lua.leased("a")
     lua.add("b", "c")
     lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)
@@ -768,7 +768,7 @@ def test_a_key_of_another_type_is_an_error_that_says_so(lua: Lua) -> None:
 
 
 def test_measure(lua: Lua) -> None:
-    """The counts, and the age of the oldest of those that are next: parked, rung, new, and of each level."""
+    """The reply has the counts and the age of the oldest parked, woken and new job of each level."""
     streams = [lua.key("jobs:1"), lua.key("jobs:2")]
 
     def age() -> int:

@@ -1,4 +1,4 @@
-"""`lease` and `complete` have a short way for nearly every call: it does what the long one does, in few commands.
+"""`lease` and `complete` have a fast path for nearly every call. It does the same as the slow one, with few commands.
 
 A note of releases of a job that is not there is all that makes a call take the long way.
 """
@@ -41,14 +41,14 @@ def commands(lua: Lua, *but: str) -> dict[str, int]:
 
 
 def left(lua: Lua) -> dict[str, Any]:
-    """What there is, without what differs by design, or by the clock."""
+    """Return the keys of the queue, without values that differ by design or by the clock."""
     return {
         key: value for key, value in lua.state().items() if key not in ("released", "workers", "registered", "dead")
     }
 
 
 def leased(lua: Lua, woke: str, *, long: bool) -> tuple[Any, ...]:
-    """What a call behind a blocked read answers and leaves, and whether it took the long way."""
+    """Return the reply of a lease call after a blocked read, the resulting keys, and whether it took the slow path."""
     begin(lua, long=long)
     jobs, wake = lua.key("jobs"), lua.key("wake")
     if WOKE[woke]:
@@ -81,7 +81,7 @@ def test_both_ways_lease_alike(lua: Lua, woke: str) -> None:
 
 
 def completed(lua: Lua, *, long: bool, ids: bool) -> tuple[Any, ...]:
-    """What a call answers and leaves; one job was cancelled, one was parked, one has an id that another has, too."""
+    """Return the reply and the keys. One job was cancelled, one parked, and one shares its id with another."""
     begin(lua, long=long)
     jobs = lua.key("jobs")
     for number in range(1, 6):
@@ -109,7 +109,7 @@ def test_both_ways_complete_alike(lua: Lua, ids: bool) -> None:
 
 
 def test_what_a_lone_job_costs(lua: Lua) -> None:
-    """It woke a reader: 12 commands to lease it and 7 to complete it, all of them short."""
+    """The job woke a reader. To lease it takes 12 commands and to complete it 7, all cheap."""
     begin(lua, long=False)
     lua.redis.xadd(lua.key("jobs"), {"data": "a"}, id="1-0")
     lua.redis.xreadgroup("workers", "idle", {lua.key("jobs"): ">"}, count=1)

@@ -1,4 +1,4 @@
-"""The trends of a queue: a record a minute and an hour, of a bounded size, whoever sweeps; without them nothing."""
+"""The trends of a queue. A bounded record is kept a minute and an hour by any sweep. Without trends there is none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lua(lua: Lua) -> Iterator[Lua]:
 
 
 def told(lua: Lua, hourly: int, number: int) -> tuple[int, int, bytes]:
-    """What the script answers: a record's bytes may happen to be text in UTF-8, so they are never counted as text."""
+    """Return the script's answer. Bytes of a record may be valid UTF-8 by chance, so they are compared as bytes."""
     now, kept, data = lua("trends", hourly, number)
     return now, kept, data.encode(errors="surrogateescape")
 
@@ -45,7 +45,7 @@ def records(lua: Lua, *, hourly: bool = False, number: int = 3) -> list[tuple[in
 
 
 def earlier(lua: Lua, ms: int = 60_000) -> None:
-    """As if the last record had been taken so much earlier."""
+    """Make the last record so much older."""
     lua.redis.hincrby(lua.key("stats"), "trends", -ms)
 
 
@@ -65,7 +65,7 @@ def test_a_record_is_what_the_counts_are(lua: Lua) -> None:
 
 
 def test_two_that_sweep_take_one_record(lua: Lua) -> None:
-    """Nor is one taken that is there: the first of a minute stays; a call that is sent again adds nothing."""
+    """The first record of a minute stays, and a repeated call adds none."""
     lua("reclaim", *SWEEP, call=1)
     taken, at = lua.redis.dump(lua.key("trends")), lua.redis.hget(lua.key("stats"), "trends")
     lua.add("a")

@@ -1,4 +1,4 @@
-"""A key of another type, somebody else's: a script that meets one has done nothing yet, or at least lost no job."""
+"""A foreign key of another type. A script that meets one has done nothing yet, or at least lost no job."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_from(source: str) -> None:
 
 
 def test_the_message_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the checkout that the tests run in."""
+    """The message names the checkout, as the tests run in one."""
     monkeypatch.chdir(HERE)
     words, _, command = without_extra("headrace top", "top").partition(": ")
     assert words == "headrace top is an extra"
@@ -50,7 +50,7 @@ def test_the_message_of_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None
 
 @each("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=name)
 def test_pages_name_what_can_be_installed(page: Path) -> None:
-    """A checkout, or the repository: no registry has headrace."""
+    """Pages name a checkout or the repository, because no registry has headrace."""
     url = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Source"]
     for line in page.read_text("utf-8").splitlines():
         if "headrace[" in (wanted := line.partition("pip install")[2]):

@@ -26,13 +26,13 @@ def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def record() -> Recorder:
-    """Notes what runs."""
+    """Return a recorder of runs."""
     return Recorder()
 
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """What handlers may wait for; open at the latest when the test ends."""
+    """Return an event that handlers can wait for. It is set at the latest when the test ends."""
     gate = threading.Event()
     yield gate
     gate.set()

@@ -1,4 +1,4 @@
-"""Steps, sleeps and waits side by side, in tasks and in threads: a wait ends a delivery when the steps are recorded."""
+"""Steps, sleeps and waits side by side, in tasks and in threads. A wait ends the delivery when the steps are recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def queue(newest: Server) -> Iterator[Queue]:
 
 
 def beside(kind: str, *calls: Callable[[], Any]) -> Any:
-    """Make these calls at the same time; return their answers."""
+    """Make these calls at the same time and return their answers."""
     if kind == "tasks":
         return asyncio.gather(*(call() for call in calls))
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -59,7 +59,7 @@ def slow(kind: str, calls: list[str], gate: threading.Event, error: Exception | 
 
 
 def once_begun(kind: str, calls: list[str], wait: Callable[[], Any], steps: int = 1) -> Callable[[], Any]:
-    """Make a call that waits once *steps* steps have begun: a wait that is alone suspends the run before the step."""
+    """Return a call that waits once *steps* steps have begun. Without a step, a wait would suspend the run at once."""
 
     def run() -> Any:
         until(lambda: len(calls) >= steps, "the step")
@@ -300,7 +300,7 @@ def test_runs_that_go_on_at_once_lose_no_lease(
 
 
 def test_a_task_group(newest: Server, queue: Queue) -> None:
-    """It wraps what ends the handler, and cancels what else it has."""
+    """The group wraps the exception that ends the handler, and cancels its other tasks."""
     calls: list[int] = []
     worker = Running("tasks", url=newest.url)
 

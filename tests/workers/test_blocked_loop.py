@@ -1,4 +1,4 @@
-"""Handlers that block the event loop of an `AsyncWorker`: its jobs stay its own, and it says what blocks it."""
+"""Handlers that block the event loop of an `AsyncWorker`. Its jobs stay leased, and the log says where it is blocked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Said:
 
 @pytest.fixture
 def peer(newest: Server) -> Iterator[list[Job]]:
-    """A worker on threads, which has lived for long enough to declare others dead; the jobs that it gets."""
+    """Start a worker on threads that may declare others dead, and return the list of its jobs."""
     got: list[Job] = []
     worker = Worker(url=newest.url, **QUICK)
     worker.handler("q", lease=1.2, concurrency=5)(got.append)
@@ -54,7 +54,9 @@ def runs_async(worker: AsyncWorker, stop: threading.Event) -> threading.Thread:
 
 @pytest.fixture
 def blocked(newest: Server) -> Iterator[Callable[..., list[int]]]:
-    """Starts a worker whose handler blocks its loop until an event is set; the attempts that it ran."""
+    """Return a function that starts a worker whose handler blocks its loop until an event is set. It returns the
+    attempts.
+    """
     stop, threads, gates = threading.Event(), list[threading.Thread](), list[threading.Event]()
 
     def start(gate: threading.Event, **options: Any) -> list[int]:
@@ -84,7 +86,7 @@ def blocked(newest: Server) -> Iterator[Callable[..., list[int]]]:
 def test_a_blocked_loop_keeps_its_jobs(
     newest: Server, blocked: Callable[..., list[int]], said: Said, request: pytest.FixtureRequest
 ) -> None:
-    """For longer than the timeout and the lease: both are the pulse's to keep. The peer takes none of them."""
+    """The pulse renews the registration and the lease, so a peer takes no job."""
     gate = threading.Event()
     with Queue("q", url=newest.url, lease=1.2) as queue:
         attempts = blocked(gate, lease=1.2, deadline=PATIENCE)
@@ -113,7 +115,9 @@ def test_a_blocked_loop_keeps_its_jobs(
 def test_a_loop_that_is_blocked_for_ever_loses_its_jobs(
     newest: Server, blocked: Callable[..., list[int]], said: Said, request: pytest.FixtureRequest
 ) -> None:
-    """After a lease it gives them up, after another timeout they run elsewhere; and when it is back, it works again."""
+    """After a lease the worker gives the jobs up, and after a timeout they run elsewhere. When the loop is back, it
+    works again.
+    """
     gate = threading.Event()
     with Queue("q", url=newest.url, lease=1.2) as queue:
         attempts = blocked(gate, lease=1.2)
@@ -184,7 +188,7 @@ def test_the_pulse_ends_with_the_worker(newest: Server) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that the loop left open
 def test_the_pulse_ends_with_a_loop_that_is_closed_under_the_worker(newest: Server) -> None:
-    """Nobody runs its jobs any more: peers take them over, as from one that was killed."""
+    """The worker's jobs can't run any more. Peers take them over, as after a kill."""
     before = pulses()
     abandoned(newest.url)
     until(lambda: pulses() == before)
@@ -207,7 +211,7 @@ def abandoned(url: str) -> None:
 
 
 def test_the_pulse_asks_sentinels_of_its_own() -> None:
-    """Those of the user's client are bound to the user's event loop; so they are where the user's class finds it."""
+    """The user's Sentinel clients belong to the user's event loop. The pulse makes its own of the same class."""
 
     class Own(redis.asyncio.sentinel.Sentinel):
         async def discover_master(self, service_name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Handlers that start processes: by fork and by spawn, with `multiprocessing` and `subprocess`."""
+"""Handlers that start processes by fork and by spawn, with `multiprocessing` and `subprocess`."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ SEEN = {
 def test_children_of_handlers(
     newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str, stopping: bool
 ) -> None:
-    """They have default signals and no connection of ours; the worker goes on beside them, and ends when it should."""
+    """The processes have default signals and no connection of headrace. The worker goes on, and stops when it should."""
     receipt = queue.enqueue(json.dumps([method, stopping]).encode())
     with _start(tmp_path, newest.url, sys.executable, "main.py", kind) as worker:
         try:
@@ -196,7 +196,7 @@ def test_children_under_the_program(newest: Server, queue: Queue, tmp_path: Path
 
 
 def test_a_fork_has_no_connection(newest: Server, queue: Queue) -> None:
-    """Its copies lead nowhere, with their numbers taken; ours go on, and it opens its own."""
+    """The copied connections lead nowhere. The parent's go on, and the child opens its own."""
     queue.enqueue(b"x", id="first")
     numbers = [children._number(children._open_socket(one)) for one in children._connections]
     numbers = [number for number in numbers if number >= 0]

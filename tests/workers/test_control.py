@@ -1,4 +1,4 @@
-"""The control channel: a handler is told at once that its job is gone. Leases of ten minutes: no renewal could have."""
+"""The control channel. A handler learns at once that its job is gone, because leases of ten minutes need no renewal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ears(client: redis.Redis) -> int:
 
 
 def hanging(worker: Running, record: Recorder, queue: str = "q", **options: Any) -> list[str]:
-    """Handlers that run until they are told; those told as coroutines are."""
+    """Register handlers that run until they are told. Return the ids of jobs whose coroutines were cancelled."""
     cancelled: list[str] = []
 
     @worker.handler(queue, **{"lease": LONG, "concurrency": 5, **options})
@@ -61,7 +61,7 @@ WAYS: dict[str, tuple[Callable[[Queue, str], object], Counts]] = {
 def test_a_handler_is_told_at_once(
     work: Work, queue: Queue, kind: str, client: redis.Redis, record: Recorder, way: str
 ) -> None:
-    """W-12, W-13: and only those whose jobs are gone."""
+    """Only handlers of removed jobs are told (W-12, W-13)."""
     worker = work()
     cancelled = hanging(worker, record)
     remove, after = WAYS[way]
@@ -79,7 +79,7 @@ def test_a_handler_is_told_at_once(
 
 
 def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
-    """W-13, W-14: a worker that waits and one that works learn it, nothing is resurrected, and new jobs are done."""
+    """Waiting and working workers learn it. No job comes back, and new jobs are done (W-13, W-14)."""
     busy, idle = work(), work()
     hanging(busy, record, concurrency=1)
 
@@ -104,7 +104,7 @@ def test_a_deleted_queue_comes_back(work: Work, queue: Queue, client: redis.Redi
 
 
 def test_what_was_said_while_nobody_heard_it(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
-    """The connection is cut, and with it the message lost: the worker looks as soon as it listens again."""
+    """The message is lost with the connection. The worker looks at its jobs when it listens again."""
     worker = work()
     hanging(worker, record)
     ids = [receipt.id for receipt in queue.enqueue_many([b"a", b"b"])]
@@ -125,7 +125,7 @@ def test_what_was_said_while_nobody_heard_it(work: Work, queue: Queue, client: r
 def test_a_server_that_lets_nobody_listen(
     work: Work, queue: Queue, client: redis.Redis, newest: Server, record: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither the worker, which says so once, nor who cancels: everything works, and renewals find out."""
+    """The worker logs it once and works. The caller that cancels gets no error, and renewals find lost jobs."""
     client.execute_command("ACL", "SETUSER", "deaf", "reset", "on", ">x", "~*", "+@all", "resetchannels")
     caplog.set_level(logging.WARNING, "headrace")
     deaf = f"unix://deaf@{newest.path}?password=x"
@@ -149,8 +149,8 @@ def test_a_server_that_lets_nobody_listen(
 def test_a_worker_listens_on_one_connection_and_nothing_is_said_about_work(
     work: Work, queue: Queue, client: redis.Redis, newest: Server
 ) -> None:
-    """Jobs come and go without a message, and without a look for listeners; a cancelled one that waited has none. The
-    worker tells of itself as it begins, once a queue.
+    """Jobs cause no message and no look for listeners, and neither does the cancellation of a waiting job. A worker
+    sends one message when it begins, for each queue.
     """
     worker = work()
     for name in ("q", "other"):
@@ -175,7 +175,7 @@ def test_a_worker_listens_on_one_connection_and_nothing_is_said_about_work(
 
 
 def test_an_idle_line_is_pinged(monkeypatch: pytest.MonkeyPatch, work: Work, queue: Queue, client: redis.Redis) -> None:
-    """And one that does not answer is given up: a server that went without a word is noticed."""
+    """A connection that does not answer is given up, so a server that vanished is noticed."""
     for colour in ("aio", "sync"):
         monkeypatch.setattr(f"headrace._net.{colour}.subscription.PING_AFTER_S", 0.1)
     monkeypatch.setattr("headrace._core.worker.control.BLOCK_S", 0.05)

@@ -1,4 +1,4 @@
-"""What a handler says of its job: verdicts returned, exceptions by policy; and who runs it, by its kind."""
+"""Handlers' verdicts. They are returned or come from exceptions by policy. A job's kind decides its handler."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def of_kind(payload: bytes, kind: str | None = None) -> NewJob:
 
 
 def test_a_verdict_may_be_returned(work: Work, queue: Queue) -> None:
-    """It means what it means when raised: RetryLater and Release spend no attempt, DeadLetter ends the job."""
+    """A returned verdict means the same as a raised one. RetryLater and Release spend no attempt, and DeadLetter ends
+    the job.
+    """
     worker = work()
     attempts: list[tuple[bytes, int]] = []
     verdicts: dict[bytes, Any] = {
@@ -70,7 +72,7 @@ def test_a_verdict_may_be_returned(work: Work, queue: Queue) -> None:
 
 @pytest.mark.parametrize("how", ["mapping", "error"])
 def test_a_batch_may_return_its_verdicts(work: Work, queue: Queue, how: str) -> None:
-    """Who is not named, or with `None`, is completed; `Complete` keeps a result for one of them."""
+    """A job that is not named, or has `None`, is completed. `Complete` keeps a result for one of the jobs."""
     worker = work()
     seen: list[bytes] = []
 
@@ -92,7 +94,7 @@ def test_a_batch_may_return_its_verdicts(work: Work, queue: Queue, how: str) -> 
 
 
 def test_what_exceptions_mean_by_policy(work: Work, queue: Queue) -> None:
-    """H-2: retry, fail, release, each by its type; and what nothing is said of is settled as ever."""
+    """A type of exception means retry, fail or release. Other exceptions are settled as usual (H-2)."""
     worker = work()
     runs: Counter[bytes] = Counter()
     errors: dict[bytes, Exception] = {
@@ -147,7 +149,7 @@ def test_a_policy_for_the_deadline(work: Work, queue: Queue) -> None:
 
 
 def test_each_kind_has_its_handler(work: Work, queue: Queue, record: Recorder) -> None:
-    """Each with its own retry, all with one budget of slots; who has no kind of its own goes to the rest."""
+    """Each kind has its own retry, and all share one number of slots. The handler without a kind gets the rest."""
     worker = work()
     made: dict[str, Any] = {
         "a": worker.handler("q", kind="a", concurrency=3, retry=Retry(attempts=1)),
@@ -208,8 +210,9 @@ def test_tasks_and_threads_in_one_queue(newest: Server, queue: Queue) -> None:
 
 
 def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, record: Recorder) -> None:
-    """B-4: after a grace, with all they had, and a reason that helps; no attempt spent, no spinning, nobody kept
-    waiting by them."""
+    """The jobs are quarantined after a grace period with all their fields and a useful reason. They spend no attempt
+    and delay no other job (B-4).
+    """
     worker = work(heartbeat=0.1, timeout=1.0)
 
     @worker.handler("q", kind="a", concurrency=1, max_attempts=2, grace=1.0)
@@ -242,7 +245,7 @@ def test_jobs_of_an_unknown_kind_are_quarantined(work: Work, queue: Queue, recor
 def test_a_kind_that_a_living_worker_knows_is_not_buried(
     work: Work, queue: Queue, record: Recorder, gate: threading.Event, takes: dict[str, Any], grace: float
 ) -> None:
-    """However long that is busy; and once it is gone, the others may."""
+    """The kind's worker may be busy for long. When it has gone, other workers may quarantine the jobs."""
     old, new = work(heartbeat=0.1, timeout=1.0), work(heartbeat=0.1, timeout=1.0)
 
     @old.handler("q", kind="a", grace=grace)
@@ -277,7 +280,7 @@ def test_a_kind_that_a_living_worker_knows_is_not_buried(
 
 @pytest.mark.slow
 def test_a_rolling_deploy(work: Work, queue: Queue, record: Recorder) -> None:
-    """Workers that don't know a kind yet leave its jobs, on their first attempt, to those that do."""
+    """Workers that do not know a kind yet leave its jobs to other workers, on their first attempt."""
     old, new = work(name="old", heartbeat=0.1, timeout=1.0), work(name="new", heartbeat=0.1, timeout=1.0)
 
     @old.handler("q", kind="a", grace=PATIENCE)

@@ -1,4 +1,4 @@
-"""Flows served by workers of every kind: what handlers get, say and suffer."""
+"""Flows under workers of every kind. The tests check the handlers' arguments, verdicts and failures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Shop:
         self.flow.stage(stage, **options)(self.running._adapt(noted))
 
     def state(self, name: str) -> FlowState:
-        """What is known of a run."""
+        """Return the state of a run."""
         state = self.flow.state(name)
         assert state is not None
         return state
@@ -61,7 +61,7 @@ class Shop:
         return [stage for stage, job in self.seen if job.id == name]
 
     def empty(self) -> bool:
-        """Whether every queue is; no job is missing in any."""
+        """Tell whether every queue is empty. No job may be missing."""
         counts = self.flow.counts().values()
         assert not any(count.lost for count in counts)
         return not any(count.present for count in counts)
@@ -105,7 +105,7 @@ def test_a_flow_from_start_to_end(shop: Shop) -> None:
 
 
 def test_a_result_that_cannot_be_kept_stops_no_run(shop: Shop) -> None:
-    """The stage has done its work and is not run again; later ones lack its result."""
+    """The stage is done and does not run again. Later stages lack its result."""
 
     def pick(job: FlowJob) -> Any:
         return FanOut([NewJob(b"a", id="a")], result={"no": "bytes"})
@@ -128,7 +128,7 @@ def test_a_result_that_cannot_be_kept_stops_no_run(shop: Shop) -> None:
 
 
 def test_failures_are_retried_and_then_dead(shop: Shop) -> None:
-    """A stage's own `Retry`; a verdict; a dead letter that is redriven."""
+    """A stage has its own `Retry`. The tests also raise a verdict and redrive a dead letter."""
     broken = threading.Event()
     broken.set()
 
@@ -157,7 +157,7 @@ def test_failures_are_retried_and_then_dead(shop: Shop) -> None:
 
 
 def test_a_dead_child_is_seen_to_by_the_worker(shop: Shop) -> None:
-    """Without anybody who asks; at once."""
+    """The run goes on at once, without a call by a client."""
 
     def pack(job: FlowJob) -> Any:
         raise DeadLetter("never")
@@ -173,7 +173,7 @@ def test_a_dead_child_is_seen_to_by_the_worker(shop: Shop) -> None:
 
 
 def test_a_cancelled_child_is_seen_to_by_the_worker(shop: Shop) -> None:
-    """By its keeping, a tick later."""
+    """The worker that keeps the flow finds the cancelled child, and the run goes on."""
     shop.serve("pick", lambda _: FanOut([NewJob(b"a", delay=3600)], failed="continue"), next="bill", children="pack")
     shop.serve("pack", lambda _: None)
     shop.serve("bill", lambda _: b"billed")

@@ -1,4 +1,4 @@
-"""What a handler of steps easily forgets: an `await`, and the last progress."""
+"""The usual mistakes in handlers with steps. They are a missing `await` and progress that was not saved."""
 
 from __future__ import annotations
 

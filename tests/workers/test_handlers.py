@@ -1,4 +1,6 @@
-"""Handlers and batch handlers: how many run at once, how far ahead is leased, and for how many queues."""
+"""Handlers and batch handlers. The tests check how many run at once, how many jobs are leased ahead, and several
+queues.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def calls(server: Server) -> Counter[str]:
 
 @pytest.mark.parametrize("number", [1, 2, 1000])
 def test_every_job_runs_once(work: Work, queue: Queue, record: Recorder, number: int) -> None:
-    """H-1: 1, 2 and 1,000 jobs; counts are exact afterwards, and nothing of the worker is left."""
+    """1, 2 and 1,000 jobs run. The counts are exact afterwards, and no key of the worker is left (H-1)."""
     worker = work()
 
     @worker.handler("q")
@@ -76,7 +78,7 @@ def test_every_job_runs_once(work: Work, queue: Queue, record: Recorder, number:
 
 
 def test_four_workers_share_a_queue(work: Work, queue: Queue, record: Recorder) -> None:
-    """H-1: 1,000 jobs and 4 workers: each job once, and everybody has some."""
+    """Four workers run 1,000 jobs. Each job runs once, and each worker gets some (H-1)."""
     workers = [work(name=f"w{n}") for n in range(4)]
     for worker in workers:
 
@@ -143,7 +145,7 @@ def test_a_lone_job_begins_in_the_thread_that_waited_for_it(newest: Server, queu
 
 
 def test_a_handler_with_one_slot_runs_in_one_thread(newest: Server, queue: Queue) -> None:
-    """What it opens there, such as a connection of SQLite, may be for that thread only."""
+    """Objects of a handler, such as a SQLite connection, may belong to one thread."""
     worker = Worker(url=newest.url)
     threads: list[int] = []
 
@@ -160,8 +162,8 @@ def test_a_handler_with_one_slot_runs_in_one_thread(newest: Server, queue: Queue
 
 @pytest.mark.parametrize("theirs", [False, True])
 def test_tasks_that_end_as_they_begin(newest: Server, queue: Queue, theirs: bool) -> None:
-    """Handlers that wait for nothing run within a task all the same, so many at a time, and leave nothing behind; one
-    may stop its worker. Since Python 3.12 their tasks begin as they are made, by us or by the program's factory.
+    """Handlers that never wait still run in a task, in the allowed number, and leave no task behind. One of them may
+    stop its worker. Since Python 3.12 tasks can begin when they are made, by headrace or by the program's factory.
     """
     if theirs and sys.version_info < (3, 12):
         pytest.skip("asyncio.eager_task_factory is new in Python 3.12")
@@ -329,7 +331,7 @@ def test_one_at_a_time_is_in_order(work: Work, queue: Queue, record: Recorder) -
 
 @pytest.mark.slow
 def test_a_flood_in_one_queue_starves_no_other(work: Work, newest: Server) -> None:
-    """Each handler has slots of its own: jobs of a small queue run while thousands wait in another."""
+    """Each handler has its own slots. Jobs of a small queue run while thousands wait in another."""
     worker = work()
     order: list[str] = []
 
@@ -413,7 +415,7 @@ def test_no_more_is_leased_than_can_start(work: Work, queue: Queue, gate: thread
 def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
     work: Work, queue: Queue, gate: threading.Event
 ) -> None:
-    """A worker that was quick holds some jobs in advance; if its handler then hangs, they go back, at their place."""
+    """A quick worker leases some jobs ahead. If its handler then hangs, they go back to their place."""
     first, second = work(), work()
     held: list[bytes] = []
 
@@ -430,7 +432,7 @@ def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
         done.append(job)
 
     def is_quick() -> bool:
-        """Whether the first, after some jobs more, leases ahead: on a machine with much to do one job may take long."""
+        """Tell whether the first worker leases ahead after some more jobs. On a busy machine one job may take long."""
         queue.enqueue_many([b"quick"] * 200)
         until(lambda: queue.counts().present == 0)
         return first.engine.lifecycle.consumers[0].ahead() > 1
@@ -453,9 +455,7 @@ def test_what_was_leased_ahead_of_a_handler_that_hangs_goes_to_others(
 def test_what_went_back_as_no_thread_could_begin_is_leased_again(
     queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine with much to do the threads of all slots may wait for a second: then no handler ends, by which the
-    worker would lease again.
-    """
+    """On a busy machine all threads may wait for a second. No handler then ends and makes the worker lease again."""
     may_begin, went_back = threading.Event(), threading.Event()
 
     class Gated(SimpleQueue[Any]):
@@ -485,7 +485,7 @@ def test_what_went_back_as_no_thread_could_begin_is_leased_again(
 
 
 def test_settling_and_leasing_share_a_round_trip(work: Work, queue: Queue, newest: Server) -> None:
-    """While there is work, one exchange settles what is done and leases more: far fewer calls than jobs."""
+    """One call settles finished jobs and leases more, so there are far fewer calls than jobs."""
     worker = work(heartbeat=30, timeout=60)
 
     @worker.handler("q")
@@ -577,7 +577,7 @@ def test_batches_of_several_slots_run_side_by_side(
 
 
 def test_verdicts_of_a_batch(work: Work, queue: Queue) -> None:
-    """`BatchError` settles some apart, each by its own exception; the others are completed."""
+    """`BatchError` settles some jobs by their own exceptions. The others are completed."""
     worker = work()
     seen: list[dict[bytes, int]] = []
 
@@ -654,7 +654,7 @@ def test_another_queue_is_left_alone(work: Work, queue: Queue, kind: str) -> Non
 
 
 def test_more_threads_than_a_process_should_have_are_refused() -> None:
-    """Before anything is asked of a server, or of the user's hooks; the error says what to do."""
+    """The error comes before a call to a server or a hook, and says what to do."""
     worker = Worker("redis://127.0.0.1:1/0")
     for name in "a", "b":
         worker.handler(name, concurrency=THREADS_AT_MOST // 2)(print)

@@ -1,4 +1,4 @@
-"""What users test with, and where they put a worker: `headrace.testing`, and the lifespan of a web application."""
+"""The helpers of users' tests in `headrace.testing`, and the lifespan of a web application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.servers import Server
 
 
 def test_run_until_empty(headrace_url: str) -> None:
-    """It runs what is waiting, and what becomes of it, delays included; then the worker has stopped."""
+    """The call runs waiting jobs and the jobs that follow, also delayed ones. The worker has stopped afterwards."""
     worker = Worker(url=headrace_url)
 
     @worker.handler("q", retry=Retry(wait=0.05))
@@ -62,7 +62,7 @@ def test_run_until_empty_says_what_is_left(headrace_url: str) -> None:
 
 
 def test_run_says_when_a_job_is_due(headrace_url: str) -> None:
-    """And how not to wait for it."""
+    """The error says how to avoid the wait for the job."""
     worker = Worker(url=headrace_url)
 
     @worker.handler("q")
@@ -87,7 +87,7 @@ def test_run_says_when_a_job_is_due(headrace_url: str) -> None:
 
 
 def test_run_empties_all_shards(headrace_url: str) -> None:
-    """It asks the shards that the handlers name for what is left."""
+    """The call asks the shards of the handlers' queues for remaining jobs."""
     worker, done = Worker(url=headrace_url), list[bytes]()
     worker.handler("q", shards=6)(lambda job: done.append(job.payload))
     with Queue("q", url=headrace_url, shards=6) as queue:
@@ -174,7 +174,7 @@ def test_travel_ends_sleeps_and_waits(headrace_url: str) -> None:
 @pytest.mark.parametrize("kind", [Worker, AsyncWorker])
 @pytest.mark.parametrize("fails", [False, True])
 def test_run_closes_what_handlers_have_opened(headrace_url: str, kind: Any, fails: bool) -> None:
-    """An event loop that is gone could not; a queue that the test had opened before stays so."""
+    """Clients of an ended event loop could not close themselves. A queue that the test opened before stays open."""
     named = f"{headrace_url}{'&' if '?' in headrace_url else '?'}client_name=done"
     worker, done, log = kind(), AsyncQueue("done", url=named), Queue("log", url=headrace_url)
     with Queue("emails", url=headrace_url) as emails, redis.Redis.from_url(headrace_url) as admin:
@@ -240,7 +240,7 @@ with freeze_time("2030-01-01", **cures[cure]):
 @pytest.mark.sampled("colour")
 @pytest.mark.parametrize("cure", ["ignore", "tick"])
 def test_time_limits_end_under_freezegun(newest: Server, colour: str, cure: str) -> None:
-    """As the page on testing says; without these options its clocks stand still, and so do ours."""
+    """The options of the page on testing are used. Without them freezegun stops the clocks of headrace too."""
     with Script(FROZEN, [newest.url, colour, cure]) as program:
         said, complaints = program.communicate(timeout=PATIENCE)
     assert (program.returncode, said) == (0, b"b'done'\n"), complaints.decode()

@@ -22,7 +22,7 @@ WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 
 
 def coloured(kind: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """A hook as it is for the kind of worker: async where it may be."""
+    """Return a hook for the kind of worker, asynchronous where that is possible."""
 
     async def hook() -> Any:
         await asyncio.sleep(0)
@@ -32,7 +32,7 @@ def coloured(kind: str, function: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def around(kind: str, enter: Callable[[Any], Any], leave: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Middleware as it is for the kind of worker: *leave* makes a result of a result, or of an exception."""
+    """Return middleware for the kind of worker. *leave* changes a result or an exception."""
 
     def plain(job: Any, call: Callable[[], Any]) -> Any:
         enter(job)
@@ -55,7 +55,9 @@ def around(kind: str, enter: Callable[[Any], Any], leave: Callable[[Any], Any]) 
 
 
 def test_hooks_are_called_around_all_jobs(work: Work, kind: str, queue: Queue) -> None:
-    """In order before the first job, in reverse order after the last; what they make is the handlers'."""
+    """Start hooks run in order before the first job, and stop hooks in reverse order after the last. Handlers get their
+    values.
+    """
     running = work()
     worker, said = running.worker, list[str]()
 
@@ -103,7 +105,7 @@ def test_hooks_of_a_stop(work: Work, kind: str, queue: Queue) -> None:
 
 
 def test_a_start_that_fails_ends_the_worker(work: Work, kind: str, queue: Queue) -> None:
-    """No job is taken; hooks of the stop may undo what was made."""
+    """No job is leased. Stop hooks may undo the work of the start hooks."""
     running, said = work(), list[str]()
 
     def broken() -> None:
@@ -184,7 +186,7 @@ def test_hooks_that_are_refused(hook: str) -> None:
 
 
 def test_middleware_nests_in_order(work: Work, kind: str, queue: Queue) -> None:
-    """And changes results; what it sets in the context is the handler's, in whichever thread that runs."""
+    """Middleware may change results. The handler sees its context variables in any thread."""
     running, said = work(), list[str]()
     where: list[str] = []
 
@@ -212,7 +214,9 @@ def test_middleware_nests_in_order(work: Work, kind: str, queue: Queue) -> None:
 
 @pytest.mark.parametrize("with_middleware", [False, True])
 def test_no_run_sees_the_context_of_another(work: Work, kind: str, queue: Queue, with_middleware: bool) -> None:
-    """Each begins with what the worker was started with, its decimal context included; so do the hooks of the end."""
+    """Each run begins with the context in which the worker was started, including the decimal context. So do stop
+    hooks.
+    """
     running = work()
     seen: list[tuple[str, int]] = []
 
@@ -370,7 +374,9 @@ def test_what_middleware_swallows_is_complete(work: Work, kind: str, queue: Queu
 
 
 def test_batches_and_kinds_and_tasks_have_it_too(work: Work, kind: str, newest: Server, queue: Queue) -> None:
-    """Around a batch it is called once, with the sequence of its jobs; of a task it sees what the function gives."""
+    """Middleware is called once for a batch, with the sequence of its jobs. For a task it sees the function's return
+    value.
+    """
     running = work()
     seen: list[Any] = []
     results: list[Any] = []
@@ -418,7 +424,7 @@ def test_batches_and_kinds_and_tasks_have_it_too(work: Work, kind: str, newest: 
 
 
 def test_a_deadline_is_inside(work: Work, kind: str, queue: Queue, gate: threading.Event) -> None:
-    """Middleware sees that a coroutine was cut off; a thread's job is settled, and the thread told."""
+    """Middleware sees the cancellation of a coroutine. A thread's job is settled, and the thread is told."""
     running = work()
     seen: list[str] = []
 
@@ -447,7 +453,7 @@ def test_a_deadline_is_inside(work: Work, kind: str, queue: Queue, gate: threadi
 
 
 def test_a_hung_thread_keeps_its_slot(newest: Server, queue: Queue, gate: threading.Event) -> None:
-    """A plain function under an event loop can't be cancelled, nor can the middleware around it be."""
+    """A plain function in an asynchronous worker can't be cancelled, nor can its middleware."""
     running = Running("plain", url=newest.url)
     running.worker.middleware(around("plain", lambda job: None, lambda result: result))
     started: list[bytes] = []
@@ -469,7 +475,7 @@ def test_a_hung_thread_keeps_its_slot(newest: Server, queue: Queue, gate: thread
 
 
 def until_or_not(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition comes true within so many seconds: for what must not happen."""
+    """Tell whether the condition comes true within so many seconds. It checks that an event does not happen."""
     never = threading.Event()
     for _ in range(int(seconds / 0.01)):
         if condition():

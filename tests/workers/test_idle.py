@@ -1,4 +1,4 @@
-"""Workers that have nothing to do: what that costs, and how soon they begin when there is something."""
+"""Idle workers. The tests count their commands, and the time until they begin a new job."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def contents(server: Server) -> dict[bytes, object]:
 @pytest.mark.slow
 @ENGINES
 def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """H-10: a blocked read each five seconds and a call behind it, a look each third of the timeout, a beat: six
-    commands a second with those in scripts, counted by beats. Nothing is written but heartbeats and records of calls.
+    """An idle worker makes a blocked read each five seconds with a call after it, a look each third of the timeout, and
+    heartbeats. Six commands a second are allowed. It writes only heartbeats and records of calls (H-10).
     """
     worker = work(heartbeat=0.5, timeout=2.5)  # beats and looks come four times as often as usual, the reads do not
 
@@ -72,7 +72,9 @@ def test_an_idle_worker(work: Work, queue: Queue, newest: Server, record: Record
 
 @ENGINES
 def test_what_a_lone_job_costs(work: Work, queue: Queue, newest: Server, record: Recorder) -> None:
-    """Two round trips of its worker: it is leased behind the read that it ends, and completed. On few connections."""
+    """The worker makes two round trips on few connections. It leases the job after the read that it ends, and completes
+    it.
+    """
     worker, jobs = work(), 50
 
     @worker.handler("q")
@@ -98,7 +100,7 @@ def test_what_a_lone_job_costs(work: Work, queue: Queue, newest: Server, record:
 def test_idle_workers_begin_at_once(
     server: Server, kind: str, work: Work, record_property: Callable[[str, object], None]
 ) -> None:
-    """Enqueued, released, retried, or promoted: a worker that waits is woken, whichever way a job comes."""
+    """A waiting worker is woken when a job is enqueued, released, retried or promoted."""
     worker = work(url=server.url, heartbeat=0.4, timeout=2.0)  # delays of others are seen with each look
     began: dict[str, float] = {}
 
@@ -137,7 +139,7 @@ def test_idle_workers_begin_at_once(
 
 @ENGINES
 def test_delayed_jobs_come_when_they_are_due(work: Work, queue: Queue, record: Recorder) -> None:
-    """H-14, scaled: never early, in the order of their time, though the worker had gone to sleep before."""
+    """Jobs come in the order of their times and never early, although the worker slept before (H-14, scaled)."""
     worker = work()
 
     @worker.handler("q", concurrency=1)
@@ -155,7 +157,7 @@ def test_delayed_jobs_come_when_they_are_due(work: Work, queue: Queue, record: R
 
 
 def test_a_job_for_each_of_many_idle_workers(newest: Server, queue: Queue, gate: threading.Event) -> None:
-    """Several jobs that come back at once wake several workers: none waits behind a busy one."""
+    """Several jobs that come back at once wake several workers. None waits behind a busy worker."""
     record = Recorder()
     workers = [Running("threads", url=newest.url, name=f"w{n}") for n in range(4)]
     for worker in workers:

@@ -1,4 +1,4 @@
-"""`queue.keeping(leases)`: leases by hand that last as long as their holder lives, and no longer."""
+"""`queue.keeping(leases)`. The leases last while their holder lives, and no longer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ holds() if sys.argv[1] == "sync" else asyncio.run(awaits())
 
 @pytest.fixture(params=["sync", "async"])
 def held(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
-    """Runs a function beside a kept lease, in either colour; it returns what that says, and what `complete` says."""
+    """Return a function that runs another beside a kept lease, in either colour. It returns both answers."""
     colour = request.param
 
     def with_queue(function: Callable[[Any], Any], **options: Any) -> Any:
@@ -133,7 +133,7 @@ def test_what_is_no_longer_kept_lasts_as_long_as_any(server: Server) -> None:
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str, shards: int) -> None:
-    """Not by the lease, which is for a minute, and its registration for longer."""
+    """The lease lasts a minute and the registration longer, so the missing heartbeat shows the death."""
     with Queue("q", url=server.url, shards=shards) as queue:
         queue.enqueue_many([b"%d" % number for number in range(3)])
         with Script(HOLDER, [colour, server.url, str(shards)]) as holder:
@@ -152,7 +152,7 @@ def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str,
 
 
 def seconds_left(client: Any, server: Server) -> float:
-    """Return for how long the last of the holders is still registered: for more than a timeout, if by a lease."""
+    """Return the seconds for which the last holder is still registered. They exceed a timeout if a lease prolonged it."""
     deadlines = [
         float(at) for key in client.scan_iter("*:workers") for _, at in client.zrange(key, 0, -1, withscores=True)
     ]

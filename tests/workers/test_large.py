@@ -22,7 +22,7 @@ def payload(number: int) -> bytes:
 
 @pytest.mark.slow
 def test_five_thousand_large_jobs(queue: Queue, newest: Server) -> None:
-    """5,000 jobs of 53 kB through four workers: each arrives whole, and is completed once."""
+    """Four workers run 5,000 jobs of 53 kB. Each arrives complete and is completed once."""
     seen: Counter[int] = Counter()
     lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Leases under running handlers: renewed as long as they run, and what happens when one is lost."""
+"""Leases under running handlers. They are renewed while the handlers run, and some are lost."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def lose(how: str, queue: Queue, client: redis.Redis) -> None:
 def test_a_job_lost_under_its_handler(
     work: Work, queue: Queue, kind: str, client: redis.Redis, how: str, record: Recorder
 ) -> None:
-    """W-12, W-13: a coroutine is cancelled, a thread told by `job.lost`; what it then raises changes nothing."""
+    """A coroutine is cancelled, and a thread sees `job.lost`. A later exception changes nothing (W-12, W-13)."""
     worker = work(heartbeat=0.1, timeout=5.0)
     cancelled: list[bool] = []
 
@@ -145,7 +145,7 @@ def take_away(how: str, queue: Queue, server: redis.Redis) -> None:
 def test_a_job_that_comes_back_to_the_worker_that_ran_it(
     work: Work, queue: Queue, client: redis.Redis, how: str, kind: str, record: Recorder
 ) -> None:
-    """The run that has lost its lease is told, though the same worker has the job again; the new one is not."""
+    """The run that lost its lease is told, although the same worker has the job again. The new run is not told."""
     worker = work(heartbeat=0.1, timeout=5.0)
     runs: list[Job] = []
     told: list[int] = []
@@ -177,7 +177,7 @@ def test_a_job_that_comes_back_to_the_worker_that_ran_it(
 
 @pytest.mark.parametrize("how", ["returns", "raises"])
 def test_a_handler_that_gives_up_has_not_finished(work: Work, queue: Queue, client: redis.Redis, how: str) -> None:
-    """Whatever it says after it was told: the job is completed by whoever holds it now, and only then."""
+    """Its later result is ignored. The present holder completes the job."""
     worker = work(heartbeat=0.1, timeout=5.0)
     over = threading.Event()
 
@@ -206,7 +206,7 @@ def test_a_handler_that_gives_up_has_not_finished(work: Work, queue: Queue, clie
 def test_a_completion_before_anybody_told(
     work: Work, queue: Queue, client: redis.Redis, gate: threading.Event, fenced: bool
 ) -> None:
-    """The first completer wins, by default; with `fenced=True` only who holds the lease does."""
+    """The first completer wins by default. With `fenced=True` only the holder of the lease does."""
     worker = work(heartbeat=0.1, timeout=5.0)
 
     @worker.handler("q", lease=60.0, fenced=fenced)
@@ -229,7 +229,7 @@ def test_a_completion_before_anybody_told(
 
 
 def test_a_batch_that_lost_some_of_its_jobs(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
-    """The others are still wanted: the handler goes on, and what it says counts for them alone."""
+    """The handler goes on for the other jobs, and its result counts for them alone."""
     worker = work(heartbeat=0.1, timeout=5.0)
     lost: list[list[bytes]] = []
 

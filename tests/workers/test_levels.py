@@ -1,4 +1,4 @@
-"""Workers that know fewer priority levels than a producer uses: they go on with those that they know."""
+"""Workers that know fewer priority levels than a producer uses. They go on with the known levels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_job_of_an_unknown_level_stops_nothing(
     work: Work, queue: Queue, newest: Server, record: Recorder, caplog: pytest.LogCaptureFixture, known: int
 ) -> None:
-    """Neither its queue nor the others of the worker; it waits for a worker that knows its level."""
+    """The queue and the worker's other queues go on. The job waits for a worker that knows its level."""
     caplog.set_level(logging.ERROR, "headrace")
     few = work()
     for name in "q", "other":

@@ -1,4 +1,4 @@
-"""An `AsyncQueue` and event loops: one that has ended, two at once, and `run()` where one is running."""
+"""An `AsyncQueue` and event loops. One has ended, two run at once, or `run()` is called inside one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.servers import Server
 
 
 def test_a_queue_outlives_its_event_loop(server: Server) -> None:
-    """What was connected on a loop that has ended is dropped; nothing of it is awaited."""
+    """Connections of an ended loop are dropped without an await."""
     queue = AsyncQueue("q", url=server.url)
 
     async def many() -> list[bool]:

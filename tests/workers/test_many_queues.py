@@ -1,4 +1,4 @@
-"""One worker for many queues: what it costs, and that each of them is served as one alone would be."""
+"""One worker for many queues. The tests check the cost, and that each queue is served as if alone."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def rests(worker: Running) -> bool:
 @pytest.mark.slow
 @ENGINES
 def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Server, record: Recorder) -> None:
-    """A blocked read for all, and a call in half a minute each; four connections, and two more under load, which are
-    closed again.
+    """All queues share one blocked read, and each has a call in half a minute. There are four connections, and two more
+    under load.
     """
     worker, pools = work(heartbeat=0.4, timeout=2.0), list[Any]()
     serve(worker, record)
@@ -91,14 +91,12 @@ def test_what_many_idle_queues_cost(work: Work, queues: list[Queue], newest: Ser
 
 
 def held_in_memory() -> list[HeldJob]:
-    """Return the jobs that the collector knows. Its objects may not be asked for their class: some are lazy."""
+    """Return the jobs that the collector knows. It does not ask objects for their class, as some of them are lazy."""
     return [one for one in gc.get_objects() if type(one) is HeldJob]
 
 
 def test_a_quiet_queue_keeps_no_job_in_memory(work: Work, queues: list[Queue], record: Recorder) -> None:
-    """The answer to its last call is gone, and waits for no collector: with a thousand queues that may be a megabyte of
-    each.
-    """
+    """The reply of its last call is freed without the collector. With a thousand queues it could be a megabyte each."""
     worker = work(heartbeat=0.4, timeout=2.0)
     serve(worker, record)
     before = set(map(id, held_in_memory()))  # of other tests' circles
@@ -119,8 +117,8 @@ def test_a_quiet_queue_keeps_no_job_in_memory(work: Work, queues: list[Queue], r
 def test_a_peer_that_works_and_dies_is_found_where_all_rest(
     kind: str, peer: str, work: Work, queues: list[Queue], newest: Server, record: Recorder
 ) -> None:
-    """It tells of itself as it begins, or rests no more, and from then on the others look: what it held is back in a
-    timeout, or as its lease expires.
+    """The peer sends a message when it begins or is no longer idle, and the others then look. Its jobs are back after a
+    timeout, or when their leases expire.
     """
     worker, ops = work(heartbeat=0.4, timeout=2.0), queues[0].ops
     with Queue(NAMES[0], url=newest.url) as first:
@@ -174,7 +172,7 @@ def test_what_another_reader_was_given_and_left_is_found_where_all_rest(
 def test_a_worker_at_rest_learns_that_it_was_declared_dead(
     work: Work, queues: list[Queue], newest: Server, record: Recorder
 ) -> None:
-    """With the next job, which it runs under another name."""
+    """The worker learns it with the next job, which it runs under another name."""
     worker = work(heartbeat=0.4, timeout=2.0)
     serve(worker, record)
     with worker:
@@ -190,7 +188,7 @@ def test_a_worker_at_rest_learns_that_it_was_declared_dead(
 
 @ENGINES
 def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: Recorder) -> None:
-    """Enqueued, released, delayed, or resumed: whichever of them it is, and again and again."""
+    """Each queue wakes the worker again and again, by an enqueue, a release, a delay or a resume."""
     worker = work(heartbeat=0.4, timeout=2.0)
     serve(worker, record)
     paused = queues[::4]
@@ -222,7 +220,7 @@ def test_every_queue_wakes_the_worker(work: Work, queues: list[Queue], record: R
 @pytest.mark.slow
 @ENGINES
 def test_a_full_queue_starves_no_other(work: Work, queues: list[Queue], record: Recorder) -> None:
-    """One has thousands of jobs, the others one: these do not wait until that one is empty."""
+    """One queue has thousands of jobs and the others have one. These do not wait for the first to be empty."""
     worker = work()
     serve(worker, record)
     queues[0].enqueue_many([b"bulk"] * 20_000)
@@ -239,7 +237,7 @@ def test_a_full_queue_starves_no_other(work: Work, queues: list[Queue], record: 
 def test_queues_of_several_places_share_no_read(
     work: Work, queues: list[Queue], record: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an executor says of its places, as one of a cluster may, is heard: here two, of 20 queues each."""
+    """The executor says where the keys are, as in a cluster. Two places have 20 queues each."""
     for kind in (AsyncTrips, Trips):
         monkeypatch.setattr(kind, "place", lambda _, keys: int(keys.queue[-1]) % 2)
     worker = work()

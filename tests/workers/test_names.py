@@ -36,7 +36,7 @@ def consumers(queue: Queue, server: Server) -> set[str]:
 
 
 def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
-    """W-4: one worker is listed, itself, with its queue and what it holds; and none when it has gone."""
+    """The worker is listed with its queue and the number of its jobs. Afterwards none is listed (W-4)."""
     gate = threading.Event()
     worker = work(name="w1")
 
@@ -59,8 +59,9 @@ def test_a_worker_alone_is_listed(work: Work, queue: Queue) -> None:
 def test_a_killed_worker_resumes(
     server: Server, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """B-1: started again under its name it runs its own jobs first, before those in front, long before its leases
-    or its heartbeat would have run out; they are deliveries like any other."""
+    """A worker that is started again under its name runs its own jobs first, long before its leases or heartbeat would
+    end. They count as deliveries (B-1).
+    """
     with Processes(kind, server.url, tmp_path) as processes, Queue("q", url=server.url) as queue:
         first = processes.start("w1", concurrency=2, heartbeat=0.5, timeout=NEVER)
         queue.enqueue_many([b"hold 0", b"hold 1"])
@@ -108,7 +109,7 @@ def test_poison_under_a_name(processes: Processes, queue: Queue, newest: Server)
 
 @ENGINES
 def test_a_second_one_under_a_name(work: Work, queue: Queue, record: Recorder) -> None:
-    """B-7: it is refused, with what to do about it; the first goes on. Once the first has gone it is let in."""
+    """The second worker is refused with advice, and the first goes on. It is let in when the first has gone (B-7)."""
     first, second = (work(name="w1", heartbeat=0.3, timeout=NEVER) for _ in range(2))
     for worker in first, second:
 
@@ -141,7 +142,7 @@ def test_a_second_one_under_a_name(work: Work, queue: Queue, record: Recorder) -
 
 @pytest.mark.parametrize("kind", ["threads"])
 def test_a_frozen_one_loses_its_name(processes: Processes, queue: Queue) -> None:
-    """Another takes its name and jobs over; woken, it learns so, and ends."""
+    """Another worker takes over its name and jobs. The woken worker learns this and ends."""
     frozen = processes.start("w1", concurrency=1, heartbeat=1.0, timeout=NEVER)
     queue.enqueue(b"hold")
     processes.await_notes(1, "began")
@@ -177,7 +178,7 @@ def test_without_names_any_number_may_come(work: Work, queue: Queue, record: Rec
 
 @ENGINES
 def test_a_failed_worker(work: Work, queue: Queue) -> None:
-    """Row 58: its jobs are elsewhere at once. It learns so with its next heartbeat, stops them, and comes back."""
+    """Its jobs are available at once. The worker learns it with its next heartbeat, stops them, and registers again."""
     began: list[bytes] = []
     lost: list[bytes] = []
     release = threading.Event()
@@ -234,7 +235,7 @@ def test_expired_leases_of_a_worker(work: Work, queue: Queue, record: Recorder) 
 @pytest.mark.slow
 @ENGINES
 def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event) -> None:
-    """What runs goes on; nothing more is begun, nor is the server asked in vain; then it begins at once."""
+    """Running jobs go on. No other begins, and the server is not asked in vain. After a resume work begins at once."""
     worker = work()
 
     @worker.handler("q", concurrency=5)
@@ -265,7 +266,7 @@ def test_a_paused_worker(work: Work, queue: Queue, newest: Server, record: Recor
 
 
 def test_paused_before_it_starts(work: Work, queue: Queue, record: Recorder) -> None:
-    """A worker of a paused queue waits, and can stop; one that comes later begins when the queue goes on."""
+    """A worker of a paused queue waits and can stop. A later one begins when the queue is resumed."""
     queue.admin.pause()
     queue.enqueue(b"x")
     workers = [work(), work()]

@@ -1,4 +1,4 @@
-"""Workers of ordered queues: of the jobs of a key one runs at a time, over all workers and shards, in their order."""
+"""Workers of ordered queues. Jobs of one key run one at a time and in order, over all workers and shards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.servers import Server
 
 @define
 class Judge:
-    """What ran when, by key and number; a job that was cancelled may still run while it is told so."""
+    """A record of all runs by key and number. A cancelled job may run until its handler is told."""
 
     wrong: list[str] = field(factory=list[str])
     running: dict[tuple[str, int], object] = field(factory=dict[tuple[str, int], object])  # the runs that count
@@ -31,8 +31,8 @@ class Judge:
     lock: Any = field(factory=threading.Lock)
 
     def begins(self, key: str, number: int, attempt: int) -> object:
-        """A run begins: all jobs before it of its key are over, or were cancelled. Its runs of earlier attempts count
-        no more; one of these may begin late, when its lease is lost.
+        """Begin a run. All earlier jobs of its key must have ended or been cancelled. Runs of earlier attempts do not
+        count any more, and one of them may begin late when its lease is lost.
         """
         run = object()
         with self.lock:
@@ -63,7 +63,7 @@ class Judge:
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("seed", [1])
 def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool) -> None:
-    """Three workers, whose handlers fail in every way; jobs are cancelled, leases end, a worker stops."""
+    """Handlers of three workers fail in every way. Jobs are cancelled, leases end, and a worker stops."""
     judge, dice, tried = Judge(), random.Random(seed), set[tuple[str, int]]()
     settings: dict[str, Any] = {"shards": shards, "lease": 30.0}
     number_of_each = 25 if large else 12
@@ -116,7 +116,7 @@ def test_a_storm(server: Server, kind: str, shards: int, seed: int, large: bool)
 
 
 def test_the_next_of_a_key_follows_at_once(server: Server, kind: str) -> None:
-    """In the round trip that settles the one before."""
+    """The call that settles one job of a key leases the next."""
     done: list[bytes] = []
     worker = Running(kind, url=server.url)
 
@@ -132,7 +132,7 @@ def test_the_next_of_a_key_follows_at_once(server: Server, kind: str) -> None:
 
 
 def test_a_hot_key_keeps_no_other_waiting(server: Server, kind: str, gate: threading.Event) -> None:
-    """A thousand jobs of one that runs for long do not stop one behind them, nor jobs without a key."""
+    """A thousand jobs of a key wait for a long run. Jobs behind them and jobs without a key go on."""
     worker, done = Running(kind, url=server.url), list[bytes]()
 
     @worker.handler(Queue("q", url=server.url), ordered=True, concurrency=2)

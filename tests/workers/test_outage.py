@@ -1,4 +1,4 @@
-"""Workers whose server is away: gone, refusing, standing still, loading, full; while they start, work and stop."""
+"""Workers whose server is away. It is gone, refuses, hangs, loads or is full while workers start, work and stop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def leave(server: Server, away: str) -> None:
 
 @contextmanager
 def soon(most: float) -> Iterator[None]:
-    """What is inside takes no longer."""
+    """Check that the block takes no longer than *most* seconds."""
     began = time.monotonic()
     yield
     took = time.monotonic() - began
@@ -72,7 +72,7 @@ STOP = 2.0 + 4.0  # seconds: what is promised, and what a busy machine may add; 
 
 @AWAY
 def test_an_idle_worker_stops(work: Work, own: Server, away: str) -> None:
-    """Nothing is held: in good order."""
+    """The worker holds no job, so it stops without an error."""
     worker = work(url=own.url)
 
     @worker.handler("q")
@@ -93,7 +93,9 @@ def test_a_busy_worker_stops(
     work: Work, own: Server, away: str, second: bool, record: Recorder, said: Any, gate: threading.Event,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """As soon as the longest handler has ended, or at once if told twice; it says what it still held."""
+    """The worker stops when its longest handler has ended, or at once after a second stop. It logs the jobs that it
+    holds.
+    """
     monkeypatch.setattr(engine, "LEAVE_WITHIN_S", LEAVE_WITHIN_S / 2)
     worker = work(url=own.url)
 
@@ -144,7 +146,7 @@ def test_a_persistent_job_is_told_to_end(work: Work, own: Server, away: str, rec
 
 
 def test_a_server_that_comes_back_in_time(work: Work, own: Server, record: Recorder, gate: threading.Event) -> None:
-    """While a handler still runs: its job is completed, and nothing is left."""
+    """The handler still runs when the server is back. Its job is completed."""
     worker = work(url=own.url)
 
     @worker.handler("q")
@@ -327,7 +329,7 @@ STATES: dict[str, Callable[[Server], Callable[[], object]]] = {
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("state", STATES)
 def test_a_server_that_answers_is_waited_for(work: Work, own: Server, state: str, record: Recorder) -> None:
-    """Whatever it says, or though it says nothing: it is there, and the worker waits for it."""
+    """The server is there, whatever it answers or if it is silent, so the worker waits for it."""
     with Queue("q", url=own.url) as queue:
         queue.enqueue(b"x")
     heal = STATES[state](own)
@@ -374,7 +376,7 @@ def test_a_server_that_loads_is_waited_for(work: Work, newest: Server, tmp_path:
 
 @pytest.mark.usefixtures("impatient")
 def test_nobody_there(work: Work, tmp_path: Path, said: Any) -> None:
-    """A wrong address shows within seconds, as redis-py says it, whatever `max_outage`."""
+    """A wrong address raises redis-py's error within seconds, whatever `max_outage`."""
     worker = work(url=f"unix://{tmp_path}/no.sock", max_outage=1000)
     worker.handler("q")(lambda _: None)
     with soon(5.0):

@@ -19,7 +19,7 @@ Work = Callable[..., Running]
 
 
 def test_offloaded_payloads(work: Work, newest: Server, record: Recorder, tmp_path: Path, monkeypatch: Any) -> None:
-    """A handler gets them whole, and they go with their jobs; while their store is away, their jobs wait for it."""
+    """A handler gets whole payloads, which are removed with their jobs. While the store is away, the jobs wait."""
     monkeypatch.setattr(offloaded, "STORE_RETRY_S", 0.2)
     path = tmp_path / "mounted"
     codec = Offloaded(None, DirectoryStore(path), over=10)
@@ -46,7 +46,7 @@ def test_offloaded_payloads(work: Work, newest: Server, record: Recorder, tmp_pa
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("over", [None, 1])
 def test_sealed_payloads(work: Work, newest: Server, tmp_path: Path, shards: int, over: int | None) -> None:
-    """Of producers, with an id and without, and of schedules; tickets of a store, too, which is empty at the end."""
+    """Payloads come from producers, with and without an id, and from schedules. The store is empty at the end."""
     inner: Any = JSONCodec() if over is None else Offloaded(JSONCodec(), DirectoryStore(tmp_path), over=over)
     codec = Encrypted(inner, {"k": bytes(range(32))})
     seen: list[Any] = []

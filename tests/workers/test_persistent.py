@@ -1,4 +1,4 @@
-"""Jobs that never end: one holder at a time, before and after it dies, freezes, or is cut off."""
+"""Jobs that never end. Each has one holder at a time, before and after the holder dies, freezes or is cut off."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def holder(
 
 
 def test_it_goes_to_another_worker_when_one_stops(work: Work, queue: Queue, record: Recorder) -> None:
-    """At once, with no attempt spent, and only when the first has let go of it."""
+    """The job moves at once without a spent attempt, and only after the first worker has let go of it."""
     first, second = (holder(work, name, record, timeout=PATIENCE) for name in ("first", "second"))
     queue.enqueue(b"c")
     first.start()
@@ -56,7 +56,7 @@ def test_it_goes_to_another_worker_when_one_stops(work: Work, queue: Queue, reco
 
 
 def test_more_jobs_than_slots_are_shared_out(work: Work, queue: Queue, record: Recorder) -> None:
-    """Nothing is leased ahead: what has no slot here is left to others."""
+    """No job is leased ahead. Other workers get the jobs that have no slot here."""
     first, second = holder(work, "first", record, 2), holder(work, "second", record, 2)
     queue.enqueue_many([b"%d" % n for n in range(4)])
     with first:
@@ -79,7 +79,7 @@ def test_a_holder_is_told_that_its_job_was_cancelled(work: Work, queue: Queue, r
 
 
 def test_it_runs_again_until_it_says_that_it_is_over(work: Work, queue: Queue) -> None:
-    """To return spends no attempt, to fail does; no number of them is too many."""
+    """A return spends no attempt, and a failure does. No number of returns is too many."""
     worker = work()
     attempts: dict[bytes, list[int]] = {b"done": [], b"dead": []}
 
@@ -102,7 +102,9 @@ def test_it_runs_again_until_it_says_that_it_is_over(work: Work, queue: Queue) -
 
 
 def test_a_long_run_forgives_the_failures_before_it(work: Work, queue: Queue) -> None:
-    """As long as a lease: a connection that was up all day is not made to wait as after its tenth failure."""
+    """A run of a lease's length resets the wait. A connection that was up all day does not wait as after its tenth
+    failure.
+    """
     worker = work()
     attempts: list[int] = []
 
@@ -177,7 +179,7 @@ def await_seasoned(queue: Queue, clock: Callable[[], float], number: int, timeou
 def test_the_holder_is_killed(
     processes: Processes, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
 ) -> None:
-    """W-21: exactly one holder before and after; what it costs is a gap of the timeout and a tick."""
+    """There is exactly one holder before and after, with a gap of the timeout and a tick (W-21)."""
     queue.enqueue(b"keep")
     first = hold(processes, "first")
     processes.await_notes(1, "began")
@@ -203,7 +205,7 @@ def test_the_holder_is_killed(
 def test_the_holder_is_frozen(
     processes: Processes, queue: Queue, clock: Callable[[], float], record_property: Callable[[str, object], None]
 ) -> None:
-    """It can't let go of what it holds while it is; when it wakes it is told at once, and does not take it back."""
+    """A frozen holder can't let go. When it wakes, it is told at once and does not take the job back."""
     queue.enqueue(b"keep")
     first = hold(processes, "first")
     processes.await_notes(1, "began")
@@ -235,7 +237,7 @@ def test_the_holder_is_cut_off(
     clock: Callable[[], float],
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Nobody can tell it, and nobody needs to: it lets go before anybody else takes over."""
+    """The holder can't be told. It lets go before another worker takes over."""
     queue.enqueue(b"keep")
     timing = {"heartbeat": 1.2, "timeout": 4.0}
     with Proxy(newest.path) as proxy:
@@ -259,7 +261,7 @@ def test_the_holder_is_cut_off(
 def test_a_holder_that_stops_has_let_go_before_the_next(
     processes: Processes, queue: Queue, clock: Callable[[], float]
 ) -> None:
-    """SIGTERM: no gap to speak of, no overlap, whatever the number of jobs."""
+    """After SIGTERM there is hardly a gap and no overlap, for any number of jobs."""
     queue.enqueue_many([b"keep%d" % n for n in range(5)])
     first = hold(processes, "first", concurrency=5)
     processes.await_notes(5, "began")

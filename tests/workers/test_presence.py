@@ -1,4 +1,4 @@
-"""The facts that a worker reports, and the requests of operators: quiet, resume, stop."""
+"""The facts that a worker reports, and operators' requests to be quiet, resume and stop."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_quiet_worker_finishes_its_job_and_leases_no_other(
 
 @pytest.mark.slow
 def test_stop(processes: Processes, queue: Queue) -> None:
-    """The program of the worker stops as by a signal: its job finishes first, and its run ends well."""
+    """The worker's program stops as after a signal. Its job finishes first, and the program ends well."""
     program = processes.start("w", concurrency=1)
     queue.enqueue(b"hold")
     processes.await_notes(1, "began")
@@ -90,7 +90,7 @@ def test_stop(processes: Processes, queue: Queue) -> None:
 
 
 def test_an_idle_worker_that_is_quiet_leases_nothing(work: Work, queue: Queue, record: Recorder) -> None:
-    """Neither by the read that is under way, whose job it gives back, nor by another one."""
+    """The read under way leases no further job, and a job that it does lease goes back."""
     worker = work()
 
     @worker.handler("q", concurrency=2)
@@ -120,7 +120,9 @@ def test_an_idle_worker_that_is_quiet_leases_nothing(work: Work, queue: Queue, r
 
 @pytest.mark.slow
 def test_a_quiet_worker_stays_quiet(work: Work, queue: Queue, client: redis.Redis, record: Recorder) -> None:
-    """Until it is told to resume: over a new name, as after a freeze, and where its request is lost at rest."""
+    """The worker stays quiet until a resume, even under a new name after a freeze, and if its request is lost while it
+    is idle.
+    """
     worker = work()
 
     @worker.handler("q")

@@ -1,4 +1,4 @@
-"""The pytest plugin: what it gives to tests of an application, run by pytest as a user runs it."""
+"""The pytest plugin and its fixtures, in a run of pytest as by a user."""
 
 from __future__ import annotations
 

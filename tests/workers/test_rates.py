@@ -25,7 +25,7 @@ ENGINES = pytest.mark.parametrize("kind", ["threads", "tasks"])
 @ENGINES
 @pytest.mark.parametrize("key", [None, "group"])
 def test_workers_keep_to_the_limit(work: Work, queue: Queue, key: str | None) -> None:
-    """Two workers, one limit: ten jobs take the time of nine tokens at least, and none is lost or run twice."""
+    """Two workers share a limit. Ten jobs take at least the time of nine tokens, and none is lost or runs twice."""
     queue.enqueue_many(NewJob(b"x", headers={"group": "a"}) for _ in range(10))
     ran: list[str] = []
     workers = [work(), work()]
@@ -73,7 +73,7 @@ def lateness(server: Server) -> Iterator[list[float]]:
 def test_workers_reach_the_limit_and_stay_below(
     work: Work, queue: Queue, newest: Server, key: str | None, burst: int | None, workers: int
 ) -> None:
-    """While jobs wait and slots are free, 95 % of the limit is used at least, but for what this machine is late by."""
+    """While jobs wait and slots are free, at least 95 % of the limit is used, but for delays of this machine."""
     rate = Rate(50 if burst != 1 else 20, burst=burst, key=key)
     queue.enqueue_many(NewJob(b"x", headers={"group": "a"}) for _ in range(rate.tokens + 5 * rate.limit))
     made = [work() for _ in range(workers)]

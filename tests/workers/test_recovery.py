@@ -1,4 +1,4 @@
-"""Workers that die, freeze, or lose their server: real processes, on every server."""
+"""Workers that die, freeze or lose their server. They are real processes on every server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Scene:
     make: Callable[..., Running]
 
     def peer(self, name: str, record: Recorder, concurrency: int = 1, gate: threading.Event | None = None) -> Running:
-        """A worker of this process; its handlers wait for *gate*."""
+        """Start a worker in this process whose handlers wait for *gate*."""
         running = self.make(url=self.server.url, name=name, heartbeat=HEARTBEAT, timeout=TIMEOUT)
 
         @running.handler("q", concurrency=concurrency)
@@ -77,8 +77,9 @@ def scene(server: Server, kind: str, work: Callable[..., Running], tmp_path: Pat
 
 
 def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callable[[str, object], None]) -> None:
-    """W-17, W-18: its jobs run elsewhere, in order, on attempt 2; the jobs of others are untouched, and nothing of it
-    is left, nor of one that was killed while it had no jobs."""
+    """Its jobs run elsewhere in order on attempt 2, and other workers' jobs are untouched. No key of it is left, nor of
+    a worker that was killed without jobs (W-17, W-18).
+    """
     queue, processes = scene.queue, scene.processes
     victim = processes.start("victim", concurrency=5)
     mine = queue.enqueue_many([b"hold %d" % n for n in range(5)])
@@ -112,7 +113,7 @@ def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callab
 
 @pytest.mark.slow
 def test_two_killed_and_six_who_notice(scene: Scene, record: Recorder) -> None:
-    """H-5: each job runs again exactly once for its loss, though six peers look for the dead at the same time."""
+    """Each job runs again exactly once for each loss, although six peers look for dead workers at the same time (H-5)."""
     queue, processes = scene.queue, scene.processes
     victims = [processes.start(f"victim{n}", concurrency=4) for n in range(2)]
     queue.enqueue_many([b"hold %d" % n for n in range(8)])
@@ -132,8 +133,9 @@ def test_two_killed_and_six_who_notice(scene: Scene, record: Recorder) -> None:
 
 
 def test_a_frozen_worker(scene: Scene, record: Recorder) -> None:
-    """W-20: its jobs run elsewhere. Woken, it learns that it was declared dead, stops its handlers, and works again
-    under a new name."""
+    """Its jobs run elsewhere. When it wakes, it learns that it was declared dead, stops its handlers, and works under a
+    new name (W-20).
+    """
     queue, processes = scene.queue, scene.processes
     frozen = processes.start("frozen", concurrency=3)
     queue.enqueue_many([b"hold %d" % n for n in range(3)])
@@ -161,7 +163,7 @@ def test_a_frozen_worker(scene: Scene, record: Recorder) -> None:
 
 
 def test_poison(scene: Scene) -> None:
-    """B-5: a job that kills each process that runs it is dead after twenty, and the queue goes on."""
+    """A job that kills every process is dead after twenty attempts, and the queue goes on (B-5)."""
     queue, processes = scene.queue, scene.processes
     queue.enqueue_many([b"die", b"good", b"good"])
     workers = [
@@ -186,7 +188,7 @@ def test_poison(scene: Scene) -> None:
 def test_a_server_that_comes_back(
     server: Server, kind: str, work: Callable[..., Running], record: Recorder, how: str, tmp_path: Path
 ) -> None:
-    """Away for longer than everybody's timeout: the workers go on, under their names, and nobody is declared dead."""
+    """The server is away for longer than all timeouts. The workers keep their names, and none is declared dead."""
     always = ["--appendfsync", "always"]
     own = Server(server.binary, appendonly=True, directory=tmp_path, extra=always)
     gate = threading.Event()

@@ -1,4 +1,4 @@
-"""Schedules that tasks declare: made as a worker starts, ended when they have left the code."""
+"""Schedules that tasks declare. A worker's start makes them, and they end when they have left the code."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_restart_of_the_same_code_changes_nothing(work: Work, queue: Queue, ne
 
 
 def test_versions_side_by_side(work: Work, queue: Queue, newest: Server) -> None:
-    """In a rolling restart each has its schedules, and none fights; the last of the old ends what left the code."""
+    """In a rolling restart each version has its schedules. The last old worker ends those that left the code."""
 
     def old(tasks: Tasks) -> None:
         tasks.cron(every=3600)(tasks.task(name="kept")(lambda: None))
@@ -121,7 +121,7 @@ def test_one_that_is_deleted_with_its_queue_comes_back(work: Work, queue: Queue,
 def test_one_that_left_the_code_ends_in_the_shard_to_which_it_moved(
     server: Server, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of shards changed while no worker of the old code ran, nor ever was in the new shards."""
+    """The number of shards changed while no old worker ran. No worker of the old code was ever in the new shards."""
 
     def version(*names: str) -> Running:
         tasks = Tasks("q", server.url, shards=4)
@@ -147,7 +147,7 @@ def test_one_that_left_the_code_ends_in_the_shard_to_which_it_moved(
 
 
 def test_travelling(newest: Server, work: Work) -> None:
-    """A test of what recurs: the schedule is there after a run without jobs, and time may pass."""
+    """A test moves the time of a schedule. The schedule exists after a run without jobs."""
     calls: list[int] = []
     tasks = Tasks("q", NOWHERE)
 

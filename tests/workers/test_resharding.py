@@ -1,4 +1,4 @@
-"""Workers while the number of shards changes: they take new ones on, work old ones off, and leave those that go."""
+"""Workers while the number of shards changes. They start with new shards, drain old ones and leave removed ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def client(server: Server) -> Any:
 
 
 def registered(queue: Any, name: str) -> int:
-    """In how many shards a worker is."""
+    """Return the number of shards in which a worker is registered."""
     return sum(worker.name.startswith(name) for worker in queue.admin.workers())
 
 
@@ -85,7 +85,7 @@ def test_a_worker_goes_on_with_a_change_that_stopped(
 
 
 def test_a_backlog_is_worked_off_once(server: Server, queue: Any, kind: str) -> None:
-    """While producers go on, there and back: nothing is lost, and nothing is twice."""
+    """Producers go on while shards are added and removed. No job is lost or runs twice."""
     done, lock, enough = Counter[bytes](), threading.Lock(), threading.Event()
     worker = Running(kind, url=server.url)
 

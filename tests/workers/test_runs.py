@@ -1,4 +1,4 @@
-"""Runs under a worker: how their deliveries end, and who may use the job."""
+"""Runs under a worker. The tests check how their deliveries end, and which code may use the job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.servers import Server
 
 
 def test_a_run_is_suspended_when_its_handler_has_ended(newest: Server) -> None:
-    """So its clean-up still has the job, and what it raises counts."""
+    """The handler's clean-up code still has the job, and its exception counts."""
     seen: list[tuple[int, int]] = []
     worker = Worker(url=newest.url)
 
@@ -36,7 +36,7 @@ def test_a_run_is_suspended_when_its_handler_has_ended(newest: Server) -> None:
 
 
 def test_a_thread_of_an_async_handler_notes_progress(newest: Server) -> None:
-    """It may be the first to use the job, before the handler takes a step; the loop is not blocked by that."""
+    """The thread may use the job before the handler takes a step. The loop is not blocked."""
     worker = AsyncWorker(url=newest.url)
 
     @worker.handler("q")

@@ -1,4 +1,4 @@
-"""Workers and what is to come: schedules that they look after together, and delays that others make."""
+"""Workers and future jobs. They serve schedules together, and see delays that other clients make."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tick(name: str) -> int:
 
 
 def test_several_workers_one_job_a_tick(work: Work, queue: Queue, record: Recorder) -> None:
-    """Three workers see every tick, and each has one job; none comes early."""
+    """Three workers see every tick, and only one of them enqueues its job. None comes early."""
     early: list[str] = []
     workers = [work() for _ in range(3)]
     for worker in workers:
@@ -56,7 +56,7 @@ def test_several_workers_one_job_a_tick(work: Work, queue: Queue, record: Record
 
 
 def test_workers_that_were_away(work: Work, queue: Queue, newest: Server) -> None:
-    """Nobody is there for a while, and then another worker: by `all`, no tick is missing, and none came twice."""
+    """No worker runs for a while. With `all` the next one makes every tick once."""
     ran: list[int] = []
 
     def works() -> Running:
@@ -84,7 +84,7 @@ def test_workers_that_were_away(work: Work, queue: Queue, newest: Server) -> Non
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_the_server_restarts(kind: str, tmp_path: Path, record: Recorder) -> None:
-    """What it has kept goes on: same schedule, same rhythm, each tick once."""
+    """The server keeps the schedule with its rhythm. Each tick comes once."""
     with Server(binaries()[0], appendonly=True, extra=EXACT) as server:
         worker = Running(kind, url=server.url)
 
@@ -109,7 +109,7 @@ def test_the_server_restarts(kind: str, tmp_path: Path, record: Recorder) -> Non
 def test_a_worker_that_lacks_the_library(
     work: Work, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, record: Recorder
 ) -> None:
-    """It says so, once, and goes on with the others; a worker that has it may put those jobs in."""
+    """The worker logs it once and serves the other schedules. A worker that has the library may enqueue those jobs."""
     queue.admin.schedule("c", b"x", cron="* * * * * *")
     monkeypatch.setitem(sys.modules, "cronsim", None)
     worker = work(heartbeat=0.2, timeout=1.0)
@@ -136,7 +136,7 @@ def test_a_worker_that_lacks_the_library(
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_delays_that_others_make_while_a_worker_waits(work: Work, queue: Queue, newest: Server) -> None:
-    """G-9, H-14: long before the worker's next look for the dead, which is 7 s away."""
+    """The worker learns of them long before its next look for dead workers in 7 s (G-9, H-14)."""
     late: dict[str, float] = {}
     worker = work(heartbeat=10.0, timeout=60.0)
     clock = redis.Redis(unix_socket_path=newest.path)

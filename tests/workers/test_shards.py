@@ -1,4 +1,4 @@
-"""Workers of sharded queues: one pool of slots for all shards, and no shard that waits for another."""
+"""Workers of sharded queues. All shards share one pool of slots, and none waits for another."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_all_shards_share_the_slots(server: Server, queue: Any, kind: str, concu
 @pytest.mark.sampled("kind")
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_shards_take_turns(server: Server, queue: Any, kind: str, concurrency: int) -> None:
-    """With a backlog in each, none is worked off while another waits."""
+    """Each shard has a backlog. None is drained while another waits."""
     worker, done, there = Running(kind, url=server.url), [], threading.Event()
 
     @worker.handler(queue, concurrency=concurrency)
@@ -104,7 +104,9 @@ def test_a_backlog_of_batches_starves_no_other_shard(newest: Server, kind: str, 
 
 
 def starving(server: Server, kind: str, shards: int, rounds: int, register: Any) -> None:
-    """Enqueue a job in each shard but the one with a backlog, *rounds* times; count how much of it each waits for."""
+    """Enqueue a job in each shard without the backlog, *rounds* times. Return how many jobs of the backlog each waits
+    for.
+    """
     worker, backlog, seen = Running(kind, url=server.url), list[bytes](), dict[bytes, int]()
 
     def work(argument: Any) -> Any:
@@ -135,7 +137,7 @@ def starving(server: Server, kind: str, shards: int, rounds: int, register: Any)
 
 
 def test_the_table_is_read_by_the_clock(server: Server, queue: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not whenever a handler ends."""
+    """The end of a handler does not cause a read of the table."""
     worker, runs, looks, look = Running(kind, url=server.url), Recorder(), list[float](), ShardMap.look
 
     @worker.handler(queue, concurrency=5)
@@ -188,7 +190,7 @@ def test_a_foreign_job_wakes_a_worker_at_rest(server: Server, queue: Any, kind: 
 
 
 def test_slow_jobs_of_one_shard_leave_the_others_their_turn(server: Server, queue: Any, kind: str) -> None:
-    """Jobs that were leased ahead, and got no slot, go back; they are leased again as soon as there is one."""
+    """Jobs that were leased ahead without a slot go back. They are leased again when there is one."""
     worker, gate, runs = Running(kind, url=server.url), threading.Event(), Recorder()
 
     @worker.handler(queue, concurrency=2)
@@ -324,7 +326,7 @@ def test_tasks(server: Server, kind: str) -> None:
 
 @pytest.mark.usefixtures("soon")
 def test_schedules_of_tasks_are_in_the_shards_of_their_names(server: Server, kind: str) -> None:
-    """One job a tick, however many shards; what leaves the code ends."""
+    """Each tick makes one job with any number of shards. A schedule that left the code ends."""
     with Tasks("q", server.url, shards=SHARDS) as tasks:
         _, ran = declare(tasks, kind, 3600, 0.1, 7200)
         worker = Running(kind, url=server.url)
@@ -378,7 +380,7 @@ def test_schedules_of_tasks_keep_their_tick_in_new_shards(server: Server, kind: 
 
 @pytest.mark.ci
 def test_persistent_jobs_have_one_holder_in_every_shard(server: Server, queue: Any, kind: str) -> None:
-    """They go to another worker when one stops, at once; nothing is leased ahead, over all shards."""
+    """When a worker stops, its jobs go to another at once. No job is leased ahead in any shard."""
     record = Recorder()
 
     def holder(name: str, slots: int) -> Running:

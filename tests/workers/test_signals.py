@@ -21,7 +21,7 @@ ENDS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["
 
 @ENDS
 def test_an_idle_worker_ends_at_once(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
-    """B-2: and nothing of it is left."""
+    """No key of the worker is left (B-2)."""
     process = processes.start("w", concurrency=2, heartbeat=2.0, timeout=10.0)
     until(queue.admin.workers)
     os.kill(process.pid, number)
@@ -34,7 +34,7 @@ def test_an_idle_worker_ends_at_once(processes: Processes, queue: Queue, newest:
 
 @ENDS
 def test_a_busy_worker_finishes(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
-    """B-2, G-15: what runs is finished, nothing else is begun."""
+    """Running jobs finish and no other begins (B-2, G-15)."""
     process = processes.start("w", concurrency=2, heartbeat=2.0, timeout=10.0)
     queue.enqueue_many([b"hold a", b"hold b", b"c"])
     processes.await_notes(2, "began")
@@ -53,7 +53,7 @@ def test_a_busy_worker_finishes(processes: Processes, queue: Queue, newest: Serv
 
 @ENDS
 def test_a_second_signal_releases_everything(processes: Processes, queue: Queue, newest: Server, number: int) -> None:
-    """B-2, W-19: at the front, in order, untouched."""
+    """The jobs are at the front in order, with no attempt spent (B-2, W-19)."""
     process = processes.start("w", concurrency=3, heartbeat=2.0, timeout=10.0)
     queue.enqueue_many([b"hold a", b"hold b", b"hold c", b"d"])
     processes.await_notes(3, "began")
@@ -85,7 +85,7 @@ print("ended in good order")
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["threads", "tasks"])
 def test_a_signal_before_the_start(newest: Server, queue: Queue, engine: str) -> None:
-    """It is not too early: the worker starts, and stops."""
+    """The worker starts and stops."""
     done = subprocess.run(
         [sys.executable, "-c", EARLY, engine, newest.url], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -130,7 +130,7 @@ else:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["threads", "run", "serve", "loop"])
 def test_the_handlers_of_the_program_are_restored(newest: Server, how: str) -> None:
-    """Those of `signal.signal`, and those of the event loop."""
+    """They are the handlers of `signal.signal` and of the event loop."""
     done = subprocess.run(
         [sys.executable, "-c", OWN, how, newest.url], capture_output=True, text=True, timeout=PATIENCE, check=False
     )

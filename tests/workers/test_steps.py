@@ -1,4 +1,4 @@
-"""Handlers that take steps, under every kind of worker: a record runs once, and a suspended run takes no slot."""
+"""Handlers that take steps, under every kind of worker. A recorded step runs once, and a suspended run needs no slot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Calls(list[Any]):
     """The calls of functions that steps run."""
 
     def of(self, kind: str, name: str, value: Any = None, error: BaseException | None = None) -> Callable[..., Any]:
-        """Make such a function: a coroutine function for handlers that are coroutines."""
+        """Return such a function. It is a coroutine function for handlers that are coroutines."""
 
         def run(*args: Any) -> Any:
             self.append((name, *args))
@@ -59,7 +59,7 @@ def gone(queue: Queue) -> bool:
 
 
 def await_end(queue: Queue, name: str) -> None:
-    """Wait until a job has left: a waiter for its result may come too late to hear that it has none."""
+    """Wait until a job has left. A waiter for its result could start too late to learn that there is none."""
     until(lambda: queue.find(name) is None, f"the end of {name}")
 
 
@@ -195,7 +195,7 @@ def test_attempts_count_from_the_last_record(work: Work, kind: str, queue: Queue
 
 
 def test_a_run_took_what_its_handlers_ran(work: Work, kind: str, newest: Server) -> None:
-    """In all deliveries: neither its suspensions, nor the time that it waited in a worker for a handler."""
+    """The time sums all deliveries. It leaves out suspensions and waits for a slot."""
     worker = work()
 
     @worker.handler("q", concurrency=1, retry=Retry(wait=0), history=10)
@@ -481,7 +481,7 @@ def test_progress_is_shown(work: Work, kind: str, queue: Queue, gate: threading.
 
 
 def test_another_job_s_task_takes_no_step(work: Work, kind: str, queue: Queue, gate: threading.Event) -> None:
-    """Under asyncio; a thread may be a pool's, and work for several jobs."""
+    """This holds under asyncio. A thread may belong to a pool and work for several jobs."""
     if kind != "tasks":
         return
     jobs: list[Any] = []

@@ -1,4 +1,4 @@
-"""Starting, stopping, and what ends a worker."""
+"""Starting and stopping workers, and the errors that end them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Work = Callable[..., Running]
 
 
 def consumers(server: Server, queue: Queue) -> set[str]:
-    """Who has a pending list, but for those that are nobody's."""
+    """Return the consumers that belong to workers."""
     with redis.Redis(unix_socket_path=server.path) as client:
         stream = queue.ops.keys.key("jobs")
         rows: list[dict[str, Any]] = client.xinfo_consumers(stream, "workers") if client.exists(stream) else []
@@ -33,7 +33,7 @@ def consumers(server: Server, queue: Queue) -> set[str]:
 
 
 def payloads(queue: Queue, number: int) -> list[tuple[bytes, int]]:
-    """Lease the next jobs; return their payloads and attempts."""
+    """Lease the next jobs and return their payloads and attempts."""
     return [(lease.job.payload, lease.job.attempt) for lease in queue.lease_many(number)]
 
 
@@ -43,7 +43,7 @@ def payloads(queue: Queue, number: int) -> list[tuple[bytes, int]]:
 def test_a_graceful_stop(
     work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes nothing more, gives back what has not started, renews what runs until it has finished, and is gone."""
+    """The worker leases no more, releases unstarted jobs, renews running ones until they finish, and leaves no key."""
     monkeypatch.setattr(
         consumer, "START_WITHIN_S", PATIENCE
     )  # once a handler has ended, much is leased ahead on any machine
@@ -82,7 +82,7 @@ def test_a_graceful_stop(
 def test_a_second_stop_releases_everything(
     work: Work, queue: Queue, newest: Server, kind: str, record: Recorder
 ) -> None:
-    """A coroutine is cancelled, a thread told; the jobs are at the front at once, no attempt spent."""
+    """A coroutine is cancelled, and a thread is told. The jobs are at the front at once with no attempt spent."""
     worker = work()
     cancelled: list[bytes] = []
 
@@ -111,7 +111,7 @@ def test_a_second_stop_releases_everything(
 
 
 def test_a_thread_that_is_deaf_to_a_second_stop(work: Work, queue: Queue, gate: threading.Event) -> None:
-    """Nobody waits for it; its job is free for others, and its late return changes nothing."""
+    """The stop does not wait for the thread. Its job is released, and its late return changes nothing."""
     worker = work()
     began, ended = threading.Event(), threading.Event()
 
@@ -154,7 +154,7 @@ def test_a_stop_gives_back_a_batch_that_gathers(work: Work, queue: Queue) -> Non
 
 
 def test_stopping_what_does_not_run(work: Work, queue: Queue) -> None:
-    """Before it was started, and again when it has stopped: nothing to do."""
+    """A stop before the start and a second stop do nothing."""
     worker = work()
 
     @worker.handler("q")
@@ -190,7 +190,7 @@ def test_everybody_may_stop_it_at_once(work: Work, queue: Queue) -> None:
 
 
 def test_a_handler_may_stop_its_worker(work: Work, queue: Queue, record: Recorder) -> None:
-    """It never waits for itself: its own job is completed, the others stay."""
+    """The stop does not wait for its own handler. The handler's job is completed, and the others stay."""
     worker = work()
     main = threading.Event()
 
@@ -222,7 +222,7 @@ def test_a_handler_may_stop_its_worker(work: Work, queue: Queue, record: Recorde
 
 
 def test_a_worker_starts_again(work: Work, queue: Queue, record: Recorder) -> None:
-    """Under another name each time: nobody answers for a predecessor."""
+    """Each start has another name, so that it never inherits a predecessor's registration."""
     worker = work(name="mail")
     names: list[str] = []
 
@@ -243,7 +243,7 @@ def test_a_worker_starts_again(work: Work, queue: Queue, record: Recorder) -> No
 
 
 def test_a_client_of_the_users(work: Work, queue: Queue, newest: Server, kind: str, record: Recorder) -> None:
-    """Its settings are used; it is neither used itself, nor closed."""
+    """The client's settings are used. The client is not used or closed."""
     make = redis.Redis if kind == "threads" else redis.asyncio.Redis
     client: Any = make(unix_socket_path=newest.path, decode_responses=True, max_connections=1)
     worker = work(client=client)
@@ -267,7 +267,7 @@ def test_a_client_of_the_users(work: Work, queue: Queue, newest: Server, kind: s
 
 
 def test_a_handler_stays_a_function(work: Work) -> None:
-    """Decorated, it can be called as before: in tests, or by other handlers."""
+    """A decorated function can be called as before, in tests or by other handlers."""
     worker = work().worker
 
     def body(job: Job) -> bytes:
@@ -348,7 +348,7 @@ def test_threads_take_no_coroutines(newest: Server) -> None:
 def test_a_role_that_dies_ends_the_worker(
     work: Work, queue: Queue, newest: Server, record: Recorder, gate: threading.Event
 ) -> None:
-    """Something else lies where the jobs should: handlers of other queues finish, and the error comes out."""
+    """A key has another type. Handlers of other queues finish, and the error is raised."""
     worker = work(heartbeat=0.1, timeout=1.0)
 
     @worker.handler("q")
@@ -395,7 +395,7 @@ def test_no_server_there(make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: A
 
 
 def test_an_error_in_the_block_is_not_replaced(queue: Queue, newest: Server) -> None:
-    """What the body of `with worker:` raises comes out, and the worker has stopped."""
+    """The exception of the `with worker:` block is raised, and the worker has stopped."""
     worker = Worker(url=newest.url)
     worker.handler("q")(lambda _: None)
     with pytest.raises(LookupError, match="mine"), worker:  # noqa: PT012
@@ -417,7 +417,7 @@ def test_an_error_in_the_block_is_not_replaced(queue: Queue, newest: Server) -> 
 
 
 def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
-    """Whoever owns the event loop may end it by cancelling: everything is released, and `stop` may come besides."""
+    """The owner of the event loop may cancel the call. All jobs are released, and `stop` may be called too."""
 
     async def story() -> None:
         worker = AsyncWorker(url=newest.url)
@@ -449,8 +449,9 @@ def test_serve_may_be_cancelled(queue: Queue, newest: Server) -> None:
 
 @pytest.mark.parametrize("more", [1, 2, 3])
 def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server, more: int) -> None:
-    """Whenever that is: the second time everything is released; nothing goes on, and it can be started again. Once
-    nobody waits for its end any more, it leaves an embedded server by itself."""
+    """The second cancellation releases all jobs at any moment. The worker ends and can be started again. After the last
+    waiter has left, it leaves an embedded server by itself.
+    """
     worker = AsyncWorker(url=newest.url)
     left: list[bool] = []
     worker._address.leave = lambda: left.append(True)  # type: ignore[method-assign]
@@ -502,8 +503,9 @@ def test_its_block_may_be_cancelled_more_than_once(queue: Queue, newest: Server,
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections that the loop left open
 def test_its_loop_may_end_in_the_middle(queue: Queue, newest: Server) -> None:
-    """While it stops: a loop that is closed cancels what goes on, which leaves first. And without a stop: another
-    loop can start it."""
+    """A closed loop cancels the tasks of a stopping worker, which leaves first. A worker without a stop can be started
+    on another loop.
+    """
     its_loop_ends(queue, newest)
     until(lambda: "headrace-pulse" not in {thread.name for thread in threading.enumerate()})
     gc.collect()  # here, so that what is unclosed is no warning in another test
@@ -546,7 +548,7 @@ def its_loop_ends(queue: Queue, newest: Server) -> None:
 def test_a_subscription_that_is_opened_anew_as_the_worker_stops(
     queue: Queue, newest: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closed between two lines of the thread that reads it, it is there again: it is closed until that has ended."""
+    """The subscription is opened again between two lines of its reader. It is closed until the reader has ended."""
     closed, close = [], Subscription.close
 
     def lost(subscription: Subscription) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that end their process, and innocent ones beside them: `headrace work`, as users start it."""
+"""Jobs that end their process beside innocent ones. `headrace work` runs as users start it."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def work(newest: Server, tmp_path: Path) -> Iterator[Callable[..., Started]]:
 def test_innocents_beside_poison(
     newest: Server, work: Callable[..., Started], tmp_path: Path, worker: str, processes: int
 ) -> None:
-    """A job that ends its process again and again dies for that, and none of those that ran beside it; other queues of
-    the worker go on.
+    """A job that ends its process each time becomes a dead letter. The jobs beside it and the worker's other queues go
+    on.
     """
     with Queue("q", url=newest.url) as queue, Queue("other", url=newest.url) as other:
         jobs = [NewJob(b"poison" if n == INNOCENT // 2 else b"good", id=f"j{n}") for n in range(INNOCENT + 1)]
@@ -168,7 +168,7 @@ def test_innocents_beside_poison(
 
 
 def nearly_dead(server: Server) -> None:
-    """Count deaths of the jobs that are left: with the pauses of `headrace work`, twenty take minutes."""
+    """Record deaths of the remaining jobs, because twenty restarts of `headrace work` take minutes."""
     with redis.Redis(unix_socket_path=server.path) as client:
         for key in client.scan_iter("*:deaths"):
             for entry in client.hkeys(key):
@@ -176,7 +176,7 @@ def nearly_dead(server: Server) -> None:
 
 
 def runs_of_poison(folder: Path) -> list[int]:
-    """How many jobs ran in its process as a poison job began, itself included; a number for each run."""
+    """Return for each run of a poison job the number of jobs that ran in its process, including itself."""
     rows = [line.split() for line in (folder / "log").read_text().splitlines()]
     return [int(beside) for payload, _, beside in rows if payload == "poison"]
 
@@ -218,7 +218,7 @@ def test_innocents_of_other_queues_and_shards(
 @pytest.mark.parametrize("rest", [0.0, 1.0], ids=["at once", "slowly"])
 @pytest.mark.parametrize("poisons", [1, 4])
 def test_a_crash_loop(newest: Server, tmp_path: Path, worker: str, rest: float, poisons: int) -> None:
-    """Processes die before a heartbeat is missed, so no peer sees it: each poison job ends, and none beside it."""
+    """Processes die before a heartbeat is missed, so no peer sees it. Each poison job ends, and none beside it does."""
     good = {"q": [f"a{n}" for n in range(8)], "other": [f"b{n}" for n in range(8)]}
     with Queue("q", url=newest.url) as queue, Queue("other", url=newest.url) as other:
         for place in queue, other:

@@ -1,4 +1,4 @@
-"""Tasks under both workers: calls become jobs, and jobs calls."""
+"""Tasks under both workers. Calls become jobs, and jobs become calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tasks(newest: Server) -> Any:
 
 
 def declare(tasks: Tasks, kind: str, function: Callable[..., Any], **options: Any) -> Any:
-    """Declare *function* as it is for the kind of worker: as a coroutine function for tasks of asyncio."""
+    """Declare *function* for the kind of worker. It is a coroutine function for tasks of asyncio."""
     if kind != "tasks":
         return tasks.task(**options)(function)
 
@@ -102,7 +102,7 @@ def test_results_are_of_their_annotated_types(work: Work, kind: str, tasks: Task
 
 
 async def _twice(url: str) -> list[Any]:
-    """The twin: a result of another worker, and one that does not come."""
+    """Get a result of another worker, and wait for one that does not come. This is the asynchronous twin."""
     async with AsyncTasks("other", url) as tasks:
 
         @tasks.task
@@ -133,7 +133,7 @@ TIMES = {f"time {n}": NOW for n in range(40)}  # so many that it is compressed
 
 @pytest.mark.parametrize("options", [{}, {"history": 10}, {"shards": 3}], ids=["plain", "history", "shards"])
 def test_the_result_of_a_task_is_had_by_its_id(newest: Server, options: dict[str, Any]) -> None:
-    """By a program that has enqueued nothing: typed by the task, else while the job says which task it is for."""
+    """The caller enqueued nothing. The task types the result, and without it the job's own record does."""
     with Tasks("q", newest.url, **options) as there, Tasks("q", newest.url, **options) as here:
         enqueued = there.task(_when).enqueue()
         when = here.task(_when)
@@ -190,7 +190,7 @@ def test_the_result_of_an_async_task_is_had_by_its_id(newest: Server) -> None:
     ids=["compressed", "encrypted", "both"],
 )
 def test_a_result_comes_back_through_the_codec(work: Work, kind: str, newest: Server, codec: Any) -> None:
-    """By the receipt of the call, by that of an id, by the id alone, as they end, and of many."""
+    """The result is read by the receipt of the call, by an id, by receipts as they end, and of many jobs."""
 
     def when() -> dict[str, datetime]:
         return TIMES
@@ -287,7 +287,7 @@ def test_each_task_has_its_own_policy(work: Work, kind: str, tasks: Tasks) -> No
 
 
 def test_what_changed_in_flight_dies_with_its_reason(work: Work, kind: str, tasks: Tasks) -> None:
-    """Arguments of another version, at the first attempt; an added parameter with a default is none."""
+    """Arguments of another version fail at the first attempt. An added parameter with a default does not."""
 
     def welcome(to: str, loud: bool = False) -> None: ...
 
@@ -352,7 +352,7 @@ def test_beside_handlers_of_its_queue(work: Work, kind: str, tasks: Tasks, recor
 
 
 def test_a_task_as_a_follow_up_of_another_queue(work: Work, kind: str, newest: Server) -> None:
-    """Its codec is its own, whatever the other queue has."""
+    """The follow-up uses its own codec, whatever the other queue has."""
     seen: list[str] = []
 
     def welcome(to: str) -> None:

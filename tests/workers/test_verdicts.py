@@ -1,4 +1,4 @@
-"""How a handler's end settles its job: results, retries by tenacity's objects, verdicts, deadlines, the unexpected."""
+"""The end of a handler settles its job. The tests cover results, retries, verdicts, deadlines and unexpected errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_looked_at_takes_no_slot(
 
 @pytest.mark.parametrize("commands", [["+@all"], ["+@all", "-config"]])
 def test_a_result_larger_than_the_server_takes(kind: str, newest: Server, commands: list[str]) -> None:
-    """Its job is complete without, whether or not the user may ask for the limit; and so are the others."""
+    """The job completes without its result, even if the user can't ask for the limit. Other jobs complete too."""
     large = b"x" * (3 << 20)
     with Server(newest.binary, extra=["--proto-max-bulk-len", "1mb"]) as server, Queue("q", url=server.url) as queue:
         with redis.Redis(unix_socket_path=server.path) as admin:
@@ -119,7 +119,7 @@ def test_results_by_codec(work: Work, newest: Server) -> None:
 
 
 def test_a_result_that_cannot_be_kept_fails_no_job(work: Work, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
-    """The work was done, and is not done again: the job is complete, and the log says what it lacks."""
+    """The work is not repeated. The job is complete, and the log names the missing result."""
     worker = work()
     ran: list[bytes] = []
 
@@ -139,7 +139,7 @@ def test_a_result_that_cannot_be_kept_fails_no_job(work: Work, queue: Queue, cap
 
 
 def test_undecodable_jobs_are_quarantined(work: Work, newest: Server, record: Recorder) -> None:
-    """H-7: each goes to the dead letters once, with its raw bytes and the reason; the queue goes on."""
+    """Each such job becomes a dead letter once, with its raw bytes and the reason. The queue goes on (H-7)."""
     worker = work()
 
     @worker.handler("q", codec=JSONCodec(), concurrency=1)
@@ -166,7 +166,7 @@ def test_undecodable_jobs_are_quarantined(work: Work, newest: Server, record: Re
 
 
 def test_a_failure_is_tried_again_until_it_works(work: Work, queue: Queue) -> None:
-    """H-2: two failures, then success: three deliveries, and the attempt is told."""
+    """Two failures and a success make three deliveries, and the handler sees the attempt (H-2)."""
     worker = work()
     attempts: list[int] = []
 
@@ -196,7 +196,7 @@ def test_a_failure_is_tried_again_until_it_works(work: Work, queue: Queue) -> No
     ],
 )
 def test_tenacitys_objects(work: Work, queue: Queue, retry: Retry, runs: int) -> None:
-    """`wait_*`, `stop_*` and `retry_if_*` as they are; the last failure makes a dead letter that says why."""
+    """`wait_*`, `stop_*` and `retry_if_*` are used unchanged. The last failure makes a dead letter with a reason."""
     worker = work()
     attempts: list[int] = []
 
@@ -214,7 +214,7 @@ def test_tenacitys_objects(work: Work, queue: Queue, retry: Retry, runs: int) ->
 
 
 def test_waits_are_kept(work: Work, queue: Queue) -> None:
-    """A failed job is delayed on the server meanwhile, and goes to the back: others run before it."""
+    """A failed job is delayed on the server and then goes to the back. Other jobs run before it."""
     worker = work()
     ran: list[tuple[bytes, float]] = []
 
@@ -234,7 +234,7 @@ def test_waits_are_kept(work: Work, queue: Queue) -> None:
 
 
 def test_verdicts(work: Work, queue: Queue) -> None:
-    """RetryLater and Release spend no attempt, RetryLater(spend=True) does; DeadLetter ends it."""
+    """RetryLater and Release spend no attempt, and RetryLater(spend=True) does. DeadLetter ends the job."""
     worker = work()
     attempts: list[tuple[bytes, int]] = []
     verdicts = {
@@ -263,7 +263,7 @@ def test_verdicts(work: Work, queue: Queue) -> None:
 
 
 def test_retry_goes_to_the_back_and_release_to_the_front(work: Work, queue: Queue) -> None:
-    """H-3, and W-8: both orders."""
+    """Both orders are checked (H-3, W-8)."""
     worker = work()
     order: list[bytes] = []
 
@@ -333,7 +333,7 @@ def test_max_attempts_of_the_queue(work: Work, queue: Queue) -> None:
 
 
 def test_dead_letters_are_capped(work: Work, queue: Queue) -> None:
-    """H-4: two of four are kept, the newest."""
+    """Two of four dead letters are kept, the newest ones (H-4)."""
     worker = work()
 
     @worker.handler("q", concurrency=1, dead_limit=2)
@@ -353,7 +353,7 @@ def test_dead_letters_are_capped(work: Work, queue: Queue) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
 def test_what_would_end_the_program_is_a_failure(work: Work, queue: Queue, error: BaseException) -> None:
-    """It spends an attempt: such a job ends, and the worker goes on."""
+    """The failure spends an attempt, so such a job ends and the worker goes on."""
     worker = work()
     attempts: list[int] = []
 
@@ -391,7 +391,7 @@ def test_what_would_end_the_program_releases_the_job_of_a_worker_that_stops(
 
 @pytest.mark.parametrize("how", ["by asyncio.run", "by Python"])
 def test_an_interrupted_loop(queue: Queue, newest: Server, how: str) -> None:
-    """Ctrl-C in a coroutine, where the program leaves SIGINT to Python: the jobs are at the front, untouched."""
+    """Ctrl-C in a coroutine while Python handles SIGINT. The jobs are at the front with no attempt spent."""
     worker = AsyncWorker(url=newest.url)
     both = asyncio.Event()
 
@@ -433,7 +433,7 @@ def test_an_interrupted_loop(queue: Queue, newest: Server, how: str) -> None:
 
 @pytest.mark.parametrize("error", [StopIteration(1), StopAsyncIteration(), RecursionError()])
 def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseException) -> None:
-    """What means something to generators and to the interpreter is a failure like any other here; others go on."""
+    """Exceptions with a meaning for generators and the interpreter are ordinary failures. Other jobs go on."""
     worker = work()
 
     @worker.handler("q", concurrency=1, retry=Retry(attempts=2, wait=0))
@@ -448,7 +448,7 @@ def test_what_must_not_end_the_worker(work: Work, queue: Queue, error: BaseExcep
 
 
 def test_a_handler_object(newest: Server, queue: Queue) -> None:
-    """An object with an async `__call__` is an async handler; one whose call is wrong inside fails its jobs."""
+    """An object with an async `__call__` is an async handler. An error inside its call fails its jobs."""
 
     class Greeter:
         async def __call__(self, job: Job) -> bytes:
@@ -481,7 +481,7 @@ def test_a_handler_object(newest: Server, queue: Queue) -> None:
 
 
 def test_a_handler_that_never_returns_ends_by_its_deadline(work: Work, queue: Queue, kind: str) -> None:
-    """H-11: visible as running; past its deadline it has failed. A coroutine is cancelled, a thread told."""
+    """The job is listed as running and fails after its deadline. A coroutine is cancelled, and a thread is told (H-11)."""
     worker = work()
     told = threading.Event()
     cancelled = threading.Event()
@@ -510,7 +510,7 @@ def test_a_handler_that_never_returns_ends_by_its_deadline(work: Work, queue: Qu
 
 
 def test_a_handler_deaf_to_its_deadline(work: Work, queue: Queue, gate: threading.Event, record: Recorder) -> None:
-    """Its job fails and runs again though its old run goes on; what that returns in the end counts for nothing."""
+    """The job fails and runs again while its old run goes on. The old run's result is ignored."""
     worker = work()
 
     @worker.handler("q", concurrency=2, deadline=0.3, retry=Retry(wait=0))
@@ -531,7 +531,7 @@ def test_a_handler_deaf_to_its_deadline(work: Work, queue: Queue, gate: threadin
 
 
 def test_a_timeout_of_the_handlers_own(newest: Server, queue: Queue) -> None:
-    """It keeps its own words: it is not the deadline's."""
+    """Its own message is kept, because it is not the deadline's error."""
 
     async def story() -> None:
         worker = AsyncWorker(url=newest.url)
@@ -569,7 +569,7 @@ def test_the_deadline_of_a_batch(work: Work, queue: Queue) -> None:
 
 
 class Panic(BaseException):
-    """As of an extension in Rust."""
+    """An exception like the panic of an extension in Rust."""
 
 
 @pytest.mark.parametrize(
@@ -619,7 +619,7 @@ def test_a_task_that_is_cancelled_inside_a_handler_is_a_failure(newest: Server, 
 def test_releases_in_a_row_are_slowed_and_told_of(
     work: Work, queue: Queue, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also by another worker, and after a restart: the count is the server's. Other jobs go on."""
+    """The server counts releases, also over workers and restarts. Other jobs go on."""
     queue.enqueue(b"x", id="i")
     seen: list[float] = []
     for _ in range(2):
@@ -671,7 +671,7 @@ def test_a_stop_gives_back_at_once_what_was_often_released(work: Work, queue: Qu
 
 
 def test_a_codec_that_panics_quarantines(work: Work, newest: Server, queue: Queue) -> None:
-    """And stops nobody: other jobs go on, and so does a plain queue."""
+    """Other jobs go on, and so does a queue without the codec."""
     worker = work()
 
     class Panics(BytesCodec):

@@ -23,7 +23,7 @@ class Quiet:
 
 
 def look(tracker: CompletionTracker, start: float, end: float) -> float:
-    """Look once, from *start* to *end*; return for how long to wait then."""
+    """Look once, from *start* to *end*, and return how long to wait until the next look."""
     step = tracker.refresh()
     next(step)
     step.send(start)

@@ -1,4 +1,4 @@
-"""Declarations of tasks: what is refused, and when; no server is asked."""
+"""Declarations of tasks, without a server. The tests say which are refused, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registering handlers: what is wrong is said at once, before any server is asked."""
+"""Registering handlers. An error is reported at once, before any call to a server."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_names_are_given_or_drawn() -> None:
 
 
 def test_every_feed_has_a_name_of_its_own(worker: Any) -> None:
-    """Of each start: nobody answers for a predecessor."""
+    """Each start makes new names. A feed never inherits the registration of a predecessor."""
     worker.handler("a")(plain)
     worker.handler("b")(plain)
     names = [consumer.name for _ in range(2) for consumer in worker._lifecycle().consumers]
@@ -380,7 +380,7 @@ def test_both_registers_take_what_a_queue_takes() -> None:
 
 
 def test_a_handler_for_each_kind(worker: Any) -> None:
-    """Function, retry and deadline are each one's own; what the queue has is given anywhere."""
+    """Each handler has its own function, retry and deadline. A handler of any kind also gets the queue's settings."""
     retry, codec = Retry(attempts=3), JSONCodec()
     one = worker.handler("q", kind="a", deadline=9, concurrency=7, lease=5)(plain)
     two = worker.handler("q", kind="b", deadline=4, retry=retry, codec=codec, grace=60)(print)

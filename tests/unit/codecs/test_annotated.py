@@ -1,4 +1,4 @@
-"""Values by their annotated types: each comes back as it was, or is refused."""
+"""Values with annotated types. Each value comes back equal or is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs around others: what they make is small, secret, or elsewhere; what they did not make is refused in one way."""
+"""Codecs that wrap others. They compress, encrypt or store a payload elsewhere, and they refuse foreign payloads alike."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_level_and_threshold() -> None:
 
 
 def test_a_frame_may_not_become_anything() -> None:
-    """Neither one that says its size, nor one that does not."""
+    """A frame that decompresses to more than `most` is refused, whether or not it declares its size."""
     codec = Compressed(most=1 << 20)
     says = zstandard.ZstdCompressor().compress(bytes(1 << 21))
     silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 21))
@@ -114,7 +114,9 @@ def test_broken_frames(wrong: bytes) -> None:
 
 
 def test_the_construction_is_the_published_one() -> None:
-    """The vectors of c2sp.org/XAES-256-GCM: any implementation of it reads our payloads."""
+    """The codec passes the test vectors of c2sp.org/XAES-256-GCM. Any implementation of it can read headrace's
+    payloads.
+    """
     nonce, plain = b"ABCDEFGHIJKLMNOPQRSTUVWX", b"XAES-256-GCM"
     first, second = Key(bytes([1]) * 32), Key(bytes([3]) * 32)
     assert first.encrypt(nonce, plain, b"").hex() == "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"
@@ -175,7 +177,7 @@ def test_no_message_holds_a_key_or_a_payload() -> None:
 
 
 def test_a_payload_opens_in_its_place_only() -> None:
-    """The namespace, the queue and the job's id are authenticated; a flow's payloads open in the group."""
+    """The namespace, the queue and the job's id are authenticated. A flow's payload opens anywhere in its group."""
     codec = Encrypted(Compressed(), KEYS)
     for wrapped in (codec, Compressed(codec)):
         queue = wrapped.bound("g/a")

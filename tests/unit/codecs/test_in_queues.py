@@ -80,7 +80,7 @@ def test_payloads_of_schedules_stay_in_the_queue() -> None:
 
 
 def test_what_is_done_is_discarded() -> None:
-    """By the one that completed it, and nobody else; also of jobs with more fields, and whatever the store raises."""
+    """The call that completes a job discards its stored payload, even if the store raises. No other call does."""
     shelf = Shelf()
     ops = Ops(Keys.of("q"), codec=Offloaded(None, shelf, over=1))  # type: ignore[arg-type]
     tickets = [ops.item(payload) for payload in (b"one", b"two", b"three")]
@@ -135,7 +135,7 @@ def test_jobs_are_not_cancelled_by_payloads_that_encode_differently_each_time() 
 
 
 def test_what_a_queue_declares_of_its_codec() -> None:
-    """The formats in their order: who differs is told, whatever the types are called."""
+    """The formats are declared from the outermost to the innermost. The names of the types are left out."""
     codec = Offloaded(JSONCodec(Mail), Shelf())  # type: ignore[arg-type]
     assert Ops(Keys.of("q"), QueueSettings(), codec).declaration()["codec"] == "Offloaded(JSONCodec)"
     assert TYPED.declaration()["codec"] == "JSONCodec"

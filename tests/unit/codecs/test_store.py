@@ -1,4 +1,4 @@
-"""A directory as a store: a payload is there whole, or not at all."""
+"""A directory as a store. A payload in it is complete or absent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_is_put_is_there_until_it_is_deleted(store: DirectoryStore) -> None
 
 
 def test_a_directory_that_is_away_is_no_missing_payload(store: DirectoryStore) -> None:
-    """A disk that is not mounted: jobs wait for it."""
+    """A disk that is not mounted raises an error other than a missing payload, so that jobs wait for the disk."""
     with pytest.raises(OSError, match="payloads"):
         store.get("a")
     store.delete("a")
@@ -84,7 +84,7 @@ def test_it_is_on_disk_before_it_has_its_name(store: DirectoryStore, monkeypatch
 
 
 def test_sweep(store: DirectoryStore) -> None:
-    """What was read lately is as new as what was written lately; halves of writers that died go, too."""
+    """A read renews the age of a file. Half-written files of dead writers are removed too."""
     for key in ("old", "read", "new"):
         store.put(key, b"x")
     (store.path / ".dead.half").write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""Codecs of a type: what is a `T` comes back equal, what is none is refused before anything is sent."""
+"""Codecs of a type. A value of `T` comes back equal. Any other value is refused before a call is sent."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_instances_of_other_classes_are_refused(kind: Kind, type: Any, payload: 
     ],
 )
 def test_values_that_do_not_come_back_are_refused(kind: Kind, type: Any, payload: Any) -> None:
-    """What its class allows and its type does not: nobody could decode it."""
+    """A value that the class allows and the type forbids is refused, because nothing could decode it."""
     if type is float:
         kind = JSONCodec  # the others have a NaN
     with pytest.raises(CodecError, match="payload"):

@@ -1,4 +1,4 @@
-"""What needs attention is decided from counts, signs and the server's facts; nothing is said of a sound queue."""
+"""Decisions about what needs attention. They read counts, workers and the server's facts. A sound queue needs none."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def test_of_a_queue(queue: QueueView, look: Look | None, expected: list[tuple[st
 
 
 def test_of_the_server() -> None:
-    """It is nearly full, or has refused commands; without a limit it can't be full."""
+    """The server is reported when its memory is nearly full, or when it has refused commands. Without a limit it is
+    never full.
+    """
     full = [("server", "90% of its memory is used", True)]
     assert told(view(), server=ServerFacts("Redis", "8", "x", 90, 100)) == full
     assert told(view(), server=ServerFacts("Redis", "8", "x", int(1000 * FULL) - 1, 1000)) == []
@@ -107,7 +109,7 @@ def test_of_the_server() -> None:
 
 
 def test_the_worst_come_first() -> None:
-    """In the order of the queues otherwise; queues that can't be read are among them."""
+    """Queues with equal problems keep their order. Unreadable queues are sorted like the others."""
     queues = [view("a", paused=True), view("b", waiting=1, workers=()), view("c", paused=True)]
     found = attention(queues, {}, {"x": "WRONGTYPE"})
     assert [(one.queue, one.kind) for one in found] == [
@@ -145,7 +147,7 @@ def test_signs_of_shards_are_joined() -> None:
 
 
 def test_facts_of_a_cluster_are_of_the_fullest_primary() -> None:
-    """Redis and Valkey name themselves; absent fields count as nothing."""
+    """Redis and Valkey are told apart by their own fields. A missing field counts as nothing."""
     redis = "# Server\r\nredis_version:7.2.4\r\nused_memory:50\r\nmaxmemory:100\r\nerrorstat_OOM:count=2\r\n"
     valkey = "redis_version:7\r\nvalkey_version:9.1.0\r\nused_memory:80\r\nmaxmemory:100\r\nerrorstat_OOM:count=3\r\n"
     assert facts_of([redis, valkey], "here") == ServerFacts("Valkey", "9.1.0", "here", 80, 100, 5)
@@ -154,7 +156,7 @@ def test_facts_of_a_cluster_are_of_the_fullest_primary() -> None:
 
 
 def test_totals() -> None:
-    """A worker of two queues counts once; rates of queues that have none are left out."""
+    """A worker of two queues counts once. A queue without rates is left out of the sum."""
     again = WorkerState("w.3", "b", 0.0, 10.0, 0, alive=True)
     queues = [
         view("a", waiting=1, parked=2, lag=3.0, rates={"enqueued": 1.5, "completed": 0.5}),

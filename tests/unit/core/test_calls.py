@@ -1,4 +1,4 @@
-"""Calls of several round trips, driven by hand: no server, no clock."""
+"""Calls of several round trips, driven by hand without a server or a clock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def claims(count: int, worker: str = "w", start: int = 0) -> list[Claim]:
 
 
 class Stage:
-    """Answers the effects of a call, and keeps what was asked."""
+    """Answers the effects of a call, and records its operations and waits."""
 
     def __init__(self, answer: Callable[[Op[Any]], Any]) -> None:
         self.answer, self.now = answer, 0.0
@@ -68,7 +68,7 @@ class Stage:
         return [op.name for op in self.sent]
 
     def play(self, call: Generator[Any, Any, Any]) -> Any:
-        """Drive *call* to its end: what it returns."""
+        """Drive *call* to its end and return its value."""
         try:
             effect = next(call)
             while True:
@@ -157,7 +157,9 @@ def test_one_lease_is_one_call() -> None:
 
 
 def test_a_call_that_was_not_answered_keeps_no_job() -> None:
-    """The next one asks again what it was granted, as the same call, and sends that to the front, untouched."""
+    """The next call repeats the unanswered one, and sends the jobs that it was granted to the front with no attempt
+    spent.
+    """
     stage, leaser = leasing([late := ConnectionError("cut"), Grant(claims(2)), Grant(claims(1))])
     late.outcome = "unknown"  # type: ignore[attr-defined]
     with pytest.raises(ConnectionError):
@@ -203,7 +205,7 @@ def test_tidying_is_once_a_second_or_as_soon_as_it_is_asked_for() -> None:
 
 
 def test_nothing_to_lease() -> None:
-    """Without `block` there is no waiting; with it, as long as that, a second at a time; woken reads say so."""
+    """Without `block` the call returns at once. With `block` it waits in steps of at most a second."""
     stage, leaser = leasing([])
     assert stage.play(leaser.lease(1, 0.0, None, False)) == []
     assert stage.waits == []
@@ -230,7 +232,7 @@ def test_a_wait_ends_when_a_delayed_job_is_due() -> None:
 
 
 def test_who_leases_puts_in_what_recurs() -> None:
-    """A plain queue leases itself: it is told of a schedule, waits for its tick, and takes it in."""
+    """A caller without a worker also runs the schedules. It waits for a schedule's tick and enqueues the job."""
     ticking = DueSchedules(2000, None, [("s", 2000, "every 500", "once")])
     more: dict[str, Any] = {"reclaim": lambda _: Reclaimed(0, next_tick=0.5)}
     more |= {"schedules": lambda _: ticking, "tick": lambda _: True}
@@ -243,14 +245,14 @@ def test_who_leases_puts_in_what_recurs() -> None:
 
 
 def test_what_one_script_passes_is_no_reason_to_wait() -> None:
-    """It put off or promoted as many as it may, and handed out none: there may be others behind them."""
+    """A script that only postpones or promotes jobs returns an empty grant. The caller asks again without a wait."""
     stage, leaser = leasing([Grant([], next_due=0.0), Grant([], next_due=0.0), Grant(claims(1))])
     assert len(stage.play(leaser.lease(1, 0.0, None, False))) == 1
     assert stage.waits == []
 
 
 def test_a_paused_queue_is_not_read() -> None:
-    """Nothing may be delivered then: only the wake stream is waited for."""
+    """A paused queue delivers no job, so the call only waits for its wake stream."""
     stage, leaser = leasing([Grant([], next_due=0.5, paused=True), Grant(claims(1))])
     assert len(stage.play(leaser.lease(1, 5.0, None, False))) == 1
     assert stage.commands == ["XREAD"]
@@ -345,7 +347,7 @@ def test_a_cancelled_lease_gives_back_what_it_was_granted() -> None:
 def test_an_interrupted_lease_gives_back_what_it_was_granted(
     scripts: list[str], once: bool, kept: bool, given_back: int, error: type[BaseException]
 ) -> None:
-    """At the last of *scripts*; *kept*: it was answered, in that very moment."""
+    """The call is interrupted at the last of *scripts*. With *kept*, the reply had already arrived."""
     stage, leaser = leasing(
         [
             Grant(claims(CLAIMS_PER_SCRIPT), [(claims(1, start=-1)[0], "why")]),
@@ -454,7 +456,7 @@ THERE, GONE, PERHAPS_DEAD = Ended("there"), Ended("gone"), Ended("gone, or dead"
 
 
 def ending(found: list[Ended], **answers: Any) -> Stage:
-    """A stage on which `ended` is answered by *found* in turn, the last for ever; without results, and not found."""
+    """Return a stage that answers `ended` with each of *found* in turn, and repeats the last one. It has no results."""
     more = {"result": [None], "find": (None, "")} | answers
 
     def answer(op: Op[Any]) -> Any:
@@ -514,7 +516,7 @@ def test_a_result_that_comes_while_it_is_asked_for_is_not_missed() -> None:
 
 
 def test_what_an_earlier_job_of_the_id_left_does_not_count() -> None:
-    """If this one was enqueued before: neither the message nor the result."""
+    """The job was enqueued again, so the message and the result of the earlier job are ignored."""
     stage = ending([THERE, THERE, THERE, GONE], result=[b"new"])
     stage.told = [(told("i"), False)]
     assert stage.play(results.end_of(OPS, "i", 5.0, own=True)) == End("completed", b"new")
@@ -611,7 +613,7 @@ def test_who_is_interrupted_is_watched_for_no_more() -> None:
 
 
 def test_an_enqueue_that_waits_for_room_asks_no_more_with_little_time_left() -> None:
-    """The answer might not come in time, and then the job would be neither in the queue nor refused."""
+    """An attempt whose answer may come too late is not made, because the caller could not say whether it was enqueued."""
     admission, stage = Admission(OPS), Stage(lambda _: [Refusal(True, 5, "0-0")])
     with pytest.raises(QueueFull):
         stage.play(admit(admission, [admission.item(b"x")], 0.2, together=False))

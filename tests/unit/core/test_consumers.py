@@ -1,4 +1,4 @@
-"""Feeds of a special kind, decided without Redis, threads or a clock: jobs by kind, and jobs that never end."""
+"""Consumers of special kinds, without Redis, threads or a clock. They lease jobs by kind, or run jobs that never end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of_kind(consumer: Any, number: int, kind: str, **options: Any) -> HeldJob:
 
 
 def test_each_kind_has_its_own_retry() -> None:
-    """Its limit of attempts, too: jobs of different limits are settled by calls of their own."""
+    """Each kind also has its own limit of attempts. Jobs with different limits are settled by separate calls."""
     consumer = kinds(a=Retry(attempts=3, wait=1), b=Retry(attempts=5, wait=2), c=Retry(attempts=3, wait=3))
     for number, kind in enumerate("abc", 1):
         consumer.ended(of_kind(consumer, number, kind), ValueError("x"))
@@ -97,7 +97,7 @@ def test_a_deadline_of_each_kind() -> None:
 def ended(
     error: BaseException | None, result: Any = None, *, after: float = 1.0, attempt: int = 3, **options: Any
 ) -> Any:
-    """How a persistent job is settled whose handler ended so: (operation, delay, spend)."""
+    """Return how a persistent job is settled after its handler ended so. The tuple is (operation, delay, spend)."""
     consumer = special(PersistentConsumer, **options)
     held = make_held(consumer, attempt=attempt)
     consumer.jobs.held = {held.entry: held}
@@ -135,12 +135,14 @@ WAITS = Retry(wait=wait_incrementing(10, 5))
     ],
 )
 def test_how_a_persistent_job_ends(error: Any, result: Any, options: dict[str, Any], expected: Any) -> None:
-    """By what says so only; else it runs again. After a long run the count of failures starts anew."""
+    """A persistent job ends only by an explicit verdict. Otherwise it runs again. A long run resets the count of
+    failures.
+    """
     assert ended(error, result, **{"retry": WAITS} | options) == expected
 
 
 def test_nothing_is_leased_ahead_of_a_slot() -> None:
-    """However quickly a handler returns: what waits behind those that never do would wait in vain."""
+    """A persistent job that waits behind another would wait for ever, even if the first handlers returned quickly."""
     consumer = special(PersistentConsumer, concurrency=2)
     hand = Hand(fetch(consumer))
     assert limit(hand.go()) == 2
@@ -152,7 +154,7 @@ def test_nothing_is_leased_ahead_of_a_slot() -> None:
 
 
 def test_a_worker_that_stops_gives_them_up() -> None:
-    """Handlers are told, and what they held is at the front once they have let go of it, not earlier."""
+    """Handlers are told to stop. Each job goes to the front when its handler has returned, and not earlier."""
     consumer = special(PersistentConsumer, concurrency=4)
     roles = Lifecycle(WORKER, [consumer])
     hand = Hand(fetch(consumer))
@@ -198,7 +200,7 @@ def holding(consumer: Any, now: float) -> HeldJob:
 
 @pytest.mark.parametrize(("heartbeat", "timeout", "patience"), [(2.0, 10.0, 8.0), (2.0, 4.0, 3.0), (0.5, 5.0, 4.5)])
 def test_who_hears_nothing_gives_up_before_others_take_over(heartbeat: float, timeout: float, patience: float) -> None:
-    """Nobody declares us dead before `timeout` after our last beat; we know when we sent it."""
+    """A worker that gets no answer stops its jobs before `timeout` has passed since its last heartbeat was sent."""
     consumer = special(PersistentConsumer)
     hand = Hand(watch(consumer, WorkerSettings(heartbeat, timeout)))
     held = holding(consumer, hand.now)
@@ -236,7 +238,7 @@ def test_a_lease_that_could_not_be_renewed_is_given_up_in_time() -> None:
 
 
 def test_a_beat_counts_from_when_it_was_sent() -> None:
-    """The server may have heard it just then; one that took long is followed by another at once."""
+    """The server may have received the heartbeat when it was sent. A slow heartbeat is followed by another at once."""
     consumer = special(PersistentConsumer)
     hand = Hand(beat(Lifecycle(WORKER, [consumer])))
     hand.go()
@@ -252,7 +254,7 @@ def test_a_beat_counts_from_when_it_was_sent() -> None:
 
 
 def test_a_stop_sends_no_beat_behind_another() -> None:
-    """Its steps wake all roles; a beat follows the last within a heartbeat, for as long as it takes."""
+    """A stop wakes all roles. The next heartbeat still waits for its interval."""
     consumers = [special(PersistentConsumer) for _ in range(2)]
     worker = Lifecycle(WORKER, consumers)
     hand = Hand(beat(worker))

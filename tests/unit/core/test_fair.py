@@ -1,4 +1,4 @@
-"""Queues with terms, by hand: the declaration before the first lease, the look at new jobs, shares, log events."""
+"""Fair queues, driven by hand. The tests are about the declaration, the look at new jobs, shares and log events."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def order_of(units: list[list[HeldJob]]) -> str:
 
 
 def test_values_take_turns_while_they_wait_for_a_handler() -> None:
-    """A job of a quiet value starts before those of a flood that were leased earlier; the flood's keep their order."""
+    """A job of a quiet value starts before jobs of a flood that were leased earlier. The flood's jobs keep their order."""
     consumer = make_consumer(fair="tenant")
     consumer.jobs.mean = 0.005
     hand = Hand(fetch(consumer))
@@ -95,7 +95,7 @@ def test_values_take_turns_while_they_wait_for_a_handler() -> None:
     ],
 )
 def test_jobs_wait_in_the_order_of_their_leases(change: dict[str, Any], order: str) -> None:
-    """With one handler, or where they start at once, or without `fair`."""
+    """With one handler, without `fair`, or when every job starts at once, jobs keep the order of their leases."""
     mean = change.pop("mean", 0.005)
     consumer = make_consumer(**({"fair": "tenant"} | change))
     consumer.jobs.mean = mean
@@ -232,7 +232,7 @@ def test_terms_that_change_and_headers_that_no_job_has_are_logged() -> None:
 
 
 def answered(call: Any, *answers: Any) -> list[str]:
-    """Let a call go on with these answers; return the names of its operations."""
+    """Answer a call with these replies, and return the names of its operations."""
     sent: list[str] = []
     rest, reply = list(answers), None
     while True:
@@ -322,7 +322,7 @@ def test_the_answer_of_shares() -> None:
 
 
 def test_slots_of_shards_are_joined() -> None:
-    """The jobs of one key are in one shard: it has the places of that."""
+    """The jobs of one key are in one shard, so the number of places is taken from that shard."""
     a, b = SlotView("a", 2, waits=False), SlotView("b", 1, waits=True)
     one = [LimitView(KEY, 3, (a,)), LimitView("customer", 2, (a, b))]
     other = [LimitView(KEY, 3, (b,)), LimitView("customer", 1, (b, SlotView("c", 2, waits=True)), more=True)]

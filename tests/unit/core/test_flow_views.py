@@ -1,4 +1,4 @@
-"""A flow is drawn in its order: each stage behind all that lead to it, whatever circles there are."""
+"""Drawings of flows. A stage comes after every stage that leads to it, even in a circle."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_way_of_a_run() -> None:
 
 
 def test_the_nodes_of_a_run() -> None:
-    """Children of a stage are one node: it has their numbers by state, and links to three, the failed ones first."""
+    """The children of a stage are one node. It counts them by state and links to three, failed ones first."""
     declared = {"shop/a": {LEADS: "b +c"}, "shop/b": {LEADS: "-"}, "shop/c": {LEADS: "-"}}
     flow = flow_of("shop", queues("a", "b", "c"), declared)
     parts = [ChildView(f"r/1/{n}", "completed", "c", 1.0, 2.5) for n in range(5)]

@@ -1,4 +1,4 @@
-"""What is sent when jobs go to other shards, step by step."""
+"""Calls that send jobs to other shards, step by step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def target(place: int) -> tuple[str, int]:
 
 
 class Run:
-    """A call, driven by hand: `sent` is what it sends now, by name."""
+    """A call that is driven by hand. `sent` has the operations of its current step, by name."""
 
     def __init__(self, targets: Targets, pages: int = 1, outboxes: Any = PARTS[:1]) -> None:
         self._call = hand_over(KNOWN, outboxes, targets, pages)
@@ -65,7 +65,7 @@ class Run:
 
 
 def test_the_time_is_what_a_shard_told_before_the_page_was_read() -> None:
-    """Another call of this program may have heard from it since: then the page may be older than that."""
+    """Another call of this program may have asked the shard since then, and the page may be older than its answer."""
     targets = Targets(since={target(0): 100, target(1): 200})
     run = Run(targets)
     run.answer(Pending(0, INTENTS, []))
@@ -106,7 +106,7 @@ def test_what_fails_is_left_alone_for_a_while_and_others_go_on() -> None:
 
 
 def test_the_shards_of_a_silent_node_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are not asked, nor are jobs for them read; those of others go on."""
+    """Shards of a silent node are not asked, and no jobs are read for them. The jobs of the other shards go on."""
     silent = KNOWN.at(target(1)[1])
     monkeypatch.setattr(KNOWN, "sound", lambda keys: keys != silent.keys)
     outbox = KNOWN.at(target(0)[1])

@@ -1,4 +1,4 @@
-"""Nothing foreign ends a role: whatever handlers raise or return, whatever entries, messages and replies say."""
+"""Foreign data ends no role. It comes from handlers, entries, messages and replies."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Failures(dict[Any, Any]):
 
 
 def made(kind: Any, **values: Any) -> Any:
-    """An object with these attributes, whatever its constructor would say."""
+    """Return an object with these attributes, without a call of its constructor."""
     it = kind.__new__(kind)
     for name, value in values.items():
         object.__setattr__(it, name, value)
@@ -124,7 +124,7 @@ def made(kind: Any, **values: Any) -> Any:
 
 
 class Picks:
-    """Numbers that hypothesis chose, as choices: what is chosen may not bear to be printed or compared."""
+    """Choices that hypothesis makes by number, because some of the values can't be printed or compared."""
 
     def __init__(self, numbers: list[int]) -> None:
         self.numbers = numbers
@@ -168,7 +168,7 @@ class Picks:
         )  # fmt: skip
 
     def failures(self) -> Any:
-        """What a batch says of its jobs."""
+        """Return a batch handler's failures by job."""
         either = lambda: self.of(self.junk, self.error)  # noqa: E731
         return self.of(self.junk, Failures, lambda: {"1-0": either()}, lambda: {"1-0": either(), "2-0": either()})
 
@@ -194,7 +194,7 @@ class Loose:
 
 
 def consumers(attempt: int) -> Iterator[tuple[Consumer, list[HeldJob]]]:
-    """Each kind of consumer, with what its handler runs."""
+    """Return a consumer of each kind, with the function that its handler runs."""
     for kind in (Consumer, KindConsumer, PersistentConsumer, FlowConsumer, "batch", "loose", "on"):
         options: dict[str, Any] = {"batch": True, "max_size": 2} if kind == "batch" else {}
         retry = Retry(on={ValueError: lambda error: error, Mean: lambda _: Lying()}) if kind == "on" else None
@@ -271,7 +271,7 @@ MESSAGES = st.one_of(st.binary(max_size=30), st.sampled_from([b"*", b"1-0", b"1-
 
 
 def run(consumer: Consumer, rows: list[Any], fresh: list[Any], messages: list[bytes], picks: Picks) -> list[str]:
-    """Lease these entries once, run handlers, hear these messages; the entries that were settled, or lost."""
+    """Lease these entries once, run handlers, and take these messages. Return the entries that were settled or lost."""
     ended: list[str] = []
     consumer.note = lambda event, held, *_: ended.append(held.entry) if event == "lease_lost" and held else None
     grants = [[1, -1, rows, fresh, 0, 1000]]

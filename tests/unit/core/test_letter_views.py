@@ -1,4 +1,4 @@
-"""Dead letters of many queues: a queue is read again only if its letters may have changed."""
+"""Dead letters of many queues. A queue is read again only if its letters may have changed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Server:
         return [self.look() for _ in range(number)]
 
     def look(self, names: list[str] | None = None) -> DeadPage:
-        """Look at all queues and at their letters, as a page does; with *names*, at the letters alone."""
+        """Read all queues and their letters, as a page does. With *names*, read only the letters of these queues."""
         self.now += FRESH_S
         self.read = []
         if names is None:
@@ -153,7 +153,7 @@ def test_an_action_has_all_read_again(server: Server) -> None:
 
 
 def test_a_flood_leaves_room_for_the_others() -> None:
-    """Each queue has its share, and the rest of the room is the flood's; whatever is read again."""
+    """Each queue has its share of the page. The flood fills the rest, whichever queues are read again."""
     server = Server()
     flood = [100.0 + at for at in range(LOOKED_AT_MOST * 2)]
     server.letters["q00"] = list(flood)

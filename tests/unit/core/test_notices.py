@@ -1,4 +1,4 @@
-"""What is told, and who is woken by it."""
+"""Notices of a worker, and the roles that each notice wakes."""
 
 from __future__ import annotations
 

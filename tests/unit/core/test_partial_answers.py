@@ -1,4 +1,4 @@
-"""What goes on where a script answers only a part: it went as far as its time, or about 1 MiB of jobs."""
+"""Scripts that answer a part of a call, at a limit of time or at about 1 MiB of jobs. The caller asks for the rest."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_steps_of_large_jobs_go_apart() -> None:
     ids=["result", "both", "child"],
 )
 def test_a_step_whose_result_the_server_refuses_goes_without(result: bytes, child: bytes) -> None:
-    """Its handler is not run again; children that are too large are its failure, as they have to be there."""
+    """The handler does not run again. Children that are too large make the step fail, because the flow needs them."""
     consumer = flow_consumer(10)
     consumer.phase = Phase.RUNNING
     settlement = consumer.jobs.done.pop()

@@ -1,4 +1,4 @@
-"""What a worker does, decided without Redis, threads or a clock: a `Hand` performs the effects."""
+"""The decisions of a worker, without Redis, threads or a clock. A `Hand` performs their effects."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def make_held(consumer: Consumer, number: int = 1, attempt: int = 1, since: floa
 
 
 def noted(consumer: Consumer) -> list[tuple[str, str | None, BaseException | None]]:
-    """Keep what the consumer notes from now on: event, entry, error."""
+    """Record the consumer's notes from now on as (event, entry, error)."""
     notes: list[tuple[str, str | None, BaseException | None]] = []
     consumer.note = lambda event, held, _, error: notes.append((event, held and held.entry, error))
     return notes
 
 
 class Hand:
-    """An engine without a server: it performs what needs none, and hands out `Send`, `Block` and `Sleep`."""
+    """An engine without a server. It performs local effects, and returns each `Send`, `Block` and `Sleep` to the test."""
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -97,7 +97,7 @@ class Hand:
         self.said: list[str] = []
 
     def go(self, answer: Any = None) -> Any:
-        """The next effect that somebody else must answer; `None` when the role has ended."""
+        """Return the next effect that the test must answer, or `None` when the role has ended."""
         try:
             effect: Effect = self.role.send(answer)
             while True:
@@ -143,7 +143,7 @@ class Hand:
 
 
 def sent(effect: Any) -> list[tuple[str, ...]]:
-    """The operations of a `Send`: name and what it is about."""
+    """Return the operations of a `Send` with their subjects."""
     assert isinstance(effect, Send), effect
     return [(op.name, *map(str, op.args)) for op in effect.ops]
 
@@ -168,7 +168,7 @@ def limit(effect: Any) -> int:
 
 
 def test_a_job_whose_result_the_server_refuses_completes_without() -> None:
-    """What was sent with it is sent again; nothing was leased."""
+    """The other settlements of the same call are sent again. The call leases no job."""
     consumer = make_consumer(concurrency=3, retry=Retry(attempts=1, wait=5))
     notes = noted(consumer)
     hand = Hand(fetch(consumer))
@@ -208,7 +208,7 @@ def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
 
 
 def test_what_a_limit_cut_short_goes_on_with_the_next_token() -> None:
-    """Counted from when the call was sent, and whether or not a handler runs meanwhile; `wait` reads no new job."""
+    """The wait counts from the time of the call, with or without a running handler. `wait` reads no new job meanwhile."""
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     assert limit(fetching.go()) == 10
@@ -250,7 +250,7 @@ def test_nothing_is_leased_before_the_worker_is_registered() -> None:
 
 @pytest.mark.parametrize(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
 def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None:
-    """Two lease calls may be answered in either order: with one slot, which promises order, there is but one."""
+    """Two lease calls may be answered in either order. A consumer with one slot promises order, so it makes only one."""
     took = START_WITHIN_S / 10
     consumer = make_consumer(concurrency=concurrency)
     consumer.jobs.mean = took
@@ -266,7 +266,7 @@ def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None
 
 
 def test_an_empty_queue_is_left_to_listen() -> None:
-    """Fewer than asked for: no lease call again before the server says that there is something."""
+    """A reply with fewer jobs than asked means an empty queue. The next lease call waits for the server's message."""
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     assert isinstance(waiting.go(), Sleep)  # while there may be jobs, nobody blocks
@@ -283,7 +283,9 @@ def test_an_empty_queue_is_left_to_listen() -> None:
 
 
 def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> None:
-    """In the role that waits, before any other is woken; room is left for what `fetch` leases meanwhile."""
+    """The waiting role leases the job itself before it wakes another role. It leaves room for the jobs that `fetch`
+    leases.
+    """
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -301,7 +303,7 @@ def test_what_ends_a_blocked_read_is_leased_behind_it_and_starts_at_once() -> No
 
 
 def test_what_comes_behind_a_blocked_read_to_a_worker_that_is_stuck() -> None:
-    """Given back at once: what it gave back before may have ended its own read."""
+    """The jobs are released at once, because no later reply may wake the role that releases them."""
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -331,7 +333,7 @@ def test_a_quiet_worker_leases_nothing_behind_a_blocked_read() -> None:
 
 
 def test_what_comes_behind_a_blocked_read_and_waits_for_something_slow_goes_back() -> None:
-    """`fetch`, which slept as it had nothing to do, looks after what was leased ahead of a slot."""
+    """`fetch` slept because it had nothing to do. It wakes up for jobs that were leased ahead of a slot."""
     consumer = make_consumer(concurrency=1)
     consumer.jobs.mean = START_WITHIN_S / 9
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
@@ -352,7 +354,7 @@ def test_what_comes_behind_a_blocked_read_and_waits_for_something_slow_goes_back
 
 
 def test_a_reply_behind_a_blocked_read_that_is_not_known() -> None:
-    """It was undone, or the worker was declared dead: `fetch` asks."""
+    """The lease call was undone, or the worker was declared dead, so `fetch` asks again."""
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -389,14 +391,14 @@ def test_what_was_granted_to_a_read_that_a_stop_has_ended_is_given_back() -> Non
     ],
 )
 def test_who_leases_behind_a_blocked_read(options: dict[str, Any], due: float | None, limit: int) -> None:
-    """With one slot nobody while a job is due later, as one lease call waits; batches are gathered elsewhere."""
+    """With one slot, only one lease call may wait for a delayed job. Jobs of batches are leased elsewhere."""
     consumer = make_consumer(**options)
     consumer.timers.due_at = due
     assert consumer.piggyback_limit() == limit
 
 
 def test_the_next_delay_is_waited_for_by_the_worker_itself() -> None:
-    """A server may end a blocked read 0.1 s late; and what is far away costs no call before its time."""
+    """A server may end a blocked read 0.1 s late. A job that is far away causes no call before its time."""
     consumer = make_consumer()
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -476,7 +478,7 @@ def test_a_reader_woken_for_nothing_asks_for_schedules() -> None:
 
 
 def test_a_tick_is_put_in_and_the_next_one_awaited() -> None:
-    """What can't be computed here is said once, and left to others."""
+    """A schedule that can't be computed here is logged once and left to other workers."""
     consumer = make_consumer()
     consumer.timers.tick_at = 0.0
     hand = Hand(tick(consumer))
@@ -519,7 +521,7 @@ def test_the_mean_follows_the_handler() -> None:
 
 
 def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
-    """Two handlers that hang keep nothing from other workers: what was leased ahead is released, unspent."""
+    """Two hanging handlers hold no other job. Jobs that were leased ahead are released without a spent attempt."""
     consumer = make_consumer(concurrency=1)
     consumer.jobs.mean = START_WITHIN_S / 3
     hand = Hand(fetch(consumer))
@@ -542,7 +544,7 @@ def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
 
 
 def test_what_goes_back_while_nothing_runs_is_leased_again() -> None:
-    """A busy machine let no thread begin for a second: no handler ends later, by which it would go on."""
+    """On a busy machine no thread started for a second. No handler's end will wake the role, so it leases again itself."""
     consumer = make_consumer(concurrency=2)
     hand = Hand(fetch(consumer))
     hand.go()
@@ -554,7 +556,7 @@ def test_what_goes_back_while_nothing_runs_is_leased_again() -> None:
 
 
 def test_what_comes_behind_a_blocked_read_goes_back_while_nothing_runs() -> None:
-    """As above: the role that gave back before it has looked too early, at what came here."""
+    """The role that releases jobs had looked before these jobs came, so it looks again."""
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     fetching.go()
@@ -587,7 +589,7 @@ def test_a_slot_that_becomes_free_as_others_are_given_back() -> None:
 
 
 def test_settlements_are_grouped_and_bounded() -> None:
-    """One call for each kind, at most a script's worth at a time; a new name settles what the old one leased."""
+    """There is one call for each kind and bounded number of jobs. A new name settles the jobs that the old name leased."""
     consumer = make_consumer(concurrency=3000)
     old = consumer.name
     claims = [make_held(consumer, number) for number in range(JOBS_PER_SCRIPT + 10)]
@@ -611,7 +613,7 @@ def test_settlements_are_grouped_and_bounded() -> None:
 
 
 def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
-    """The server wakes nobody for a delay: who asked for one looks again when it is due."""
+    """The server sends no message for a delayed job. The worker that asked for the delay looks again when it is due."""
     consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
@@ -627,7 +629,7 @@ def test_a_job_retried_at_once_is_leased_without_being_woken() -> None:
 
 
 def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn() -> None:
-    """A slot that becomes free is another consumer's: it wakes those that wait for one."""
+    """The next free slot belongs to another consumer, which wakes the consumers that wait for one."""
     busy, consumer = (make_consumer(concurrency=1) for _ in range(2))
     shared = busy.shared = consumer.shared = SharedSlots([busy, consumer])
     hand = Hand(fetch(consumer))
@@ -646,7 +648,7 @@ def test_a_job_that_is_due_while_other_shards_have_all_slots_waits_in_its_turn()
 
 
 def test_a_shard_that_was_left_keeps_no_other_waiting() -> None:
-    """It waited for a slot, which it never takes: its place in the line is another's, and its share, too."""
+    """A shard that was left never takes its slot. Another consumer gets its turn and its share."""
     busy, gone, consumer = some = [make_consumer(concurrency=1) for _ in range(3)]
     shared = SharedSlots(some)
     busy.shared = gone.shared = consumer.shared = shared
@@ -668,7 +670,7 @@ def test_a_shard_that_was_left_keeps_no_other_waiting() -> None:
 
 
 def test_shards_with_a_backlog_take_few_round_trips_and_little_memory() -> None:
-    """As a plain queue, which takes four of 1,000 jobs: what a lease call brought is settled with another one."""
+    """The shards together lease like a plain queue, four calls for 1,000 jobs. The next lease call settles the jobs."""
     consumers = [make_consumer(concurrency=1000) for _ in range(12)]
     shared = SharedSlots(consumers)
     hands: dict[int, Hand] = {}
@@ -715,7 +717,7 @@ def test_shards_with_a_backlog_take_few_round_trips_and_little_memory() -> None:
 
 
 def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
-    """With many shards most roles sleep, each after hundreds of jobs."""
+    """Most roles of many shards sleep after hundreds of jobs, so a kept job would stay in memory."""
     consumer = make_consumer(concurrency=3)
     hand = Hand(fetch(consumer))
     hand.go()
@@ -729,7 +731,7 @@ def test_a_role_that_sleeps_keeps_no_job_that_has_ended() -> None:
 
 
 def test_what_a_consumer_s_end_of_a_job_wakes() -> None:
-    """Neither the role that blocks, while there is something to lease, nor that of schedules where there are none."""
+    """While jobs are left to lease, the blocked role sleeps on. Without schedules, the role of schedules sleeps on."""
     consumer = make_consumer()
     assert set(WAKE_IF) - {"line_up"} <= {name for name, *_ in all_roles(Lifecycle(WorkerSettings(), [consumer]))}
     assert {name: wakes(consumer) for name, wakes in WAKE_IF.items()} == {
@@ -871,7 +873,7 @@ def test_draining_gives_back_a_batch_that_is_still_gathered() -> None:
 
 
 def test_halting_waits_for_nobody() -> None:
-    """What runs is left to `leave`, which releases it; what was done is still settled."""
+    """Running jobs are left to `leave`, which releases them. Finished jobs are still settled."""
     consumer = make_consumer()
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(fetch(consumer))
@@ -899,7 +901,7 @@ def test_phases_only_go_up() -> None:
 
 
 def test_declared_dead() -> None:
-    """It stops what it runs, forgets what it has not begun, and is back under a new name at once."""
+    """The worker stops its handlers, drops the jobs that have not begun, and registers under a new name at once."""
     consumer = make_consumer()
     consumer.registration.registered = False
     old = consumer.name
@@ -928,7 +930,7 @@ def test_declared_dead() -> None:
 
 
 def test_a_name_of_its_own() -> None:
-    """It looks for one and a half heartbeats whether somebody lives under it; then it is in, and an heir."""
+    """The worker watches its name for one and a half heartbeats. If nobody else uses it, the worker takes it over."""
     consumer = make_consumer()
     consumer.named, consumer.registration.registered = True, False
     beating, fetching = Hand(beat(Lifecycle(WorkerSettings(heartbeat=2.0), [consumer]))), Hand(fetch(consumer))
@@ -988,7 +990,7 @@ def test_what_a_handler_says_of_a_lost_job_does_not_count() -> None:
 
 
 def test_a_lease_call_that_hears_it_first() -> None:
-    """The server refuses to hand out to the dead: that says it as well as a beat does."""
+    """The server refuses to lease to a dead worker. The refusal counts like the answer to a heartbeat."""
     consumer = make_consumer()
     old = consumer.name
     hand = Hand(fetch(consumer))
@@ -999,7 +1001,7 @@ def test_a_lease_call_that_hears_it_first() -> None:
 
 
 def test_jobs_that_come_under_the_old_name_are_not_run() -> None:
-    """Declared dead while the lease call was under way: our peers have put these back already."""
+    """The worker was declared dead during the lease call, so its peers have reclaimed these jobs already."""
     consumer = make_consumer()
     hand = Hand(fetch(consumer))
     hand.go()
@@ -1027,7 +1029,7 @@ NOTHING = Reclaimed(0)
 
 @pytest.mark.parametrize(("heartbeat", "timeout"), [(2.0, 10.0), (0.3, 1.0), (0.5, 60.0)])
 def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: float) -> None:
-    """Worst case: killed right after a beat, found by a look that comes right before its time is over."""
+    """In the worst case a worker is killed right after a heartbeat, and its peer looks right before the timeout."""
     hand = reclaiming(make_consumer(), heartbeat=heartbeat, timeout=timeout)
     hand.go()
     assert hand.go([NOTHING]).seconds <= 0.75 * heartbeat
@@ -1038,7 +1040,7 @@ def test_the_dead_are_found_within_one_heartbeat(heartbeat: float, timeout: floa
     [({}, 10.0, 3.3), ({}, 60.0, 5.0), ({"lease": 3.0}, 10.0, 1.5), ({"deadline": 4.0}, 10.0, 3.0)],
 )
 def test_a_queue_at_rest_is_left_alone(options: dict[str, Any], timeout: float, rest: float) -> None:
-    """For a third of a timeout, which is no gap; but a lease or a deadline that begins meanwhile is seen in time."""
+    """The worker rests for a third of a timeout. A lease or a deadline that begins meanwhile is seen in time."""
     consumer = make_consumer(**options)
     hand = reclaiming(consumer, timeout=timeout)
     hand.go()
@@ -1089,7 +1091,7 @@ def test_a_lease_that_is_not_renewed_is_lost() -> None:
 
 
 def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
-    """At one look: with a short lease there is no other in time."""
+    """A short lease leaves no time for a second look, so the first one renews every lease that is due."""
     consumer = make_consumer(lease=9.0)
     hand = renewal(consumer)
     consumer.jobs.held = {f"{n}-0": make_held(consumer, n) for n in range(2 * CLAIMS_PER_SCRIPT + 300)}
@@ -1107,7 +1109,9 @@ def test_all_that_is_due_is_renewed_in_bounded_scripts() -> None:
 
 @pytest.mark.parametrize(("deadline", "bound"), [(None, 9.0), (4.0, 9.0), (30.0, 30.0)])
 def test_leases_are_renewed_for_a_bounded_time_while_nothing_turns(deadline: float | None, bound: float) -> None:
-    """A lease, or a deadline that is longer: then what runs the handlers is taken for dead, and they are told."""
+    """After a lease, or a longer deadline, the event loop counts as dead and the handlers are told that they lost the
+    job.
+    """
     consumer = make_consumer(lease=9.0, deadline=deadline)
     worker = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(renew(worker))
@@ -1157,7 +1161,7 @@ def test_past_the_deadline() -> None:
 
 
 def test_a_coroutine_past_its_deadline_is_cut_off_by_its_loop_first() -> None:
-    """By a `TimeoutError`, which its middleware sees: a role that looks at that moment would have it cancelled."""
+    """The loop raises `TimeoutError`, which middleware sees. A role that looked first would cancel the coroutine."""
 
     async def body(_job: Any) -> None: ...
 
@@ -1223,7 +1227,7 @@ def test_a_delay_that_makes_no_sense_is_a_failure(delay: Any) -> None:
 
 
 class Panic(BaseException):
-    """As of an extension in Rust."""
+    """An exception like the panic of an extension in Rust."""
 
 
 @pytest.mark.parametrize("place", ["wait", "stop", "retry", "on", "codec"])
@@ -1246,7 +1250,7 @@ def test_what_is_no_exception_loses_no_job_either(place: str) -> None:
 
 
 def test_releases_in_a_row_wait_unless_the_worker_stops() -> None:
-    """Each pause is a call of its own; a stop gives back at once."""
+    """Each pause is a separate call. A worker that stops releases at once."""
     consumer = make_consumer()
 
     def given_back(row: int) -> None:
@@ -1315,7 +1319,7 @@ def hearing(*numbers: int) -> tuple[Consumer, Hand]:
 
 
 def test_what_is_said_to_be_gone_is_renewed_and_lost() -> None:
-    """The server knows: what is still ours after all goes on."""
+    """The worker renews the jobs that the message names, and the reply decides. A job that it still holds goes on."""
     consumer, hand = hearing(1, 2, 3)
     effect = hand.go()
     assert isinstance(effect, Receive)
@@ -1351,7 +1355,7 @@ def test_many_are_asked_about_in_parts() -> None:
 
 
 def test_who_can_not_hear_tries_again() -> None:
-    """Soon, and then less often; seldom where it is not allowed."""
+    """The first attempt comes soon, and later ones come less often. After a refusal the pause is the longest."""
     _, hand = hearing()
     hand.go()
     pauses = []
@@ -1368,7 +1372,7 @@ def test_who_can_not_hear_tries_again() -> None:
 
 
 def test_what_is_said_of_jobs_on_their_way() -> None:
-    """A cancellation that comes before the lease call's reply: nothing of it starts that is gone."""
+    """A cancellation may arrive before the reply to the lease call. The cancelled job does not start."""
     consumer = make_consumer(concurrency=2, lease=600.0)
     roles = Lifecycle(WorkerSettings(), [consumer])
     fetching, ear = Hand(fetch(consumer)), Hand(listen(roles))
@@ -1391,7 +1395,7 @@ def test_nothing_is_asked_about_when_nothing_was_said() -> None:
 
 
 def test_the_ear_is_closed_when_the_worker_halts() -> None:
-    """Not before: handlers that finish want to know."""
+    """The subscription stays open until the last handler ends, because handlers may still be cancelled."""
     consumer, _ = hearing(1)
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(listen(roles))
@@ -1406,7 +1410,7 @@ def test_the_ear_is_closed_when_the_worker_halts() -> None:
 
 
 def test_what_was_leased_is_kept_until_the_server_has_answered() -> None:
-    """Running, ended, sent: whatever stage it is at when the server goes away."""
+    """A job is kept while it runs, after it has ended, and while its settlement is under way."""
     consumer = make_consumer(concurrency=3)
     roles = Lifecycle(WorkerSettings(), [consumer])
     hand = Hand(fetch(consumer))
@@ -1475,7 +1479,7 @@ def test_tracebacks_are_kept_where_they_are_asked_for(keeps: bool) -> None:
 
 
 def test_what_is_written_with_jobs_counts_as_bytes() -> None:
-    """A script reads and writes about 1 MiB: 120 jobs with reasons of 10,000 characters go in two."""
+    """A script reads and writes about 1 MiB, so 120 jobs with reasons of 10,000 characters need two calls."""
     consumer = make_consumer()
     for number in range(120):
         consumer.settle(make_held(consumer, number), judged(consumer, number))

@@ -1,4 +1,4 @@
-"""Runs, driven by hand: the calls that steps send, and the effects of their answers. No server, no clock."""
+"""Runs, driven by hand without a server or a clock. The tests check the calls of steps, and the effects of the answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Stage:
         self.run = Run(OPS, values, held, self.departed.append, lambda *it: note(it), handled=self.handled)
 
     def __call__(self, call: Generator[Any, Any, Any], *replies: Any) -> Any:
-        """Drive a call to its end; each of its operations gets one of *replies*."""
+        """Drive a call to its end. Each of its operations gets one of *replies*."""
         left, answers = list(replies), None
         while True:
             try:

@@ -35,7 +35,7 @@ def shards(*before: Table) -> ShardMap:
 
 
 def answered(call: Any, found: Table | None) -> Any:
-    """Let a call read, or write, this table; return its value."""
+    """Let a call read or write this table, and return its value."""
     try:
         assert isinstance(next(call), Send)
         call.send([{} if found is None else found.rows()])
@@ -88,14 +88,14 @@ def test_an_answer_to_an_earlier_question_replaces_no_later_one() -> None:
 
 
 def test_a_table_that_was_lost_is_known_all_the_same() -> None:
-    """A later answer counts, though its version is an earlier one: a failover has lost that of the table's states."""
+    """A later answer counts even with an earlier version, because a failover may lose the last states of the table."""
     known = shards(CHANGED)
     answered(known.look(), CHANGING)
     assert known.table.same(CHANGING)
 
 
 def test_a_look_tells_what_is_new_to_the_caller() -> None:
-    """Another thread has taken it in: to the shards that the caller has asked it is news all the same."""
+    """Another thread has read the table already. It is still news to a caller that asked the shards of the old table."""
     known = shards(FIRST)
     seen = known.table
     answered(known.look(), CHANGING)
@@ -104,7 +104,7 @@ def test_a_look_tells_what_is_new_to_the_caller() -> None:
 
 
 def test_a_change_is_of_the_table_that_its_caller_has_seen() -> None:
-    """And not of one that another thread takes in meanwhile: the server compares its version."""
+    """The server compares the version of the caller's table, not of a table that another thread has read meanwhile."""
     known = shards(FIRST)
     call: Any = known.change(FIRST, FIRST.divided(3))
     op = next(call).ops[0]
@@ -129,7 +129,7 @@ def scanned(known: ShardMap) -> None:
 
 
 def test_strangers_are_found_again() -> None:
-    """A scan ends at shards of another table; the next call begins there, and does not pass them over."""
+    """A scan stops when it finds shards of another table. The next call begins there and does not skip them."""
     known = shards()
     with pytest.raises(ShardsMismatch):
         scanned(known)

@@ -42,7 +42,7 @@ def test_calls_at_once_ask_every_shard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Asked:
-    """Shards that answer by a script of their own: what each was asked, and for how long."""
+    """Shards that answer from a list. `asked` has the calls to each, with their timeouts."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         def lease(leaser: DirectLeaser, *_: Any) -> Any:
@@ -123,7 +123,7 @@ def test_no_answer_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_refusal_is_waited_out_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as a call may take, but only where no other shard has a job."""
+    """A refused shard is tried again for as long as a call may take, and only if no other shard has a job."""
     asked = Asked(monkeypatch, [failed("refused")], [["a"]], [[]])
     assert asked.lease() == ["a"]
     asked = Asked(monkeypatch, [failed("refused"), failed("refused")], [[]], [[]])

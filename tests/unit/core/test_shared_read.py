@@ -89,7 +89,7 @@ def test_few_queues_have_a_read_each_and_many_share_some() -> None:
 
 
 def test_what_is_of_several_places_shares_no_read() -> None:
-    """As on a cluster, whose primaries are places."""
+    """Consumers on several primaries of a cluster have separate reads."""
     consumers = make_consumers(30)
     found = list(groups(consumers, lambda one: consumers.index(one) % 2 if consumers.index(one) < 20 else 2))
     assert [[jobs(one) for one in some.consumers] for some in found if isinstance(some, SharedRead)] == [
@@ -138,7 +138,9 @@ def test_reads_that_end_at_once_do_not_take_all_the_time(number: int, most: floa
 
 
 def test_what_has_ended_a_read_is_leased_before_the_next_begins() -> None:
-    """It waits for the answer to the lease call, but not for ever: there may be no room for one."""
+    """The next read waits for the lease call of the jobs that ended the last. The wait is bounded, as there may be no
+    free slot.
+    """
     consumers = make_consumers(3)
     hand = Hand(wait_for_all(SharedRead(consumers), consumers))
     hand.go()
@@ -229,7 +231,7 @@ def test_what_a_blocked_read_has_found(reply: Any, found: Sequence[str]) -> None
 
 
 def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:
-    """A worker of many queues; that many of them have nothing to do, and hear what others tell."""
+    """Return a worker of so many queues that have no work, and its consumers. It hears the messages of other workers."""
     consumers = make_consumers(ALONE_AT_MOST + number)
     for consumer in consumers[number:]:
         consumer.registration.registered = False
@@ -239,7 +241,7 @@ def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:
 
 
 def calm(worker: Lifecycle, consumer: Consumer) -> tuple[Hand, Hand]:
-    """Have it rest; return the roles that keep and that lease."""
+    """Let the consumer rest. Return its roles that reclaim and lease."""
     keeping, fetching = Hand(reclaim(worker)), Hand(fetch(consumer))
     assert isinstance(fetching.go(), Sleep)
     assert names(keeping.go()) == ["reclaim"]
@@ -304,7 +306,7 @@ def test_where_others_do_not_rest_one_looks_after_the_queue_as_ever() -> None:
 
 
 def test_what_others_tell_ends_the_calm_at_once() -> None:
-    """With a look, from which on it is known who lives; also if it comes before the answer to the call to rest."""
+    """The worker then looks for dead workers. A message that precedes the answer to the call for rest counts too."""
     worker, (consumer,) = resting()
     calm(worker, consumer)
     hearing = Hand(listen(worker, [consumer]))

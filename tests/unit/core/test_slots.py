@@ -1,4 +1,4 @@
-"""Slots that the consumers of several shards share: fair parts, turns, and none kept for what is out of reach."""
+"""Slots that consumers of several shards share. Each gets its fair part and its turn. An unreachable shard keeps none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace._core.worker.state import ActiveJobs, Leasing
 
 @define
 class Options:
-    """What slots look at of a handler."""
+    """The attributes of a handler that slots read."""
 
     batch: bool = False
     max_size: int = 1
@@ -31,7 +31,7 @@ class Options:
 
 @define(eq=False)
 class One:
-    """What slots look at of a consumer."""
+    """The attributes of a consumer that slots read."""
 
     handler: Options = field(factory=Options)
     a_second: int = 0
@@ -74,7 +74,7 @@ def test_free_slots_are_divided(members: list[Any]) -> None:
 
 
 def test_few_are_not_worth_a_call_while_all_slots_have_work(members: list[Any]) -> None:
-    """As many as are leased ahead; no slot is without work while more are waited for."""
+    """A call leases at least as many jobs as fit ahead of the slots. While more are awaited, no slot is idle."""
     for one in members:
         one.a_second = 300
     slots = SharedSlots(members)
@@ -86,7 +86,7 @@ def test_few_are_not_worth_a_call_while_all_slots_have_work(members: list[Any]) 
 
 
 def test_a_call_leases_as_many_as_are_worth_it_where_they_start_soon(members: list[Any]) -> None:
-    """Turns are as short as jobs are quick: each shard has one within a tenth of a second."""
+    """Turns are short where jobs are quick. Each shard gets one within a tenth of a second."""
     for one in members:
         one.a_second = 100_000
     slots = SharedSlots(members)
@@ -110,7 +110,7 @@ def test_the_next_is_woken_for_slots(members: list[Any]) -> None:
 
 
 def test_batches_are_full(members: list[Any]) -> None:
-    """A shard takes all that a batch holds; half a batch is the least, as then all slots have one."""
+    """A shard leases a full batch. Half a batch is the least, because every slot then has work."""
     for one in members:
         one.handler = Options(batch=True, max_size=1000)
     slots = SharedSlots(members)
@@ -122,7 +122,7 @@ def test_batches_are_full(members: list[Any]) -> None:
 
 
 def test_a_batch_that_has_begun_is_filled_first(members: list[Any]) -> None:
-    """Slots are kept for it, and it goes before those that wait."""
+    """Slots are reserved for the started batch, which goes before the consumers that wait."""
     a, b, c = members
     for one in members:
         one.handler = Options(batch=True, max_size=1000)
@@ -190,7 +190,7 @@ def crowd() -> list[Any]:
 
 
 def test_few_shards_with_a_backlog_lease_at_a_time(crowd: list[Any]) -> None:
-    """What is in memory does not grow with their number; a turn goes on while its calls do."""
+    """Memory does not grow with the number of shards. A turn lasts as long as its calls."""
     slots = SharedSlots(crowd, now=100.0)
     assert [slots.share(one, 2000) for one in crowd] == [333] * TURNS_AT_ONCE + [0] * (6 - TURNS_AT_ONCE)
     assert slots.next() is None
@@ -254,7 +254,7 @@ def test_turns_are_short_where_jobs_take_long(crowd: list[Any]) -> None:
 
 @pytest.mark.parametrize("number", [2, 6, 64])
 def test_those_found_empty_are_asked_again_within_a_round_while_no_slot_is_free(number: int) -> None:
-    """A simulation: one shard has a backlog, its jobs take all slots, and one ends every 10 ms."""
+    """In this simulation one shard has a backlog whose jobs take all slots. One of them ends every 10 ms."""
     members: list[Any] = [One(leasing=Leasing(available=False), left=1) for _ in range(number)]
     hog, given = members[0], 0
     hog.leasing.available = hog.leasing.backlog = True

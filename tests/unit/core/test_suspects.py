@@ -1,4 +1,4 @@
-"""Suspects in the process of a worker: which consumers lease meanwhile, who is given back, and for how long."""
+"""Suspects in the process of a worker. The tests say which consumers lease meanwhile, and which jobs are given back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEASE = 60.0
 
 @define(eq=False)
 class One:
-    """What suspects need of a consumer."""
+    """The attributes of a consumer that suspects use."""
 
     suspects: Suspects
     held: list[Any] = field(factory=list[Any])
@@ -28,7 +28,7 @@ class One:
         return self.held
 
     def give_back(self, units: Sequence[Sequence[Any]]) -> None:
-        """To the front."""
+        """Drop these jobs, as if they went back to the front."""
         for unit in units:
             self.held = [one for one in self.held if one not in unit]
 
@@ -54,7 +54,7 @@ class Play:
             return end.value
 
     def leases(self, one: One, *deaths: int) -> int:
-        """It leases jobs of so many deaths; how many start."""
+        """Lease jobs with these numbers of deaths, and return how many start."""
         fresh = [SimpleNamespace(deaths=number) for number in deaths]
         one.held += fresh
         return len(self.run(admitted(one, fresh)))  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_another_process_may_have_it_by_then() -> None:
 
 
 def test_it_holds_up_others_for_a_bounded_time() -> None:
-    """For a lease as it waits for them, and for as long at first while it runs, longer with each death."""
+    """A suspect waits for other jobs for one lease. It then runs alone for one lease, and for longer after more deaths."""
     play = Play()
     assert play.leases(play.b, 0) == 1
     assert play.leases(play.a, 4) == 0

@@ -1,4 +1,4 @@
-"""What a handler's exception means for its job."""
+"""The verdict that a handler's exception means for its job."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Silent(Exception):
 
 
 class Panic(BaseException):
-    """As of an extension in Rust."""
+    """An exception like the panic of an extension in Rust."""
 
 
 NAN = float("nan")
@@ -157,7 +157,7 @@ def test_random_waits_stay_within_their_bounds(wait: Any) -> None:
 
 
 def test_a_strategy_sees_the_job_s_history() -> None:
-    """Attempts across processes, the time since the first enqueue, and what the handler raised."""
+    """The history has the attempts in all processes, the time since the first enqueue, and the handler's exception."""
     seen: list[Any] = []
 
     def strategy(state: Any) -> float:
@@ -176,7 +176,7 @@ def test_a_strategy_sees_the_job_s_history() -> None:
 
 @pytest.mark.parametrize("name", ["wait", "stop", "retry"])
 def test_what_a_broken_strategy_raises_comes_out(name: str) -> None:
-    """The worker turns that into a retry; see the tests of its roles."""
+    """The worker turns such an exception into a retry. The tests of its roles check that."""
 
     def broken(_: Any) -> Any:
         raise ZeroDivisionError
@@ -359,7 +359,7 @@ def test_the_verdicts_of_a_batch() -> None:
     ],
 )
 def test_a_policy(error: BaseException, rule: Any, expected: tuple[str, Any]) -> None:
-    """It comes before `retry=`; a handler's own verdict comes before it."""
+    """A policy goes before `retry=`. A handler's own verdict goes before the policy."""
     assert verdict(error, on={ValueError: rule}) == expected
     if expected != ("retry", 7.0):
         assert verdict(error, on={ValueError: rule}, retry=retry_never) == expected
@@ -372,7 +372,7 @@ def test_a_policy_for_what_is_no_exception(error: BaseException) -> None:
 
 @pytest.mark.parametrize("error", [Panic("x"), SystemExit(1), GeneratorExit(), asyncio.CancelledError()])
 def test_who_was_told_to_give_up_has_not_failed(error: BaseException) -> None:
-    """What is raised then is of the cancellation; but an exception is the handler's own."""
+    """The cancellation causes the exception. An ordinary exception is still the handler's own failure."""
     claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
     claim.job.lost.set()
     assert judge(Retry(on={type(error): DeadLetter}), claim, error, 0.0, wait_fixed(7)).kind == "release"
@@ -390,7 +390,7 @@ def test_who_ends_the_program_as_the_worker_stops_has_not_failed(error: BaseExce
 
 
 def given_back(error: BaseException, count: int, releases: int, attempt: int = 1, **when: float) -> Settlement:
-    """The verdict after so many deliveries of the entry, and so many releases in the job's life."""
+    """Return the verdict after so many deliveries of the entry and so many releases of the job."""
     claim = Claim(Job("1-0", b"x", "q", attempt=attempt), "w.1", "1-0", count, attempt + releases, **when)
     return judge(Retry(), claim, error, 0.0, wait_fixed(7))
 
@@ -408,7 +408,7 @@ def test_releases_in_a_row_wait_longer_each_time() -> None:
 
 
 def test_an_attempt_ends_the_row() -> None:
-    """A retry makes a new entry; a reclaim counts a delivery that was an attempt."""
+    """A retry makes a new entry. After a reclaim, the delivery counts as an attempt."""
     assert given_back(Release(), 1, 500).delay == 0.0
     assert given_back(Release(), 500, 3, attempt=497).delay == 0.0
     assert given_back(Release(), 30, 500, attempt=9).delay == PAUSE_AT_MOST_S
@@ -438,7 +438,9 @@ def test_the_nearest_type_counts() -> None:
 
 
 def test_a_policy_keeps_what_was_raised() -> None:
-    """As the reason, unless the verdict has one of its own; and it spends what the verdict spends."""
+    """The exception becomes the reason, unless the verdict has its own. The policy spends an attempt if the verdict
+    does.
+    """
     claim = Claim(Job("1-0", b"x", "q"), "w.1", "1-0", 1, 1)
     for rule, reason, spend in [
         (RetryLater(5), "ValueError: x", 0),

@@ -1,4 +1,4 @@
-"""What wakes the threads of a worker's roles."""
+"""The events that wake the threads of a worker's roles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def restless() -> Iterator[None]:
 
 @pytest.mark.usefixtures("restless")
 def test_a_bell_that_many_ring_is_heard() -> None:
-    """What was said before it was rung is noticed, whoever says it."""
+    """The sleeper sees each item that a thread added before it set the bell."""
     bell, said, began = Wakeup(), list[int](), time.monotonic()
 
     def ring() -> None:

@@ -1,4 +1,4 @@
-"""docs/reference/cli.md describes what the program has, and no more."""
+"""The page docs/reference/cli.md lists the commands and options of the program, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documentation says is so: links lead somewhere, and code compiles. That it runs: tests/docs."""
+"""The links of the documentation lead somewhere, and its code compiles. The tests in tests/docs run the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of both colours that are written by hand are documented in the same words; signatures name all options."""
+"""Hand-written classes of both colours have the same docstrings. Their signatures name all options."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def flat(text: str) -> str:
 
 
 def for_asyncio(place: str, text: str) -> str:
-    """What is to stand in the twin, of what stands at *place*."""
+    """Return the text that the twin must have, from the text at *place*."""
     for ours, theirs in EVERYWHERE:
         text = re.sub(ours, theirs, text)
     before, after = HERE.get(place, ("", ""))
@@ -108,7 +108,7 @@ def verbs() -> Iterator[tuple[str, Callable[..., object]]]:
 
 @each(("place", "verb"), [pytest.param(*row, id=row[0]) for row in verbs() if row[0] not in NAMELESS])
 def test_a_signature_names_what_is_taken(place: str, verb: Callable[..., object]) -> None:
-    """No `**options` that only a reader of the source can resolve; and the options are those that work."""
+    """No signature has `**options`, which only a reader of the source could resolve."""
     found = inspect.signature(verb).parameters.values()
     assert not [one.name for one in found if one.kind is one.VAR_KEYWORD], place
     assert {one.name for one in found if one.kind is one.VAR_POSITIONAL} <= {"ids", "stages"}, place

@@ -1,4 +1,4 @@
-"""docs/reference/errors.md says what the code does: every row has its test, every test its row, no class is missing."""
+"""The page docs/reference/errors.md lists every class of error. Each row has a test, and each test has a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A case with many looks fails with all that fail: `support/facts.py`."""
+"""The helper `each` of `support/facts.py` runs a case for many values and reports all failures."""
 
 from __future__ import annotations
 

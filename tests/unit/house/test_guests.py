@@ -1,4 +1,4 @@
-"""The console, SQL and Django are guests: they take no private name of the core, nor of one another."""
+"""The console, SQL and Django are guests. They import no private name of the core or of another guest."""
 
 from __future__ import annotations
 

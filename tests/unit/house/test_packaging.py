@@ -1,4 +1,4 @@
-"""What stands in two places of the packaging is the same in both."""
+"""Facts that the packaging states twice are equal."""
 
 from __future__ import annotations
 

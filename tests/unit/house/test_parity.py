@@ -1,4 +1,4 @@
-"""The twins: the same files, classes, methods, parameters and bodies; `await` is the only difference."""
+"""The generated twins have the same files, classes, methods, parameters and bodies. Only `await` differs."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_how_a_module_is_translated(ours: str, theirs: str) -> None:
 
 
 def test_both_executors_follow_one_policy() -> None:
-    """What is waited out, for how long, and with what between is said once."""
+    """Both executors use one definition of the errors to wait out, the time to wait, and the pauses."""
     assert inspect.getsource(Trips).count("policy(") == inspect.getsource(AsyncTrips).count("policy(") == 1
     assert "policy(" not in inspect.getsource(AsyncExecutor) + inspect.getsource(Executor)
     policy = retrying.policy(retrying.RetryBudget(Outage({}), lambda: 5.0, 1.0, retrying.Trip([])))

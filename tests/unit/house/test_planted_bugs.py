@@ -1,4 +1,4 @@
-"""Every planted bug is a change of what scripts and modules say now: else it would plant nothing, and not be found."""
+"""Every planted bug replaces text of the current scripts and modules. Otherwise it would plant nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OF_LUA = {"and", "or", "not", "if", "then", "return", "ipairs", "tonumber", "unp
 
 @each(("bug", "name", "old", "new"), list(edits()))
 def test_it_fits(bug: str, name: str, old: str, new: str) -> None:
-    """It replaces a text that is there, and calls no function that is gone: that would be an error, and no bug."""
+    """The bug replaces a text that is there. It calls no removed function, because that would be an error and no bug."""
     sources = [source for one in (names() if name == "*" else [name]) if old in (source := script(one).source)]
     assert sources, f"{bug}: {old!r}"
     called = set(CALLED.findall(new)) - OF_LUA

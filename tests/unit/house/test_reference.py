@@ -1,4 +1,4 @@
-"""The pages of the reference, and the maps of the project, say what the code has: read both, and compare."""
+"""The pages of the reference and the maps of the project agree with the code."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_every_field_of_a_value_is_named(kind: type) -> None:
 
 
 def test_the_versions_of_others_are_those_that_were_measured() -> None:
-    """Of those that are compared line by line, and are in Python; BullMQ's own library is for Node."""
+    """The versions belong to the peers in Python that the page compares line by line."""
     peers = json.loads((ROOT / "bench" / "results" / "compare.json").read_text("utf-8"))["peers"]
     told = dict(
         re.findall(r"\b(Celery|RQ|Dramatiq|arq) (\d+\.\d+)", page("explanation/choosing.md").partition("\n## ")[0])
@@ -236,7 +236,7 @@ def test_the_versions_of_others_are_those_that_were_measured() -> None:
 
 
 class Meter:
-    """Notes each instrument that is made: its kind and its unit."""
+    """Records each instrument with its kind and unit."""
 
     def __init__(self) -> None:
         self.made: dict[str, tuple[str, str]] = {}

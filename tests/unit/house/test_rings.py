@@ -1,4 +1,4 @@
-"""No case of a body is lost between the rings: `support/cases.py`."""
+"""The rings of `support/cases.py` together run every case of a body."""
 
 from __future__ import annotations
 

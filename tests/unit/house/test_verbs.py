@@ -1,4 +1,4 @@
-"""The table of verbs, and the places that have them: the queue, the command line, the pages and the terminal."""
+"""The queue, the command line, the pages and the terminal have the verbs that the table says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UI = Path(headrace.__file__).parent / "console"
 
 @each("name", VERBS)
 def test_a_verb_is_there(name: str) -> None:
-    """In the API, and on the command line, where the commands that ask on a terminal take --yes."""
+    """A verb is in the API and on the command line. Commands that ask on a terminal take --yes."""
     assert callable(getattr(headrace.Queue, name, None) or getattr(Admin, name, None))
     command = COMMAND
     for word in (VERBS[name].command or name.replace("_", "-")).split():
@@ -40,7 +40,7 @@ def _helps(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 
 @each("path", list(_helps(COMMAND)), ids=" ".join)
 def test_no_help_is_cut(path: tuple[str, ...]) -> None:
-    """At 80 columns every line fits, and no command's summary ends in dots."""
+    """Every line fits into 80 columns, and no command's summary ends in dots."""
     lines = CliRunner().invoke(COMMAND, [*path, "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).output.splitlines()
     assert lines
     assert [line for line in lines[1:] if len(line) > 80 or line.rstrip().endswith("...")] == []
@@ -48,7 +48,7 @@ def test_no_help_is_cut(path: tuple[str, ...]) -> None:
 
 @each("path", list(_helps(COMMAND)), ids=" ".join)
 def test_messages_name_options_as_they_are_typed(path: tuple[str, ...]) -> None:
-    """Every option that an error of the library may name by its argument; a value only if the option was given."""
+    """An error of the library may name an option by its argument. A value is named only if the option was given."""
     command = COMMAND
     for word in path:
         command = command.commands[word]

@@ -28,7 +28,7 @@ Found = tuple[str, ast.AST, str]
 
 
 def docstrings(root: Path) -> Iterator[Found]:
-    """Yield (place, node, text) of each docstring below *root*, those of attributes too."""
+    """Yield (place, node, text) of each docstring below *root*, including docstrings of attributes."""
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -51,7 +51,7 @@ def lua() -> Iterator[tuple[str, str]]:
 
 @cache
 def everything() -> list[Found]:
-    """All docstrings, read when the first test asks: each process of a run collects this file."""
+    """Return all docstrings. They are read when the first test asks, because each process of a run imports this file."""
     return [*docstrings(SRC), *docstrings(SUPPORT)]
 
 

@@ -1,4 +1,4 @@
-"""The values of the API: frozen, comparable where that means something, and honest about what they add up to."""
+"""The values of the API are frozen and comparable where that makes sense. Their sums are right."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_job_is_frozen() -> None:
 
 
 def test_a_job_is_itself_only() -> None:
-    """Two deliveries of one job are two; a set of jobs is a set of deliveries."""
+    """Two deliveries of one job are unequal, so a set of jobs is a set of deliveries."""
     one, other = Job("i", b"x", "q"), Job("i", b"x", "q")
     assert one != other
     assert len({one, other, one}) == 2
@@ -100,7 +100,7 @@ def test_claims_are_themselves() -> None:
 
 @pytest.mark.parametrize("payload", [b"x" * 100_000, "ä" * 100_000, list(range(20_000)), {"a": "x" * 100_000}])
 def test_a_large_payload_is_not_printed_whole(payload: Any) -> None:
-    """Of a job, what is made of it, and what holds one."""
+    """The limit holds for a job and for the values that contain one."""
     job = Job("i", payload, "q")
     claim = Claim(job, "w", "1-0", 1, 1)
     for shown in (job, NewJob(payload), claim, Lease(claim, None), JobState(job, "waiting")):  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def test_a_large_payload_is_not_printed_whole(payload: Any) -> None:
 
 
 def test_nothing_else_that_may_be_large_is_printed_whole() -> None:
-    """Headers, reasons, tracebacks, results: of all values that hold some."""
+    """Headers, reasons, tracebacks and results are cut in the `repr` of every value that has them."""
     large: Any = "x" * 100_000
     many: Any = {str(n): "x" * 100 for n in range(1000)}
     shown = Payload("text", large, 5)

@@ -1,4 +1,4 @@
-"""The reasons of dead letters: whole in the queue, and with the cause first in lists."""
+"""The reasons of dead letters. The queue keeps the whole text, and lists show the cause first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler is annotated to return is looked at once, as it is registered."""
+"""A handler's annotated return type is checked once, when the handler is registered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Table = NewType("Table", dict[str, int])
 
 
 class Model:
-    """Of no kind that JSON knows."""
+    """A class that JSON can't encode."""
 
 
 def nothing(job: Job): ...  # type: ignore[no-untyped-def]
@@ -100,7 +100,7 @@ def test_other_codecs_say_themselves_what_they_hold() -> None:
 
 
 def test_coroutines_stages_and_batches() -> None:
-    """What a batch handler returns is no result, so nothing is said of it."""
+    """The return value of a batch handler is no result, so its type is not checked."""
     with pytest.warns(UserWarning, match="later returns list"):
         AsyncWorker(NOWHERE).handler("q")(later)
     flow = Flow("shop", url=NOWHERE)

@@ -211,7 +211,7 @@ def test_what_is_no_setting_of_a_queue(options: dict[str, Any], error: type[Exce
 
 
 def test_options_and_settings_have_the_same_names() -> None:
-    """What type checkers accept is what the class takes."""
+    """The options that type checkers accept are the fields of the class."""
     assert QueueOptions.__annotations__.keys() == QueueSettings().options().keys() == QueueSettings.defaults().keys()
     assert QueueSettings.of(Queue, {"lease": 5}).options() == QueueSettings(lease=5).options()
 
@@ -319,7 +319,7 @@ def test_what_is_no_setting_of_a_handler(options: dict[str, Any], error: type[Ex
 
 
 def of(most: Any = ..., *policies: Any, persistent: bool = False) -> HandlerSettings:
-    """A handler, or several by kind: `...` stands for what is not given, a number for the attempts of a `Retry`."""
+    """Return a handler, or one of several kinds. A number is the attempts of a `Retry`, and `...` the default."""
     settings = QueueSettings() if most is ... else QueueSettings(max_attempts=most)
     retries = [Retry() if one is ... else Retry(attempts=one) for one in policies or (...,)]
     made = [
@@ -359,7 +359,7 @@ def test_of_two_limits_the_one_that_was_given_counts(handler: HandlerSettings, m
 
 
 def test_the_default_backoff_takes_eight_hours() -> None:
-    """20 attempts, from a second to an hour apart: `DEFAULT_WAIT` is asked after each failure but the last."""
+    """`DEFAULT_WAIT` is called after each failure but the last. Its 20 attempts are a second to an hour apart."""
     waits = [DEFAULT_WAIT(cast("Any", SimpleNamespace(attempt_number=n))) for n in range(1, ATTEMPTS)]
     assert all(2 ** min(n, 12) <= wait <= 3600 for n, wait in enumerate(waits) if n < 12)
     assert (waits[0] <= 2, waits[-1]) == (True, 3600)

@@ -1,4 +1,4 @@
-"""The table of shards: fixed, as all clients must come to the same shard for a key."""
+"""The table of shards. It is fixed, because all clients must find the same shard for a key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_key_is_in_the_shard_of_its_range() -> None:
 
 
 def test_the_shards_of_keys_never_change() -> None:
-    """Of a published version: other clients, and jobs that wait, rely on it."""
+    """Other clients and waiting jobs rely on the shards that a published version computed."""
     table = Table.of("ingest", 6)
     assert [table.shard_of(key) for key in ("customer-42", "a", "ä", "order-17")] == [1, 5, 2, 2]
     tags = "ingest~0.11 ingest~1.3 ingest~2.12 ingest~3.3 ingest~4.2 ingest~5.1"

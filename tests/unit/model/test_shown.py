@@ -1,4 +1,4 @@
-"""What is shown of foreign text: bounded, and nothing that a display would obey."""
+"""Foreign text on screens. It is bounded and has no control characters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_line_says_that_it_is_cut() -> None:
 
 
 class Endless:
-    """What JSON can't hold."""
+    """A value that JSON can't hold."""
 
     def __repr__(self) -> str:
         return "endless"

@@ -1,4 +1,4 @@
-"""The terms of a queue: how they are checked, compared and shown, and how tasks' arguments become headers."""
+"""The terms of a queue. The tests check, compare and show them, and turn arguments of tasks into headers."""
 
 from __future__ import annotations
 

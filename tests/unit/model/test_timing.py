@@ -1,4 +1,4 @@
-"""When recurring jobs are due: intervals, cron expressions, time zones and their changes, and what was missed."""
+"""The due times of recurring jobs. The tests cover intervals, cron, changes of time zones, and missed ticks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ms(text: str) -> int:
 
 
 def ticks(cron: str, zone: str, start: str, count: int) -> list[str]:
-    """The first *count* ticks after *start* (UTC), each found from the one before; UTC, to the minute."""
+    """Return the first *count* ticks after *start* in UTC, to the minute. Each is computed from the one before."""
     timing, moment, found = Timing.of(None, cron, zone), ms(start), []
     for _ in range(count):
         moment = timing.after(moment, 0)
@@ -123,7 +123,7 @@ def test_a_time_of_day_stays_what_it_is_there() -> None:
 
 
 def test_clocks_go_forward() -> None:
-    """Berlin, 29 March 2026: there is no time from 02:00 to 03:00. What was due in it runs at 03:00, once."""
+    """Berlin has no time from 02:00 to 03:00 on 29 March 2026. A tick of that hour runs once, at 03:00."""
     assert ticks("30 2 * * *", BERLIN, "2026-03-27T12:00", 3) == ["03-28 01:30", "03-29 01:00", "03-30 00:30"]
     assert ticks("0,30 2 * * *", BERLIN, "2026-03-28T12:00", 2) == ["03-29 01:00", "03-30 00:00"]
     assert ticks("30 * * * *", BERLIN, "2026-03-29T00:00", 3) == ["03-29 00:30", "03-29 01:30", "03-29 02:30"]
@@ -131,7 +131,7 @@ def test_clocks_go_forward() -> None:
 
 
 def test_clocks_go_back() -> None:
-    """Berlin, 25 October 2026: 02:00 to 03:00 comes twice. What is due in it runs the first time only."""
+    """Berlin has the time from 02:00 to 03:00 twice on 25 October 2026. A tick of that hour runs the first time only."""
     assert ticks("30 2 * * *", BERLIN, "2026-10-24T12:00", 2) == ["10-25 00:30", "10-26 01:30"]
     assert ticks("30 2 * * *", BERLIN, "2026-10-25T01:10", 1) == ["10-26 01:30"]  # asked in the second of the two
     assert ticks("10 2 * * *", BERLIN, "2026-10-25T00:30", 1) == ["10-26 01:10"]

@@ -1,4 +1,4 @@
-"""Which map of a cluster is taken, of those that its nodes tell."""
+"""The choice among the maps of a cluster that its nodes report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def slots() -> Slots:
 
 
 def owners(slots: Slots) -> list[str]:
-    """The hosts of those that serve slots."""
+    """Return the hosts of the nodes that serve slots."""
     return [host for host, _ in slots.primaries()]
 
 
@@ -71,7 +71,7 @@ def test_a_later_map_is_taken(slots: Slots, answers: Any) -> None:
 
 @pytest.mark.parametrize(("silent", "taken"), [(False, True), (True, False)])
 def test_a_cluster_that_was_made_anew(slots: Slots, silent: bool, taken: bool) -> None:
-    """All nodes agree on a map that is an earlier one: but one that does not answer may know better."""
+    """All nodes agree on a map with an earlier version. It is not taken while a silent node may know a newer one."""
     look = MapSearch(slots)
     assert not look.take(NODES[0], told(1, "x", "y"))
     look.take(NODES[1], errors.TimeoutError("silent") if silent else errors.ConnectionError("refused"))
@@ -117,7 +117,7 @@ def test_a_node_is_silent_until_it_answers_or_for_a_while(monkeypatch: pytest.Mo
 
 
 def test_a_cut_connection_is_no_silence(slots: Slots) -> None:
-    """The server may have closed it; a second one in a row tells more."""
+    """The server may have closed the first connection. Only the second failure in a row counts as silence."""
     slots.failed(NODES[0], errors.ConnectionError("closed"))
     assert slots.silent(0) is None
     slots.answered(NODES[0])

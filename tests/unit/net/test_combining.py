@@ -1,4 +1,4 @@
-"""Calls that share round trips, under asyncio: none is left waiting."""
+"""Calls that share round trips under asyncio. No call is left waiting."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ URL = "redis://localhost:1"
 def test_a_connection_reads_no_version_from_disk(
     kind: type[Queue | AsyncQueue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes longer than all else there is to a connection; redis-py does so for each that it makes."""
+    """To read the version takes longer than the rest of a connection. redis-py reads it for each connection."""
     looks: list[None] = []
     look = redis.utils.get_lib_version
     monkeypatch.setattr(redis.utils, "get_lib_version", lambda: looks.append(None) or look())

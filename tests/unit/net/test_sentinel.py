@@ -1,4 +1,4 @@
-"""Which primary counts, where Sentinels disagree; when they are asked no more."""
+"""The choice of the primary when Sentinels disagree, and the end of the search."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_latest_configuration_counts() -> None:
 
 
 def test_a_sentinel_that_was_cut_off() -> None:
-    """The others are out of reach: what it says is older, and only most can say that (Sentinels that were reset)."""
+    """The other Sentinels are out of reach. Its older answer counts only if most Sentinels agree, as after a reset."""
     watch = told((0, NEW), (1, NEW), (0, None), (1, None), (2, OLD))
     assert watch.primary == NEW.primary
     watch._take(SENTINELS[0], OLD)
@@ -41,7 +41,7 @@ def test_a_sentinel_that_was_cut_off() -> None:
 
 
 def test_an_answer_of_a_former_primary() -> None:
-    """It does not count; nor is its connection used again without a look."""
+    """The answer is ignored. The connection is checked before it is used again."""
     watch = told((0, OLD))
     connections = Executor(client=client(redis)).connections
     connections._watch = watch

@@ -34,7 +34,7 @@ def test_a_plain_socket_leaves_it_to_the_kernel(pair: tuple[socket.socket, socke
 
 
 def test_tls_does_not(pair: tuple[socket.socket, socket.socket]) -> None:
-    """It asks the kernel again and again: it would wait for ever."""
+    """TLS polls the kernel, so without a timeout in Python it would wait for ever."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     with context.wrap_socket(pair[0], do_handshake_on_connect=False) as ours:
@@ -45,7 +45,7 @@ def test_tls_does_not(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 class Cooperative(socket.socket):
-    """As gevent's: it never blocks its thread, whatever it is told."""
+    """A socket like gevent's, which never blocks its thread whatever its timeout."""
 
     def settimeout(self, value: float | None) -> None:
         super().settimeout(value)

@@ -32,7 +32,7 @@ async def connection() -> AsyncIterator[tuple[Connection, asyncio.StreamReader]]
 
 
 async def bitten(watchdog: Watchdog) -> None:
-    """Those that are watched end, each after its own time; one that was left, or is watched anew, does not."""
+    """Each watched connection is cut after its own time. A connection that was left or is watched again is not cut."""
     async with connection() as (left, _), connection() as (slow, reader), connection() as (later, its):
         for one in (left, later):
             watchdog.watch(one)

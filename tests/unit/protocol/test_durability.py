@@ -1,4 +1,4 @@
-"""Writes that are waited for: what is sent around a call, and what the answers mean."""
+"""Durable writes. The tests check the commands around a call, and the meaning of their answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_the_waits_follow_the_call_and_take_a_quarter_of_its_time_each() -> None
     ],
 )
 def test_the_answers_decide(replicas: Any, disk: Any, after: Any, reason: str | None) -> None:
-    """Too few replicas, no disk, another history or an error: not durable, with what the call itself has answered."""
+    """Too few replicas, no disk, another history or an error make a write not durable. The error has the call's own
+    answer.
+    """
     durability = DurabilityWait(BOTH)
     assert durability.unwrapped([info(b"aa"), b"reply", replicas, disk, after]) == [b"reply"]
     if reason is None:
@@ -89,7 +91,7 @@ def test_the_answers_decide(replicas: Any, disk: Any, after: Any, reason: str | 
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_where_nothing_was_written_the_wait_says_nothing(every: int) -> None:
-    """The operation has moved, or its script is not known: it goes out again, and is waited for there."""
+    """An operation that was redirected, or whose script is unknown, is sent again and waited for there."""
     durability = DurabilityWait(Durability(1))
     moved = redis.ResponseError("MOVED 1 127.0.0.1:7000")
     before = [b"OK"] * (every - 1)
@@ -110,7 +112,7 @@ def test_each_node_of_a_round_trip_has_its_own_history() -> None:
 
 @pytest.mark.parametrize("other", [False, True])
 def test_a_batch_waits_behind_its_last_part_and_asks_for_the_history_around_it(other: bool) -> None:
-    """Another primary has another: then the first parts are not behind the last."""
+    """Another primary has another history, so the first parts do not precede the last there."""
     one, two, three = (op.durability for op in durable_batch([operation()] * 3, Durability(1)))
     assert one is not None
     assert two is not None
@@ -141,7 +143,7 @@ def test_one_part_waits_for_itself() -> None:
 
 
 def test_whether_a_server_can_be_asked() -> None:
-    """Never, if it doesn't know the command or its user may not; not yet, if it is no primary."""
+    """A server without the command or the right to it is never asked. A replica is not asked yet."""
     assert trials(BOTH) == [ASK, pack(("WAIT", 0, 1)), pack(("WAITAOF", 1, 0, 1))]
     assert tried(BOTH, [info(b"aa"), 0, [1, 0]])
     assert not tried(BOTH, [redis.ResponseError("WAIT cannot be used with replica instances")])

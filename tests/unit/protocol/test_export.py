@@ -1,4 +1,4 @@
-"""The protocol as data: complete, and what the package itself uses."""
+"""The exported protocol is complete and equal to the protocol that the package uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a server says, decoding it ends in a value that shows it: entries, letters, events, schedules of anybody."""
+"""Decoding foreign replies. Every entry, letter, event or schedule ends in a value that shows it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rows_of_listings(
 
 
 def check(shown: JobState, fields: Sequence[bytes]) -> None:
-    """It says what there is, and why that is not more."""
+    """Check that the value shows the fields that exist and the reason why others are missing."""
     pairs = dict(zip(fields[::2], fields[1::2], strict=True))
     job = shown.job
     assert job.id.encode() is not None
@@ -71,7 +71,7 @@ def check(shown: JobState, fields: Sequence[bytes]) -> None:
 
 @given(ENTRIES, FIELDS, COUNTS, COUNTS, st.lists(VALUES, max_size=4), st.sampled_from(CODECS))
 def test_grants(entry: bytes, fields: list[bytes], count: int, releases: int, fresh: list[bytes], codec: Any) -> None:
-    """Each is a claim, or is quarantined with the reason: none is lost, none stops the others."""
+    """Each entry becomes a claim or is quarantined with a reason. None is lost or stops the others."""
     pairs = [x for n, payload in enumerate(fresh) for x in (b"%d-0" % n, payload)]
     reply = [1, -1, [[entry, fields, count, releases]], pairs, 0, 1000]
     grant = Jobs("q", codec).grant(reply, "w", None)

@@ -1,4 +1,4 @@
-"""Names and keys: what may be one, and that all keys of a group are in one slot."""
+"""Names and keys. The tests check valid names, and that all keys of a group are in one slot."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_all_keys_of_a_group_are_in_one_slot() -> None:
 
 
 def test_no_key_of_one_queue_is_another_s() -> None:
-    """Whatever the names: neither queues nor namespaces can be told to collide."""
+    """No choice of names makes two queues or two namespaces share a key."""
     names = ["a", "a/b", "a.b", "b", "jobs", "a/jobs", "result", "lane"]
     made = [
         (namespace, name, Keys.of(name, namespace).key(part))

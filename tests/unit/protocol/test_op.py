@@ -63,7 +63,7 @@ print(interrupted)
 
 @pytest.mark.slow
 def test_ctrl_c_while_a_command_is_packed() -> None:
-    """It raises; hiredis, given a number whose `repr` is interrupted, ends the process with a segmentation fault."""
+    """The client raises the exception. With hiredis, a number whose `repr` is interrupted would crash the process."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 0

@@ -1,4 +1,4 @@
-"""Operations as values: what is sent for which arguments, and what is refused before."""
+"""Operations as values. The tests check the sent arguments, and the refusals before a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies to values: raw, as the scripts give them, and as a client that decodes hands them on."""
+"""Decoding replies. They come as raw bytes of the scripts, or as text from a client that decodes."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_an_attempt_is_at_least_the_first() -> None:
 
 
 def test_a_grant() -> None:
-    """What was taken comes first, then what is fresh; those that do not decode apart."""
+    """The jobs that were taken over come before the new ones. Jobs that can't be decoded are kept apart."""
     taken = [[b"1-0", [b"data", b"1", b"h", b"x"], 3, 1], [b"2-0", [b"data", b"?"], 1, 0], [b"3-0", [b"x", b"1"], 1, 0]]
     reply = [1, 1500, taken, [b"4-0", b"4", b"5-0", b"?"], 1, NOW]
     jobs = Jobs("q", JSONCodec())

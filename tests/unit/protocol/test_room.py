@@ -1,4 +1,4 @@
-"""The bound for what waits: the share of a shard, and that the calls of one shard may be joined."""
+"""The bound for waiting jobs. The tests check the share of a shard, and that calls of one shard can be joined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace._protocol.shards import WholeOps
 
 @cache
 def shares(shards: int) -> frozenset[float]:
-    """The shares of as many shards, each once; to make the tables takes far longer than to ask them."""
+    """Return the shares of so many shards, each once. Making the tables takes far longer than reading them."""
     return frozenset(part.share for part in Table.of("q", shards).shards)
 
 
@@ -44,7 +44,7 @@ def test_a_shard_has_its_share() -> None:
 
 
 def test_calls_of_a_shard_are_joined_by_one_maker() -> None:
-    """An executor keeps something for each: of a new one for every call it would keep more and more."""
+    """An executor keeps a maker's state for joining, so a new maker for each call would leak memory."""
     whole = WholeOps(Keys.of("q"), QueueSettings(shards=6, max_waiting=100), None, "headrace", 6)  # type: ignore[arg-type]  # no payloads here
     shards, admission = ShardMap(whole), Admission(whole)
     durability = admission.with_durability(Durability(1))

@@ -1,4 +1,4 @@
-"""Every script is headed by its contract, in a fixed form: its header is its signature, for its body and for `Ops`."""
+"""Every script's header is its contract in a fixed form. The script's body and `Ops` take their names from it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def needs(text: str) -> set[str]:
 
 
 def unnamed(text: str) -> list[str]:
-    """What is written behind each `redis.call` or `redis.pcall` that does not begin with the name of a command."""
+    """Return the text of each `redis.call` or `redis.pcall` that does not begin with the name of a command."""
     found = re.findall(r"\bredis\s*(?:\.\s*p?call\b|\[['\"])\s*(.{0,20})", code(text), re.DOTALL)
     named = re.compile(r"\(\s*(['\"])[A-Z]+\1\s*[,)]")
     return [rest for rest in found if not named.match(rest)]
@@ -101,7 +101,7 @@ def test_recorded_scripts_have_a_lane_and_a_call(name: str) -> None:
 
 @each("name", NAMES)
 def test_the_body_gets_its_keys_and_arguments_by_name(name: str) -> None:
-    """The loader writes what the header says, and every name in it is used."""
+    """The loader writes the names of the header, and the body uses every one of them."""
     head, source = header(name), script(name).source
     keys = fixed(script(name).keys)
     line, places = re.findall(r"^local (.*) = (KEYS\[\d+\](?:, KEYS\[\d+\])*)$", source, re.MULTILINE)[0]
@@ -129,7 +129,7 @@ def test_a_file_includes_what_it_calls_and_nothing_else(name: str) -> None:
 
 
 def used_features(path: str) -> set[str]:
-    """The features whose keys a file reads: a script as words, a fragment as fields of its `q`."""
+    """Return the features whose keys a file reads. A script uses them as words, a fragment as fields of its `q`."""
     text = scripts._TEXTS.sub("", read(path))
     if path in FILES:
         found = {*re.findall(r"\bq\.(\w+)", text)}
@@ -139,7 +139,7 @@ def used_features(path: str) -> set[str]:
 
 @each("path", [*NAMES, *FILES])
 def test_a_file_names_each_feature_whose_keys_it_uses(path: str) -> None:
-    """As a feature, or by the functions of a feature; no file names one twice, or one for nothing."""
+    """A file names a feature itself or includes its functions. No file names one twice or without need."""
     text = read(path)
     named, included = _FEATURE.findall(text), {*_INCLUDE.findall(text)} & {*FEATURES}
     assert len(named) == len({*named})
@@ -183,7 +183,7 @@ QUEUES = {
 
 @each("name", QUEUES)
 def test_a_table_of_keys_has_those_that_are_read(name: str) -> None:
-    """What it is without would be there otherwise."""
+    """A key that the table lacked would be read as absent."""
     source = script(name).source
     rows = re.findall(r"^  (?:\w+ = [\w\[\]]+, ?)+$", code(source), re.MULTILINE)
     table = {key for row in rows for key in re.findall(r"(\w+) =", row)}
@@ -303,7 +303,7 @@ def test_as_many_arguments_are_sent_as_the_header_names(name: str) -> None:
 
 
 def test_keys_of_results_and_followers_come_after_the_others() -> None:
-    """In one slot with them: nine of each queue that follows."""
+    """The keys are in the same slot as the others. Each queue of a follow-up job has nine keys."""
     then = [NewJob(b"y"), NewJob(b"z", queue="shop/bills")]
     op = OPS.complete(CLAIMS[:1], results={"1-0": b"r"}, then=then)
     extra = [key.removeprefix("headrace:{shop}:") for key in op.keys[len(script("complete").key_names) :]]

@@ -15,7 +15,7 @@ def test_a_jump_is_told_once(jump: float) -> None:
 
 
 def test_a_reply_that_took_long_is_none() -> None:
-    """What the server's clock was lies between the sending and the answer."""
+    """The server read its clock at some time between the request and the reply."""
     clock = ServerClock()
     assert [
         clock.jump(1000.0, 0.0, ours=0.0),

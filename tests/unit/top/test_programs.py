@@ -1,4 +1,4 @@
-"""Registrations of workers are grouped by their program: its machine and process, or else its name."""
+"""Registrations of workers are grouped by program. A program is a machine and a process, or else a name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_processes_machines_and_registrations_without_facts_are_told_apart() -> 
 
 
 def test_a_program_lives_as_long_as_a_registration() -> None:
-    """Its states are of its live registrations, each once; of a dead program there is one."""
+    """The states come from its live registrations, each once. A dead program has one state."""
     dead = one("w.1", "a", 7, alive=False)
     assert not Program("w", [dead]).alive
     assert Program("w", [dead, dead]).states == [dead]

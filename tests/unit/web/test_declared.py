@@ -1,4 +1,4 @@
-"""Declared options on screens: in words, not as Python writes them."""
+"""Declared options on screens, in words and not as Python prints them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of a job: its bars stand where their times are, and none claims more than is known."""
+"""The timeline of a job. Its bars stand at their times, and none claims more than is known."""
 
 from __future__ import annotations
 
