@@ -1,4 +1,4 @@
-"""The processes that chaos befalls: producers, loops over a plain queue, and workers of both engines.
+"""The processes of the chaos. They are producers, loops over a plain queue, and workers of both engines.
 
 Each writes what it learns to a file outside Redis, a line per event, before it goes on:
 
@@ -84,7 +84,7 @@ LIFE = 300  # seconds after which a process ends whatever happens
 
 @frozen
 class Orders:
-    """What a process is to do."""
+    """The orders of a process."""
 
     role: str
     who: str
@@ -111,13 +111,15 @@ class Actor:
         self.name = self.orders.who
 
     def write(self, *lines: str) -> None:
-        """Append lines; one that is cut short by our death lacks its dot, and spoils no other."""
+        """Append lines. A line that is cut short by a kill lacks its dot and spoils no other."""
         os.write(self.file, "".join(f"\n{line} ." for line in lines).encode())
 
     # -- producing ---------------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """Enqueue, alone and in batches, with ids or without, now or later, some twice; cancel and reschedule some."""
+        """Enqueue jobs alone and in batches, with and without ids, now or later, and some twice. Cancel and reschedule
+        some.
+        """
         with_ids = self.orders.role == "producer with ids"
         with Queue(QUEUE, url=self.orders.url, **LEVELS) as queue:
             while not self.over:
@@ -145,7 +147,7 @@ class Actor:
                     self.meddle(queue)
 
     def meddle(self, queue: Queue) -> None:
-        """Cancel one of those that wait, run, are delayed or done; move one that is delayed."""
+        """Cancel a waiting, running, delayed or ended job, and reschedule a delayed one."""
         if self.dice.random() < 0.4:
             name = f"{self.name}-{self.dice.randint(max(1, self.produced - 300), self.produced)}"
             if self.late and self.dice.random() < 0.3:
@@ -156,7 +158,7 @@ class Actor:
             self.verdict("mov", "due", name, queue.admin.reschedule, name, self.dice.choice([None, 0.0, 0.1, 1.0]))
 
     def verdict(self, ask: str, answer: str, name: str, call: Callable[..., bool], *args: Any) -> None:
-        """Ask for something, and say what came of it."""
+        """Make a call and record its outcome."""
         self.write(f"{ask} {self.name} {name}")
         self.write(f"{answer} {self.name} {name} {int(call(*args))}")
 
@@ -211,7 +213,7 @@ class Actor:
         self.write(f"ack {self.name} {name} {receipt.id} {int(receipt.added)}")
 
     def followed(self, lease: Lease) -> None:
-        """Complete a job, and again: each time with a follow-up, of which one may come at most."""
+        """Complete a job twice. Each call has a follow-up, of which at most one may come."""
         for _ in range(2):
             name = f"{self.name}-t{self.dice.randrange(1 << 30)}"
             self.write(f"try {self.name} {name}")
@@ -220,7 +222,7 @@ class Actor:
             self.write(f"ack {self.name} {name} {name} 1" if won else f"not {self.name} {name}")
 
     def doubled(self, queue: Queue, lease: Lease) -> None:
-        """Put a job back, and enqueue another of its id: there is one already."""
+        """Put a job back and enqueue another of the same id, which exists already."""
         what = f"{self.name} {lease.job.id} {lease.token}"
         self.write(f"ask {what}")
         done = lease.retry(ASIDE, "aside")
@@ -311,7 +313,7 @@ class Actor:
     # -- runs of the flow ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start runs; cancel some, and children of some; redrive those that were but sick."""
+        """Start runs, cancel some of them and some children, and redrive those that are only sick."""
         with ExitStack() as stack:
             flow = stack.enter_context(Flow(load.FLOW, url=self.orders.url, lookup=["who"]))
             load.declared(flow, LEASE)
@@ -333,7 +335,7 @@ class Actor:
                 self.disturb(flow, queues)
 
     def disturb(self, flow: Flow, queues: dict[str, Queue]) -> None:
-        """Cancel a run, or a child in either way; look."""
+        """Cancel a run, or cancel a child in either way, or read the run."""
         name, chance = self.late[-self.dice.randint(1, min(4, len(self.late)))], self.dice.random()
         child = f"{name}/1/{self.dice.randint(0, 4)}"
         if chance < 0.15:
@@ -352,7 +354,7 @@ class Actor:
             redrive(queues)
 
     def hand(self) -> None:
-        """Do without a worker: lease from the stages, settle in every way there is, some twice."""
+        """Lease from the stages without a worker, and settle in every way, some jobs twice."""
         with ExitStack() as stack:
             flow = stack.enter_context(Flow(load.FLOW, url=self.orders.url, lookup=["who"], dead_limit=10**6))
             load.declared(flow, LEASE)
@@ -388,7 +390,7 @@ class Actor:
             self.write(f"{what} {int(flow.complete(lease, outcome))}")
 
     def stepped(self, stage: str, job: Job, known: FlowJob | FlowState) -> Any:
-        """What is to become of a job of a stage."""
+        """Return the outcome of a stage's job."""
         outcome = load.step(stage, job, known.children, known.failed, self.orders.log.parent)
         if stage == "bill":
             self.write(f"bag {self.name} {job.id} {outcome.decode().replace(' ', '')}")
@@ -441,7 +443,7 @@ class Actor:
         self.judged()
 
     def work(self) -> None:
-        """A worker with threads or an event loop, jobs one by one or in batches; some serve the flow, too."""
+        """Run a worker with threads or an event loop, with single jobs or batches. Some serve the flow too."""
         options: Any = {"lease": LEASE, "retry": Retry(wait=0.05), "dead_limit": 10**6}
         threads = self.orders.role.endswith("threads")
         kind: Any = Worker if threads else AsyncWorker
@@ -463,7 +465,7 @@ class Actor:
 
 
 def redrive(queues: dict[str, Queue]) -> int:
-    """Those that were to die once run again; how many."""
+    """Redrive the jobs that were meant to die once, and return their number."""
     number = 0
     for queue in queues.values():
         names = [letter.job.id for letter in queue.admin.dead() if load.Plan.of(letter.job.id).kind == "sick"]
@@ -507,7 +509,7 @@ def outlive_nobody() -> None:
 
 
 def run(orders: Orders) -> None:
-    """The whole life of a process; SIGTERM ends it in good order."""
+    """Run a process for its whole life. SIGTERM ends it properly."""
     outlive_nobody()
     mutants.install(orders.mutant)
     file = os.open(orders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

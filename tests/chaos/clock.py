@@ -1,4 +1,4 @@
-"""A clock of a server's own, which the storm can set: a library put in front of the C library's."""
+"""A server's own clock, which the storm can set. It is a library in front of the C library's."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Clock:
         return shutil.which("cc") is not None
 
     def environment(self) -> dict[str, str]:
-        """What a server is started with, for this to be its clock."""
+        """Return the environment that gives a server this clock."""
         library, shared = self.folder / "clock.so", self.folder / "clock"
         (self.folder / "clock.c").write_text(SOURCE)
         self.jump(0.0)

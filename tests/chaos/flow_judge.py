@@ -1,4 +1,4 @@
-"""Who says whether the runs of the flow went well: from the log, and from the hashes in which they are kept.
+"""The judge of the flow's runs. It reads the log and the hashes that keep the runs.
 
 Complaints, besides those of the judge:
 
@@ -66,18 +66,18 @@ return {wrong, reply}
 
 
 def sick(name: str) -> bool:
-    """Whether the job of a stage may come again: it, or what it belongs to, was dead and is redriven."""
+    """Tell whether a stage's job may come again, because it or its run was dead and is redriven."""
     return name.partition("|")[2].startswith("sick")
 
 
 def created_again(name: str) -> bool:
-    """Whether a job may be another of the same name, whose tokens begin anew: a child of such a run."""
+    """Tell whether a job may be another of the same name with new tokens. That is a child of such a run."""
     return sick(name) and "/" in name
 
 
 @define
 class Runs:
-    """The part of the judge that knows what runs are to go through."""
+    """The part of the judge that knows the course of each run."""
 
     client: redis.Redis
     complain: Callable[[str, str], None]
@@ -121,7 +121,7 @@ class Runs:
     # -- the server ------------------------------------------------------------------------------------
 
     def sampled(self, reply: Any) -> None:
-        """What RUNS says."""
+        """Take the answer of RUNS."""
         wrong, states = reply
         for kind, what in wrong:
             self.complain(kind.decode(), what.decode())
@@ -130,7 +130,9 @@ class Runs:
     def finish(
         self, won: Mapping[str, int], gone: Mapping[str, int], dead: Counter[str], told: Mapping[str, list[bool]]
     ) -> None:  # fmt: skip
-        """The verdict. By name: who was completed, cancelled, is dead; and what those heard who cancelled."""
+        """Judge by name. The arguments are the completed, cancelled and dead jobs, and the answers of the calls that
+        cancelled.
+        """
         for name, acked in self.begun.items():
             found: Any = self.client.hgetall(f"{BASE}:flow:{name}")
             run = {key.decode(): kept.decode(errors="replace") for key, kept in found.items()}
@@ -190,7 +192,7 @@ class Runs:
                 self.complain("join", f"{name}: failed {failed}, and these did: {failures}")
 
     def leftovers(self, keys: list[str]) -> None:
-        """Runs are kept for a while; an empty stage keeps what an empty queue does."""
+        """Check the remaining keys. Runs are kept for a while, and an empty stage keeps the keys of an empty queue."""
         for key in keys:
             part = key.removeprefix(BASE)
             lasting = part.startswith((":flow:", ":lane:")) and self.client.pttl(key) < 0

@@ -1,4 +1,4 @@
-"""The flow of the storm: what each run is to go through can be told from its id, by who serves it and by who judges.
+"""The flow of the storm. A run's id tells its course to the handlers and to the judge.
 
 pick → bill                 a run; between the two it waits for its children
   pack (→ weigh)            a child; those of even number go through both
@@ -22,7 +22,7 @@ STAGES = ("pick", "pack", "weigh", "bill")
 
 @frozen
 class Plan:
-    """What is to become of a run, and of which it is made."""
+    """The course of a run, and its parts."""
 
     kind: str
     """well: nothing dies · sick: a job dies once, until it is redriven · dead: it dies whenever it runs."""
@@ -64,7 +64,7 @@ def value(payload: bytes) -> bytes:
 
 
 def named(job: Job) -> str:
-    """Under this name a job is known in the books: those of stages have theirs in front."""
+    """Return the name of a job in the books. Jobs of stages have the stage in front."""
     stage = job.queue.partition("/")[2]
     return f"{stage}|{job.id}" if stage else job.id
 
@@ -72,7 +72,7 @@ def named(job: Job) -> str:
 def step(
     stage: str, job: Job, children: Mapping[str, bytes | None], failed: Collection[str], folder: Path
 ) -> Any:  # fmt: skip
-    """What the handler of a stage returns; it raises `DeadLetter` where it is to."""
+    """Return the result of a stage's handler, or raise `DeadLetter` where the plan says so."""
     plan = Plan.of(job.id)
     if plan.doomed(stage, job.id):
         mark = folder / f"sick {stage} {job.id.replace('/', ' ')}"
@@ -90,7 +90,7 @@ def step(
 
 
 def declared(flow: Flow | AsyncFlow, lease: float) -> dict[str, Any]:
-    """Declare the stages; what takes the handler of each."""
+    """Declare the stages and return the decorators for their handlers."""
     options: Any = {"lease": lease, "concurrency": 2, "retry": Retry(wait=0.05), "max_attempts": None}
     return {
         "pick": flow.stage("pick", next="bill", children="pack", **options),

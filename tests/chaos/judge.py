@@ -1,4 +1,4 @@
-"""Who says whether it went well: from the log of the processes, and from the server, never from the library.
+"""The judge of the storm. It reads the log of the processes and the server, and never uses the library.
 
 Complaints, by kind:
 
@@ -122,7 +122,7 @@ return wrong
 
 @frozen
 class Fate:
-    """What the server knows of all jobs at the end."""
+    """The ends of all jobs, as the server knows them."""
 
     won: Mapping[str, int]
     gone: Mapping[str, int]
@@ -210,7 +210,7 @@ class Judge:
                 self.complain("error", f"{who}: {' '.join(error)}")
 
     def odd(self, kind: str, rest: list[str]) -> None:
-        """A line about what must not have happened, or happens by itself."""
+        """Return a line about an event that must not happen, or that happens by itself."""
         match kind, rest:
             case "not", [_, payload]:
                 self.refused.add(payload)
@@ -314,7 +314,7 @@ class Judge:
                 self.complain("rate", f"{int(jobs)} in second {int(second)}")
 
     def adopted(self, woke: Iterable[bytes], completed: int) -> None:
-        """What rang must be handed out before anything newer is, by whoever leases next."""
+        """Check that a woken job is leased before newer ones, by any client."""
         before, self._rung = self._rung, {}
         for entry in woke:
             samples, since = before.get(entry, (0, completed))
@@ -366,7 +366,7 @@ class Judge:
         return found
 
     def verdicts(self, won: Mapping[str, int], gone: Mapping[str, int]) -> None:
-        """What callers were told, against what the server has counted."""
+        """Compare the answers to callers with the server's counts."""
         for (who, name, _), done in self.heard.items():
             if done and name not in won:
                 self.complain("claimed", f"{who} was told that it completed {name}")
@@ -385,7 +385,9 @@ class Judge:
                 self.complain("denied", f"{name}: completed, and its holders were told {heard}")
 
     def leftovers(self) -> None:
-        """An empty queue keeps its stream and group, counters, a few wake tokens, dead letters; records expire."""
+        """Check the keys of an empty queue. It keeps its stream and group, counters, a few wake tokens and dead
+        letters. Records expire.
+        """
         keys = [key.decode() for key in self.client.scan_iter(count=1000)]
         self.runs.leftovers([key for key in keys if key.startswith(BASE)])
         for key in keys:

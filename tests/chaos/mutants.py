@@ -1,4 +1,6 @@
-"""Scripts changed inside the processes of the harness: what they decide counted by the server, and bugs planted."""
+"""Scripts that are changed inside the processes of the harness. The server counts their decisions, and bugs are
+planted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy that breaks connections at random: replies swallowed, requests cut short, or delivered when nobody waits."""
+"""A proxy that breaks connections at random. It swallows replies, cuts requests, or delivers them late."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Proxy:
             self._deliver()
 
     def _deliver(self) -> None:
-        """Send what is due, each on a connection that nobody reads."""
+        """Send late requests, each on a connection without a reader."""
         now = time.monotonic()
         due = [data for at, data in self._mail if at <= now]
         self._mail = [mail for mail in self._mail if mail[0] > now]

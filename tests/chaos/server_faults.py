@@ -1,4 +1,6 @@
-"""What befalls the server of a storm besides its death: each fault begins, and answers what ends it, if it lasts."""
+"""Faults of a storm's server besides its death. Each function begins one, and returns a function that ends it if it
+lasts.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ QUICK = ["--repl-diskless-sync-delay", "0"]  # a primary waits for more replicas
 
 
 def full(storm: Storm) -> End:
-    """No memory is left: writes that need some are refused."""
+    """Fill the memory, so that writes that need some are refused."""
     used = int(storm.client.info("memory")["used_memory"])
     storm.client.config_set("maxmemory", max(1, used // 2))
     return lambda: storm.client.config_set("maxmemory", 0)
@@ -40,7 +42,7 @@ def forgetful(storm: Storm) -> None:
 
 
 def killed(storm: Storm) -> None:
-    """All connections are cut, those that listen, too."""
+    """Cut all connections, including listeners."""
     for kind in ("normal", "pubsub"):
         storm.client.client_kill_filter(_type=kind, skipme=True)
 
@@ -60,7 +62,7 @@ def frozen(storm: Storm) -> None:
 
 
 def jumped(storm: Storm) -> None:
-    """The server's clock goes back, or forward, and by more than it went back: what is due by it comes soon."""
+    """Move the server's clock back, or forward by more than it went back, so that its times come soon."""
     behind = storm.clock.ahead < storm.clock.furthest
     far = storm.dice.choice([2.0, 5.0, 30.0])
     back = not behind and storm.dice.random() < 0.5
@@ -69,7 +71,7 @@ def jumped(storm: Storm) -> None:
 
 
 def promoted(storm: Storm) -> None:
-    """A replica takes over, in good order: it has all that was acknowledged, and the former primary is gone."""
+    """Let a replica take over properly. It has all acknowledged writes, and the former primary is gone."""
     former = storm.server
     heir = storm.serve(Server(storm.binary, appendonly=True, tcp=True, extra=[*EXACT, *QUICK]))
     with redis.Redis(unix_socket_path=heir.path) as replica:

@@ -1,4 +1,6 @@
-"""The storm: processes killed, suspended, cut off, misled; the server killed, replaced, full, frozen, forgetful."""
+"""The storm. Processes are killed, suspended and cut off. The server is killed, replaced, filled, frozen and
+flushed.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,7 @@ class Storm:
         return self._stack.enter_context(server)
 
     def lead(self, server: Server) -> None:
-        """From now on this is the server, under the name that everybody knows."""
+        """Make this the server under the name that all processes use."""
         self.server = server
         fresh = Path(self.path + "+")
         fresh.symlink_to(server.path)
@@ -142,7 +144,7 @@ class Storm:
         self.players.clear()
 
     def reap(self, *, replace: bool) -> None:
-        """Look after those that have ended."""
+        """Look after the processes that have ended."""
         for player in [p for p in self.players if not p.process.is_alive()]:
             code = player.process.exitcode
             player.process.close()
@@ -180,7 +182,7 @@ class Storm:
                 player.wakes = None
 
     def restart(self) -> None:
-        """The server dies, and comes back from its append-only file; sometimes one that it has just rewritten."""
+        """Kill the server and start it from its append-only file, which may have been rewritten just now."""
         if self.dice.random() < 0.5:
             self.did["rewritten"] += 1
             self.client.bgrewriteaof()
@@ -231,7 +233,8 @@ class Storm:
     # -- the story -----------------------------------------------------------------------------------------
 
     def blow(self, seconds: float, *, falls: int = 3, until_heard: str = "") -> list[str]:
-        """Faults for so long, or until the judge makes this kind of complaint; what it lacks to be a storm.
+        """Make faults for so long, or until the judge makes this kind of complaint. Return the events that are still
+        missing.
 
         On a slow machine longer, until enough has happened.
         """
@@ -269,13 +272,13 @@ class Storm:
         return lacking
 
     def spared(self) -> list[str]:
-        """What must have befallen somebody, for this to be a storm, and has not yet."""
+        """Return the faults that a storm needs and that have not happened yet."""
         changes = {"promoted": 1} if self.clock is None else {"jumped": 2, "back": 1}
         wanted = {"SIGKILL": 2, "SIGSTOP": 2, "restarted": 2, **dict.fromkeys(FAULTS, 1), **changes}
         return _short(self.did, wanted)
 
     def lacks(self, counts: Counts) -> list[str]:
-        """What must have happened for this to be a storm in which work was done, and has not yet."""
+        """Return the events that a storm with work needs and that have not happened yet."""
         happened = Counter(
             swallowed=self.proxy.swallowed,
             delivered=self.proxy.delivered,
@@ -294,7 +297,7 @@ class Storm:
         ]
 
     def calm(self) -> None:
-        """No more faults and no more jobs: everything comes to its end, everybody leaves; the verdict."""
+        """End faults and producers, let all jobs end and all processes leave, and judge."""
         (self.folder / CALM).touch()
         if self.clock is not None:
             self.clock.jump(300)  # what was delayed before it went back is due now
@@ -329,7 +332,7 @@ class Storm:
         return not redrive(self.stages) and plain and not any(held) and not going and not metered
 
     def alone(self) -> bool:
-        """Whether those that are registered are the workers that live."""
+        """Tell whether the registered workers are the live ones."""
         serving = sum(player.role.startswith("flow") for player in self.players)
         metering = sum(player.role == "metered" for player in self.players)
         expected = [len(self.players) - metering, *[serving] * len(STAGES), metering]
@@ -364,7 +367,7 @@ class Storm:
             time.sleep(TICK)
 
     def story(self) -> str:
-        """What has happened, and what there is to complain about."""
+        """Return the events and the complaints as text."""
         return (
             f"seed {self.seed}: {dict(self.did)}, {dict(self.judge.seen)}, {self.queue.counts()}, "
             f"runs {self.judge.runs.states}\n{self.judge.report()}"
@@ -372,5 +375,5 @@ class Storm:
 
 
 def _short(happened: Counter[str], wanted: dict[str, int]) -> list[str]:
-    """What has not happened as often as is wanted."""
+    """Return the events that happened less often than wanted."""
     return [f"{name}: {happened[name]} of {least}" for name, least in wanted.items() if happened[name] < least]

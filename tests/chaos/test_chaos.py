@@ -27,7 +27,7 @@ SECONDS = float(os.environ.get("CHAOS_SECONDS", "4"))
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", binaries(), ids=lambda binary: binary.name)
 def test_storm(binary: Binary, tmp_path: Path) -> None:
-    """0 lost, 0 completed twice, 0 phantoms; the law of conservation at every sample; nothing left at the end."""
+    """No job is lost, completed twice, or invented. The counts add up at every sample, and no key is left."""
     with Storm(binary, tmp_path, SEED) as storm:
         lacking = storm.blow(SECONDS)
         storm.calm()
@@ -40,7 +40,7 @@ def test_storm(binary: Binary, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Clock.possible(), reason="no C compiler to make a clock with")
 def test_storm_with_a_clock_that_jumps(tmp_path: Path) -> None:
-    """Half a minute forward and back, again and again: as above, but that nobody can say how many came in a second."""
+    """The clock jumps by half a minute forward and back. The same holds, except for the number of jobs a second."""
     with Storm(binaries()[0], tmp_path, SEED, clock=Clock(tmp_path)) as storm:
         lacking = storm.blow(SECONDS)
         storm.calm()
@@ -52,7 +52,7 @@ def test_storm_with_a_clock_that_jumps(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_outage_of_more_than_a_minute(tmp_path: Path) -> None:
-    """Workers wait for their server, however long it is away, and go on; nothing is lost or done twice."""
+    """Workers wait for their server however long it is away, and go on. No job is lost or runs twice."""
     with Storm(binaries()[0], tmp_path, SEED) as storm:
         for role in ("producer with ids", "threads", "tasks", "batches"):
             storm.start(role)
@@ -74,7 +74,7 @@ def test_an_outage_of_more_than_a_minute(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_bug(mutant: str, tmp_path: Path) -> None:
-    """The storm finds it, and says what is wrong."""
+    """The storm finds the bug and names the fault."""
     expected = MUTANTS[mutant].complaint
     with Storm(binaries()[0], tmp_path, SEED, mutant) as storm:
         storm.blow(240, falls=0, until_heard=expected)

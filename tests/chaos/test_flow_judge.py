@@ -45,7 +45,7 @@ class Story:
         self.serve("pick")
 
     def serve(self, stage: str) -> None:
-        """Do what a stage does; the server would count it."""
+        """Do the work of a stage, and count as the server would."""
         for lease in self.queues[stage].lease_many(10):
             name, state = flow_load.named(lease.job), self.state(lease.job.id)
             self.log(f"run w {lease.job.payload.decode()} {name} {lease.job.attempt}")
@@ -159,7 +159,7 @@ MOMENTS: dict[str, tuple[str, Callable[[Story], object]]] = {
 
 @pytest.mark.parametrize("spoilt", MOMENTS)
 def test_spoilt_moment(story: Story, spoilt: str) -> None:
-    """What a single sample shows."""
+    """A single sample shows it."""
     story.blocked()
     story.judge.sample(story.queue)
     assert not story.judge.complaints

@@ -15,7 +15,7 @@ from tests.support.servers import Server
 
 
 class Story:
-    """Two jobs of p: one is handed to a, then to b, who completes it; the other is dead."""
+    """Two jobs of p. One goes to a and then to b, which completes it. The other is dead."""
 
     def __init__(self, judge: Judge, queue: Queue, client: redis.Redis) -> None:
         self.judge, self.queue, self.client = judge, queue, client
@@ -108,7 +108,7 @@ def spoil_log(story: Story, old: str, new: str) -> None:
 
 
 def forget_a(story: Story) -> None:
-    """As if only b had ever been handed the job."""
+    """Change the story as if only b had leased the job."""
     for line in (f"job a p-1 {story.id} 1", f"ask a {story.id} 1", f"did a {story.id} 1 1"):
         spoil_log(story, f"\n{line} .", "")
 
@@ -151,7 +151,7 @@ MOMENTS: dict[str, tuple[str, Callable[[Story], object]]] = {
 
 @pytest.mark.parametrize("spoilt", MOMENTS)
 def test_spoilt_moment(story: Story, spoilt: str) -> None:
-    """What a single sample shows."""
+    """A single sample shows it."""
     story.judge.sample(story.queue)
     assert not story.judge.complaints
     kind, spoil = MOMENTS[spoilt]

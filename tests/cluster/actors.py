@@ -1,4 +1,4 @@
-"""Programs at work in a storm on a cluster: each is a loop, whose calls and runs the judge is told of."""
+"""Programs at work in a storm on a cluster. Each is a loop that reports its calls and runs to the judge."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ HEARTBEAT: dict[str, float] = {"heartbeat": 2.0, "timeout": 20.0}  # seconds, of
 
 @define(eq=False)
 class Cast:
-    """The programs, threads of this process. *pause*: seconds between two calls of a producer. *durable*: as of
-    queues; what is not as durable is not acknowledged.
+    """The programs, as threads of this process. *pause* is the seconds between two calls of a producer. *durable* is
+    the queues' option. A call that is less durable counts as not acknowledged.
     """
 
     url: str
@@ -58,7 +58,7 @@ class Cast:
         self._threads = [threading.Thread(target=self.act, args=act) for act in acts]
 
     def queue(self, name: str, **options: Any) -> Queue[bytes]:
-        """Make a queue, with shards if it is one of those that have."""
+        """Make a queue, with shards if its name is in the sharded group."""
         if name.startswith(f"{GROUP}/"):
             options |= {"shards": SHARDS, "ordered": name == ORDERED}
         return Queue(name, url=self.url, **options)
@@ -76,7 +76,7 @@ class Cast:
             thread.start()
 
     def calm(self) -> None:
-        """Let all producers end; what they began goes on."""
+        """Let all producers end. Their jobs go on."""
         self.over.set()
         for thread in self._threads:
             if thread.ident is not None:
@@ -168,7 +168,7 @@ class Cast:
                 self._wait()
 
     def _spread(self, name: str) -> None:
-        """By ids, by keys, and without either."""
+        """Enqueue jobs with ids, with keys, and without either."""
         with self.queue(name) as queue:
             number = 0
             while not self.over.is_set():
@@ -251,7 +251,9 @@ class Cast:
                 self._wait()
 
     def _walk(self, name: str) -> None:
-        """Each job of a chain is followed by one of another key, so in any shard; the last one is in another queue."""
+        """Enqueue chains of jobs with different keys, so that each follows in any shard. The last job is in another
+        queue.
+        """
         with self.queue(name, durable=self.durable) as queue:
             while True:
                 leases = queue.lease_many(5, block=0.2 if self.over.is_set() else 0.0)

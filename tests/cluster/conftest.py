@@ -1,4 +1,4 @@
-"""Clusters of several nodes: one of three masters for a test process, and others where nodes are to die."""
+"""Clusters of several nodes. A test process shares one of three masters, and tests that kill nodes have their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.servers import binaries
 
 @pytest.fixture(scope="session")
 def masters() -> Iterator[Cluster]:
-    """Three masters without replicas, of the newest server, which serve what they have though another is gone."""
+    """Start three masters of the newest server without replicas. They serve their slots even if another is gone."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a cluster. A *place* is a hash tag: the fault is one of the master that serves it, or its slot.
+"""Faults of a cluster. A *place* is a hash tag, and the fault hits its slot or the master that serves it.
 
 `EXACT` lose nothing that was acknowledged, on nodes that are `STEADY`: a master's replica has all of it before it takes
 over, or the master comes back with its disk. `LOSING` may: a master dies at once, with what its replica has not.
@@ -31,7 +31,7 @@ SHORT_S = 0.4  # a node is silent; less than what makes it a failed one
 
 
 def kill(cluster: Cluster, place: str) -> None:
-    """Kill a master: its replica takes over, and is followed by it when it is back."""
+    """Kill a master. Its replica takes over, and the old master follows it when it is back."""
     with _heir(cluster, place) as (master, replica):
         _replaced(cluster, place, master, replica)
 
@@ -47,7 +47,7 @@ def drop(cluster: Cluster, place: str) -> None:
 
 
 def waver(cluster: Cluster, place: str) -> None:
-    """Have a master lose what it writes for a moment, and be the master again: the calls that wait are still there."""
+    """Let a master lose its writes of a moment and become the master again. The waiting calls still exist."""
     master = cluster.owner(place)
     heir = cluster.replica_of(master)
     replace(master, heir, lambda: time.sleep(SHORT_S))
@@ -57,9 +57,7 @@ def waver(cluster: Cluster, place: str) -> None:
 
 
 def replace(master: Server, heir: Server, meanwhile: Callable[[], R]) -> R:
-    """Have *heir* take over without what *master* writes *meanwhile*; return what that has returned, once *master*
-    follows.
-    """
+    """Let *heir* take over without the writes of *meanwhile* to *master*. Return its value once *master* follows."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.connect(heir.path)
         asking.sendall(b"PING\r\n")
@@ -90,7 +88,7 @@ def _replaced(cluster: Cluster, place: str, master: Server, replica: Server) -> 
 
 
 def freeze(cluster: Cluster, place: str) -> None:
-    """Freeze a master for longer than others wait for it; it wakes when it is none any more."""
+    """Freeze a master for longer than the others wait for it. When it wakes, it is no master any more."""
     with _heir(cluster, place) as (master, replica):
         master.suspend()
         until(lambda: cluster.owner(place) is replica, "another master")
@@ -100,7 +98,7 @@ def freeze(cluster: Cluster, place: str) -> None:
 
 
 def restart(cluster: Cluster, place: str) -> None:
-    """Kill a master, and start it with what its disk has."""
+    """Kill a master and start it again from its disk."""
     master = cluster.owner(place)
     master.kill()
     master.start()
@@ -138,7 +136,9 @@ def migrate(cluster: Cluster, place: str) -> None:
 
 
 def cut(cluster: Cluster, place: str) -> None:
-    """Cut all connections to a master, which has just run what came while it was frozen: replies are lost."""
+    """Freeze a master, cut all its connections, and wake it. It runs the commands that arrived, and their replies are
+    lost.
+    """
     master = cluster.owner(place)
     cutting = ("CLIENT", "KILL", "SKIPME", "yes", "TYPE")
     with redis.Redis(unix_socket_path=master.path, single_connection_client=True) as client:

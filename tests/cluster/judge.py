@@ -1,4 +1,4 @@
-"""The judge of a storm on a cluster: what was asked for, acknowledged and done, noted beside Redis.
+"""The judge of a storm on a cluster. It records requests, acknowledgements and runs outside Redis.
 
 `Judge.complaints` says what does not agree:
 
@@ -47,7 +47,7 @@ class Judge:
     _last: dict[Named, int] = field(factory=dict[Named, int])  # the number of the last that has ended
 
     def complain(self, what: str, text: str) -> None:
-        """Note what is wrong; the first few of a kind will do."""
+        """Record a complaint. Only the first few of a kind are kept."""
         if not self.exact and what in ("twice", "order"):
             return
         with self._lock:
@@ -85,8 +85,8 @@ class Judge:
             self.complain("twice", f"{name} of {queue} is completed by two plain leases")
 
     def begins(self, queue: str, key: str, number: int) -> None:
-        """An ordered job begins: its key has no other, and all before it have ended. It may run again until the next
-        of its key has, as its lease may be lost.
+        """Begin an ordered job. Its key has no other running job, and all earlier jobs have ended. It may run again
+        after a lost lease, until the next job of its key has begun.
         """
         with self._lock:
             other, last = self._running.get((queue, key)), self._last.get((queue, key), -1)
@@ -110,7 +110,7 @@ class Judge:
     # -- at the end ----------------------------------------------------------------------------------
 
     def sentence(self, queue: str, counts: Counts) -> None:
-        """Compare what became of all jobs of a queue, which is at rest."""
+        """Compare the ends of all jobs of a queue that is at rest."""
         ours, done = self.acknowledged[queue], {name for there, name in self.runs if there == queue}
         if missing := ours - done:
             self.complain("lost", f"{len(missing)} of {queue}: {sorted(missing)[:3]}")
@@ -126,7 +126,7 @@ class Judge:
             self.complain("law", f"{queue}: {counts}")
 
     def story(self) -> str:
-        """Tell what there was, and what is wrong."""
+        """Return the events and the complaints as text."""
         again = sum(self.runs.values()) - len(self.runs)
         return (
             f"{sum(map(len, self.acknowledged.values())):,} acknowledged; {len(self.unsure):,} not durably, "

@@ -1,4 +1,4 @@
-"""Work that goes on while a cluster changes under it, and what must be true of it in the end."""
+"""Work that goes on while a cluster changes, and the facts that must hold at the end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Load:
             self._errors.append(error)
 
     def goes_on(self, more: int = 100) -> None:
-        """Wait until every queue has taken and done so many more jobs: all are reached."""
+        """Wait until every queue has acknowledged and handled so many more jobs, which shows that each is reached."""
         before, done = dict(self.acknowledged), self.done()
         until(lambda: self._errors or all(self.acknowledged[n] >= before[n] + more for n in self._names), "producers")
         assert not self._errors

@@ -1,6 +1,4 @@
-"""Bugs planted in what sends to clusters and their shards, follows Sentinel and waits for replicas; each with the test
-that finds it.
-"""
+"""Bugs planted in the code for clusters, shards, Sentinel and replicas. Each names the test that finds it."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.support.planted import Edit
 
 @frozen
 class Mutant:
-    """A text of a module, what replaces it, and the test, of those that plant it, that finds it."""
+    """A text of a module, its replacement, and the test that plants it and finds it."""
 
     module: ModuleType
     old: str

@@ -12,7 +12,7 @@ from tests.support.servers import Binary, Server
 
 
 class Sentinels(ExitStack):
-    """A primary, its replicas, and three Sentinels that watch them; they end with its `with` block."""
+    """A primary with replicas and three Sentinels. They end with the `with` block."""
 
     service = "primary"
 
@@ -57,7 +57,7 @@ class Sentinels(ExitStack):
         return next(node for node in self.nodes if node.port == port)
 
     def failover(self) -> None:
-        """Have another node made the primary; returns when a Sentinel names it."""
+        """Make another node the primary. Return when a Sentinel names it."""
         former = self.primary
         self.sentinels[0].ask("SENTINEL", "FAILOVER", self.service)
         until(lambda: self.primary is not former, "another primary")

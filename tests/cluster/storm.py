@@ -1,5 +1,5 @@
-"""A storm on a cluster: its programs go on while masters die, freeze and are replaced, slots move, connections are cut,
-and, in the midst of that, the number of shards changes.
+"""A storm on a cluster. Its programs go on while masters die, freeze and are replaced, slots move, and connections are
+cut. The number of shards changes meanwhile.
 
 What holds, and is judged, depends on what the faults lose (`faults`):
 
@@ -29,8 +29,8 @@ NUMBERS = (2, 3, 4, 5)  # of shards
 
 
 class Storm:
-    """One storm, decided by its seed; a context manager, whose end is the calm and the sentence. *parts*: how many
-    shards the table may have, those included that only give away: then their number is left as it is.
+    """One storm, decided by its seed. It is a context manager whose exit waits for calm and judges. *parts* is the
+    largest number of shards in the table, including shards that only give jobs away. At that number no change begins.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Storm:
     # -- what happens --------------------------------------------------------------------------------
 
     def blow(self, seconds: float, until_heard: str = "") -> None:
-        """Let happen one thing after another, each kind at least once; the number of shards changes meanwhile. End it
-        at the first complaint of the kind *until_heard*.
+        """Let one fault happen after another, each kind at least once, while the number of shards changes. End at the
+        first complaint of the kind *until_heard*.
         """
         kinds = list(faults.EXACT if self._exact else faults.LOSING)
         kinds += [faults.move] if self._exact and self._cluster.moves_slots_at_once else []
@@ -74,7 +74,7 @@ class Storm:
         return [*self._cast.plain, GROUP, GROUP, *(part.tag(GROUP) for part in parts)]
 
     def _change(self) -> threading.Thread | None:
-        """Begin to change the number of shards. Some clients give up soon: a worker goes on with that."""
+        """Begin to change the number of shards. Some clients give up soon, and a worker goes on with the change."""
         with self._cast.queue(SPREAD) as queue:
             table = _table(queue)
         there, timeout = len(table.shards), self._dice.choice([0.2, 45.0])
@@ -149,7 +149,7 @@ class Storm:
         return queue.counts()
 
     def story(self) -> str:
-        """Tell what there was, and what is wrong."""
+        """Return the events and the complaints as text."""
         joins = sum(map(len, self._cast.joined.values()))
         return f"{dict(self.happened)}; longest call {self._cast.slowest:.1f} s; {joins:,} flows; {self.judge.story()}"
 

@@ -1,4 +1,4 @@
-"""Calls that share round trips on a cluster: node by node, on few connections."""
+"""Calls that share round trips on a cluster. They go node by node, on few connections."""
 
 from __future__ import annotations
 

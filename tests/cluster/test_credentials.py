@@ -1,4 +1,4 @@
-"""Passwords that rotate on a cluster and behind Sentinel, while work goes on: nothing is lost, or done twice."""
+"""Passwords that rotate on a cluster and behind Sentinel during work. No job is lost or runs twice."""
 
 from __future__ import annotations
 

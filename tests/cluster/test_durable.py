@@ -1,4 +1,4 @@
-"""`durable=`: a call returns when replicas, or the disk, have what it wrote; or says that they have not."""
+"""`durable=`. A call returns when replicas or the disk have its writes, and raises an error if they have not."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture
 def lagging(pair: Pair) -> Iterator[Pair]:
-    """The same; the replica takes nothing."""
+    """Freeze the replica, so that it takes no writes."""
     pair.replica.suspend()
     yield pair
     pair.replica.wake()
@@ -102,7 +102,7 @@ def test_durable(connect: Connect, pair: Pair) -> None:
 
 
 def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what is in the queue; a call repeated with its id adds nothing, and waits again."""
+    """The error tells which jobs are in the queue. A repeated call with an id adds no job and waits again."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     queue = connect("q", durable="replicas:1")
     with pytest.raises(NotDurable, match=r"not durable as wanted \(replicas:1\): 0 replicas have it") as one:
@@ -126,7 +126,7 @@ def test_not_durable(connect: Connect, lagging: Pair, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_flows(colour: str, lagging: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a start and a completion wrote has happened, wherever it has come; and calls say it for themselves."""
+    """The writes of a start and of a completion have happened. Calls override the queue's option."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     lagging.primary.ask("FLUSHALL")
     with Connect(colour, lagging) as connect, Queue("shop/a", url=lagging.url) as queue:
@@ -160,7 +160,7 @@ def test_a_full_queue_is_no_lack_of_durability(connect: Connect, lagging: Pair, 
 
 
 def test_a_repeated_call_writes_before_it_waits(lagging: Pair) -> None:
-    """On a connection that has written nothing WAIT would say yes at once."""
+    """On a connection without writes, WAIT would succeed at once."""
     executor = Executor(lagging.url)
     op = with_durability(Ops(Keys.of("q")).enqueue([b"x"]), Durability(replicas=1))
     lane = executor._lane(op)
@@ -175,7 +175,7 @@ def test_a_repeated_call_writes_before_it_waits(lagging: Pair) -> None:
 
 
 def test_a_disk_that_lags(connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written to when the system likes; replicas do not make up for it."""
+    """The system writes to its disk late. Replicas do not replace the disk."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     queue = connect("q", durable="replicas:1,fsync")
     pair.primary.ask("CONFIG", "SET", "appendfsync", "no")
@@ -188,7 +188,7 @@ def test_a_disk_that_lags(connect: Connect, pair: Pair, monkeypatch: pytest.Monk
 
 
 def test_what_a_failover_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the replica has not is lost, jobs and completions alike; nothing that a durable call has acknowledged is."""
+    """Jobs and completions that the replica lacks are lost. Acknowledged writes of durable calls are not."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 50)
     with Pair(binaries()[0]) as pair:
         with Queue("q", url=pair.url) as plain, Queue("q", url=pair.url, durable="replicas:1") as durable:
@@ -214,7 +214,7 @@ def test_what_a_failover_loses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_primary_meanwhile(connect: Connect, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a batch are on two: what the first has acknowledged may be lost, though the second has a replica."""
+    """The parts of a batch go to two primaries. The first part may be lost, although the second has a replica."""
     queue = connect("q")
     changed = threading.Event()
     original = Ops.enqueue
@@ -244,8 +244,8 @@ def wavering() -> Iterator[Cluster]:
 
 
 def replaced_while_it_waits(cluster: Cluster, key: str, call: Callable[[], Any]) -> BaseException | None:
-    """Have the master lose what *call* writes to *key*, and be the master again before the wait of the call has ended;
-    return what that raised.
+    """Let the master lose the writes of *call* to *key* and be the master again before the wait ends. Return the error
+    of the call.
     """
     (master,) = cluster.primaries
     heir = cluster.replica_of(master)
@@ -274,7 +274,7 @@ def replaced_while_it_waits(cluster: Cluster, key: str, call: Callable[[], Any])
 def test_a_wait_that_outlives_its_history(
     call: str, colour: str, wavering: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A master is replaced while a call waits, and is the master again: its replica has not what the call wrote."""
+    """A master is replaced during a wait and is the master again. Its replica lacks the writes of the call."""
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 6_000)  # both take-overs are over by then
     with Connect(colour, wavering) as connect:
         queue = connect("w/a", url=f"{wavering.url}?socket_timeout=60", durable="replicas:1")
@@ -294,7 +294,7 @@ def test_a_wait_that_outlives_its_history(
 
 @pytest.mark.parametrize("kind", ["threads", "tasks"])
 def test_a_workers_settlements(pair: Pair, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """They wait for the replica; that it lags is logged once, and stops nothing."""
+    """Settlements wait for the replica. A slow replica is logged once and stops no job."""
     pair.primary.ask("FLUSHALL")
     worker = Running(kind, url=pair.url, durable="replicas:1")
     worker.handler("q")(lambda _job: None)
@@ -327,7 +327,7 @@ def test_on_a_cluster(colour: str) -> None:
 
 
 def test_a_server_that_can_not(connect: Connect, newest: Server) -> None:
-    """Nothing was sent: it has no disk to wait for, or (6.2) does not know how."""
+    """No call is sent, because the server has no disk to wait for or, as on 6.2, does not know the command."""
     queue = connect("q", url=newest.url, durable="fsync")
     with pytest.raises(ConfigurationError, match=r"nothing was sent, as the server says: .*appendonly"):
         queue.enqueue(b"x")
@@ -335,7 +335,7 @@ def test_a_server_that_can_not(connect: Connect, newest: Server) -> None:
 
 
 def test_whether_a_frozen_server_can_wait_is_asked_within_the_calls_bound(connect: Connect, pair: Pair) -> None:
-    """Not for as long as a connection may take."""
+    """The question ends with the call and not after a connection's timeout."""
     queue = connect("q", url=f"{pair.url}?socket_timeout=300", durable="replicas:1", timeout=2.0)
     queue.counts()  # there is a connection
     pair.primary.suspend()

@@ -1,4 +1,4 @@
-"""Clusters that change while work goes on: slots move, masters die, connections are cut. Nothing is lost or doubled."""
+"""Clusters that change during work. Slots move, masters die and connections are cut. No job is lost or runs twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def replicated() -> Iterator[Cluster]:
 
 
 def test_slots_move_under_work(cluster: Cluster, kind: str) -> None:
-    """Key by key, and at once: MOVED, ASK and TRYAGAIN, and blocked reads whose stream goes away."""
+    """Slots move key by key and at once. Calls meet MOVED, ASK and TRYAGAIN, and blocked reads lose their stream."""
     names = cluster.groups()
     with Load(cluster.url, names, kind) as load:
         load.goes_on(20)
@@ -57,7 +57,7 @@ def test_slots_move_under_work(cluster: Cluster, kind: str) -> None:
 
 
 def test_a_call_waits_while_its_slot_is_open(connect: Connect, cluster: Cluster) -> None:
-    """Half of the keys are here, half there: the call goes on when the slot is closed, and has acted once."""
+    """Half of the keys are on either node. The call goes on when the migration ends, and it has acted once."""
     name = cluster.groups()[0]
     queue = connect(name)
     queue.enqueue_many([b"x"] * 10)
@@ -81,7 +81,7 @@ def test_a_call_waits_while_its_slot_is_open(connect: Connect, cluster: Cluster)
 
 
 def test_where_a_slot_has_gone_is_learnt(connect: Connect, cluster: Cluster) -> None:
-    """By the first call, or by two that are under way; no other one is sent to the wrong node."""
+    """The first call learns it, or two concurrent ones. No later call goes to the wrong node."""
     name = cluster.groups()[0]
     queue, source = connect(name), cluster.owner(name)
     queue.enqueue(b"x")
@@ -94,7 +94,7 @@ def test_where_a_slot_has_gone_is_learnt(connect: Connect, cluster: Cluster) -> 
 
 
 def test_a_key_that_has_gone_ahead(cluster: Cluster) -> None:
-    """A script of one key, which is no longer here: ASK leads to where it is going. One of several keys would wait."""
+    """The script has one key, which has moved already. ASK leads to its node. A script of several keys would wait."""
     name = cluster.groups()[0]
     ops = Ops(Keys.of(name))
     executor = executor_of(cluster.url)
@@ -159,7 +159,7 @@ def test_a_result_is_told_by_the_node_that_has_the_slot_now(cluster: Cluster) ->
 
 
 def test_a_listener_follows_its_slot(connect: Connect, cluster: Cluster) -> None:
-    """An idle one, too: the node at which it listens tells it that the slot has gone."""
+    """The node of an idle listener tells it that the slot has moved."""
     name = cluster.groups()[0]
     to = cluster.other(name)
     queue = connect(name)
@@ -184,7 +184,7 @@ def test_a_listener_follows_its_slot(connect: Connect, cluster: Cluster) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 6])
 def test_a_listener_follows_a_failover(replicated: Cluster, shards: int) -> None:
-    """As soon as a replica serves the slots, though this client has nothing else to say to the cluster."""
+    """The listener follows as soon as a replica serves the slots, even if its client makes no other call."""
     table, stop = Table.of("q", shards), threading.Event()
     group = "q" if shards == 1 else table.shards[0].tag("q")
     key = next(key for key in map(str, range(100)) if table.shard_of(key) == 0)
@@ -235,7 +235,9 @@ def test_a_master_is_replaced_by_hand(replicated: Cluster, kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
-    """Its replica has everything: calls under way are sent to that, under their numbers. The other two don't wait."""
+    """The replica has all writes. Pending calls are sent to it under their numbers. Calls to the other two do not
+    wait.
+    """
     names = replicated.groups()
     with Load(replicated.url, names, kind) as load:
         load.goes_on(20)
@@ -249,7 +251,7 @@ def test_a_master_is_killed(replicated: Cluster, kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> None:
-    """One that answers nothing, and closes nothing: the calls to it end in their time, and the others don't wait."""
+    """The master neither answers nor closes connections. Calls to it end in time, and calls to others do not wait."""
     lost, *alive = cluster.groups()
     frozen = cluster.owner(lost)
     worker = Running(kind, url=cluster.url, heartbeat=0.4, timeout=2.0)
@@ -285,7 +287,7 @@ def test_a_frozen_master_is_no_others_concern(cluster: Cluster, kind: str) -> No
 
 @pytest.mark.slow
 def test_a_dead_master_is_no_others_concern(kind: str) -> None:
-    """A worker of queues on three masters, of which one dies for good: on the others it stays alive, and works."""
+    """A worker serves queues on three masters, and one dies for good. It stays alive and works on the others."""
     with Cluster(binaries()[0], extra=["--cluster-require-full-coverage", "no"]) as cluster:
         lost, *alive = cluster.groups()
         worker = Running(kind, url=cluster.url, heartbeat=0.4, timeout=2.0)

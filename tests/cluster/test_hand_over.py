@@ -58,7 +58,7 @@ def dying() -> Iterator[Cluster]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> None:
-    """What is for it waits in outboxes, and comes once when it is back."""
+    """Follow-ups for it wait in outboxes and arrive once when it is back."""
     away = dying.masters[1]
     gone = shards_of(dying, away, TABLE)
     here = next(key for key in KEYS if TABLE.shard_of(key) not in gone)
@@ -93,7 +93,7 @@ def test_a_master_that_is_away_holds_up_no_others(dying: Cluster, kind: str) -> 
 
 @pytest.mark.slow
 def test_a_master_is_replaced_under_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step of a chain follows the one before, in another shard; each is completed once."""
+    """Each job of a chain follows the one before in another shard. Each completes once."""
     monkeypatch.setattr("headrace._core.shards.transfer.ALONE_S", 2.0)  # the new master has no replica to wait for
     chains, steps = 60, 5
     won: Counter[bytes] = Counter()
@@ -176,7 +176,9 @@ def test_it_leaves_the_outbox_when_a_replica_has_it(colour: str, pair: Pair, mon
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_replica_that_is_away_is_waited_for(colour: str, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take over without what came meanwhile. Not for ever: there may be none any more."""
+    """The replica may take over without the latest writes. The wait is bounded, because there may be no replica any
+    more.
+    """
     connect, queue, far = between_shards(colour, pair)
     pair.replica.suspend()
     pair.primary.ask("CLIENT", "KILL", "TYPE", "replica")

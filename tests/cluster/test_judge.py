@@ -1,4 +1,4 @@
-"""The judge of the storm on a cluster: each of its rules finds what breaks it, and is silent about what does not."""
+"""The judge of the storm on a cluster. Each of its rules finds its violation and no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cluster.judge import Judge
 
 
 def done(judge: Judge, *names: str, counted: int | None = None) -> None:
-    """Two jobs are asked for and acknowledged; so many are done, and counted."""
+    """Ask for two jobs that are acknowledged, run the named ones, and judge with this count."""
     judge.asks("q", ["a", "b"])
     judge.takes("q", ["a", "b"])
     for name in names:
@@ -70,7 +70,7 @@ def test_it_is_content() -> None:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_masters_lose_is_done_again(case: str) -> None:
-    """Then it says nothing of what is done twice, and all else."""
+    """With *exact* off, the judge accepts jobs that run twice and finds everything else."""
     judge, (complaint, happens) = Judge(exact=False), WRONG[case]
     happens(judge)
     assert list(judge.complaints) == ([] if complaint in ("twice", "order") else [complaint])

@@ -44,7 +44,7 @@ def silent(frozen: Cluster) -> Iterator[Cluster]:
 
 @pytest.mark.slow
 def test_calls_of_threads_learn_the_map_together(silent: Cluster) -> None:
-    """And not one behind the other, each from nodes that do not answer."""
+    """Without that, each thread would ask silent nodes one after the other."""
 
     def call(number: int) -> bool:
         with Queue(f"t{number}", url=silent.url, timeout=1.0) as queue:
@@ -69,7 +69,7 @@ def test_calls_of_threads_learn_the_map_together(silent: Cluster) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_the_map_is_learnt_of_the_one_that_answers(frozen: Cluster, colour: str) -> None:
-    """The search asks the next node before those that are silent have had their time."""
+    """The search asks the next node before the silent ones have used their time."""
     alive = frozen.masters[2].place
 
     async def learnt() -> Any:
@@ -105,7 +105,7 @@ def test_tasks_learn_the_map_together(silent: Cluster) -> None:
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("way", ["HARD", "SOFT"])
 def test_a_seed_that_was_taken_out(outside: Cluster, colour: str, way: str) -> None:
-    """What it tells, that nobody serves anything, replaces no map."""
+    """The node says that no node serves any slot. This map replaces no other."""
     seed = outside.nodes[-1]
     seed.ask("CLUSTER", "RESET", way)
     name = bytes(seed.ask("CLUSTER", "MYID"))

@@ -1,4 +1,4 @@
-"""Queues, flows, workers and what looks at them, on three masters: the same as on one server."""
+"""Queues, flows, workers and views on three masters behave as on one server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_queue_on_each_master(connect: Connect, cluster: Cluster) -> None:
 
 
 def test_any_node_is_a_seed(connect: Connect, cluster: Cluster) -> None:
-    """The others are learnt from it; seeds that are not there are passed over."""
+    """A seed names the other nodes. Missing seeds are skipped."""
     name = cluster.groups()[0]
     for node in cluster.nodes:
         queue = connect(name, url=f"redis+cluster://127.0.0.1:1,127.0.0.1:{node.port}/0?socket_timeout=7")
@@ -62,7 +62,7 @@ def test_any_node_is_a_seed(connect: Connect, cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_settings_of_a_client(connect: Connect, cluster: Cluster) -> None:
-    """A cluster client gives its seeds and settings; it is not used itself."""
+    """A cluster client gives its seeds and settings. It is not used itself."""
     _, port = cluster.nodes[1].place
 
     def make(module: Any) -> Any:
@@ -88,7 +88,7 @@ def test_events_and_results(connect: Connect, cluster: Cluster) -> None:
 
 
 def test_events_of_each_master(cluster: Cluster) -> None:
-    """Messages stay with the node of the slot; a listener that knows no cluster hears them, too."""
+    """Messages stay on the node of the slot. A listener that knows no cluster hears them too."""
     for name in cluster.groups():
         plain = f"redis://127.0.0.1:{cluster.owner(name).port}"
         with Queue(name, url=cluster.url) as queue, queue.events(["added"], timeout=30) as events:
@@ -149,7 +149,7 @@ def test_a_worker_with_queues_on_all_masters(kind: str, cluster: Cluster) -> Non
 
 
 def test_what_there_is(cluster: Cluster) -> None:
-    """Queues are found on every master: by clients of both colours of a cluster, and by inspectors."""
+    """Clients of both colours and inspectors find queues on every master."""
     names = sorted(cluster.groups(2))
     for name in names:
         with Queue(name, url=cluster.url) as queue:
@@ -180,7 +180,7 @@ def test_command_line(cluster: Cluster) -> None:
 
 
 def test_one_servers_url(connect: Connect, cluster: Cluster) -> None:
-    """The URL of one node works for what that node serves; for others the error says what to give."""
+    """The URL of one node works for its own slots. For others the error names the right URL."""
     here, there = cluster.groups()[:2]
     url = f"redis://127.0.0.1:{cluster.owner(here).port}"
     assert connect(here, url=url).enqueue(b"x").added

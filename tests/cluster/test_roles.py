@@ -1,4 +1,4 @@
-"""The users of the documentation on a cluster: they may do there what their roles do, and are refused the rest."""
+"""The users of the documentation on a cluster. They may do what their roles allow, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A primary behind Sentinel that is killed, replaced by hand, or freezes, while work goes on: it is left at once.
+"""A primary behind Sentinel that is killed, replaced by hand, or frozen during work. Clients leave it at once.
 
 Each takes no more writes before that, until its replica has everything: so nothing is lost by the replication, and what
 is lost nevertheless was written to a server that was no longer the primary.
@@ -38,7 +38,7 @@ def killed(sentinels: Sentinels) -> None:
 
 
 def heard(sentinels: Sentinels) -> None:
-    """Wait until this process has heard which node is the primary: what a former one acknowledges before is lost, as no
+    """Wait until this process knows the primary. Writes that a former one acknowledged before are lost, because no
     client can know better.
     """
     place = sentinels.primary.place
@@ -54,7 +54,7 @@ def replaced(sentinels: Sentinels) -> None:
 
 
 def frozen(sentinels: Sentinels) -> None:
-    """It wakes when it was replaced, and would go on with what it was sent."""
+    """Freeze the primary until it is replaced, then wake it. It would run the commands that were sent to it."""
     former = sentinels.primary
     former.suspend()
     until(lambda: sentinels.primary is not former, "another primary")
@@ -79,7 +79,7 @@ def test_another_primary(sentinels: Sentinels, fault: Callable[[Sentinels], None
 
 @pytest.mark.slow
 def test_a_primary_that_is_heard_of_late(sentinels: Sentinels, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that is too busy for the thread that listens to a Sentinel."""
+    """The thread that listens to a Sentinel is late, as on a busy machine."""
     original = sentinel.Watch._take
 
     def late(watch: sentinel.Watch, place: sentinel.Place, report: sentinel.Report | None) -> None:

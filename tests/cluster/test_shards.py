@@ -1,4 +1,4 @@
-"""Sharded queues on three masters: spread evenly, and a master that is gone stops its own shards only."""
+"""Sharded queues on three masters. They are spread evenly, and a master that is gone stops only its own shards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_beats_of_many_shards_take_few_connections(cluster: Cluster, kind: s
 
 
 def test_the_tour_of_a_queue(connect: Connect) -> None:
-    """Whatever a queue can do; of its registrations there is one a shard."""
+    """All features work with shards. There is one registration in each shard."""
     queue = connect("q", shards=1)
     tour(queue)
     sharded = connect("s", shards=6)
@@ -92,7 +92,7 @@ def test_the_tour_of_a_queue(connect: Connect) -> None:
 
 @contextmanager
 def producing(url: str, keys: Mapping[int, str]) -> Iterator[Callable[[], int]]:
-    """Jobs that are enqueued to each shard in turn, with ids that count: a function that tells how far that is."""
+    """Enqueue jobs to each shard in turn with counting ids. Yield a function that returns the last number."""
     stop, n = threading.Event(), 0
 
     def produce() -> None:
@@ -113,7 +113,7 @@ def producing(url: str, keys: Mapping[int, str]) -> Iterator[Callable[[], int]]:
 
 
 def test_events_of_all_masters(connect: Connect, cluster: Cluster) -> None:
-    """By one connection to each; a slot that moves is followed, and nothing of the others is missed."""
+    """There is a connection to each master. A slot that moves is followed, and events of the others are not missed."""
     queue, table = connect("q", shards=6), Table.of("q", 6)
     tag = table.shards[0].tag("q")
     keys = {table.shard_of(f"k{n}"): f"k{n}" for n in range(100)}
@@ -161,7 +161,7 @@ def test_a_worker_of_all_masters(cluster: Cluster, kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_dead_master_stops_its_own_shards_only(dying: Cluster, kind: str) -> None:
-    """One slot, which is nobody's for good: a call to a dead node keeps none."""
+    """A worker with one slot goes on, because a call to a dead node does not keep the slot."""
     table = Table.of("q", 6)
     worker = Running(kind, url=dying.url, heartbeat=0.5, timeout=2.0)
     worker.handler("q", shards=6, concurrency=1)(lambda _job: None)
@@ -216,7 +216,7 @@ def test_anonymous_jobs_go_round_a_dead_master(colour: str, dying: Cluster) -> N
 
 
 def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
-    """A master that is frozen runs what it got when it wakes: the call has failed, and nothing of it is elsewhere."""
+    """A frozen master runs its commands when it wakes. The failed call is not sent to another node."""
     frozen = cluster.masters[1]
     gone = shards_of(cluster, frozen, Table.of("q", 6))
     with Queue("q", url=cluster.url, shards=6, timeout=0.5) as queue:
@@ -243,7 +243,7 @@ def test_what_may_have_arrived_goes_nowhere_else(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_master_is_replaced_under_a_worker(kind: str) -> None:
-    """Jobs with and without ids, while a master is killed and its replica takes over: each is completed once."""
+    """Jobs with and without ids complete once while a master is killed and its replica takes over."""
     with Cluster(binaries()[0], replicas=1) as cluster:
         worker, done = Running(kind, url=cluster.url, heartbeat=0.5, timeout=4.0), Counter[bytes]()
 
@@ -291,7 +291,9 @@ def test_a_flow_on_all_masters(cluster: Cluster, kind: str) -> None:
 
 
 def test_the_number_of_shards_changes_under_work(cluster: Cluster, kind: str) -> None:
-    """On three masters, from four to eight and back, with producers that know the old table: each job is done once."""
+    """The number goes from four to eight and back on three masters. Producers know the old table. Each job runs
+    once.
+    """
     worker, done, enough = Running(kind, url=cluster.url), Counter[bytes](), threading.Event()
 
     @worker.handler("q", shards=4, concurrency=10)

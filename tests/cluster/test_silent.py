@@ -1,4 +1,6 @@
-"""One of three masters is frozen: it answers nothing, and closes nothing. The others' shards don't wait for it."""
+"""One of three masters is frozen. It neither answers nor closes connections. The shards of the others do not wait for
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.slow]
 
 @pytest.fixture(params=["table", "shards"])
 def victim(cluster: Cluster, request: pytest.FixtureRequest) -> Server:
-    """The master to freeze: that of the table, or one that has shards only."""
+    """Return the master to freeze. It has the table, or only shards."""
     home = cluster.owner("q")
     return home if request.param == "table" else next(node for node in cluster.masters if node is not home)
 
@@ -70,7 +72,9 @@ def parted(cluster: Cluster, node: Server) -> tuple[list[str], list[str]]:
 
 
 def test_leases_go_round_it(connect: Connect, cluster: Cluster, victim: Server) -> None:
-    """One call finds out that it is silent, well within its time; the others know. It is back once it answers."""
+    """One call finds the silent node well within its time, and the others know. The node is used again once it
+    answers.
+    """
     lost, living = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
     queue.enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])
@@ -108,7 +112,7 @@ def test_a_wait_for_jobs_goes_round_it(connect: Connect, cluster: Cluster, victi
 
 
 def test_an_interrupted_lease_keeps_no_job(connect: Connect, cluster: Cluster, victim: Server) -> None:
-    """A call that it got before it froze is run when it wakes: its jobs are not kept from others for their lease."""
+    """A call that the node received before it froze runs when it wakes. Its jobs are not leased for long."""
     lost, _ = parted(cluster, victim)
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S, lease=3_600)
     assert queue.lease_many(10) == []  # it has looked after all shards just now
@@ -147,7 +151,7 @@ def test_follow_ups_go_round_it(connect: Connect, cluster: Cluster, victim: Serv
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_worker_goes_round_it(kind: str, cluster: Cluster, victim: Server) -> None:
-    """Its handlers, and its hand-overs, whatever has begun before the node froze."""
+    """Handlers and hand-overs go on, whatever had begun before the node froze."""
     lost, living = parted(cluster, victim)
     worker, done = Running(kind, url=cluster.url, heartbeat=0.5, timeout=4.0), list[str]()
 
@@ -182,7 +186,7 @@ def test_when_all_are_silent(connect: Connect, cluster: Cluster) -> None:
 
 
 def test_counts_and_listings_say_which_one_it_is(connect: Connect, cluster: Cluster, victim: Server) -> None:
-    """They must be complete: all nodes are asked at once, and the error names the one that does not answer."""
+    """Counts and listings must be complete. All nodes are asked at once, and the error names the silent one."""
     queue = connect("q", shards=SHARDS, timeout=TIMEOUT_S)
     queue.enqueue_many([NewJob(key.encode(), key=key) for key in KEYS])
     with silence(cluster, victim):
@@ -195,7 +199,7 @@ def test_counts_and_listings_say_which_one_it_is(connect: Connect, cluster: Clus
 
 
 def test_first_calls_of_a_client(colour: str, cluster: Cluster) -> None:
-    """A client that knows nothing yet, but can read the table: its calls to masters that live do not wait."""
+    """The client knows nothing yet but can read the table. Its calls to live masters do not wait."""
     victim = next(node for node in cluster.masters if node is not cluster.owner("q"))
     lost, living = parted(cluster, victim)
     with Connect(colour, cluster) as warm:

@@ -34,8 +34,8 @@ long = pytest.mark.skipif(not SECONDS, reason="a minute each: CHAOS_SECONDS=60")
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", ONE, ids=lambda binary: binary.name)
 def test_storm(binary: Binary) -> None:
-    """Whatever happens to its masters, slots, connections and shards: nothing is lost, or done twice, or out of order,
-    and all goes on.
+    """Masters, slots, connections and shards change. No job is lost, runs twice or out of order, and all work goes
+    on.
     """
     with Cluster(binary, replicas=1, extra=STEADY) as cluster:
         with Storm(cluster, SEED, **HOW) as storm:
@@ -48,7 +48,7 @@ def test_storm(binary: Binary) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", ANOTHER, ids=lambda binary: binary.name)
 def test_masters_that_die_with_what_they_acknowledged(binary: Binary) -> None:
-    """What durable calls have acknowledged is done."""
+    """Jobs that durable calls acknowledged are done."""
     with Cluster(binary, replicas=1) as cluster:
         with Storm(cluster, SEED, exact=False, durable="replicas:1", **HOW) as storm:
             storm.blow(SECONDS)
@@ -60,7 +60,7 @@ def test_masters_that_die_with_what_they_acknowledged(binary: Binary) -> None:
 @pytest.mark.slow
 @long
 def test_what_is_not_durable_is_lost() -> None:
-    """The same without `durable=`: the judge misses what was acknowledged."""
+    """Without `durable=` the judge misses acknowledged jobs."""
     with Cluster(NEWEST, replicas=1) as cluster:
         with Storm(cluster, SEED, exact=False) as storm:
             storm.blow(MINUTE_S)
@@ -73,7 +73,7 @@ def test_what_is_not_durable_is_lost() -> None:
 @long
 @pytest.mark.parametrize("mutant", STORM)
 def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The storm finds it, and says what is wrong."""
+    """The storm finds the bug and names the fault."""
     bug = STORM[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr(until, "__defaults__", ("", 10.0))  # seconds to wait for a condition that never holds
@@ -89,7 +89,7 @@ def test_planted_bug(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @long
 @pytest.mark.parametrize("mutant", DURABLE_STORM)
 def test_planted_bug_of_durable_calls(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As above, where masters lose what they have acknowledged."""
+    """Masters lose acknowledged writes. The storm finds the bug and names the fault."""
     bug = DURABLE_STORM[mutant]
     plant(monkeypatch, bug.module, bug.old, bug.new)
     monkeypatch.setattr("headrace._protocol.durability.WAIT_MS", 8_000)  # a master comes back within a few seconds

@@ -1,4 +1,4 @@
-"""A cluster that is reached by TLS: each node announces a port behind which TLS ends."""
+"""A cluster behind TLS. Each node announces a port at which TLS ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tls(cluster: Cluster, tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.slow
 def test_by_tls(tls: tuple[str, list[str]], colour: str, cluster: Cluster) -> None:
-    """Queues and a worker on all nodes; without the certificate of the authority none is reached."""
+    """Queues and a worker use all nodes. Without the authority's certificate none is reached."""
     url, names = tls
     worker = Running("threads" if colour == "sync" else "tasks", url=url)
     with Connect(colour, cluster) as connect:

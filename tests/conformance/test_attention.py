@@ -78,7 +78,9 @@ def test_no_worker_and_a_pause(look: Look, plain: Queue, server: Server) -> None
 
 @pytest.mark.differs("parts")
 def test_kinds_that_no_worker_handles(look: Look, plain: Queue, server: Server) -> None:
-    """A waiting kind is reported while the live workers take only other kinds. A worker that takes all kinds ends that."""
+    """A waiting kind is reported while the live workers take only other kinds. A worker that takes all kinds ends
+    that.
+    """
     plain.enqueue_many([NewJob(b"x", headers={"kind": kind}) for kind in ("a", "b")])
     worker = Worker(url=server.url)
     worker.handler("q", kind="a", grace=LONG)(lambda job: None)

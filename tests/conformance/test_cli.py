@@ -99,7 +99,9 @@ BYTES = ["text é".encode(), '{"x":[1,2.5,null,"é"]}'.encode(), b"null", b""]
 
 @pytest.mark.parametrize("ascii", [True, False], ids=["escaped", "utf-8"])
 def test_json_lines(within: Program, queue: Queue, ascii: bool) -> None:
-    """A string becomes its text, and any other payload becomes compact JSON. The fields id, delay and headers are used."""
+    """A string becomes its text, and any other payload becomes compact JSON. The fields id, delay and headers are
+    used.
+    """
     done = within(
         "enqueue",
         "q",

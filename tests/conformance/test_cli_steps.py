@@ -18,7 +18,9 @@ from tests.support.steps import waiting_run
 
 @pytest.mark.parametrize("codec", [None, JSONCodec()], ids=["bytes", "json"])
 def test_signal(within: Program, newest: Server, codec: Any) -> None:
-    """The data is JSON or else text, whatever the queue's codec. The exit code tells whether the signal was accepted."""
+    """The data is JSON or else text, whatever the queue's codec. The exit code tells whether the signal was
+    accepted.
+    """
     with Queue("q", url=newest.url, **({} if codec is None else {"codec": codec})) as queue:
         waiting_run(queue, "w", b"x" if codec is None else 1)
         for words, printed, code in (

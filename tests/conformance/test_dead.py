@@ -49,7 +49,9 @@ def test_a_peer_that_has_just_started_knows_the_dead(connect: Any, client: Any) 
 
 
 def test_nobody_knows_after_a_gap(connect: Any, client: Any) -> None:
-    """After a gap of more than a timeout, the server may have been frozen, or all live workers may have been cut off."""
+    """After a gap of more than a timeout, the server may have been frozen, or all live workers may have been cut
+    off.
+    """
     queue = connect()
     ghost(queue, client)
     pulse(client, since=LONG, seen=TERM + 1)
@@ -146,7 +148,9 @@ def test_the_clock_goes_back_before_many(connect: Any, client: Any) -> None:
 
 
 def test_the_clock_goes_forward(connect: Any, client: Any) -> None:
-    """All workers look late by ten minutes. They may send a heartbeat before one is declared dead. Shorter leases end."""
+    """All workers look late by ten minutes. They may send a heartbeat before one is declared dead. Shorter leases
+    end.
+    """
     queue = connect(lease=60.0)
     queue.enqueue(b"x")
     for name in ("holder", "idle"):

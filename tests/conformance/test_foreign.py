@@ -72,7 +72,9 @@ def looked_at(queue: Any) -> list[Any]:
 @pytest.mark.differs("position")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_entry_in_every_state(queue: Any, connect: Connect, client: redis.Redis, shape: str) -> None:
-    """The entry is leased, released, retried, delayed, expired, moved, dead, redriven and completed. Other jobs go on."""
+    """The entry is leased, released, retried, delayed, expired, moved, dead, redriven and completed. Other jobs go
+    on.
+    """
     fields = SHAPES[shape]
     for _ in range(4):
         client.xadd(key("jobs"), fields)

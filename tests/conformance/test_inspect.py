@@ -94,7 +94,9 @@ class Broken(JSONCodec):
 
 @pytest.mark.differs("ops")
 def test_pages(queue):
-    """A page has as many jobs as asked for, and its cursor leads on. 45 jobs make pages of 10, 10, 10, 10 and 5 (H-15)."""
+    """A page has as many jobs as asked for, and its cursor leads on. 45 jobs make pages of 10, 10, 10, 10 and 5
+    (H-15).
+    """
     queue.enqueue_many([b"x"] * 45)
     sizes, cursor, more = [], "", True
     while more:
@@ -224,7 +226,9 @@ def test_find_by_receipt(queue):
 
 
 def test_cancel(queue):
-    """A job is cancelled in every state but dead. Its holder finds the lease lost, and the job never comes back (W-12)."""
+    """A job is cancelled in every state but dead. Its holder finds the lease lost, and the job never comes back
+    (W-12).
+    """
     states = in_every_state(queue)
     (lease,) = queue.admin.running()
     assert [queue.cancel(name) for name in states] == [True, True, True, True, False]
@@ -308,7 +312,9 @@ def test_redrive(queue):
 
 
 def test_a_letter_is_mended_and_sent_again(queue, connect):
-    """The change and the redrive are one step. The job keeps its id, headers and first time. Its attempts start anew."""
+    """The change and the redrive are one step. The job keeps its id, headers and first time. Its attempts start
+    anew.
+    """
     queue.enqueue(b"bad", id="i", headers={"kind": "mail"})
     queue.lease().dead_letter("why")
     (died,) = [state.job for state in queue.admin.dead()]
@@ -383,7 +389,9 @@ def test_purge_dead(queue):
 @pytest.mark.differs("parts")
 @pytest.mark.parametrize("verb", ["redrive", "purge", "purge_dead", "move", "expire"])
 def test_what_comes_after_a_verb_has_begun_is_left_alone(connect, server, monkeypatch, verb):
-    """Each page meets as many new jobs as it took. The verb still ends, and has done all that was there at its start."""
+    """Each page meets as many new jobs as it took. The verb still ends, and has done all that was there at its
+    start.
+    """
     queue, other = connect("g/q", dead_limit=10_000), server.queue("g/q", dead_limit=10_000)
     leases = []
 

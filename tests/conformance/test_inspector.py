@@ -259,7 +259,9 @@ def test_trends_of_a_sharded_queue(look: Look, server: Server) -> None:
 
 
 def test_what_gone_shards_counted_is_shown(look: Look, server: Server) -> None:
-    """The views agree with `counts()`. The number of completed jobs does not fall when an old shard leaves the table."""
+    """The views agree with `counts()`. The number of completed jobs does not fall when an old shard leaves the
+    table.
+    """
     with Queue("s", url=server.url, shards=SHARDS) as queue, server.client() as client:
         queue.enqueue_many([NewJob(b"x", key=f"k{n}") for n in range(40)])
         assert all(queue.complete_many(queue.lease_many(30)))

@@ -40,7 +40,9 @@ CODECS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("name", CODECS)
 def test_from_the_producer_to_the_result(name: str, newest_connect: Connect, tmp_path: Path) -> None:
-    """The payload is the same after an enqueue, a delay, a retry and a look. An invalid value is refused before a call."""
+    """The payload is the same after an enqueue, a delay, a retry and a look. An invalid value is refused before a
+    call.
+    """
     codec = CODECS[name](tmp_path)
     queue = newest_connect(codec=codec)
     with pytest.raises(TypeError, match="payload must be Mail, not bytes"):

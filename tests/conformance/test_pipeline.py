@@ -47,7 +47,9 @@ def test_nothing_happens_without_exec(connect, client):
 
 @pytest.mark.differs("one server")
 def test_a_transaction_twice(connect):
-    """No call is recorded, so a transaction that is sent twice acts twice. An id keeps the job from being added twice."""
+    """No call is recorded, so a transaction that is sent twice acts twice. An id keeps the job from being added
+    twice.
+    """
     queue = connect()
     begin = connect.client().pipeline
     named = queue.ops.enqueue([queue.ops.item(NewJob(b"named", id="a"))])

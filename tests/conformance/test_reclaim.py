@@ -661,7 +661,9 @@ def test_a_registration_that_was_removed(connect, client):
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("how", ["lease", "reclaim", "repair", "idle"])
 def test_tokens_grow_though_the_group_is_lost(connect, client, how):
-    """The counts are lost with a group, after a failover or XGROUP DESTROY. No token repeats, and no stale claim fits."""
+    """The counts are lost with a group, after a failover or XGROUP DESTROY. No token repeats, and no stale claim
+    fits.
+    """
     queue = connect(lease=LONG)
     queue.enqueue_many([b"a", b"b"])
     stale = queue.lease_many(2)

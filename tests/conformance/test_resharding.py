@@ -1,4 +1,6 @@
-"""A change of the number of shards while the queue is used. Jobs, ids, delays, dead letters and schedules are followed."""
+"""A change of the number of shards while the queue is used. Jobs, ids, delays, dead letters and schedules are
+followed.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def keys_of(number: int) -> list[str]:
 
 
 def test_a_shard_that_is_full(connect: Any) -> None:
-    """A job of a full shard's key is refused, and the error names the shard. A job without a key goes to another one."""
+    """A job of a full shard's key is refused, and the error names the shard. A job without a key goes to another
+    one.
+    """
     queue = connect(shards=SHARDS, max_waiting=11)  # two a shard
     key, *_ = keys_of(3)
     queue.enqueue(b"x", key=key)

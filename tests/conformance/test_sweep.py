@@ -143,7 +143,9 @@ def test_one_cursor_for_all(connect: Any, client: Any) -> None:
 @pytest.mark.differs("keys")
 @pytest.mark.parametrize("differ", [False, True], ids=["alike", "differ"])
 def test_an_expired_lease_behind_many_is_found_soon(server: Server, client: Any, differ: bool) -> None:
-    """A sweep takes steps of bounded length. At 100,000 leases and a step every 15 ms, it takes less than two seconds."""
+    """A sweep takes steps of bounded length. At 100,000 leases and a step every 15 ms, it takes less than two
+    seconds.
+    """
     depth = 20_000
     with server.queue("q", lease=600.0) as queue, server.queue("q", lease=300.0) as other:
         queue.enqueue_many([b"x"] * (depth + 1))

@@ -122,7 +122,9 @@ def test_a_weight_counts_among_newcomers(make: Any) -> None:
 
 
 def test_nobody_pays_for_an_hour_ago(make: Any) -> None:
-    """A job ran for a second, then 2,000 jobs of others for 1 ms each. The next job of its tenant is among the next 8."""
+    """A job ran for a second, then 2,000 jobs of others for 1 ms each. The next job of its tenant is among the next
+    8.
+    """
     queue = make()
     queue.add("ada")
     queue.end(queue.lease(1), 1000.0)

@@ -1,4 +1,6 @@
-"""A worker of the version before terms, beside a queue with limits. No job is lost or runs twice, and slots are mended."""
+"""A worker of the version before terms, beside a queue with limits. No job is lost or runs twice, and slots are
+mended.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Changed terms never stop a queue. Different workers go on by the queue's terms, which change when all declare others."""
+"""Changed terms never stop a queue. Different workers go on by the queue's terms, which change when all declare
+others.
+"""
 
 from __future__ import annotations
 

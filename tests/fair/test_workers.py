@@ -1,4 +1,6 @@
-"""Workers of queues with `fair=` and `limits=`. The tests cover threads, asyncio, batches, tasks, flows and log events."""
+"""Workers of queues with `fair=` and `limits=`. The tests cover threads, asyncio, batches, tasks, flows and log
+events.
+"""
 
 from __future__ import annotations
 

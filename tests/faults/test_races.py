@@ -362,7 +362,9 @@ def test_a_connection_that_was_interrupted_as_it_was_made(queue: Queue, monkeypa
 
 
 def test_cancelled_enqueues(queue: Queue, server: Server) -> None:
-    """Awaited enqueues are cancelled at random moments. Each job is added once or not at all, and an answered one once."""
+    """Awaited enqueues are cancelled at random moments. Each job is added once or not at all, and an answered one
+    once.
+    """
     dice = random.Random(2)
 
     async def story() -> list[bytes]:

@@ -352,7 +352,9 @@ def test_a_time_out_while_a_socket_s_path_is_opened(own: Server, monkeypatch: py
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_a_lease_waits_for_a_frozen_server(newest: Server, newest_connect: Connect, shards: int) -> None:
-    """The call waits until its time is over, with and without shards. A shard is waited for less while others answer."""
+    """The call waits until its time is over, with and without shards. A shard is waited for less while others
+    answer.
+    """
     queue = newest_connect("q", shards=shards)
     queue.enqueue(b"x")
     os.kill(newest.pid, signal.SIGSTOP)

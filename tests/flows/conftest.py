@@ -1,4 +1,4 @@
-"""Flows of both colours from one body, on every server; and on one, for what does not depend on it."""
+"""Flows of both colours from one body, on every server, or on one if servers do not matter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Flows:
         return bool(self.flow.complete(lease, outcome))
 
     def now(self) -> dict[str, dict[str, int]]:
-        """The stages that hold something, and what; no job is missing anywhere."""
+        """Return the stages that have jobs, with the number in each state. No job may be missing."""
         found: dict[str, Counts] = self.flow.counts()
         assert {name: counts.lost for name, counts in found.items() if counts.lost} == {}
         held = {name: {s: getattr(counts, s) for s in STATES if getattr(counts, s)} for name, counts in found.items()}

@@ -1,4 +1,4 @@
-"""Random acts on a flow whose names come again and again, and what must hold after each of them.
+"""Random acts on a flow whose names come again and again, and the laws that hold after each act.
 
 Two ids for runs, two names for children, fan-outs within fan-outs: whatever is kept under a name meets what was kept
 before. `Machine.holds` asks the server, in one script, whether what the runs know is what the queues hold; and what
@@ -93,7 +93,7 @@ failing = st.sampled_from(["fail", "fail", "cancel", "continue"])
 
 
 class Machine(RuleBasedStateMachine):
-    """Each lease is a pair: its stage, and the lease."""
+    """The acts and the laws. Each lease is a pair of its stage and the lease."""
 
     leases: Bundle[Any] = Bundle("leases")
 
@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(target=leases, kind=kinds, failed=failing, dead=st.integers(0, 3))
     def begin(self, kind: str, failed: str, dead: int) -> Any:
-        """Two runs; one waits for two children, of which some may be dead, and then it is, too, or runs again."""
+        """Begin two runs. One waits for two children, and dead children may fail it or be redriven."""
         for name in RUNS:
             assert self.flows.flow.start(b"0", id=name).added
         first, second = self.flows.queues["pick"].lease_many(2)
@@ -194,7 +194,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(stage=kinds, seen=st.booleans())
     def die_again(self, stage: str, seen: bool) -> None:
-        """What is redriven dies once more, perhaps before anybody has looked."""
+        """Let a redriven job die once more, perhaps before any client has looked."""
         queue = self.flows.queues[stage]
         self.sweep()
         self.holds()
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(kind=kinds, failed=failing)
     def fan_again(self, kind: str, failed: str) -> None:
-        """A parent that died is redriven, and fans out to the same names; some of the children may still go on."""
+        """Redrive a dead parent, which fans out to the same names. Some of its children may still go on."""
         queue = self.flows.queues["pick"]
         self.sweep()
         self.holds()
@@ -246,7 +246,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(stage=stages)
     def due(self, stage: str) -> None:
-        """What was delayed is due."""
+        """Make the delayed jobs of a stage due."""
         key = f"{BASE}/{stage}:delayed"
         for name in self.redis.zrange(key, 0, -1):
             self.redis.zadd(key, {name: 1})
@@ -285,7 +285,7 @@ class Machine(RuleBasedStateMachine):
         self.jobs = jobs
 
     def calm(self) -> None:
-        """Whatever is left ends, and then nothing is left."""
+        """End all remaining jobs, and check that no key is left."""
         for stage in STAGES:
             self.flows.queues[stage].admin.expire()
         for _ in range(60):

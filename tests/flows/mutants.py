@@ -1,4 +1,4 @@
-"""Bugs planted in the scripts of flows: what the machine must find."""
+"""Bugs planted in the scripts of flows. The machine must find each."""
 
 from __future__ import annotations
 

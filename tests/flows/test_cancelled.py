@@ -1,4 +1,4 @@
-"""Whoever asks for the result of a cancelled run, or of a job of it, is told; of a failed run, too."""
+"""A caller for the result of a cancelled or failed run, or of one of its jobs, is told how it ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refused(ask: Callable[[], Any]) -> tuple[str, str]:
 
 
 def told(flows: Flows, stage: str, name: str) -> None:
-    """By the flow and by the queue of the stage, whether they wait or not."""
+    """Check that the flow and the stage's queue tell of the cancellation, with and without a wait."""
     for asked in (flows.flow, flows.queues[stage]):
         for timeout in (0, PATIENCE):
             assert refused(lambda asked=asked, timeout=timeout: asked.result(name, timeout)) == (name, "cancelled")
@@ -69,7 +69,7 @@ def test_of_a_job_that_was_cancelled_in_its_queue(flows: Flows, way: str) -> Non
 
 
 def test_of_a_child_that_another_one_had_cancelled(flows: Flows) -> None:
-    """And the parent says why it died."""
+    """The parent's reason names the cancellation."""
     fanned(flows, "a", "b", failed="cancel")
     leases = {lease.job.id: lease for lease in flows.lease("pack", 2)}
     assert leases["o/1/a"].dead_letter("why")

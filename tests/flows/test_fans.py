@@ -1,4 +1,4 @@
-"""Fan-out and fan-in: children once, the join once, with what their ends mean for the parent."""
+"""Fan-out and fan-in. Children and the join happen once, and the children's ends count for the parent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLICIES = ("fail", "continue", "cancel")
 
 
 def begin(flows: Flows, children: Iterable[Any] = (b"a", b"b", b"c"), **options: Any) -> str:
-    """A run that waits for children in `pack`; its id."""
+    """Begin a run that waits for children in `pack`, and return its id."""
     name = str(flows.flow.start(b"order", id="o").id)
     assert flows.done("pick", FanOut(list(children), stage="pack", **options))
     return name
@@ -61,7 +61,7 @@ def test_a_parent_is_blocked_until_its_last_child_ends(flows: Flows, client: red
 
 
 def test_a_parent_whose_children_failed(flows: Flows, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever takes in the death of the child: a call of the flow, or a look at it."""
+    """A call of the flow or a look at it takes in the death of the child."""
     flows.flow.start(b"order", id="o", headers={"kind": "order"})
     assert flows.done("pick", FanOut([b"a"], stage="pack"))
     (child,) = flows.lease("pack")
@@ -116,7 +116,7 @@ def test_a_fan_out_at_the_end_of_a_flow(flows: Flows) -> None:
 
 @pytest.mark.parametrize(("outcome", "weighed"), [(None, True), (Next("weigh"), True), ("outside", False)])
 def test_a_child_of_a_last_stage_under_a_newer_declaration(flows: Flows, outcome: Any, weighed: bool) -> None:
-    """A step moves it on with all its fields; after a plain completion, which reads none, it has ended."""
+    """A step moves the child on with all its fields. A plain completion reads no fields and ends it."""
     older = Flows(flows.connect)
     older.stage("pick", next="bill", children="pack")
     older.stage("pack")
@@ -227,7 +227,7 @@ def test_all_children_fail(flows: Flows) -> None:
 
 
 def test_a_failed_parent_is_redriven_and_creates_what_is_missing(flows: Flows) -> None:
-    """Children that completed are not run again, and those that are on their way are waited for."""
+    """Completed children do not run again, and children on their way are waited for."""
     begin(flows)
     a, b, c = flows.lease("pack", 3)
     complete(flows, [a])
@@ -266,7 +266,7 @@ def test_a_child_that_was_redriven_while_its_parent_ran_again_is_not_created_twi
 
 
 def test_a_dead_child_is_redriven_while_its_parent_waits(flows: Flows) -> None:
-    """As if it had never died."""
+    """The parent goes on as if the child had never died."""
     begin(flows, [b"a", b"b"])
     a, b = flows.lease("pack", 2)
     b.dead_letter("why")
@@ -397,7 +397,7 @@ def test_a_letter_of_a_child_that_was_created_again_is_redriven_too(flows: Flows
 
 @pytest.mark.parametrize("how", ["completed", "dead", "cancelled"])
 def test_a_cancellation_that_comes_after_the_end_outside_is_none(flows: Flows, how: str) -> None:
-    """Nobody has looked since, and yet the end is what it was: `cancel` and `complete` never both say `True`."""
+    """The run has ended outside the flow. A later `cancel` returns `False`, so it never succeeds beside `complete`."""
     flows.flow.start(b"order", id="o", stage="send")
     (lease,) = flows.lease("send")
     ends = {"completed": lease.complete, "dead": lambda: lease.dead_letter("why"), "cancelled": lambda: cancel(flows)}
@@ -411,7 +411,7 @@ def cancel(flows: Flows) -> bool:
 
 
 def advance(flows: Flows, *moves: Any) -> list[bool]:
-    """The script alone: nobody looks for what happened outside before."""
+    """Run the script alone, without a look for ends outside the flow."""
     found: list[bool] = flows.connect("shop/send")._run(flows.flow.ops.advance(moves))
     return found
 

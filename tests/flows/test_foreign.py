@@ -1,4 +1,4 @@
-"""What others write into a flow's queues: no header and no id of theirs ends a worker, or is taken for a run's."""
+"""Foreign jobs in a flow's queues. Their headers and ids end no worker and are not taken for a run's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IDS = [b"", b"o", b"\x00", b"\xff\xfe", b"x" * 501, b"/", b"//", b"o/1/x", b"o/9
 
 
 def test_a_worker_takes_foreign_entries_for_jobs_of_no_flow(newest: Server) -> None:
-    """Whatever their header says, and whatever their id is."""
+    """Their headers and ids may have any value."""
     with Flow("shop", url=newest.url) as flow, newest.client() as client:
         seen: list[bytes] = []
         flow.stage("pick")(lambda job: seen.append(job.payload))
@@ -72,7 +72,7 @@ def test_headers_of_a_job_are_handed_on_without_what_is_ours(flows: Flows) -> No
 
 
 def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, client: redis.Redis) -> None:
-    """What is no job of that run leaves nothing behind in `flows`."""
+    """The job does not belong to that run, and leaves no field in `flows`."""
     plain = flows.connect("shop/plain")
     assert plain.lease() is None
     for header in (b"x", KEY.encode() + b"other", b"\xff"):
@@ -84,7 +84,7 @@ def test_a_redriven_letter_with_a_flows_header_is_told_by_its_run(flows: Flows, 
 
 
 def test_a_key_of_another_type_in_the_place_of_a_run_ends_no_worker(newest: Server) -> None:
-    """Its job is a dead letter that says so, and goes on once the key is gone; other runs are not disturbed."""
+    """The run's job becomes a dead letter with that reason, and goes on once the key is gone. Other runs go on."""
     with Flow("shop", url=newest.url) as flow, newest.client() as client:
         flow.stage("pick", next="bill", children="pick")(lambda job: FanOut([b"c"]) if job.id == "parent" else b"r")
         flow.stage("bill")(lambda job: None)

@@ -1,4 +1,4 @@
-"""What an operator, a rate limit and a repair do to the jobs of a flow."""
+"""The effects of an operator, a rate limit and a repair on the jobs of a flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def part(stage: str, name: str) -> str:
 
 
 def blocked(flows: Flows) -> str:
-    """A run that waits for one child; its id."""
+    """Begin a run that waits for one child, and return its id."""
     name = str(flows.flow.start(b"order", id="o").id)
     assert flows.done("pick", FanOut([b"a"], stage="pack"))
     return name
@@ -115,7 +115,9 @@ def test_a_stage_may_have_a_rate_and_no_other_handler() -> None:
 
 
 def told(client: redis.Redis, flows: Flows, act: Callable[[], object]) -> list[tuple[str, str, list[str]]]:
-    """What is told of the stages during *act*: stage, kind and ids; of leases that end `control` and entries."""
+    """Return the messages about the stages during *act* as (stage, kind, ids). For ended leases they are `control` and
+    entries.
+    """
     for queue in flows.queues.values():
         queue._run(queue.ops.listen())
     with client.pubsub(ignore_subscribe_messages=True) as heard:

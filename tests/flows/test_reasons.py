@@ -1,4 +1,4 @@
-"""A run that has failed says why, however it came to it; and none is completed because something of it was lost."""
+"""A failed run has a reason for every cause. No run completes because a part of it was lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def waits(flows: Flows) -> None:
 
 
 def lose(client: redis.Redis, what: str) -> list[str]:
-    """Lose fields in which a run keeps its job for the next stage; their names."""
+    """Delete fields in which a run keeps its job for the next stage, and return their names."""
     fields, how = LOST[what]
     for field in fields:
         DAMAGE["removed" if field.startswith("data") else how](client, field)
@@ -64,7 +64,7 @@ def test_a_join_takes_from_the_waiting_job_what_the_run_lost(flows: Flows, clien
 def test_a_job_of_which_a_part_is_lost_is_a_dead_letter_that_says_so(
     flows: Flows, client: redis.Redis, lost: str, way: str
 ) -> None:
-    """Of the stage that it could not enter, where it can be redriven; the counts add up."""
+    """The letter is in the stage that the job could not enter, and can be redriven. The counts add up."""
     if way == "join":
         waits(flows)
         client.hset(part("pick", "blocked"), "o", b"\xc1")

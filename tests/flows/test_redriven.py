@@ -1,4 +1,4 @@
-"""Dead letters of flows that are redriven by hand: a name that comes again stands for another job than before."""
+"""Dead letters of flows that are redriven by hand. A name that comes again is another job than before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fanned(flows: Flows, *names: str, failed: str = "fail", fresh: bool = True) 
 
 
 def bury(flows: Flows, *names: str, stage: str = "pack") -> None:
-    """These jobs of a stage die; all others there complete."""
+    """Let these jobs of a stage die, and complete all its others."""
     for lease in flows.queues[stage].lease_many(100):
         if lease.job.id.rpartition("/")[2] in names:
             assert lease.dead_letter("why")
@@ -34,7 +34,7 @@ def bury(flows: Flows, *names: str, stage: str = "pack") -> None:
 
 
 def twice(flows: Flows, failed: str) -> None:
-    """A parent that died waits for another fan-out: for `z` and `y`, no longer for `x`, which is dead."""
+    """Redrive a dead parent that now waits for `z` and `y`, and no longer for `x`, which is dead."""
     fanned(flows, "x", failed=failed)
     bury(flows, "x")
     assert flows.flow.state("o").state == "failed"
@@ -44,7 +44,7 @@ def twice(flows: Flows, failed: str) -> None:
 
 @pytest.mark.parametrize("failed", ["fail", "cancel"])
 def test_a_child_of_an_earlier_fan_out_counts_for_none(flows: Flows, failed: str) -> None:
-    """Neither as one to wait for, nor as one that did not fail."""
+    """The parent does not wait for it, and does not count it as successful."""
     twice(flows, failed)
     assert flows.queues["pack"].admin.redrive("o/1/x") == 1
     assert flows.flow.state("o").pending == 2
@@ -213,7 +213,7 @@ def test_what_is_to_be_cancelled_goes_no_further_when_it_is_completed_outside(fl
 
 
 def test_runs_from_before_there_were_nonces_go_on(flows: Flows, client: redis.Redis) -> None:
-    """As they are in flight while the library is upgraded."""
+    """The runs were in flight during an upgrade of the library."""
     fanned(flows, "x", "y", failed="continue")
     for name, value in client.hgetall(RUN + "o").items():
         if name.startswith(b"at:"):

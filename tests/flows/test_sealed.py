@@ -1,4 +1,4 @@
-"""Flows whose payloads are bound to them: they open in each stage, and so do results."""
+"""Flows with payloads that are bound to them. Payloads and results open in each stage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flows(request: Any, newest_connect: Connect) -> Flows:
 
 
 def test_a_flow_takes_it_from_stage_to_stage(flows: Flows) -> None:
-    """The parent, its children, whatever stage they come to; their results; and what is redriven."""
+    """The parent, its children and their results are read in every stage, and after a redrive."""
     name = flows.flow.start(["order"], id="o").id
     children = [["a"], NewJob(["b"], id="b"), NewJob(["c"], id="c", queue="shop/pick"), NewJob(["d"], "d", delay=LONG)]
     assert flows.done("pick", FanOut(children, stage="pack", result={"n": 3}, failed="continue"))

@@ -1,4 +1,6 @@
-"""Flows whose queues have shards: what is shown of any flow, with a run in one shard; and what is of shards alone."""
+"""Flows whose queues have shards. The general tests of flows run with a run in one shard, and others concern shards
+alone.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ class Sharded(Flows):
 
 @pytest.fixture
 def server(newest: Server) -> Server:
-    """One server: they differ in scripts only, which are those of any flow."""
+    """Use one server. Only the scripts differ by server, and those are tested with other flows."""
     return newest
 
 
@@ -72,7 +74,7 @@ def flows(connect: Connect) -> Flows:
 
 
 def test_a_run_is_in_the_shard_of_its_id(flows: Flows) -> None:
-    """With its children; verbs ask where it is."""
+    """A run is there with its children, and verbs find it."""
     ids = [f"o{n}" for n in range(30)]
     assert all(flows.flow.start(b"order", id=one, attributes={"customer": one}).added for one in ids)
     assert not any(flows.flow.start(b"order", id=one).added for one in ids)
@@ -184,7 +186,7 @@ def test_a_worker_takes_the_steps_for_what_happens_outside(server: Server) -> No
 
 @pytest.mark.parametrize("more", [5, 2])
 def test_the_number_of_shards_changes_under_runs(flows: Flows, more: int) -> None:
-    """What has begun stays where it is, and is found there; an id that goes on there is not begun anew."""
+    """A run stays in its shard and is found there. An id in use is not started again."""
     old = [f"o{n}" for n in range(12)]
     for one in old:
         flows.flow.start(b"order", id=one, attributes={"customer": "ada"})
@@ -209,7 +211,7 @@ def test_the_number_of_shards_changes_under_runs(flows: Flows, more: int) -> Non
 
 
 def test_a_shard_stays_while_it_keeps_the_state_of_a_run(flows: Flows, client: redis.Redis) -> None:
-    """And goes when that has expired."""
+    """The shard goes when the state has expired."""
     flows.flow.start(b"order", id="o")
     pick, old = flows.queues["pick"], TABLE.shards[TABLE.shard_of("o")]
     pick.admin.reshard(2)

@@ -1,4 +1,4 @@
-"""From stage to stage: results, state, choice, look-up, cancellation; each exactly once, whoever completes."""
+"""From stage to stage with results, state, choice, look-up and cancellation. Each happens once for any completer."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_stale_holder_wins_unless_it_is_fenced(flows: Flows) -> None:
 
 
 def test_a_plain_completion_moves_on_later(flows: Flows) -> None:
-    """By who knows nothing of flows: to the default stage, without a result."""
+    """A client that knows no flows completes the job. The run goes to the default stage without a result."""
     name = flows.flow.start(b"order").id
     (lease,) = flows.lease("pick")
     assert lease.complete(b"lost")
@@ -217,7 +217,7 @@ def test_more_runs_than_a_page_are_found(newest_flows: Flows) -> None:
 
 @pytest.mark.parametrize("where", ["waiting", "leased", "parked", "delayed", "retried", "next"])
 def test_a_run_is_cancelled_wherever_it_is(flows: Flows, where: str, client: redis.Redis) -> None:
-    """And nothing brings it back."""
+    """The run never comes back."""
     name = flows.flow.start(b"order", delay=3600 if where == "delayed" else None).id
     lease = None
     if where not in ("waiting", "delayed"):
@@ -312,7 +312,7 @@ def test_dead_redriven_and_completed_before_anybody_looked(flows: Flows) -> None
 
 
 def test_redriven_after_the_state_was_forgotten(flows: Flows, client: redis.Redis) -> None:
-    """It goes on all the same, without what it knew."""
+    """The run goes on without its former state."""
     name = flows.flow.start(b"order").id
     flows.done("pick", b"picked")
     (lease,) = flows.lease("bill")
@@ -329,7 +329,7 @@ def test_redriven_after_the_state_was_forgotten(flows: Flows, client: redis.Redi
 
 
 def test_an_unknown_stage_waits_for_who_knows_it(flows: Flows) -> None:
-    """An older declaration does not lose what a newer one began."""
+    """A client with an older declaration does not lose a run in a newer stage."""
     flows.flow.start(b"order", id="o")
     flows.done("pick", FanOut([b"x"], stage="pack", join="send"))
     old = Flows(flows.connect)
@@ -356,7 +356,7 @@ def test_a_codec_s_payloads_and_results(newest_flows: Flows) -> None:
 
 
 def test_a_handler_reads_the_results_of_children(newest_flows: Flows) -> None:
-    """They are of the codec's types; a result that does not decode raises where it is read."""
+    """Results have the codec's types. A result that does not decode raises an error when it is read."""
     flows = Flows(newest_flows.connect, codec=JSONCodec())
     flows.stage("one", next="three", children="two")
     flows.stage("two")
@@ -472,7 +472,7 @@ def test_it_is_drawn(newest_flows: Flows) -> None:
 
 @pytest.mark.parametrize("how", ["start", "next"])
 def test_a_delayed_job_that_gives_way_keeps_its_releases(flows: Flows, client: redis.Redis, how: str) -> None:
-    """A job of no flow, with the id of the one that comes: nothing of it stays behind, and its attempts are its own."""
+    """A foreign job has the id of the next one. No record of it stays, and its attempts are its own."""
     stage = "pick" if how == "start" else "bill"
     queue = flows.queues[stage]
     queue.enqueue(b"plain", id="o")

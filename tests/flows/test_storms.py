@@ -1,4 +1,6 @@
-"""Many at once, and all sorts of ends: each effect once, no job missing at any step, and every run ends."""
+"""Many runs at once with all kinds of ends. Each effect happens once, no job is missing at any step, and every run
+ends.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def together(*acts: Callable[[], Any]) -> list[Any]:
 
 
 def test_the_last_two_children_end_together(flows: Flows) -> None:
-    """And each twice: the join fires once."""
+    """Each child ends twice, and the join happens once."""
     for number in range(ROUNDS):
         name = f"o-{number}"
         flows.flow.start(b"order", id=name)
@@ -58,7 +60,7 @@ def test_the_last_two_children_end_together(flows: Flows) -> None:
 
 
 def test_the_last_two_children_die_together(flows: Flows) -> None:
-    """And are seen to by four at once: the parent dies once."""
+    """Four clients look at the dead children at once, and the parent dies once."""
     for number in range(ROUNDS):
         flows.flow.start(b"order", id="o")
         flows.done("pick", FanOut([b"a", b"b"], stage="pack"))
@@ -73,7 +75,7 @@ def test_the_last_two_children_die_together(flows: Flows) -> None:
 
 
 def test_a_parent_and_its_second_run_fan_out_together(flows: Flows) -> None:
-    """One of them does: a worker that lost its lease, and the one that took over."""
+    """A worker that lost its lease and its successor fan out together. Only one of them succeeds."""
     for number in range(ROUNDS):
         flows.flow.start(b"order", id=f"o-{number}")
         (stale,) = flows.lease("pick")

@@ -35,7 +35,7 @@ WHICH = st.integers(0, 3)
 
 @define(eq=False)
 class Sweeper:
-    """One that hands over: what it knows is its own, or shared with the next."""
+    """A client that hands over jobs. Its knowledge is its own or shared with the next."""
 
     known: ShardMap
     outboxes: list[ShardOps]
@@ -45,14 +45,14 @@ class Sweeper:
     clock: float = 0.0
 
     def begin(self) -> None:
-        """Go on to what is to be sent next."""
+        """Go on to the next call that is sent."""
         if self.call is None:
             self.call = hand_over(self.known, self.outboxes, self.targets, pages=3)
             self.effect = next(self.call)
             self.settle()
 
     def settle(self) -> None:
-        """Answer what asks for the time."""
+        """Answer effects that ask for the time."""
         while isinstance(self.effect, Now):
             self.clock += 100.0
             self.answer(self.clock)
@@ -67,7 +67,7 @@ class Sweeper:
             self.settle()
 
     def fail(self) -> None:
-        """Have what it sent fail, as far as it knows."""
+        """Let the sent call fail as far as the client knows."""
         try:
             self.effect = self.call.throw(redis.ConnectionError("cut"))
         except StopIteration:
@@ -84,7 +84,7 @@ class Sweeper:
 
 
 class Machine(RuleBasedStateMachine):
-    """Follow-ups for any shard, sweepers and consumers; each job is done once."""
+    """Follow-ups for any shard, with sweepers and consumers. Each job runs once."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
         twice=st.booleans(),
     )
     def finish(self, where: int, keys: list[str], late: bool, twice: bool) -> None:
-        """Complete a job, which leaves others for any shard; *twice*: another holder does, too, and is too late."""
+        """Complete a job that has follow-ups for any shard. With *twice* another holder completes it too late."""
         part = self.parts[where % len(self.parts)]
         grant = self.run_op(part.lease("w", 1, ttl=3600.0))
         if not grant.claims:
@@ -201,12 +201,12 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule(at=st.integers(0, 50))
     def arrive(self, at: int) -> None:
-        """Run what comes late."""
+        """Run a call that arrives late."""
         self.run_op(self.late.pop(at % len(self.late)))
 
     @rule(minutes=st.sampled_from([1, 4, 6, 9, 11]))
     def pass_time(self, minutes: int) -> None:
-        """Let time pass, on the servers: all that was noted of it is so much longer ago."""
+        """Let time pass on the servers, by making all recorded times older."""
         ms = minutes * MINUTE_MS
         for part in self.parts:
             key = part.keys.key("handed")
@@ -230,7 +230,7 @@ class Machine(RuleBasedStateMachine):
         assert set(self.done) <= self.expected
 
     def calm(self) -> None:
-        """Have all go on to its end: nothing is lost, and nothing kept."""
+        """Let all clients go on to the end. No job is lost, and no record is kept."""
         for op in self.late:
             self.run_op(op)
         for one in self.sweepers:

@@ -1,4 +1,4 @@
-"""Random operations of three clients, done to a real server and to the model; after each step both must agree.
+"""Random operations of three clients on a real server and on the model. After each step both must agree.
 
 The clients are one for threads (`ann`), one for asyncio (`bob`), and one whose connection loses the first reply of
 whatever it sends (`cy`): each of its calls reaches the server twice, under one number.
@@ -97,7 +97,7 @@ class Stammering:
 
 
 class Machine(RuleBasedStateMachine):
-    """The steps. A lease is kept as a pair: the library's, and the model's."""
+    """The steps of the machine. A lease is a pair of the library's and the model's."""
 
     leases: Bundle[Pair] = Bundle("leases")
     ids: Bundle[str] = Bundle("ids")
@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
         priorities=st.sampled_from([1, 3, 3]),
     )
     def open(self, max_attempts: int | None, dead_limit: int, fenced: bool, priorities: int) -> Any:
-        """Three clients of one queue; each has leased two jobs, and others wait."""
+        """Open three clients of one queue. Each has leased two jobs, and others wait."""
         options: dict[str, Any] = {"max_attempts": max_attempts, "dead_limit": dead_limit, "fenced": fenced}
         options["priorities"] = self.priorities = priorities
         for name, colour in COLOURS.items():
@@ -180,14 +180,14 @@ class Machine(RuleBasedStateMachine):
         return new, Job(payload, name, {**(head or {}), **({PRIORITY: str(level)} if level else {})}, due=due)
 
     def add(self, job: Job, receipt: headrace.Receipt) -> str:
-        """The model's enqueue; the server has just answered *receipt*."""
+        """Enqueue into the model. The server has just answered *receipt*."""
         assert receipt.added == self.model.enqueue(job), receipt
         assert receipt.id == (job.id or receipt.id)
         job.id = receipt.id
         return receipt.id
 
     def pair(self, found: Sequence[Any], expected: Sequence[Held]) -> list[Pair]:
-        """Leases as they were handed out: the right jobs, in the right order."""
+        """Check that the right jobs were leased in the right order, and pair the leases."""
         assert [lease.job.payload for lease in found] == [held.job.payload for held in expected]
         for lease, held in zip(found, expected, strict=True):
             same(lease.job, held.job)
@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
         how=st.sampled_from(["replace", "replace", "throttle", "unique_for", "max_waiting"]),
     )  # fmt: skip
     def enqueue_if(self, client: str, given: tuple[Any, ...], name: str, how: str) -> str:
-        """Under a condition: what comes of it is the model's."""
+        """Enqueue under a condition. The model predicts the outcome."""
         new, job = self.new((given[0], name, *given[2:]))
         options: dict[str, Any] = {"headers": new.headers, "delay": new.delay, "priority": new.priority}
         queue = self.bounded_queue if how == "max_waiting" else self.queues[client]
@@ -286,14 +286,16 @@ class Machine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 3))
     def ring(self, times: int) -> None:
-        """A blocked read is answered, and its reader is gone by then: that changes nothing."""
+        """Answer a blocked read whose reader is gone. The queue does not change."""
         for _ in range(times):
             self.redis.execute_command(*self.queues["ann"].ops.wait(0.001))
 
     @precondition(lambda self: self.stammering.op is not None)
     @rule()
     def late_copy(self) -> None:
-        """A copy of the last call arrives late: the same answer; for a lease, what is still held of it."""
+        """Let a copy of the last call arrive late. The answer is the same. A copy of a lease call returns the jobs that
+        are still held.
+        """
         op, reply = self.stammering.op, self.stammering.reply
         assert op is not None
         if op.name == "lease" and reply[0] == 2:  # it holds a suspect: nothing was done, nothing is recorded
@@ -317,7 +319,7 @@ class Machine(RuleBasedStateMachine):
         self, client: str, pair: Pair, again: bool, fenced: bool | None, result: bytes | None, then: list[Any],
         repeat: bytes | None,
     ) -> Any:  # fmt: skip
-        """With follow-ups; and then perhaps a job with the same id comes."""
+        """Complete a job with follow-ups. Another job of its id may come afterwards."""
         lease, held = pair
         made = [self.new(given, queue) for given, queue in then]
         won = self.queues[client].complete(bare(lease), result, [new for new, _ in made], fenced)
@@ -362,7 +364,7 @@ class Machine(RuleBasedStateMachine):
         how=st.sampled_from(["complete", "release", "retry", "dead_letter", "renew"]),
     )  # fmt: skip
     def settle_many(self, client: str, pair: Pair, more: list[Pair], fenced: bool | None, how: str) -> None:
-        """As a worker does it: in one script, what one worker leased, and without spending an attempt."""
+        """Settle leases of one worker in one script without a spent attempt, as a worker does."""
         queue, model = self.queues[client], self.model
         if how == "complete":
             verdicts = queue.complete_many([bare(lease) for lease, _ in (pair, *more)], fenced=fenced)
@@ -388,7 +390,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.in_state("leased"))
     @rule(pick=picks)
     def expire(self, pick: int) -> None:
-        """A lease runs out: its deadline has passed, or it is older than its worker's leases last."""
+        """End a lease, by its deadline or by the age of its worker's leases."""
         held = self.model.in_state("leased")
         job = held[pick % len(held)]
         entry = self.entry(job)
@@ -433,7 +435,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=leases, client=clients, heir=clients, n=st.integers(1, 3))
     def die(self, client: str, heir: str, n: int) -> Any:
-        """A worker leases jobs and dies, and another takes them over: the most frequent way to a suspect."""
+        """Let a worker lease jobs and die, and another reclaim them. This is the usual way to a suspect."""
         self.live(client, "register")
         leased = self.lease(client, n, None, False, 0.0, False, False)
         self.redis.zadd(self.key("workers"), {client: int(self.time() * 1000) - 5_000}, xx=True)
@@ -444,7 +446,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=ids, client=clients, payload=payloads)
     def crowd(self, client: str, payload: bytes) -> Any:
-        """As many wait as may, and one more comes."""
+        """Fill the queue to its bound and enqueue one more job."""
         room = MOST - len(self.model.in_state("waiting", "parked", "delayed"))
         added = self.enqueue_many(client, [payload] * room)
         self.enqueue_if(client, (payload, None, None, None, 0), "four", "max_waiting")
@@ -452,7 +454,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(client=clients, how=st.sampled_from(["beat", "register", "lease", "leave"]))
     def live(self, client: str, how: str) -> None:
-        """Workers register, beat and leave; one that was declared dead, or never registered, is told so."""
+        """Let workers register, send heartbeats and leave. A dead or unregistered one is told so."""
         queue, model = self.queues[client], self.model
         if how == "leave":
             assert queue._run(queue.ops.leave(client))[0] == model.leave(client)
@@ -469,7 +471,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(client=clients, name=ids, payload=st.none() | payloads)
     def cancel(self, client: str, name: str, payload: bytes | None) -> None:
-        """By id, or by payload."""
+        """Cancel by id or by payload."""
         queue, model = self.queues[client], self.model
         if payload is None:
             assert queue.cancel(name) == model.cancel(name)
@@ -511,7 +513,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(client=clients, name=ids, state=st.sampled_from(LISTINGS), limit=st.none() | st.integers(1, 3))
     def look(self, client: str, name: str, state: str, limit: int | None) -> None:
-        """One job, by its id; the one that comes next; and a listing, in pages of *limit*."""
+        """Find one job by its id, peek at the next one, and read a listing in pages of *limit*."""
         queue = self.queues[client]
         one, job = queue.find(name), self.model.find(name)
         assert (one is None) == (job is None)
@@ -553,7 +555,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def bounded(self) -> None:
-        """What is kept beside the jobs is of jobs that are there."""
+        """Check that all records beside the jobs belong to jobs that exist."""
         with self.redis.pipeline(transaction=False) as pipe:
             pipe.hkeys(self.key("ids")).hkeys(self.key("released"))
             pipe.zrange(self.key("leases"), 0, -1).hkeys(self.key("bodies"))
@@ -570,12 +572,12 @@ class Machine(RuleBasedStateMachine):
 
 
 def kept(pair: Pair, again: bool) -> Any:
-    """A lease that is tried again, though it may be stale; or forgotten."""
+    """Return a lease that is used again although it may be stale, or forget it."""
     return pair if again else multiple()
 
 
 def same(seen: headrace.Job, job: Job) -> None:
-    """A job as the library shows it, and the model's, which learns what the server chose."""
+    """Compare a job of the library with the model's, which learns the values that the server chose."""
     job.id = job.id or seen.id
     job.enqueued_at = job.enqueued_at or seen.enqueued_at
     expected = (job.id, job.payload or b"", dict(job.headers), job.attempt, job.enqueued_at)
@@ -588,7 +590,7 @@ def kept_result(queue: Any, name: str) -> bytes | None:
 
 
 def agree(seen: JobState, job: Job) -> None:
-    """The same, and what is known of its state."""
+    """Compare a job and its state."""
     same(seen.job, job)
     assert seen.state == job.state
     if job.state in {"leased", "dead"}:

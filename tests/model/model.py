@@ -1,4 +1,4 @@
-"""What a queue promises, in plain Python: no server, no clock, no scripts.
+"""The promises of a queue in plain Python, without a server, a clock or scripts.
 
 A job is in one state at a time, and has a *place*: a number that is drawn when it is added at the back, and kept until
 it goes to the back again, is delayed, or dies. Nearly every rule is about these two:
@@ -56,7 +56,7 @@ class Job:
 
     @property
     def suspect(self) -> bool:
-        """Whether it is handed out alone: its holder has died twice."""
+        """Tell whether the job is leased alone, because its holder has died twice."""
         return self.deaths >= 2
 
     @property
@@ -82,7 +82,7 @@ class Held:
 
 @define(eq=False)
 class Recurring:
-    """A schedule: the parts of its jobs, its interval (ms), and its policy for ticks that no worker served."""
+    """A schedule. It has the parts of its jobs, its interval in ms, and its policy for missed ticks."""
 
     payload: bytes
     headers: Mapping[str, str]
@@ -141,7 +141,7 @@ class Model:
         return sorted(self.in_state("delayed"), key=lambda job: job.due)
 
     def listing(self, state: str) -> list[Job]:
-        """What the listing of a queue has, in its order."""
+        """Return the listing of a queue in its order."""
         listings: dict[str, Callable[[], list[Job]]] = {
             "waiting": self.waiting,
             "running": lambda: self.in_state("leased"),
@@ -151,12 +151,12 @@ class Model:
         return listings[state]()
 
     def counts(self) -> dict[str, int]:
-        """How many are in each state, and what became of the others."""
+        """Return the number of jobs in each state, and of ended jobs by their end."""
         states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
         return {state: len(self.in_state(state)) for state in states} | self.gone | {"handing": 0, "held": 0}
 
     def named(self, name: str) -> Job | None:
-        """The job of this id that is neither dead nor gone: there is one at most."""
+        """Return the job of this id that is neither dead nor gone. There is at most one."""
         return next((job for job in self.jobs if job.id == name and job.state != "dead"), None)
 
     def find(self, name: str) -> Job | None:
@@ -220,7 +220,7 @@ class Model:
         return True
 
     def enqueue_if(self, job: Job, how: str, most: int) -> str:
-        """Add a job under one condition, and say what came of it. *most* may wait, where that is the condition."""
+        """Add a job under one condition, and return the outcome. *most* jobs may wait, if that is the condition."""
         name = str(job.id)
         if how in {"throttle", "unique_for"} and name in self.taken:
             return "dropped" if how == "throttle" else "present"
@@ -250,7 +250,7 @@ class Model:
         return sorted(self.schedules, key=lambda name: (self.schedules[name].paused, self.schedules[name].due, name))
 
     def schedule(self, name: str, made: Recurring) -> Recurring:
-        """Make a schedule, or replace one: it stays paused, and its last run is kept."""
+        """Make or replace a schedule. It stays paused, and its last run is kept."""
         known = self.schedules.get(name)
         if known is not None:
             made.due, made.paused, made.last = known.due, known.paused, known.last
@@ -283,7 +283,7 @@ class Model:
             known.last = moment, id
 
     def tick(self, now: int) -> None:
-        """Enqueue the jobs of the ticks that have passed, as each schedule's policy says; each tick has one id."""
+        """Enqueue the jobs of passed ticks by each schedule's policy. Each tick has one id."""
         for name in self.by_tick():
             known = self.schedules[name]
             if known.paused or known.due > now:
@@ -345,7 +345,7 @@ class Model:
     # -- settling ------------------------------------------------------------------------------------------------
 
     def complete(self, held: Held, result: bytes | None = None, *, fenced: bool = False) -> bool:
-        """The first completer wins; fenced, only the present holder does."""
+        """Complete a job. The first completer wins. With a fence only the present holder does."""
         if not (self.mine(held) if fenced else self.completable(held)):
             return False
         if result is not None and held.job.id is not None:
@@ -355,7 +355,7 @@ class Model:
         return True
 
     def release(self, held: Held) -> bool:
-        """To the front; no attempt is spent."""
+        """Put a job to the front with no attempt spent."""
         if not self.mine(held):
             return False
         held.job.unspent += 1
@@ -363,7 +363,7 @@ class Model:
         return True
 
     def retry(self, held: Held, due: float = 0.0, reason: str = "", *, spend: bool = True) -> bool:
-        """To the back, or delayed; or dead, if that was the last attempt."""
+        """Put a job to the back or delay it. After its last attempt it is dead."""
         if not self.mine(held):
             return False
         job = held.job
@@ -393,15 +393,15 @@ class Model:
     # -- a worker's life -----------------------------------------------------------------------------------------
 
     def beat(self, worker: str, *, register: bool) -> bool:
-        """A sign of life; in vain from one that is not known (any more)."""
+        """Record a heartbeat. It fails for a worker that is not registered."""
         if worker not in self.alive and not register:
             return False
         self.alive[worker] = True
         return True
 
     def reclaim(self, worker: str, *, senior: bool) -> tuple[int, int, int]:
-        """Park what has expired, and what the silent hold if *worker* may judge: one that is alive, and has been for
-        long (*senior*). How many were parked, who was declared dead, how many became due.
+        """Park jobs with expired leases. If *worker* is alive and has been for long (*senior*), park the jobs of silent
+        workers too. Return the numbers of parked jobs, of dead workers and of due jobs.
         """
         judges = senior and self.alive.get(worker, False)
         silent = [name for name, alive in self.alive.items() if judges and not alive]
@@ -420,7 +420,7 @@ class Model:
         return len(back), len(silent), self.promote()
 
     def leave(self, worker: str) -> int:
-        """A worker goes: what it holds is released."""
+        """Let a worker leave. Its jobs are released."""
         held = [job for job in self.in_state("leased") if job.holder == worker]
         for job in held:
             job.unspent += 1
@@ -448,7 +448,7 @@ class Model:
         return self._remove(self.in_state("waiting", "parked", "delayed"), "deleted")
 
     def purge_dead(self, names: Iterable[str] = ()) -> int:
-        """Remove dead letters, all or those of *names*."""
+        """Remove all dead letters, or those with the given *names*."""
         return self._remove(self._letters(names), "dead_trimmed")
 
     def delete(self) -> int:

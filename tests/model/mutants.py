@@ -1,4 +1,4 @@
-"""Bugs planted in the scripts: what the model must find."""
+"""Bugs planted in the scripts. The model must find each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A random walk over an ordered queue beside a model of it: per key a list, of which only the first may be leased."""
+"""A random walk over an ordered queue beside a model of it. Each key is a list of which only the first may be
+leased.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ATTEMPTS = 3
 
 @define(eq=False)
 class Job:
-    """One job of the model; its claims are all that were ever granted, the last one last."""
+    """One job of the model. Its claims are all that were ever granted, the last one at the end."""
 
     id: str
     key: str | None
@@ -34,7 +36,7 @@ class Job:
 
 @define(eq=False)
 class Walk:
-    """So many random steps; each is judged at once."""
+    """A number of random steps, each judged at once."""
 
     server: Server
     seed: int
@@ -51,7 +53,7 @@ class Walk:
         self.random = random.Random(self.seed)
 
     def run(self, steps: int) -> None:
-        """Walk. Raises `AssertionError` with what was done."""
+        """Walk. Raise `AssertionError` with the log of steps."""
         history = 1000 * (self.seed % 2)  # without one, attempts are not kept, and some calls take a shorter way
         self.queue = Queue("q", url=self.server.url, ordered=True, max_attempts=ATTEMPTS, history=history)
         self.ops = self.queue.ops
@@ -87,7 +89,7 @@ class Walk:
         return self.random.choice(there) if there else None
 
     def agrees(self) -> None:
-        """Counts are the model's; and where all was handed out that may be, nothing else could have been."""
+        """Check the counts. If every allowed job was leased, no other could have been."""
         counts = self.queue.counts()
         leased = sum(job.state == "leased" for job in self.jobs)
         found = counts.waiting + counts.parked + counts.delayed  # any call may promote what is due
@@ -169,7 +171,7 @@ class Walk:
         self.jobs.remove(job)
 
     def settle(self) -> tuple[Job, Claim, bool] | None:
-        """A claim of a job that was leased, perhaps an old one; whether it holds."""
+        """Return a claim of a leased job, perhaps an old one, and whether it holds."""
         claimed = [job for job in self.jobs if job.claims]
         if not claimed:
             return None
@@ -178,7 +180,7 @@ class Walk:
         return job, claim, job.state == "leased" and claim is job.claims[-1]
 
     def do_complete(self) -> None:
-        """Of several at once; the first completer wins, whoever that is."""
+        """Complete several jobs at once. The first completer wins."""
         some = {id(found[0]): found for found in (self.settle() for _ in range(self.random.randint(1, 4))) if found}
         if not some:
             return
@@ -201,7 +203,7 @@ class Walk:
                 job.state, job.spent = "delayed" if pause else "waiting", job.spent - 1
 
     def do_retry(self) -> None:
-        """It stays where it is; the last attempt is its death."""
+        """Retry a job, which keeps its place. After its last attempt it is dead."""
         found = self.settle()
         if found:
             job, claim, holds = found
@@ -227,7 +229,7 @@ class Walk:
                 self.dead.append(job)
 
     def do_come_due(self) -> None:
-        """All that is held back is due: jobs of a key where they are, others as delayed ones."""
+        """Make all delayed jobs due. Ordered ones stay in place, and others move."""
         for key in map(self.ops.keys.key, ("limited", "delayed")):
             for entry in self.redis.zrange(key, 0, -1):
                 self.redis.zadd(key, {entry: 1})
@@ -282,7 +284,7 @@ class Walk:
             self.jobs.append(job)
 
     def do_redrive(self) -> None:
-        """To the ends of their keys, their attempts forgotten."""
+        """Redrive jobs to the ends of their keys without their attempts."""
         assert self.queue.admin.redrive() == len(self.dead)
         for job in self.dead:
             job.state, job.spent, job.claims = "waiting", 0, []
@@ -302,7 +304,7 @@ class Walk:
         assert (found.leftovers, found.stranded, found.dangling) == (0, 0, 0)
 
     def do_lose_the_group(self) -> None:
-        """A failover, or a foreign command, took the pending list: all that was handed out is in front anew."""
+        """Lose the pending list, as in a failover or by a foreign command. All leased jobs are in front again."""
         if self.random.random() < 0.2 and not self.some("delayed", "due"):
             self.do_reclaim()  # as in any queue that has workers
             with suppress(redis.ResponseError):  # there may be no stream yet
@@ -322,7 +324,7 @@ class Walk:
                 self.go(job)
 
     def drains(self) -> None:
-        """In the end all come, each key in its order, and nothing is left of turns."""
+        """Check that all jobs come in the end, each key in order, and that no turn is left."""
         self.do_come_due()
         for _ in range(10 * len(self.jobs) + 10):
             self.do_lease(100)

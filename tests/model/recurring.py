@@ -1,4 +1,4 @@
-"""The machine of `machine`, with schedules: they are made, replaced, run by hand, paused, resumed and ended, and their
+"""The machine of `machine` with schedules. They are made, replaced, run by hand, paused, resumed and removed, and their
 ticks come.
 
 Intervals are hours: a tick is made late by rewriting it. Due jobs are enqueued at once, so that the other rules meet no
@@ -33,7 +33,7 @@ class Scheduling(Machine):
     def schedule(
         self, client: str, name: str, payload: bytes, head: dict[str, str] | None, hours: int, missed: str
     ) -> None:
-        """Make a schedule, or replace it: with the same interval, its next tick stays."""
+        """Make or replace a schedule. With the same interval its next tick stays."""
         before, every = self.milliseconds(), hours * HOUR
         known = self.model.schedules.get(name)
         queue = self.queues[client]
@@ -55,7 +55,7 @@ class Scheduling(Machine):
     @precondition(lambda self: self.model.schedules)
     @rule(client=clients, pick=picks, late=st.none() | st.sampled_from(LATE))
     def toggle(self, client: str, pick: int, late: int | None) -> None:
-        """Resume a schedule if it is paused; else pause it, and let ticks pass meanwhile."""
+        """Resume a paused schedule. Pause another one and let ticks pass."""
         name = self.one(pick)
         paused = self.model.schedules[name].paused
         self.by_hand(client, name, "resume" if paused else "pause")

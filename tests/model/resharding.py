@@ -1,5 +1,5 @@
-"""Clients that enqueue, with tables old and new, while others change the number of shards; any stops between any two
-scripts. Of an id there is one job at a time, and each job that was accepted is done once.
+"""Clients that enqueue with old and new tables while others change the number of shards. Any of them stops between any
+two scripts. One job of an id exists at a time, and each accepted job is done once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Client:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew: another program."""
+        """Start anew as another program."""
         self.whole = ShardedQueue(ShardMap(WholeOps(Keys.of(self.queue), SETTINGS, shards=SHARDS)))
         self.call = self.effect = None
         self.jobs = []
@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
         self.take(client, lambda: next(call))
 
     def take(self, client: Client, go_on: Any) -> None:
-        """Go on to what is sent next, or to the end."""
+        """Go on to the next call that is sent, or to the end."""
         try:
             client.effect = go_on()
             while isinstance(client.effect, Now):
@@ -103,7 +103,7 @@ class Machine(RuleBasedStateMachine):
                     self.maybe.discard(payload)
 
     def step(self, client: Client) -> None:
-        """Run what it sends, and answer."""
+        """Run the sent call and give its answer."""
         effect = client.effect
         try:
             answer: Any
@@ -189,7 +189,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=who, after=st.booleans())
     def crash(self, at: int, after: bool) -> None:
-        """End a program, before what it sends, or after that."""
+        """End a program before or after its sent call."""
         client = self.clients[at]
         if client.call is None:
             return
@@ -208,7 +208,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(at=who, shards=st.sampled_from([2, 3, 4]), times=st.integers(1, 9), name=st.sampled_from(IDS))
     def change_half(self, at: int, shards: int, times: int, name: str) -> None:
-        """A change stops halfway; then a program with the new table and one with the old table enqueue under one id."""
+        """Stop a change halfway. Then a program with the new table and one with the old table enqueue the same id."""
         self.change(at, shards, times)
         self.crash(at, after=False)
         self.enqueue(at, name, 40)
@@ -216,7 +216,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(part=st.integers(0, 30), queue=st.sampled_from(QUEUES))
     def consume(self, part: int, queue: str) -> None:
-        """Lease and complete what one shard has."""
+        """Lease and complete all jobs of one shard."""
         parts = self.parts(queue)
         self.work_off(parts[part % len(parts)])
 
@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
     # -- the end -----------------------------------------------------------------------------------
 
     def parts(self, queue: str) -> list[ShardOps]:
-        """The shards that are in the table: what is elsewhere is lost."""
+        """Return the shards of the table. Jobs anywhere else are lost."""
         ops = Ops(Keys.of(queue), SETTINGS)
         rows: Any = self.client.hgetall(ops.keys.shards)
         table = Table.parse("g", {field.decode(): row.decode() for field, row in rows.items()})

@@ -26,7 +26,7 @@ SEED = int(os.environ.get("MODEL_SEED", "4"))
 
 @pytest.mark.parametrize("machine", [Machine, Scheduling])
 def test_server_agrees(server: Server, machine: type[Machine], large: bool) -> None:
-    """Whatever is done, the model says what comes of it. Other examples for each server, and more on the newest."""
+    """The model predicts the outcome of every operation. Each server gets other examples, and the newest gets more."""
     run_on(server, machine, SEED, EXAMPLES, STEPS, large=large)
 
 

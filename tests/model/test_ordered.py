@@ -34,7 +34,7 @@ def walks(server: Server, seeds: range) -> None:
 
 
 def test_server_agrees(server: Server, large: bool) -> None:
-    """Of a key one at a time, in order, whatever is done; and none is forgotten."""
+    """Jobs of one key run one at a time and in order. None is lost."""
     start = SEED + 1_000_000 * binaries().index(server.binary)
     walks(server, range(start, start + (WALKS if large else WALKS // 2)))
 

@@ -74,7 +74,9 @@ def with_levels(lua: Lua) -> None:
 
 
 def paged(lua: Lua, script: str, limit: int, *more: str, extra: Sequence[str] = ()) -> int:
-    """Call *script* until its cursor is at the end, and return the sum of its replies. It takes a few jobs at a time."""
+    """Call *script* until its cursor is at the end, and return the sum of its replies. It takes a few jobs at a
+    time.
+    """
     done, cursor = 0, "-"
     while cursor:
         some, cursor = lua(script, cursor, limit, *more, extra=extra)

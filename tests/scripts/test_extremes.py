@@ -56,7 +56,9 @@ RATED = Ops(OPS.keys, QueueSettings(rate=(Rate(1), Rate(5, key="k"))))
 
 
 def contents(client: Any) -> dict[Any, Any]:
-    """Return the answer of `dumps` without the order of large hashes and sets, because a server changes that by itself."""
+    """Return the answer of `dumps` without the order of large hashes and sets, because a server changes that by
+    itself.
+    """
     read = {b"hash": client.hgetall, b"set": client.smembers}
     dumped = dumps(client)
     return {key: read.get(client.type(key), lambda _, dump=dump: dump)(key) for key, dump in dumped.items()}

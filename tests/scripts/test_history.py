@@ -1,4 +1,6 @@
-"""The history of a queue. Each script that ends a job records how, within bounds. Without a history it records nothing."""
+"""The history of a queue. Each script that ends a job records how, within bounds. Without a history it records
+nothing.
+"""
 
 from __future__ import annotations
 

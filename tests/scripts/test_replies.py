@@ -470,7 +470,9 @@ def test_reclaim_by_one_who_is_new(lua: Lua) -> None:
 
 
 def test_reclaim_of_expired_leases(lua: Lua) -> None:
-    """Leases have their own deadlines or end by idle time. Consumers that never registered have the duration `lease`."""
+    """Leases have their own deadlines or end by idle time. Consumers that never registered have the duration
+    `lease`.
+    """
     a, b = lua.add("a", "b")
     lua.lease(limit=1, duration=1)
     lua.redis.xreadgroup("workers", "foreign", {lua.key("jobs"): ">"})

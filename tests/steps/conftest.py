@@ -1,4 +1,4 @@
-"""Runs by scripts: each as a user who may touch its declared keys only, on every server of the ring."""
+"""Runs by scripts. Each script may touch only its declared keys, on every server of the ring."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Runs:
         return self.lua(name, *args, **more)
 
     def begin(self, id: str = "i", *fields: str) -> str:
-        """Enqueue a job and lease it; its entry. An id '' is none."""
+        """Enqueue a job, lease it and return its entry. The id '' means no id."""
         named = ["id", id] if id else []
         self.lua("enqueue", "full", id, "", 2 + len(named) + len(fields), "data", "x", *named, *fields)
         return self.lease(ordered="headrace-key" in fields)
 
     def lease(self, *, ordered: bool = False) -> str:
-        """Lease one job; its entry."""
+        """Lease one job and return its entry."""
         order = ["headrace-key", 0, 1] if ordered else []
         taken = self.lua("lease", "w", 1, "", TERM, 70_000, 3, 1000, 0, "", 1, *order)
         rows = [*(row[0] for row in taken[2]), *taken[3][:1]]
@@ -75,21 +75,21 @@ class Runs:
         return self.lua("suspend", "w", entry, count, count, id, "", release_key, "+5", answer[1])
 
     def sleeps(self, id: str = "i", due: str = f"+{DAY}") -> str:
-        """A run that has one step, and sleeps; its entry."""
+        """Make a run that has one step and sleeps, and return its entry."""
         entry = self.begin(id)
         assert self.step(entry, "charge", id=id or entry) == 1
         assert self.suspend(entry, "nap", "sleep", due, id=id or entry)[0] == 1
         return entry
 
     def waits(self, id: str = "i", due: str = "") -> str:
-        """A run that has one step, and waits for the signal `go`; its entry."""
+        """Make a run that has one step and waits for the signal `go`, and return its entry."""
         entry = self.begin(id)
         assert self.step(entry, "charge", id=id or entry) == 1
         assert self.suspend(entry, "go", "wait", due, id=id or entry)[0] == 1
         return entry
 
     def suspended(self, kind: str, id: str = "i") -> str:
-        """A run that sleeps, or waits; its entry."""
+        """Make a run that sleeps or waits, and return its entry."""
         return self.sleeps(id) if kind == "sleep" else self.waits(id)
 
     def dies(self, id: str = "i", steps: str = "abc") -> None:
@@ -109,7 +109,7 @@ class Runs:
         return next(("\n" + str(entry) for entry, fields in letters if fields["id"] == id), "none")
 
     def counts(self) -> dict[str, int]:
-        """The jobs in each state; the law of conservation holds."""
+        """Return the number of jobs in each state. The law of conservation must hold."""
         counts = self.lua.counts()
         gone = {"completed", "cancelled", "deleted", "dead_trimmed"}
         here = {name: number for name, number in counts.items() if name not in {"enqueued", *gone}}

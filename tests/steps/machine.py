@@ -1,4 +1,4 @@
-"""Random acts on runs: handlers that take steps, and die between any two scripts; and a model of their laws.
+"""Random acts on runs, and a model of their laws. Handlers take steps and die between any two scripts.
 
 Each rule sends at most one script that writes. So any rule may come between two scripts: the
 death of a worker (`die`), the loss of its lease, another holder. A delivery stays after it has lost its lease: from
@@ -112,7 +112,7 @@ class Record:
 
 @define(eq=False)
 class Job:
-    """A job: one life of an id."""
+    """A job, which is one life of an id."""
 
     key: str
     state: str = "waiting"  # or leased, sleep, wait, late (delayed by a retry, or enqueued so), dead, gone
@@ -132,7 +132,7 @@ class Job:
 
 @define(eq=False)
 class Kept:
-    """A run: the records of a job, as the server must have them."""
+    """A run with the records of a job that the server must have."""
 
     job: Job
     records: list[Record] = field(factory=list)
@@ -146,7 +146,7 @@ class Kept:
 
 @define(eq=False)
 class Delivery:
-    """A handler at work: its knowledge, and the functions that it runs now."""
+    """A running handler with its knowledge and its running functions."""
 
     job: Job
     claim: Claim
@@ -172,7 +172,7 @@ def value_of() -> bytes:
 
 
 class Beside(Exception):
-    """A sleep or wait stays for now: a step runs beside it."""
+    """Raised when a sleep or wait has to stay, because a step runs beside it."""
 
 
 def departs(claim: Claim) -> None:
@@ -220,7 +220,7 @@ class Machine(RuleBasedStateMachine):
     # -- parts -----------------------------------------------------------------------------------------
 
     def send(self, op: Op[Any]) -> Any:
-        """Run a script; every other recorded one twice, as a caller that lost the first reply."""
+        """Run a script. Every other recorded call is sent twice, as if its first reply was lost."""
         self.calls += 1
         wire = op.wire("EVAL", "machine", str(self.calls))
         reply = self.redis.execute_command(*wire)
@@ -284,18 +284,18 @@ class Machine(RuleBasedStateMachine):
         return kept
 
     def put(self, delivery: Delivery, record: Record) -> None:
-        """Record: attempts count from here, this one included."""
+        """Record an attempt. The count of attempts starts again from it."""
         delivery.job.spent, delivery.job.failed = 1, False
         self.adds(delivery, record)
 
     def adds(self, delivery: Delivery, record: Record) -> None:
-        """Record. What began without a script began after those that had run."""
+        """Record a step. A step that began without a script began after the finished ones."""
         record.done = self.calls
         record.began = record.began or self.calls
         self.own(delivery.job).records.append(record)
 
     def knows(self, delivery: Delivery) -> dict[str, Record]:
-        """Return the records that a delivery has read: all that there were at its first step."""
+        """Return the records that a delivery has read, which are all records at its first step."""
         if delivery.known is None:
             kept = self.kept.get(delivery.job.key)
             there = kept is not None and kept.job is delivery.job and delivery.claim.token > 1
@@ -310,7 +310,7 @@ class Machine(RuleBasedStateMachine):
         return RunLost
 
     def leaves(self, job: Job, *, known: bool = True) -> None:
-        """A job ends. *known*: by a script that removes the records."""
+        """End a job. With *known*, the script removes its records."""
         job.state, job.holder = "gone", None
         kept = self.kept.get(job.key)
         if kept is None:
@@ -359,7 +359,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), limit=st.integers(1, 3))
     def lease(self, worker: str, limit: int) -> None:
-        """Return the jobs that may be leased, with one more attempt than spent; others have no attempts left."""
+        """Lease jobs. Each has one more attempt than it spent, and a job without attempts left dies."""
         self.leased(worker, limit)
 
     def leased(self, worker: str, limit: int) -> list[Delivery]:
@@ -392,7 +392,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which)
     def die(self, which: Which) -> None:
-        """Its process is gone; nobody knows yet."""
+        """End a handler's process. No other client knows yet."""
         delivery = self.one(which)
         if delivery is not None:
             self.deliveries.remove(delivery)
@@ -477,7 +477,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pick=picks, from_step=st.none() | names)
     def redrive(self, pick: int, from_step: str | None) -> None:
-        """Its run goes on; or forgets a step, and all after it."""
+        """Redrive a job. Its run goes on, or forgets a step and all later ones."""
         job = self.pick(self.letters, pick)
         if job is None or sum(letter.key == job.key for letter in self.letters) > 1:
             return
@@ -514,7 +514,7 @@ class Machine(RuleBasedStateMachine):
     dies_and_comes_back_ = dies_and_comes_back
 
     def forgets(self, job: Job, rows: list[Record], step: Record) -> None:
-        """It forgets a step, and what began after it. Of what ran beside it, the server's ms decide."""
+        """Forget a step and the steps that began after it. The server's ms decide about concurrent steps."""
         left = {(row[0].decode(), row[1].decode()) for row in self.look()[0][job.key][2]}
         for one in list(rows):
             stays = (one.name, one.kind) in left
@@ -539,7 +539,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(all_of_it=flags, really=picks)
     def remove(self, all_of_it: bool, really: int) -> None:
-        """Purge removes jobs that wait or sleep; delete removes all."""
+        """Purge waiting and sleeping jobs, or delete all."""
         if really > 1:  # or little would ever come of anything
             return
         if all_of_it:
@@ -558,7 +558,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def expire(self, pick: int) -> None:
-        """The lease of a job is over; the attempt is spent."""
+        """End the lease of a job. The attempt is spent."""
         job = self.pick((job for job in self.jobs if job.holder is not None), pick)
         if job is not None:
             self.send(self.ops.expire("-", [job.key]))
@@ -574,7 +574,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def fail_worker(self, worker: str) -> None:
-        """Only where that can't be the death of a job: of several that it had, some lose no attempt."""
+        """Fail a worker, unless that could kill one of several jobs, because some of them lose no attempt."""
         if self.max_attempts is None:
             self.send(self.ops.fail_worker(worker))
             self.send(self.ops.beat(worker, HOUR, register=True))
@@ -612,7 +612,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, name=names, once=st.sampled_from([False, False, True]))
     def begin(self, which: Which, name: str, once: bool) -> None:
-        """The code may have changed since the record: a step of this name may have been a sleep."""
+        """Begin a step. The code may have changed since the record, so a step of this name may have been a sleep."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -652,7 +652,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, pick=picks)
     def end(self, which: Which, pick: int) -> None:
-        """The function of a step has ended; by now another may have the job."""
+        """End the function of a step. Another handler may have the job by now."""
         delivery = self.one(which)
         if delivery is None:
             return
@@ -748,7 +748,7 @@ class Machine(RuleBasedStateMachine):
         return Beside if delivery.running else RunSuspended
 
     def stays(self, delivery: Delivery, name: str, call: Call[Any], got: Any, leaves: bool) -> None:
-        """Keep a call beside which steps run; or let its handler end."""
+        """Keep a call while steps run beside it, or let its handler end."""
         if got is Beside:
             delivery.beside[name] = call
         if got is RunSuspended:
@@ -799,7 +799,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(pick=picks, name=names)
     def signal(self, pick: int, name: str) -> None:
-        """Before the wait, in it, after it; to jobs that are not there, too."""
+        """Send a signal before, during or after the wait, or to a missing job."""
         job = self.pick(self.jobs, pick)
         if job is None:
             return
@@ -845,7 +845,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def holds(self) -> None:
-        """The records are those of the model, and each job is counted where it is."""
+        """Check that the records are the model's, and that each job is counted in its state."""
         if not hasattr(self, "ops"):
             return
         runs, strays, asleep = self.look()

@@ -1,4 +1,4 @@
-"""Bugs planted in the scripts of runs, and in `run.py`: the machine must find each."""
+"""Bugs planted in the scripts of runs and in `run.py`. The machine must find each."""
 
 from __future__ import annotations
 

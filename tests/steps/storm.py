@@ -1,4 +1,5 @@
-"""A storm over runs: workers killed, suspended and cut off, the server killed; judged by a ledger outside Redis.
+"""A storm over runs. Workers are killed, suspended and cut off, and the server is killed. A ledger outside Redis
+judges.
 
 Each function of a step appends to the ledger as it begins and as it ends, with a nonce, which is the step's value:
 
@@ -249,7 +250,7 @@ class Ledger:
 
 
 def judged(text: str, sent: Counter[str]) -> list[str]:
-    """List complaints about a ledger. *sent*: how many signals each run took."""
+    """Return complaints about a ledger. *sent* is the number of signals that each run accepted."""
     ledger = Ledger()
     for line in text.splitlines():
         ledger.read(*line.split(" "))

@@ -1,4 +1,4 @@
-"""A run that sleeps is delayed, and a run that waits for a signal is blocked: counted, found and listed."""
+"""A run that sleeps is delayed, and a run that waits for a signal is blocked. It is counted, found and listed so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a stage's job: its records go with the stage; a job that dies keeps them."""
+"""Steps of a stage's job. Its records leave with the stage, and a job that dies keeps them."""
 
 from __future__ import annotations
 

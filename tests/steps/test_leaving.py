@@ -1,4 +1,4 @@
-"""A job that leaves for good takes its records along; a job that dies keeps them."""
+"""A job that leaves for good takes its records along. A job that dies keeps them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_dead_letters_keep_their_records_until_they_are_purged(runs: Runs) -> No
 
 
 def test_an_older_letter_takes_no_records_along(runs: Runs) -> None:
-    """The job of its id has died twice: each letter has its own records."""
+    """The job of the id has died twice. Each letter has its own records."""
     runs.dies("i", "ab")
     runs.dies("i", "a")
     assert runs("purge_dead", "-", 1)[0] == 1

@@ -17,7 +17,7 @@ NAMES = [
 
 
 def repair(runs: Runs) -> dict[str, int]:
-    """Return the repairs; a second repair finds nothing."""
+    """Return the repairs. A second repair must find nothing."""
     found = [_repaired(runs), _repaired(runs)]
     assert found[1] == {}
     return found[0]
@@ -136,7 +136,7 @@ def test_a_suspended_run_has_begun(runs: Runs, kind: str, condition: str) -> Non
 @pytest.mark.parametrize("condition", ["debounce=60000", "replace=1"])
 @pytest.mark.parametrize("delay", ["", f"+{DAY}"])
 def test_a_run_with_records_has_begun(runs: Runs, condition: str, delay: str) -> None:
-    """Even where no attempt counts: it was retried with all of them restored."""
+    """The job was retried with all attempts restored. It still counts as begun."""
     entry = runs.begin("i")
     runs.step(entry, "a")
     assert runs("retry", "w", 3, 1000, entry, 1, delay, "-1", "why") == [1]

@@ -1,4 +1,4 @@
-"""Records go along to another queue; suspended runs stay."""
+"""Records go along to another queue. Suspended runs stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker of the version before steps, beside runs: it leases no suspended run, which would begin again."""
+"""A worker of the version before steps, beside runs. It leases no suspended run, because that would begin again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards that drain keep their suspended runs until these have ended: the change of their number ends after that."""
+"""Draining shards keep their suspended runs until these have ended. The change of the number ends after that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whose worker has lost it: the next one goes on behind its last step, and the lost one records nothing."""
+"""A run whose worker has lost it. The next worker goes on after its last step, and the first one records nothing."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ PATIENCE = 60.0  # seconds until what is awaited counts as missed: it costs noth
 
 
 def until(condition: Callable[[], object], what: str = "", patience: float = PATIENCE, *, longest: float = 0.1) -> None:
-    """Wait until *condition* holds; fail when that takes too long.
+    """Wait until *condition* holds, and fail if that takes too long.
 
     The longer it has taken, the less often it looks, up to *longest* s: it takes the processor from others.
     """

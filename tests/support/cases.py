@@ -1,4 +1,4 @@
-"""The choice of the cases of a test that run: servers, colours and protocols.
+"""The choice of a test's cases. It covers servers, colours and protocols.
 
 Sync verbs are generated from the async ones, and servers differ only in how they run scripts. So by default each body
 runs on the newest server in one colour, and in both where their code is written by hand. The oldest server runs the
@@ -66,7 +66,7 @@ class Difference:
 
     @property
     def raises(self) -> Any:
-        """The error with which a case has to fail; `None` for any."""
+        """Return the error with which a case has to fail, or `None` for any."""
         return pytest.RaisesExc(ConfigurationError, match=self.refused) if self.refused else None
 
 
@@ -108,7 +108,7 @@ DIFFERENCES = {  # the reasons that a body may name
 
 
 def difference(item: Any) -> Difference | None:
-    """Return why a case does not hold on its server; `None` if it does."""
+    """Return why a case does not hold on its server, or `None` if it does."""
     binary = binary_of(item)
     if binary is None or binary.masters < 2:
         return None
@@ -121,7 +121,7 @@ def difference(item: Any) -> Difference | None:
 
 
 def binary_of(item: Any) -> Binary | None:
-    """Return the server of a case; `None` if it has no choice of servers."""
+    """Return the server of a case, or `None` if the test has no choice of servers."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     return next((value for value in params.values() if isinstance(value, Binary)), None)
 
@@ -159,14 +159,14 @@ def chosen(items: Sequence[Any], ring: str, *, full: bool) -> Iterator[Any]:
 
 
 def left_out_of_ends(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
-    """Return the cases of a body on a server that do not run by default; all, if it runs on none of that server."""
+    """Return the cases of a body on a server that do not run by default. If no case runs on that server, return all."""
     if binary not in RINGS["ends"] or not in_folder(cases[0], ON_OLDEST):
         return cases
     return [item for item in cases if left_to_ci(item)]
 
 
 def left_to_ci(item: Any) -> bool:
-    """Tell whether a body never runs by default: it takes seconds, or needs a machine that is not busy."""
+    """Tell whether a body never runs by default, because it takes seconds or needs a quiet machine."""
     return any(item.get_closest_marker(name) is not None for name in ("ci", "slow"))
 
 
@@ -197,7 +197,7 @@ def by_default(binary: Binary | None, cases: Sequence[Any]) -> Sequence[Any]:
 
 
 def by_turns(cases: Sequence[Any], *, both: bool) -> list[Any]:
-    """Return each case in one colour: the colours take turns. With *both*, each has a case at least.
+    """Return each case in one colour, by turns. With *both*, each colour has at least one case.
 
     Under asyncio a handler is then a coroutine or a plain function, as the name of the body chooses.
     """
@@ -216,36 +216,36 @@ def by_turns(cases: Sequence[Any], *, both: bool) -> list[Any]:
 
 
 def colour_of(item: Any) -> str:
-    """Return the colour of a case, or its kind of worker; an empty text if it has none."""
+    """Return the colour of a case or its kind of worker, or an empty text if it has none."""
     return str(item.callspec.params.get(colour_parameter(item), ""))
 
 
 def colour_parameter(item: Any) -> str:
-    """Name the parameter that is the colour of a case; an empty text if none is."""
+    """Return the name of the parameter that is the colour of a case, or an empty text without one."""
     params = item.callspec.params
     values = ((name, params.get(name)) for name in ("colour", "kind", *params))
     return next((name for name, value in values if isinstance(value, str) and value in COLOURS), "")
 
 
 def other_values(item: Any) -> tuple[tuple[str, int], ...]:
-    """Return the key of a case among the cases of its body in the same colour: the identity of each value."""
+    """Return the identities of a case's values, which are its key among the cases of the same colour."""
     colour = colour_parameter(item)
     return tuple((name, id(value)) for name, value in item.callspec.params.items() if name != colour)
 
 
 def by_name(cases: Sequence[Any], salt: str = "") -> Any:
-    """Choose one of the cases of a body: always the same, and not the first of each body."""
+    """Choose one case of a body. The choice is stable, and it is not the first of each body."""
     return cases[crc32(f"{salt}{cases[0].originalname}".encode()) % len(cases)]
 
 
 def in_one_colour(cases: Sequence[Any]) -> list[Any]:
-    """Return the cases in one colour, which the name of their body chooses; all, if none is in that."""
+    """Return the cases in one colour, which the name of their body chooses. Without a colour, return all."""
     colour = ("sync", "async")[crc32(cases[0].originalname.encode()) % 2] if cases else ""
     return [item for item in cases if item.callspec.params.get("colour") == colour] or [*cases]
 
 
 def once_on_masters(by_server: Mapping[Binary | None, Sequence[Any]]) -> Sequence[Any]:
-    """Choose one case on three masters: with shards if the body holds there, else without."""
+    """Choose one case on three masters, with shards if the body holds there."""
     for binary in (SHARDED, MASTERS):
         if found := [item for item in by_server.get(binary, ()) if difference(item) is None]:
             return in_one_colour(found)[:1]

@@ -47,11 +47,11 @@ class Cluster(ExitStack):
         return f"redis+cluster://{','.join(f'{host}:{port}' for host, port in (node.place for node in self.nodes))}"
 
     def queue(self, name: str, **options: Any) -> Queue[Any]:
-        """Make a queue for threads, like `Server.queue`; sharded, if the server of the matrix says so."""
+        """Make a queue for threads, like `Server.queue`. It is sharded if the server of the matrix says so."""
         return Queue(name, **{"url": self.url, **self.binary.options, **options})
 
     def client(self, **options: Any) -> Anywhere:
-        """Make a plain client, like `Server.client`: it sends each command where its key is."""
+        """Make a plain client, like `Server.client`. It sends each command to the node of its key."""
         return Anywhere([master.client(**options) for master in self.masters])
 
     def __enter__(self) -> Self:
@@ -157,13 +157,13 @@ class Cluster(ExitStack):
         return [node for node in self.nodes if node in owners]
 
     def other(self, group: str) -> Server:
-        """Return a node that serves slots, and not that of *group*: the next one."""
+        """Return the next node that serves slots and does not serve *group*."""
         primaries = self.primaries
         return primaries[(primaries.index(self.owner(group)) + 1) % len(primaries)]
 
     def migrate(self, group: str, to: Server, *, first: int | None = None, pause: Any = None) -> None:
-        """Move the slot of *group* to another master, key by key. *pause*: called with the slot open, when the *first*
-        keys have moved, or half of them.
+        """Move the slot of *group* to another master, key by key. *pause* is called during the migration, when the
+        *first* keys or half of them have moved.
         """
         slot, source = slot_of(group), self.owner(group)
         others = [node for node in self.primaries if node not in (to, source)]
@@ -207,7 +207,7 @@ class Anywhere(redis.Redis):
         return next(client for i, client in enumerate(self._clients, 1) if slot < i * SLOTS // len(self._clients))
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Run a command where its key is; one without keys on all nodes."""
+        """Run a command on the node of its key. A command without keys runs on all nodes."""
         key = key_of([word.decode("latin1") if isinstance(word, bytes) else str(word) for word in args[:20]])
         if key is not None:
             return self.client_of(key).execute_command(*args, **options)

@@ -85,7 +85,7 @@ def coroutine(body: Body) -> Body:
 
 
 class Running(ExitStack):
-    """A worker of one kind, in the background: from `start`, or within a `with` block. `close` raises its error."""
+    """A worker of one kind in the background, from `start` on or within a `with` block. `close` raises its error."""
 
     def __init__(self, kind: str, **options: Any) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Running(ExitStack):
         return self.worker._running
 
     def start(self) -> None:
-        """Start the worker: one of asyncio on an event loop in a thread of its own."""
+        """Start the worker. An asynchronous one has an event loop in its own thread."""
         with ExitStack() as stack:
             worker = self.worker
             if self.kind != "threads":

@@ -1,4 +1,4 @@
-"""One case for many facts of files: a case of pytest costs far more than a look at a text.
+"""One case for many facts of files, because a case of pytest costs far more than a look at a text.
 
     @each("name", NAMES)
     def test_every_script_has_a_header(name): ...

@@ -1,4 +1,4 @@
-"""Hypothesis' state machines against a server: the same seed finds the same again, whatever else is going on."""
+"""Hypothesis' state machines against a server. The same seed finds the same bug on a busy machine too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.servers import Server, binaries
 
 
 class Calming:
-    """Before a machine: each example ends with everything done that is left."""
+    """A mixin for machines. Each example ends with all remaining work done."""
 
     def teardown(self: Any) -> None:
         try:
@@ -26,7 +26,7 @@ class Calming:
 def run_machine(
     make: Callable[[], RuleBasedStateMachine], chosen: int, examples: int, steps: int, *, shrink: bool = True
 ) -> None:
-    """Do random steps, until one fails; the seed *chosen* decides everything but the clock."""
+    """Do random steps until one fails. The seed *chosen* decides everything but the clock."""
     profile = settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -55,7 +55,7 @@ def run_on(
 
 
 def hunt(make: Callable[[], RuleBasedStateMachine], steps: int) -> None:
-    """Do random steps in many short runs, until one fails: with the first seed, and then the next.
+    """Do random steps in many short runs until one fails. Each run has the next seed.
 
     The clock changes a walk, so no seed finds a bug on every machine: rules must make the way to it frequent. On ours
     most bugs take fewer than ten seeds, and none took more than 40, of 120. A long run would begin with small

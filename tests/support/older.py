@@ -47,7 +47,7 @@ def source(folder: Path) -> Path:
 
 
 def begin(old: Path, server: Server, *options: str) -> Any:
-    """Start the worker, of the queue `q`: it prints `ready`, and `ran` with each id. *options*: the concurrency."""
+    """Start the worker of the queue `q`. It prints `ready`, and `ran` with each id. *options* has the concurrency."""
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, server.url, str(old), *options],
         env={**os.environ, "PYTHONPATH": str(old)},
@@ -58,7 +58,7 @@ def begin(old: Path, server: Server, *options: str) -> Any:
 
 
 def end(program: Any) -> str:
-    """End the worker; return the lines that were not read."""
+    """End the worker and return the lines that were not read."""
     program.stdin.close()
     left: str = program.stdout.read()
     program.stdout.close()

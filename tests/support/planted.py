@@ -53,7 +53,7 @@ def planted(edits: Sequence[Edit]) -> Callable[[str], scripts.Script]:
 
 
 def check(test: Callable[..., object], given: Mapping[str, object]) -> None:
-    """Call a test with those of these fixtures that it takes."""
+    """Call a test with the fixtures that it takes."""
     test(**{name: given[name] for name in inspect.signature(test).parameters})
 
 

@@ -1,4 +1,4 @@
-"""Worker processes: payloads say what their handlers do, and a file what they did.
+"""Worker processes. Payloads tell their handlers what to do, and a file records what they did.
 
 `hold…` runs until the gate is open, on the first attempt; `keep…` until its lease is lost; `die…` kills its process;
 anything else is quick.
@@ -95,7 +95,7 @@ class Processes(ExitStack):
         url: str = "",
         **handler: Any,
     ) -> Any:
-        """Start one; its `pid`, `kill()` and `join()`. *url*: another address of the server."""
+        """Start a process, which has `pid`, `kill()` and `join()`. *url* is another address of the server."""
         worker = {"name": name, "heartbeat": heartbeat, "timeout": timeout}
         arguments = (self.kind, url or self.url, self.folder, worker, {"concurrency": concurrency} | handler)
         process = CONTEXT.Process(target=main, args=arguments)

@@ -1,4 +1,4 @@
-"""Programs in processes of their own: `headrace`, and code of a test."""
+"""Programs in their own processes, which are `headrace` and code of a test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Started(subprocess.Popen[bytes]):
 
 
 class Script(Started):
-    """Python code that runs as a program; *options* are the interpreter's."""
+    """Python code that runs as a program. *options* are the interpreter's."""
 
     def __init__(self, code: str, arguments: Sequence[str] = (), *, options: Sequence[str] = (), **how: Any) -> None:
         super().__init__([sys.executable, *options, "-c", code, *arguments], **how)
@@ -53,7 +53,7 @@ def environment(url: str | None) -> dict[str, str]:
 
 
 def started(*arguments: str, url: str | None, **how: Any) -> Started:
-    """Start the program as users do; *how*: as for `Started`."""
+    """Start the program as users do. *how* has the options of `Started`."""
     return Started([*PROGRAM, *arguments], env=environment(url) | how.pop("env", {}), **how)
 
 
@@ -66,7 +66,7 @@ def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) 
 
 
 def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", prompt: bytes = b"[y/N]") -> tuple[int, str]:
-    """Run the program on a terminal of its own; its exit code, and all that was to be seen there."""
+    """Run the program on its own terminal. Return its exit code and all text that was seen there."""
     ours, theirs = pty.openpty()
     with started(*arguments, url=url, env=TERMINAL, stdin=theirs, stdout=theirs, stderr=theirs) as running:
         os.close(theirs)
@@ -75,7 +75,7 @@ def on_a_terminal(arguments: list[str], url: str, answer: bytes = b"", prompt: b
 
 
 def seen_on(terminal: int, answer: bytes, prompt: bytes) -> str:
-    """Return all that was to be seen on a terminal until no process has it open; answer its *prompt*."""
+    """Return all text that was seen on a terminal until no process has it open. Answer its *prompt*."""
     seen = b""
     with os.fdopen(terminal, "r+b", buffering=0) as file, suppress(OSError):  # Linux: nobody else has it open
         while chunk := file.read(4096):

@@ -1,4 +1,4 @@
-"""Proxies in front of a server: one that breaks connections at a given byte, and one that ends TLS."""
+"""Proxies in front of a server. One breaks connections at a given byte, and one ends TLS."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Proxy(ExitStack):
     # -- faults ------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Count from here; no fault is armed."""
+        """Count from here without an armed fault."""
         self._portal.call(self._arm)
 
     def cut(self, side: str, after: int) -> None:
@@ -73,11 +73,11 @@ class Proxy(ExitStack):
         self._portal.call(partial(self._arm, hold=True, refuse=refuse))
 
     def deliver(self) -> None:
-        """Send on what was held back, and wait until the server has answered it."""
+        """Send the withheld bytes, and wait until the server has answered."""
         self._portal.call(self._deliver)
 
     def mute(self) -> None:
-        """Drop all replies and close nothing, until `reset`: the client runs into its timeout."""
+        """Drop all replies without a close until `reset`, so that the client runs into its timeout."""
         self._portal.call(partial(self._arm, mute=True))
 
     def inject(self, error: str, times: int) -> None:
@@ -201,7 +201,7 @@ class Proxy(ExitStack):
                     return
 
     async def _pass(self, side: str, data: bytes, passed: bytearray, sink: asyncio.StreamWriter | None) -> bool:
-        """Forward what may pass; tell whether the connection stays."""
+        """Forward the bytes that may pass, and tell whether the connection stays."""
         cut = self._cut is not None and self._cut[0] == side and len(passed) + len(data) >= self._cut[1]
         if cut:
             assert self._cut is not None

@@ -1,4 +1,4 @@
-"""The server matrix: every Redis and Valkey that the test environment brings, started privately.
+"""The server matrix. It has every Redis and Valkey of the test environment, started privately.
 
     with Server(binaries()[0], appendonly=True) as server:
         client = redis.Redis.from_url(server.url)
@@ -85,7 +85,7 @@ def binaries() -> list[Binary]:
 
 
 def on_path(program: str, version: str) -> Path | None:
-    """Find a server of a version on PATH, also behind another of its name: packages put theirs in front."""
+    """Find a server of a version on PATH, even after another of its name, because packages put theirs in front."""
     for folder in os.get_exec_path():
         path = Path(folder, program)
         if os.access(path, os.X_OK):
@@ -108,7 +108,9 @@ def _packaged(package: str, pattern: str) -> Path | None:
 
 
 class Server:
-    """A server of ours; a context manager. With *directory* its data outlive it; *config* is written to its file."""
+    """A server of the tests, as a context manager. With *directory* its data outlive it. *config* is written to its
+    file.
+    """
 
     url: str
     path: str
@@ -150,7 +152,7 @@ class Server:
 
     @property
     def up(self) -> bool:
-        """Whether it was started, and neither killed nor frozen."""
+        """Tell whether the server was started, and neither killed nor frozen."""
         return self._process is not None and not self._frozen
 
     @property
@@ -160,7 +162,7 @@ class Server:
         return "127.0.0.1", self.port
 
     def start(self) -> None:
-        """Start it, again on the same directory and port; return when it answers."""
+        """Start the server, or start it again on the same directory and port. Return when it answers."""
         assert self._process is None, "the server is running"
         fresh = self._tcp and self.port is None
         for _ in range(5):  # somebody may take the port that we found free
@@ -186,15 +188,15 @@ class Server:
         raise AssertionError(f"{self.binary.name} does not start:\n{log_text[-4000:]}")
 
     def kill(self) -> None:
-        """Send SIGKILL: nothing is flushed."""
+        """Send SIGKILL, so that nothing is flushed."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """Shut it down; data in the directory stay."""
+        """Shut the server down. Data in the directory stay."""
         self._end(signal.SIGTERM)
 
     def suspend(self) -> None:
-        """Freeze it: it answers nothing, and its connections stay open."""
+        """Freeze the server. It answers nothing, and its connections stay open."""
         self._running.send_signal(signal.SIGSTOP)
         self._frozen = True
 
@@ -204,7 +206,7 @@ class Server:
         self._frozen = False
 
     def ask(self, *command: Any) -> Any:
-        """Run a command, and return its reply as it came: making a connection of redis-py takes far longer."""
+        """Run a command and return its raw reply, because a connection of redis-py takes far longer to make."""
         reader = hiredis.Reader(replyError=redis.ResponseError)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE)
@@ -236,11 +238,11 @@ class Server:
         until(lambda: int(replica.info("INFO", "replication")["slave_repl_offset"]) >= offset, "a replica in step")
 
     def queue(self, name: str, **options: Any) -> Queue[Any]:
-        """Make a queue for threads; arguments as for `Queue`."""
+        """Make a queue for threads. The arguments are those of `Queue`."""
         return Queue(name, **{"url": self.url, **options})
 
     def client(self, **options: Any) -> redis.Redis:
-        """Make a plain client; arguments as for `redis.Redis`."""
+        """Make a plain client. The arguments are those of `redis.Redis`."""
         return redis.Redis(unix_socket_path=self.path, **options)
 
     def __enter__(self) -> Self:
@@ -267,7 +269,7 @@ class Server:
         return self._process
 
     def _answers(self) -> bool:
-        """Wait until it answers; `False` when it has ended, or takes too long."""
+        """Wait until the server answers. Return `False` when it has ended or takes too long."""
         deadline = time.monotonic() + PATIENCE
         while self._running.poll() is None and time.monotonic() < deadline:
             with suppress(redis.ConnectionError):  # not yet listening
@@ -281,7 +283,7 @@ class Server:
 
 
 def free_port() -> int:
-    """Find a port of the loopback that no program has, with room for a bus; another may take it at any time."""
+    """Find a port of the loopback that no program has, with room for a bus. Another program may take it at any time."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

@@ -74,7 +74,7 @@ def swept(queue: Any, count: str, jobs: int) -> None:
 
 
 def somebody_waits(server: Any) -> None:
-    """Wait until another waits: in a blocked read, or, where queues are sharded, by asking again and again."""
+    """Wait until another client waits, in a blocked read or, with shards, by repeated calls."""
     with server.client() as client:
         if server.binary.shards == 1:
             until(lambda: client.info("clients")["blocked_clients"], "somebody who waits")
@@ -96,7 +96,7 @@ def looked_after(client: Any, stats: str = key("stats")) -> None:
 
 
 def present(queue: Any) -> dict[str, int]:
-    """Count the jobs in each state, without empty states; check that none is lost."""
+    """Count the jobs in each state without empty states, and check that none is lost."""
     counts = queue.counts()
     assert counts.lost == 0
     states = ("waiting", "parked", "leased", "delayed", "blocked", "dead")
@@ -105,13 +105,13 @@ def present(queue: Any) -> dict[str, int]:
 
 @contextmanager
 def listening(queue: Any, *kinds: str, timeout: float = PATIENCE) -> Iterator[Callable[[int], list[Event]]]:
-    """Subscribe to the queue; yield a function that returns the next so many events."""
+    """Subscribe to the queue. Yield a function that returns the given number of next events."""
     with queue.events(kinds or None, timeout) as events:
         yield lambda number: [next(events) for _ in range(number)]
 
 
 def subscribed(client: redis.Redis) -> dict[str, int]:
-    """Return the number of listeners of each channel that has any; by slot, on a cluster, too."""
+    """Return the number of listeners of each channel that has any. Channels by slot of a cluster are included."""
     server: Any = client
     found = server.pubsub_numsub(*server.pubsub_channels())
     if client.info("server")["redis_version"] > "7":
@@ -121,7 +121,7 @@ def subscribed(client: redis.Redis) -> dict[str, int]:
 
 @contextmanager
 def viewing(client: redis.Redis) -> Iterator[None]:
-    """Make the user `viewer`, which may only read, as the docs have it; its password is `secret`."""
+    """Make the user `viewer` of the docs, which may only read. Its password is `secret`."""
     (rule,) = re.findall(r"^ACL SETUSER viewer (.*)$", ACCESS.read_text("utf-8"), re.MULTILINE)
     admin: Any = client
     admin.execute_command("ACL SETUSER viewer reset", *rule.split())
@@ -132,8 +132,8 @@ def viewing(client: redis.Redis) -> Iterator[None]:
 
 
 def write_trends(queue: Queue | Ops, server: Server, minutes: Iterable[int], start: int = 0, now: int = 0) -> None:
-    """Write a record of trends for each of these *minutes* ago, as if sweeps had taken them then: ten jobs enqueued
-    and nine completed in each since *start*.
+    """Write a record of trends for each of these *minutes* ago, as if a sweep had written it then. Each minute since
+    *start* has ten enqueued and nine completed jobs.
 
     *now*: seconds of the server's clock, where the records of several are to be of the same moments.
     """

@@ -1,4 +1,4 @@
-"""A storm over one queue: workers are killed, suspended and cut off, and the server is killed; ledgers judge it."""
+"""A storm over one queue. Workers are killed, suspended and cut off, and the server is killed. Ledgers judge it."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Storm(ABC):
         """Tell the events of the storm."""
 
     def blow(self, seconds: float, until_heard: tuple[str, ...] = ()) -> None:
-        """Cause faults for so long, and until enough has happened; or until the judge makes such a complaint."""
+        """Cause faults for so long and until enough has happened, or until the judge makes such a complaint."""
         for kind in ("threads", "tasks", "threads", "tasks"):
             self.start(kind)
         self.proxy.swallow, self.proxy.cut, self.proxy.late = 0.02, 0.01, 0.01

@@ -1,4 +1,6 @@
-"""Steps, sleeps and waits side by side, in tasks and in threads. A wait ends the delivery when the steps are recorded."""
+"""Steps, sleeps and waits side by side, in tasks and in threads. A wait ends the delivery when the steps are
+recorded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Handlers that block the event loop of an `AsyncWorker`. Its jobs stay leased, and the log says where it is blocked."""
+"""Handlers that block the event loop of an `AsyncWorker`. Its jobs stay leased, and the log says where it is
+blocked.
+"""
 
 from __future__ import annotations
 

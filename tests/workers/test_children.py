@@ -160,7 +160,9 @@ SEEN = {
 def test_children_of_handlers(
     newest: Server, queue: Queue, tmp_path: Path, kind: str, method: str, stopping: bool
 ) -> None:
-    """The processes have default signals and no connection of headrace. The worker goes on, and stops when it should."""
+    """The processes have default signals and no connection of headrace. The worker goes on, and stops when it
+    should.
+    """
     receipt = queue.enqueue(json.dumps([method, stopping]).encode())
     with _start(tmp_path, newest.url, sys.executable, "main.py", kind) as worker:
         try:

@@ -1,4 +1,6 @@
-"""A server's clock that jumps under a running worker. No worker counts as dead, work goes on, and the log has a line."""
+"""A server's clock that jumps under a running worker. No worker counts as dead, work goes on, and the log has a
+line.
+"""
 
 from __future__ import annotations
 

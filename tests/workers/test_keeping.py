@@ -152,7 +152,9 @@ def test_a_holder_s_death_is_found_by_its_heartbeat(server: Server, colour: str,
 
 
 def seconds_left(client: Any, server: Server) -> float:
-    """Return the seconds for which the last holder is still registered. They exceed a timeout if a lease prolonged it."""
+    """Return the seconds for which the last holder is still registered. They exceed a timeout if a lease prolonged
+    it.
+    """
     deadlines = [
         float(at) for key in client.scan_iter("*:workers") for _, at in client.zrange(key, 0, -1, withscores=True)
     ]

@@ -113,7 +113,9 @@ def test_a_killed_worker(scene: Scene, record: Recorder, record_property: Callab
 
 @pytest.mark.slow
 def test_two_killed_and_six_who_notice(scene: Scene, record: Recorder) -> None:
-    """Each job runs again exactly once for each loss, although six peers look for dead workers at the same time (H-5)."""
+    """Each job runs again exactly once for each loss, although six peers look for dead workers at the same time
+    (H-5).
+    """
     queue, processes = scene.queue, scene.processes
     victims = [processes.start(f"victim{n}", concurrency=4) for n in range(2)]
     queue.enqueue_many([b"hold %d" % n for n in range(8)])

@@ -1,4 +1,6 @@
-"""Handlers that take steps, under every kind of worker. A recorded step runs once, and a suspended run needs no slot."""
+"""Handlers that take steps, under every kind of worker. A recorded step runs once, and a suspended run needs no
+slot.
+"""
 
 from __future__ import annotations
 

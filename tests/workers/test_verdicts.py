@@ -481,7 +481,9 @@ def test_a_handler_object(newest: Server, queue: Queue) -> None:
 
 
 def test_a_handler_that_never_returns_ends_by_its_deadline(work: Work, queue: Queue, kind: str) -> None:
-    """The job is listed as running and fails after its deadline. A coroutine is cancelled, and a thread is told (H-11)."""
+    """The job is listed as running and fails after its deadline. A coroutine is cancelled, and a thread is told
+    (H-11).
+    """
     worker = work()
     told = threading.Event()
     cancelled = threading.Event()

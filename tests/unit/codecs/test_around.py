@@ -1,4 +1,6 @@
-"""Codecs that wrap others. They compress, encrypt or store a payload elsewhere, and they refuse foreign payloads alike."""
+"""Codecs that wrap others. They compress, encrypt or store a payload elsewhere, and they refuse foreign payloads
+alike.
+"""
 
 from __future__ import annotations
 

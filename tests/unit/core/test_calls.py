@@ -613,7 +613,9 @@ def test_who_is_interrupted_is_watched_for_no_more() -> None:
 
 
 def test_an_enqueue_that_waits_for_room_asks_no_more_with_little_time_left() -> None:
-    """An attempt whose answer may come too late is not made, because the caller could not say whether it was enqueued."""
+    """An attempt whose answer may come too late is not made, because the caller could not say whether it was
+    enqueued.
+    """
     admission, stage = Admission(OPS), Stage(lambda _: [Refusal(True, 5, "0-0")])
     with pytest.raises(QueueFull):
         stage.play(admit(admission, [admission.item(b"x")], 0.2, together=False))

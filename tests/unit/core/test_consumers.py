@@ -1,4 +1,6 @@
-"""Consumers of special kinds, without Redis, threads or a clock. They lease jobs by kind, or run jobs that never end."""
+"""Consumers of special kinds, without Redis, threads or a clock. They lease jobs by kind, or run jobs that never
+end.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ def order_of(units: list[list[HeldJob]]) -> str:
 
 
 def test_values_take_turns_while_they_wait_for_a_handler() -> None:
-    """A job of a quiet value starts before jobs of a flood that were leased earlier. The flood's jobs keep their order."""
+    """A job of a quiet value starts before jobs of a flood that were leased earlier. The flood's jobs keep their
+    order.
+    """
     consumer = make_consumer(fair="tenant")
     consumer.jobs.mean = 0.005
     hand = Hand(fetch(consumer))

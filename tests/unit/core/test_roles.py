@@ -85,7 +85,9 @@ def noted(consumer: Consumer) -> list[tuple[str, str | None, BaseException | Non
 
 
 class Hand:
-    """An engine without a server. It performs local effects, and returns each `Send`, `Block` and `Sleep` to the test."""
+    """An engine without a server. It performs local effects, and returns each `Send`, `Block` and `Sleep` to the
+    test.
+    """
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -208,7 +210,9 @@ def test_what_was_cut_short_by_bytes_goes_on_at_once() -> None:
 
 
 def test_what_a_limit_cut_short_goes_on_with_the_next_token() -> None:
-    """The wait counts from the time of the call, with or without a running handler. `wait` reads no new job meanwhile."""
+    """The wait counts from the time of the call, with or without a running handler. `wait` reads no new job
+    meanwhile.
+    """
     consumer = make_consumer(concurrency=10)
     fetching, waiting = Hand(fetch(consumer)), Hand(wait(consumer))
     assert limit(fetching.go()) == 10
@@ -250,7 +254,9 @@ def test_nothing_is_leased_before_the_worker_is_registered() -> None:
 
 @pytest.mark.parametrize(("concurrency", "sent"), [(1, ["complete"]), (2, ["complete", "lease"])])
 def test_two_fetchers_of_one_consumer(concurrency: int, sent: list[str]) -> None:
-    """Two lease calls may be answered in either order. A consumer with one slot promises order, so it makes only one."""
+    """Two lease calls may be answered in either order. A consumer with one slot promises order, so it makes only
+    one.
+    """
     took = START_WITHIN_S / 10
     consumer = make_consumer(concurrency=concurrency)
     consumer.jobs.mean = took
@@ -544,7 +550,9 @@ def test_what_waits_behind_something_slow_goes_back_to_the_front() -> None:
 
 
 def test_what_goes_back_while_nothing_runs_is_leased_again() -> None:
-    """On a busy machine no thread started for a second. No handler's end will wake the role, so it leases again itself."""
+    """On a busy machine no thread started for a second. No handler's end will wake the role, so it leases again
+    itself.
+    """
     consumer = make_consumer(concurrency=2)
     hand = Hand(fetch(consumer))
     hand.go()
@@ -589,7 +597,9 @@ def test_a_slot_that_becomes_free_as_others_are_given_back() -> None:
 
 
 def test_settlements_are_grouped_and_bounded() -> None:
-    """There is one call for each kind and bounded number of jobs. A new name settles the jobs that the old name leased."""
+    """There is one call for each kind and bounded number of jobs. A new name settles the jobs that the old name
+    leased.
+    """
     consumer = make_consumer(concurrency=3000)
     old = consumer.name
     claims = [make_held(consumer, number) for number in range(JOBS_PER_SCRIPT + 10)]

@@ -1,4 +1,6 @@
-"""Runs, driven by hand without a server or a clock. The tests check the calls of steps, and the effects of the answers."""
+"""Runs, driven by hand without a server or a clock. The tests check the calls of steps, and the effects of the
+answers.
+"""
 
 from __future__ import annotations
 

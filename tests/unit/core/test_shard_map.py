@@ -95,7 +95,9 @@ def test_a_table_that_was_lost_is_known_all_the_same() -> None:
 
 
 def test_a_look_tells_what_is_new_to_the_caller() -> None:
-    """Another thread has read the table already. It is still news to a caller that asked the shards of the old table."""
+    """Another thread has read the table already. It is still news to a caller that asked the shards of the old
+    table.
+    """
     known = shards(FIRST)
     seen = known.table
     answered(known.look(), CHANGING)

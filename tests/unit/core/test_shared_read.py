@@ -231,7 +231,9 @@ def test_what_a_blocked_read_has_found(reply: Any, found: Sequence[str]) -> None
 
 
 def resting(number: int = 1) -> tuple[Lifecycle, list[Consumer]]:
-    """Return a worker of so many queues that have no work, and its consumers. It hears the messages of other workers."""
+    """Return a worker of so many queues that have no work, and its consumers. It hears the messages of other
+    workers.
+    """
     consumers = make_consumers(ALONE_AT_MOST + number)
     for consumer in consumers[number:]:
         consumer.registration.registered = False

@@ -1,4 +1,6 @@
-"""Slots that consumers of several shards share. Each gets its fair part and its turn. An unreachable shard keeps none."""
+"""Slots that consumers of several shards share. Each gets its fair part and its turn. An unreachable shard keeps
+none.
+"""
 
 from __future__ import annotations
 

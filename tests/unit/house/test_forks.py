@@ -50,7 +50,9 @@ def test_every_lock_is_in_the_list() -> None:
 
 
 def test_every_cached_property_is_in_the_list() -> None:
-    """Before Python 3.12 each cached property has a lock. `attrs` makes its own for classes with slots, without a lock."""
+    """Before Python 3.12 each cached property has a lock. `attrs` makes its own for classes with slots, without a
+    lock.
+    """
     names = [module.name for module in pkgutil.walk_packages(headrace.__path__, "headrace.")]
     alone = ("headrace.__main__", "headrace.django.", "headrace.django._child")  # Django imports the last two
     modules = [importlib.import_module(name) for name in names if not name.startswith(alone)]

@@ -41,7 +41,9 @@ OF_LUA = {"and", "or", "not", "if", "then", "return", "ipairs", "tonumber", "unp
 
 @each(("bug", "name", "old", "new"), list(edits()))
 def test_it_fits(bug: str, name: str, old: str, new: str) -> None:
-    """The bug replaces a text that is there. It calls no removed function, because that would be an error and no bug."""
+    """The bug replaces a text that is there. It calls no removed function, because that would be an error and no
+    bug.
+    """
     sources = [source for one in (names() if name == "*" else [name]) if old in (source := script(one).source)]
     assert sources, f"{bug}: {old!r}"
     called = set(CALLED.findall(new)) - OF_LUA

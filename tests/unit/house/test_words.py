@@ -51,7 +51,9 @@ def lua() -> Iterator[tuple[str, str]]:
 
 @cache
 def everything() -> list[Found]:
-    """Return all docstrings. They are read when the first test asks, because each process of a run imports this file."""
+    """Return all docstrings. They are read when the first test asks, because each process of a run imports this
+    file.
+    """
     return [*docstrings(SRC), *docstrings(SUPPORT)]
 
 

@@ -131,7 +131,9 @@ def test_clocks_go_forward() -> None:
 
 
 def test_clocks_go_back() -> None:
-    """Berlin has the time from 02:00 to 03:00 twice on 25 October 2026. A tick of that hour runs the first time only."""
+    """Berlin has the time from 02:00 to 03:00 twice on 25 October 2026. A tick of that hour runs the first time
+    only.
+    """
     assert ticks("30 2 * * *", BERLIN, "2026-10-24T12:00", 2) == ["10-25 00:30", "10-26 01:30"]
     assert ticks("30 2 * * *", BERLIN, "2026-10-25T01:10", 1) == ["10-26 01:30"]  # asked in the second of the two
     assert ticks("10 2 * * *", BERLIN, "2026-10-25T00:30", 1) == ["10-26 01:10"]
