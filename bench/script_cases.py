@@ -13,6 +13,7 @@ from headrace._model.job import Claim
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol.conditional_ops import Admission
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.flow_ops import STEPS_PER_SCRIPT, FlowOps
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Op
@@ -169,9 +170,9 @@ def scheduled(s: Stand) -> Op[Any]:
     ops = queue("schedules")
     if not s.client.exists(ops.keys.key("schedules")):
         for n in range(1000 if s.fill.size < 50_000 else 4 * s.batch + 10):
-            build = ops.schedule(f"s{n}", Timing.parse("every 3600000"), "skip", NewJob(s.payload()))
+            build = schedule_ops.schedule(ops, f"s{n}", Timing.parse("every 3600000"), "skip", NewJob(s.payload()))
             s.run(build(10**12))
-    return ops.schedules()
+    return schedule_ops.schedules(ops)
 
 
 def ticked(s: Stand) -> Op[Any]:
@@ -180,7 +181,7 @@ def ticked(s: Stand) -> Op[Any]:
     s.client.delete(ops.keys.key("ids"), ops.keys.key("schedules"), ops.keys.key("ticks"))
     keys = [ops.keys.key("schedules"), ops.keys.key("ticks")]
     s.client.eval(MISSED, 2, *keys, "missed", "every 1000", 999_000, s.payload())
-    plan = ops.plan_ticks(s.run(ops.ticking()))
+    plan = schedule_ops.plan_ticks(ops, s.run(schedule_ops.ticking(ops)))
     assert plan.ops, plan
     op: Op[Any] = plan.ops[0]
     return op

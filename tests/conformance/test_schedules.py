@@ -12,6 +12,7 @@ import pytest
 
 import headrace
 from headrace import Counts, Schedule
+from headrace._protocol.features import schedules as schedule_ops
 from headrace.codecs import JSONCodec
 from headrace.errors import TooManySchedules
 from tests.support.awaiting import PATIENCE, until
@@ -33,7 +34,7 @@ def tick(job):
 
 def turn(queue):
     """Enqueue the jobs of due schedules, as a leasing client does."""
-    for op in queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops:
+    for op in schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops:
         queue._run(op)
 
 
@@ -132,7 +133,7 @@ def test_the_last_run(queue, client):
 def test_paused_and_resumed(queue, client, missed, ran):
     """A paused schedule makes no job, even if it is replaced. Its policy then decides about the ticks of the pause."""
     due = overdue(queue, client, 2.5, missed=missed)
-    late = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
+    late = schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops
     assert [queue.admin.pause_schedule(name) for name in ("s", "s", "nobody")] == [True, False, False]
     assert [queue._run(op) for op in late] == [False]
     assert not queue.admin.schedule("s", b"x", every=3600, missed=missed)
@@ -185,7 +186,7 @@ def test_run_now(queue, client):
 def test_replaced_while_somebody_decides(queue, client):
     """Who has looked before the schedule was replaced, or ended, puts in nothing of the old one."""
     overdue(queue, client, 0.5)
-    late = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
+    late = schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops
     queue.admin.schedule("s", b"new", every=1800)
     assert [queue._run(op) for op in late] == [False]
     queue.admin.unschedule("s")
@@ -224,7 +225,7 @@ def test_one_job_a_tick_however_many_look(server, client):
     together = threading.Barrier(len(peers))
 
     def look(queue):
-        ops = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops
+        ops = schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops
         together.wait(PATIENCE)
         return [queue._run(op) for op in ops]
 
@@ -279,7 +280,7 @@ def test_what_somebody_else_wrote_stops_nobody(queue, client):
     client.zadd(key("ticks"), {"bad": due - 5, "lost": due - 6})
     lease = queue.lease(block=PATIENCE)
     assert tick(lease.job) == due
-    wrong = queue.ops.plan_ticks(queue._run(queue.ops.ticking())).wrong
+    wrong = schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).wrong
     assert len(wrong) == 1
     assert "schedule 'bad' of queue 'q'" in wrong[0]
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import hypothesis.strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from headrace._protocol.features import schedules as schedule_ops
 from tests.model.machine import PARTS, Machine, clients, headers, payloads, picks
 from tests.model.model import Recurring
 
@@ -91,7 +92,7 @@ class Scheduling(Machine):
     def turn(self, client: str) -> None:
         """Enqueue the jobs of due schedules, as every client does that leases."""
         queue = self.queues[client]
-        for op in queue.ops.plan_ticks(queue._run(queue.ops.ticking())).ops:
+        for op in schedule_ops.plan_ticks(queue.ops, queue._run(schedule_ops.ticking(queue.ops))).ops:
             assert queue._run(op) == 1
         self.model.tick(self.milliseconds())
 
@@ -102,7 +103,7 @@ class Scheduling(Machine):
     def schedules_agree(self) -> None:
         """They are the model's, the next due first, paused ones last."""
         queue = self.queues["ann"]
-        found = queue._run(queue.ops.schedules())
+        found = queue._run(schedule_ops.schedules(queue.ops))
         assert [one.name for one in found] == self.model.by_tick()
         for one in found:
             known = self.model.schedules[one.name]

@@ -19,6 +19,7 @@ from headrace._model.views.queues import OutboxView
 from headrace._protocol import presence_ops, step_ops, transfer_ops, view_ops
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.features import fair as fair_ops
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.features.schedules import DueSchedules
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Op
@@ -265,7 +266,7 @@ CALLS: dict[str, Calls] = {
         payloads="one short text of one job",
     ),
     "pause_schedule": Calls(
-        sample=OPS.pause_schedule("s", True),
+        sample=schedule_ops.pause_schedule(OPS, "s", True),
         nothing=[(["s", 1], 0), (["s", 0], 0)],
         filled=[(["s", 1], 0)],
         payloads="one name",
@@ -282,7 +283,9 @@ CALLS: dict[str, Calls] = {
     ),
     "reclaim": Calls(sample=OPS.reclaim("w", 10.0), nothing=[(["w", 10_000, TERM, 500, 0], [0, -1, 0, 0, 0, -1, -1])]),
     "recur": Calls(
-        sample=OPS.declare_schedules(Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]), "w"),
+        sample=schedule_ops.declare_schedules(
+            OPS, Declared([Recurring("tasks/a", Timing(every=1000), "once", NewJob(b"{}"))]), "w"
+        ),
         nothing=[(["w", ""], [0]), (["w", "v1", "tasks/a"], [1]), (["w", "v1", "tasks/a"], [0]), (["v", "v2"], [1])],
         filled=[(["w", "v1", "tasks/a"], [0])],
         payloads="names of schedules, at most 1,000 of each version of the code that runs",
@@ -345,14 +348,15 @@ CALLS: dict[str, Calls] = {
             (["w", 1, 1000, ENTRY, 1, "", 1, "why"], [0]),
         ],
     ),
-    "run_schedule": Calls(sample=OPS.run_schedule("s"), nothing=[(["s"], "")], filled=[(["s"], ANY)]),
+    "run_schedule": Calls(sample=schedule_ops.run_schedule(OPS, "s"), nothing=[(["s"], "")], filled=[(["s"], ANY)]),
     "schedule": Calls(
-        sample=OPS.schedule("s", Timing(every=1000), "once", NewJob(b"x"))(5),
+        sample=schedule_ops.schedule(OPS, "s", Timing(every=1000), "once", NewJob(b"x"))(5),
         nothing=[(["s", "every 1000", "once", 5, 10, "data", "x"], 1)],
         filled=[(["s", "every 2000", "once", 5, 10, "data", "x"], 0)],
     ),
     "schedules": Calls(
-        sample=OPS.schedules(), nothing=[([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "one", "none")]
+        sample=schedule_ops.schedules(OPS),
+        nothing=[([which, ""], [ANY, -1, [], ""]) for which in ("all", "due", "one", "none")],
     ),
     "seal": Calls(
         sample=SHARD.seal(2), nothing=[([0], [0]), ([1], [0])], payloads="five fields, one of at most 16 options"
@@ -406,7 +410,7 @@ CALLS: dict[str, Calls] = {
         payloads="one schedule",
     ),
     "tick": Calls(
-        sample=OPS.plan_ticks(DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
+        sample=schedule_ops.plan_ticks(OPS, DueSchedules(7, None, [("s", 5, "every 1000", "once")])).ops[0],
         nothing=[(["s", "every 1000", 5, 10, 5], 0)],
         filled=[(["s", "every 1000", 5, 1005, 5], 0)],
     ),
@@ -415,7 +419,9 @@ CALLS: dict[str, Calls] = {
         nothing=[([0, 10], [ANY, 0, ""])],
         payloads="a part of one string, 104 kB",
     ),
-    "unschedule": Calls(sample=OPS.unschedule("s"), nothing=[(["s"], 0)], filled=[(["s"], 0)], payloads="one schedule"),
+    "unschedule": Calls(
+        sample=schedule_ops.unschedule(OPS, "s"), nothing=[(["s"], 0)], filled=[(["s"], 0)], payloads="one schedule"
+    ),
     "wait": Calls(
         sample=step_ops.wait(OPS, CLAIMS[0], "night", "sleep", "+5"),
         nothing=[(["w", "5-0", 1, "i", "5", "night", "sleep", "+60000", 1, ""], [0])],

@@ -37,6 +37,7 @@ from headrace._net.base.address import Address, Connected, Timeout, Unpicklable
 from headrace._net.base.retries import SETTLING, bounding, place
 from headrace._protocol.conditional_ops import Admission
 from headrace._protocol.durability import with_durability
+from headrace._protocol.every_op import EveryOp
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.op import Op, Prepared
 from headrace._protocol.queue_ops import Item, Ops, enqueue_full, enqueue_one
@@ -112,11 +113,11 @@ class BaseQueue(Guided, Connected):
         self.name = name
         keys = Keys.of(name, namespace)
         codec = chosen(codec)
-        self.ops: Ops
+        self.ops: EveryOp
         self._verbs: QueueVerbs[OneShard] | QueueVerbs[ShardMap]
         alone = settings.shards == 1
         if alone:
-            self.ops = Ops(keys, settings, codec, namespace)
+            self.ops = EveryOp(keys, settings, codec, namespace)
             self._verbs = QueueVerbs(OneShard(self.ops))
         else:
             self.ops = WholeOps(keys, settings, codec, namespace, settings.shards)

@@ -1,4 +1,4 @@
-"""Every operation of one queue, as an `Op`. Pure: no client, no clock.
+"""The operations that every queue needs, as `Op`s. Pure, so there is no client and no clock.
 
 Arguments are validated here, so that a bad one is refused before anything is sent.
 """
@@ -19,19 +19,17 @@ from attrs import evolve, field, frozen
 
 from headrace._model import checks
 from headrace._model.checks import LEVELS_AT_MOST, Context, millis, term
-from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, inline, keeper, of_job, untyped
+from headrace._model.codec import BytesCodec, Codec, as_bytes, binds, bound, keeper, of_job, untyped
 from headrace._model.job import COST, KEY, PRIORITY, Cause, Claim, Job, NewJob, on_wire
 from headrace._model.policy import bucket, staying, unconditional
 from headrace._model.receipt import Receipt
 from headrace._model.settings import QueueSettings
 from headrace._model.shards import apart, is_entry
-from headrace._model.state import Counts, JobState, Repairs, Schedule, WorkerState
+from headrace._model.state import Counts, JobState, Repairs, WorkerState
 from headrace._model.terms import IN_TERMS
 from headrace._model.terms import cost as checked_cost
-from headrace._model.timing import SCHEDULES_AT_MOST, Declared, Timing, decide, missed_policy
 from headrace._protocol import replies
-from headrace._protocol.features import history, schedules
-from headrace._protocol.features.schedules import DueSchedules, SchedulePlan
+from headrace._protocol.features import history
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import GROUP, IDLE, JOB_HEADER_PREFIX, Keys, job_id, job_key, wire_id, worker_name
 from headrace._protocol.limits import (
@@ -45,7 +43,7 @@ from headrace._protocol.limits import (
 from headrace._protocol.op import Arg, Op, Prepared
 from headrace._protocol.replies import Declaration, Entered, Grant, Page, Reclaimed, Verdicts
 from headrace._protocol.script import Script, script
-from headrace.errors import CodecError, ConfigurationError, describe_error
+from headrace.errors import CodecError, ConfigurationError
 
 T = TypeVar("T")
 _ENTRY_ID = re.compile(r"\d+-\d+(\.\d)?")
@@ -148,7 +146,7 @@ class Ops:
 
     def payload_of(self, id: str, payload: Any) -> bytes:
         """Encode a payload for the job *id*, and check it."""
-        data = self._encoded(payload, of_job(self.bound, _given(id)))
+        data = self.encoded(payload, of_job(self.bound, _given(id)))
         checks.check_size("payload", [data])
         return data
 
@@ -164,7 +162,7 @@ class Ops:
             return None if kept is None else kept.ticket(job.payload)
         return None
 
-    def _encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
+    def encoded(self, payload: Any, codec: Codec[Any] | None = None) -> bytes:
         data: Any = (codec or self.bound).encode(payload)
         return data if type(data) is bytes else as_bytes(data)
 
@@ -173,19 +171,19 @@ class Ops:
             unconditional(job)
         delay = "" if job.delay is None else checks.delay(job.delay)
         bare = job.headers is None and job.key is None and job.cost is None and not job.priority
-        headers = [] if bare and type(job.priority) is int else self._headers(job, priorities)
+        headers = [] if bare and type(job.priority) is int else self.headers(job, priorities)
         name = secrets.token_hex(12) if delay and job.id is None else ""
         if job.id is not None:
             name = job_id(job.id)
         data = job.payload
         if type(data) is not bytes or type(codec or self.codec) is not BytesCodec:
-            data = self._encoded(data, of_job(codec or self.bound, _given(job.id)))
+            data = self.encoded(data, of_job(codec or self.bound, _given(job.id)))
         if 4 * (len(data) + sum(map(len, headers))) > checks.VALUE_BYTES:
             checks.check_size("payload and headers" if headers else "payload", [data, *headers])
         fields: list[str | bytes] = ["data", data, "id", name] if name else ["data", data]
         return name, delay, [*fields, *headers] if headers else fields
 
-    def _headers(self, job: NewJob[Any], priorities: int | None = None) -> list[str]:
+    def headers(self, job: NewJob[Any], priorities: int | None = None) -> list[str]:
         """Return a job's headers, with its level. Copied headers that describe another job are left out."""
         level = checks.level(job.priority, priorities or self.settings.priorities)
         flat = [] if job.headers is None else checks.headers(job.headers)
@@ -611,7 +609,7 @@ class Ops:
     def result_bytes(self, result: Any) -> bytes:
         """Encode a result by the codec. Raises `TypeError`, `CodecError`, or `ValueError` if too large for a server."""
         try:
-            data = self._encoded(result, untyped(self.bound))
+            data = self.encoded(result, untyped(self.bound))
         except (TypeError, CodecError) as error:
             raise type(error)(f"result: {error}") from error
         checks.check_size("result", [data])
@@ -632,74 +630,6 @@ class Ops:
     def ended(self, names: Sequence[str]) -> Op[list[history.Ended]]:
         """Ask which of at most 500 jobs have ended, and how."""
         return self.op("ended", [wire_id(name) for name in names], history.ended, (), names, self.ended)
-
-    # -- schedules --------------------------------------------------------------------------------
-
-    def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
-        """Make a job recur: return a function from the server's ms to the operation, which answers -1 at the limit."""
-        if len(job_id(name).encode()) > 400:
-            raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
-        fields: list[Arg] = ["data", self._encoded(job.payload, inline(self.bound)), *self._headers(job)]
-        checks.check_size("payload and headers", fields)
-        head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
-
-        def at(now: int) -> Op[int]:
-            return self.op("schedule", [*head, timing.after(now, now), SCHEDULES_AT_MOST, *fields], int)
-
-        return at
-
-    def unschedule(self, name: str) -> Op[bool]:
-        """End a schedule."""
-        return self.op("unschedule", [job_id(name)], bool)
-
-    def schedules(self) -> Op[list[Schedule]]:
-        """List the first 500 schedules, or 1 MiB of them."""
-        return self.op("schedules", ["all", ""], lambda reply: schedules.listed(schedules.ticking(reply)))
-
-    def schedule_of(self, name: str) -> Op[tuple[Schedule, JobState[Any]] | None]:
-        """Read a schedule, and its next job; `None` without such a schedule."""
-        jobs = self.decoder
-
-        def decode(reply: Any) -> tuple[Schedule, JobState[Any]] | None:
-            ticking = schedules.ticking(reply)
-            if not ticking.jobs:  # none, or foreign bytes
-                return None
-            return schedules.listed(ticking)[0], jobs.state(["0-0", ticking.jobs[0], "waiting", 0, 0, "", 0], 0)
-
-        return self.op("schedules", ["one", job_id(name)], decode)
-
-    def pause_schedule(self, name: str, pause: bool) -> Op[bool]:
-        """Pause or resume a schedule; false if there is none of that name, or it was in that state already."""
-        return self.op("pause_schedule", [job_id(name), int(pause)], bool)
-
-    def run_schedule(self, name: str) -> Op[str]:
-        """Enqueue the job of a schedule now; return its id, '' without such a schedule."""
-        return self.op("run_schedule", [job_id(name)], replies.text, priorities=LEVELS_AT_MOST)
-
-    def ticking(self, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
-        """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""
-        return self.op("schedules", [which, cursor], schedules.ticking)
-
-    def declare_schedules(self, declared: Declared, worker: str) -> Op[tuple[bool, list[str]]]:
-        """Declare the schedules of the code. The reply: whether to make them, and the names of ended schedules."""
-        names = [one.name for one in declared.schedules]
-        return self.op("recur", [worker, declared.set, *names], schedules.recurring)
-
-    def plan_ticks(self, ticking: DueSchedules) -> SchedulePlan:
-        """Plan the operations for due ticks."""
-        ops: list[Op[int]] = []
-        waits = [] if ticking.next is None else [ticking.next]
-        wrong: list[str] = []
-        for name, due, stored, missed in ticking.rows:
-            try:
-                timing = Timing.parse(stored)
-                ticks, following = decide(timing, missed, due, ticking.now)
-            except Exception as error:  # this machine lacks a library or a time zone, or the data is foreign
-                wrong.append(f"schedule {name!r} of queue {self.keys.queue!r}: {describe_error(error)}")
-                continue
-            waits.append((following - ticking.now) / 1000)
-            ops.append(self.op("tick", [name, stored, due, following, *ticks], int))
-        return SchedulePlan(ops, min(waits, default=None), wrong)
 
 
 def blocked_read(queues: Sequence[Keys], block: float, *, paused: bool = False) -> tuple[Arg, ...]:

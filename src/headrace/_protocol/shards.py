@@ -16,6 +16,7 @@ from headrace._model.job import KEY, Anonymous, Claim, NewJob, ShardedName, is_n
 from headrace._model.receipt import is_receipt, receipts
 from headrace._model.shards import ShardRow, Table, Totals, apart, is_entry
 from headrace._model.state import JobState
+from headrace._protocol.every_op import EveryOp
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys
 from headrace._protocol.op import Arg, Op
@@ -235,7 +236,6 @@ def _at_shard(made: Any, number: int) -> None:
 
 
 def _routed(job: NewJob[Any]) -> None:
-    """Refuse a key that decides no shard."""
     if isinstance(job.headers, Mapping) and job.headers.get(KEY, job.key) != job.key:
         raise ValueError(f"headers: {KEY!r}: give key= the same, which decides the job's shard")
 
@@ -249,7 +249,7 @@ def _unlike_an_entry(job: NewJob[Any]) -> None:
 
 
 @frozen
-class WholeOps(BaseShardOps):
+class WholeOps(BaseShardOps, EveryOp):
     """The settings and checks of a whole sharded queue. It makes no operations, as a script reaches one shard."""
 
     shards: int = 1

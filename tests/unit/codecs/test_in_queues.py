@@ -14,6 +14,7 @@ from headrace._model.job import Postponed
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
 from headrace._protocol import replies
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys
 from headrace._protocol.queue_ops import Ops
@@ -72,7 +73,7 @@ def test_follow_ups_in_other_queues_are_of_any_type() -> None:
 def test_payloads_of_schedules_stay_in_the_queue() -> None:
     shelf = Shelf()
     ops = Ops(Keys.of("q"), codec=Offloaded(JSONCodec(Mail), shelf, over=0))  # type: ignore[arg-type]
-    op = ops.schedule("s", Timing.of(5.0, None, None), "once", NewJob(Mail("ada")))(0)
+    op = schedule_ops.schedule(ops, "s", Timing.of(5.0, None, None), "once", NewJob(Mail("ada")))(0)
     assert MAIL in op.args
     assert not shelf
     ops.item(Mail("ada"))

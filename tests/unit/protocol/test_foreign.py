@@ -16,7 +16,7 @@ from headrace._model.job import Escaped
 from headrace._model.settings import QueueSettings
 from headrace._model.state import JobState
 from headrace._protocol import replies
-from headrace._protocol.features import schedules
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.jobs import Jobs
 from headrace._protocol.keys import Keys, wire_id
 from headrace._protocol.queue_ops import Ops
@@ -113,9 +113,9 @@ def test_events_of_anybody(message: bytes) -> None:
 def test_schedules_of_anybody(rows: list[tuple[bytes, int, bytes, bytes]]) -> None:
     reply = [1_700_000_000_000, -1, [list(row) for row in rows], b""]
     ops = Ops(Keys.of("q"), QueueSettings())
-    ticking = schedules.ticking(reply)
-    assert len(schedules.listed(ticking)) == len(rows)
-    plan = ops.plan_ticks(ticking)
+    ticking = schedule_ops.due_schedules(reply)
+    assert len(schedule_ops.listed(ticking)) == len(rows)
+    plan = schedule_ops.plan_ticks(ops, ticking)
     assert len(plan.ops) + len(plan.wrong) == len(rows)
 
 

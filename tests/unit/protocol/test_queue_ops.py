@@ -15,6 +15,7 @@ from headrace._model.checks import JOBS_PER_S_AT_MOST
 from headrace._model.job import Claim, Job
 from headrace._model.settings import QueueSettings
 from headrace._model.timing import Timing
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import Keys
 from headrace._protocol.limits import BYTES_PER_SCRIPT, CLAIMS_PER_SCRIPT, JOBS_PER_SCRIPT
 from headrace._protocol.queue_ops import Ops
@@ -337,7 +338,10 @@ CLAIM = Claim(Job("1-0", b"", "q"), "w", "1-0", 1, 1)
         ("payload", lambda: OPS.cancel_payload(HUGE, "jobs", "-")),
         ("payload and headers", lambda: OPS.item(NewJob(b"", headers={"h": TEXT}))),
         ("payload and headers", lambda: list(OPS.batches([NewJob(BIG, headers={"h": TEXT})]))),
-        ("payload and headers", lambda: OPS.schedule("s", Timing.of(1, None, None), "skip", NewJob(HUGE))),
+        (
+            "payload and headers",
+            lambda: schedule_ops.schedule(OPS, "s", Timing.of(1, None, None), "skip", NewJob(HUGE)),
+        ),
         ("payload", lambda: OPS.complete([CLAIM], then=[NewJob(HUGE)])),
         ("result", lambda: OPS.result_bytes(HUGE)),
         ("result and then", lambda: OPS.complete([CLAIM], results={"1-0": BIG}, then=[NewJob(BIG)])),

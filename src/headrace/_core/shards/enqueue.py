@@ -207,7 +207,6 @@ def _divided(map: ShardMap, jobs: Sequence[Any], places: Iterable[int], way: Fre
 
 
 def _payloads(jobs: Sequence[Any]) -> bool:
-    """Tell whether *jobs* are plain payloads, without a `NewJob`."""
     return not any(issubclass(kind, NewJob) for kind in set(map(type, jobs)))
 
 

@@ -24,6 +24,7 @@ from headrace._core.queue.calls import schedules
 from headrace._core.shards.map import ShardMap
 from headrace._core.shards.transfer import WITHIN_S
 from headrace._model.shards import ROWS_AT_MOST, SHARDS_AT_MOST, Resharding, ShardRow, Table, Totals, tags
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import queue_of
 from headrace._protocol.limits import OPS_PER_TRIP, RECORD_S
 from headrace._protocol.op import Op
@@ -94,8 +95,8 @@ def move_schedule(old: ShardOps, successor: ShardOps, name: str) -> Call[bool]:
     if handed is None:
         return False
     new = yield from send(successor.take_schedule(name, *handed))
-    if not (yield from send(old.unschedule(name))) and new:  # the schedule was ended meanwhile
-        yield from send(successor.unschedule(name))
+    if not (yield from send(schedule_ops.unschedule(old, name))) and new:  # the schedule was ended meanwhile
+        yield from send(schedule_ops.unschedule(successor, name))
     return True
 
 

@@ -44,6 +44,7 @@ from headrace._model.timing import Timing
 from headrace._model.verbs import Bulk
 from headrace._protocol import presence_ops, step_ops
 from headrace._protocol.conditional_ops import Admission, Item
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import Keys, job_id
 from headrace._protocol.limits import COURTESY_S, JOBS_PER_SCRIPT, LOOKS_PER_SCRIPT, REWRITES_PER_SCRIPT
 from headrace._protocol.op import Arg, Op
@@ -418,11 +419,11 @@ class QueueVerbs(Generic[M]):
 
     def schedule(self, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Call[bool]:
         """Make a job recur, in the shard of the schedule's name."""
-        self.map.of(job_id(name)).schedule(name, timing, missed, job)  # checks all arguments
+        schedule_ops.schedule(self.map.of(job_id(name)), name, timing, missed, job)  # checks all arguments
         yield from self.map.look()
         ops = self.map.of(name)
         known = yield from self._gather_schedule(ops, name)
-        return (yield from calls.schedule(ops, ops.schedule(name, timing, missed, job))) and not known
+        return (yield from calls.schedule(ops, schedule_ops.schedule(ops, name, timing, missed, job))) and not known
 
     def _gather_schedule(self, ops: Ops, name: str) -> Call[bool]:  # noqa: ARG002 - there is no other shard
         """Move a schedule to its shard. Return true if an older shard had it."""
@@ -430,7 +431,7 @@ class QueueVerbs(Generic[M]):
         return False
 
     def unschedule(self, name: str) -> Call[bool]:
-        return self._each(name, name, lambda ops, name: ops.unschedule(name))
+        return self._each(name, name, schedule_ops.unschedule)
 
     def schedules(self) -> Call[list[Schedule]]:
         """List the schedules of all shards, the next due first."""
@@ -442,15 +443,15 @@ class QueueVerbs(Generic[M]):
 
     def schedule_of(self, name: str) -> Call[tuple[Schedule, JobState[Any]] | None]:
         """Read a schedule, and its next job; `None` without such a schedule."""
-        return self._first(name, lambda ops, name: ops.schedule_of(name))
+        return self._first(name, schedule_ops.schedule_of)
 
     def pause_schedule(self, name: str, pause: bool) -> Call[bool]:
         """Pause or resume a schedule. Return false if there is none, or it was in that state already."""
-        return self._each(name, name, lambda ops, name: ops.pause_schedule(name, pause))
+        return self._each(name, name, lambda ops, name: schedule_ops.pause_schedule(ops, name, pause))
 
     def run_schedule(self, name: str) -> Call[str | None]:
         """Enqueue the job of a schedule now; return its id, `None` without such a schedule."""
-        return self._first(name, lambda ops, name: ops.run_schedule(name))
+        return self._first(name, schedule_ops.run_schedule)
 
     def declarations(self) -> list[Op[Any]]:
         """Make the operations that declare how the queue is meant to be used, one for each shard."""

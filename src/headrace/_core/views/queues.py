@@ -18,6 +18,7 @@ from headrace._model.state import Counts, Schedule, summed
 from headrace._model.terms import LimitView, Share, fair_by
 from headrace._model.views.queues import KEPT, Every, OutboxView, QueuePage, QueueView, ShardView, Trends, sum_trends
 from headrace._protocol import view_ops
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.limits import OPS_PER_TRIP
 from headrace._protocol.op import Op
 from headrace._protocol.queue_ops import Ops
@@ -137,7 +138,9 @@ class QueueViews(Reader):
             for start in range(0, len(names), OPS_PER_TRIP):
                 some = names[start : start + OPS_PER_TRIP]
                 parts = yield from self._ops_factory.of(some)
-                replies = iter((yield from send_all([ops.schedules() for name in some for ops in parts[name]])))
+                replies = iter(
+                    (yield from send_all([schedule_ops.schedules(ops) for name in some for ops in parts[name]]))
+                )
                 found |= {name: [one for _ in parts[name] for one in next(replies)] for name in some}
             return found
 

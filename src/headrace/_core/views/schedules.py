@@ -6,6 +6,7 @@ from headrace._core.effects import Call, send
 from headrace._core.views.reader import Reader
 from headrace._core.views.redaction import editable
 from headrace._model.views.jobs import ScheduleView
+from headrace._protocol.features import schedules as schedule_ops
 from headrace._protocol.keys import job_id
 
 
@@ -19,7 +20,7 @@ class ScheduleViews(Reader):
 
         def build() -> Call[ScheduleView | None]:
             for ops in reversed((yield from self._of(name))):  # an old shard may still have it
-                found = yield from send(ops.schedule_of(schedule))
+                found = yield from send(schedule_ops.schedule_of(ops, schedule))
                 if found is not None:
                     shown = self.showing.job(found[1], whole=True)
                     payload = editable(ops.codec, shown.payload, found[1].job.payload)

@@ -235,7 +235,6 @@ def _untaken(ops: Ops, grant: Grant | None) -> Op[Any] | None:
 
 
 def _room(consumer: Consumer) -> int:
-    """Return how many jobs to lease now."""
     shared = consumer.shared
     if not (consumer.leasing.available and consumer.may_lease()):
         if shared is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from headrace._core.effects import Log, Now, Phase, Role, Sleep, send
 from headrace._core.queue.calls import run_due_schedules, schedule
 from headrace._core.worker.consumer import IDLE_S, Consumer
+from headrace._protocol.features import schedules as schedule_ops
 from headrace.errors import TooManySchedules, describe_error
 
 DECLARE_EVERY_S = 30.0  # seconds after which a worker repeats which schedules its code declares
@@ -55,7 +56,7 @@ def _declare(consumer: Consumer) -> Role:
     takes = True if shared is None else shared.takes_schedules(ops)
     if takes is None:  # older shards have the schedules, if any
         return
-    changed, ended = yield from send(ops.declare_schedules(declared, name))
+    changed, ended = yield from send(schedule_ops.declare_schedules(ops, declared, name))
     for gone in ended:
         yield Log("schedule_ended", f"{gone!r} of queue {ops.keys.queue!r} is declared by no worker any more")
     if takes and (changed or declared.declared_as != name):
@@ -63,7 +64,9 @@ def _declare(consumer: Consumer) -> Role:
             if shared is not None:
                 yield from shared.gather_schedule(ops, wanted.name)
             try:
-                yield from schedule(ops, ops.schedule(wanted.name, wanted.timing, wanted.missed, wanted.job))
+                yield from schedule(
+                    ops, schedule_ops.schedule(ops, wanted.name, wanted.timing, wanted.missed, wanted.job)
+                )
             except TooManySchedules as error:
                 yield Log("schedule_failed", f"{wanted.name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
         consumer.timers.tick_at = now

@@ -1,16 +1,24 @@
-"""Schedules as scripts reply them."""
+"""Schedules: their operations, and their replies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import Any
 
 from attrs import frozen
 
-from headrace._model.state import Schedule
-from headrace._model.timing import Timing
+from headrace._model import checks
+from headrace._model.checks import LEVELS_AT_MOST
+from headrace._model.codec import inline
+from headrace._model.job import NewJob
+from headrace._model.state import JobState, Schedule
+from headrace._model.timing import SCHEDULES_AT_MOST, Declared, Timing, decide, missed_policy
+from headrace._protocol.keys import job_id
+from headrace._protocol.op import Arg, Op
+from headrace._protocol.queue_ops import Ops
 from headrace._protocol.replies import text, wait_of
+from headrace.errors import describe_error
 
 
 @frozen
@@ -38,7 +46,7 @@ class SchedulePlan:
     wrong: Sequence[str] = ()
 
 
-def ticking(reply: Any) -> DueSchedules:
+def due_schedules(reply: Any) -> DueSchedules:
     """Decode schedules for the worker that serves them."""
     now, following, rows, cursor = reply
     known = [(text(name), due, text(timing), text(missed)) for name, due, timing, missed, *_ in rows]
@@ -70,3 +78,78 @@ def listed(ticking: DueSchedules) -> list[Schedule]:
         at = int(ran) / 1000 if ran.isdecimal() and len(ran) < 18 else None
         found.append(Schedule(name, next_due / 1000, every, cron, zone, missed, later > 1, at, job or None))
     return found
+
+
+def schedule(ops: Ops, name: str, timing: Timing, missed: str, job: NewJob[Any]) -> Callable[[int], Op[int]]:
+    """Make a job recur: return a function from the server's ms to the operation, which answers -1 at the limit."""
+    if len(job_id(name).encode()) > 400:
+        raise ValueError("name: use at most 400 bytes of UTF-8: the ids of its jobs begin with it")
+    fields: list[Arg] = ["data", ops.encoded(job.payload, inline(ops.bound)), *ops.headers(job)]
+    checks.check_size("payload and headers", fields)
+    head: list[Arg] = [job_id(name), str(timing), missed_policy(missed)]
+
+    def at(now: int) -> Op[int]:
+        return ops.op("schedule", [*head, timing.after(now, now), SCHEDULES_AT_MOST, *fields], int)
+
+    return at
+
+
+def unschedule(ops: Ops, name: str) -> Op[bool]:
+    """End a schedule."""
+    return ops.op("unschedule", [job_id(name)], bool)
+
+
+def schedules(ops: Ops) -> Op[list[Schedule]]:
+    """List the first 500 schedules, or 1 MiB of them."""
+    return ops.op("schedules", ["all", ""], lambda reply: listed(due_schedules(reply)))
+
+
+def schedule_of(ops: Ops, name: str) -> Op[tuple[Schedule, JobState[Any]] | None]:
+    """Read a schedule, and its next job; `None` without such a schedule."""
+    jobs = ops.decoder
+
+    def decode(reply: Any) -> tuple[Schedule, JobState[Any]] | None:
+        found = due_schedules(reply)
+        if not found.jobs:  # none, or foreign bytes
+            return None
+        return listed(found)[0], jobs.state(["0-0", found.jobs[0], "waiting", 0, 0, "", 0], 0)
+
+    return ops.op("schedules", ["one", job_id(name)], decode)
+
+
+def pause_schedule(ops: Ops, name: str, pause: bool) -> Op[bool]:
+    """Pause or resume a schedule; false if there is none of that name, or it was in that state already."""
+    return ops.op("pause_schedule", [job_id(name), int(pause)], bool)
+
+
+def run_schedule(ops: Ops, name: str) -> Op[str]:
+    """Enqueue the job of a schedule now; return its id, '' without such a schedule."""
+    return ops.op("run_schedule", [job_id(name)], text, priorities=LEVELS_AT_MOST)
+
+
+def ticking(ops: Ops, which: str = "due", cursor: str = "") -> Op[DueSchedules]:
+    """Fetch a page of the schedules with a due tick, and the time. If *which* is 'none', fetch only the time."""
+    return ops.op("schedules", [which, cursor], due_schedules)
+
+
+def declare_schedules(ops: Ops, declared: Declared, worker: str) -> Op[tuple[bool, list[str]]]:
+    """Declare the schedules of the code. The reply: whether to make them, and the names of ended schedules."""
+    names = [one.name for one in declared.schedules]
+    return ops.op("recur", [worker, declared.set, *names], recurring)
+
+
+def plan_ticks(ops: Ops, found: DueSchedules) -> SchedulePlan:
+    """Plan the operations for due ticks."""
+    made: list[Op[int]] = []
+    waits = [] if found.next is None else [found.next]
+    wrong: list[str] = []
+    for name, due, stored, missed in found.rows:
+        try:
+            timing = Timing.parse(stored)
+            ticks, following = decide(timing, missed, due, found.now)
+        except Exception as error:  # this machine lacks a library or a time zone, or the data is foreign
+            wrong.append(f"schedule {name!r} of queue {ops.keys.queue!r}: {describe_error(error)}")
+            continue
+        waits.append((following - found.now) / 1000)
+        made.append(ops.op("tick", [name, stored, due, following, *ticks], int))
+    return SchedulePlan(made, min(waits, default=None), wrong)

@@ -1,0 +1,20 @@
+"""The maker that `queue.ops` is. It has the operations of all features as methods, for pipelines of a program's own."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from headrace._protocol.features import schedules as schedule_ops
+from headrace._protocol.queue_ops import Ops
+
+
+@frozen
+class EveryOp(Ops):
+    """Maker of the operations of one queue, with those of features as methods. The core calls their functions."""
+
+    schedule = schedule_ops.schedule
+    unschedule = schedule_ops.unschedule
+    schedules = schedule_ops.schedules
+    schedule_of = schedule_ops.schedule_of
+    pause_schedule = schedule_ops.pause_schedule
+    run_schedule = schedule_ops.run_schedule
